@@ -158,14 +158,14 @@ def test_a_cached_function_of_a_logger_that_returns_a_value_is_refused():
 
 
 def test_native_functions_with_the_module_of_torch_are_not_torchs(monkeypatch):
-    monkeypatch.setattr(_thread.get_ident, "__module__", "torch")
-    assert not environment_queries.is_query(_thread.get_ident)
-    monkeypatch.setattr(_thread.get_ident, "__module__", "torch._C._nn")
-    assert not native_calls.is_unknown_torch(_thread.get_ident)
+    monkeypatch.setattr(_thread._count, "__module__", "torch")
+    assert not environment_queries.is_query(_thread._count)
+    monkeypatch.setattr(_thread._count, "__module__", "torch._C._nn")
+    assert not native_calls.is_unknown_torch(_thread._count)
     assert environment_queries.is_query(torch.is_grad_enabled)
     assert native_calls.is_unknown_torch(torch._C._nn.gelu)
-    with pytest.raises(thunder.UnsupportedProgram, match="get_ident is native code"):
-        thunder.jit(lambda x: x * (_thread.get_ident() % 2))(X)
+    with pytest.raises(thunder.UnsupportedProgram, match="_count is native code"):
+        thunder.jit(lambda x: x * (_thread._count() % 2))(X)
 
 
 def test_the_constructor_of_a_foreign_class_is_not_allowed_for_its_name():

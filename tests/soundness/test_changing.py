@@ -27,11 +27,8 @@ REFUSED = frozenset(
         "globals_iterated",
         "init_subclass",
         "int_sub",
-        "list_sub",
         "missing",
-        "protocol",
         "simple_namespace",
-        "singledispatch",
         "singledispatch_method",
         "type_hints",
     }

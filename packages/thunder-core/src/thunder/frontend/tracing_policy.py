@@ -38,8 +38,9 @@ from thunder.frontend.lookasides import (
     weakrefs,
 )
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.natives import libraries, native_arguments, native_calls
+from thunder.frontend.natives import key_protocols, libraries, native_arguments, native_calls
 from thunder.frontend.objects.callable_kinds import LAZY
+from thunder.frontend.objects.class_kinds import has_python_key
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.opaque_calls.opaque_hints import add_opaque_hint
 from thunder.frontend.output import logging_calls, printing, warning_calls
@@ -245,11 +246,15 @@ class Tracer(AttributePolicy):
             if self._backward_stack:
                 self._created_in_backwards.add(id(obj))
         elif isinstance(obj, dict | set | frozenset):
-            native_arguments.check_keys(self, obj)
+            native_arguments.note_keys(self, obj)
+            key_protocols.note_container(self, obj)
         return obj
 
-    def on_keys(self, keys: Iterable[Any]) -> None:
+    def on_keys(self, keys: Iterable[Any], container: Iterable[Any]) -> None:
         native_arguments.note_keys(self, keys)
+        if any(map(has_python_key, keys)) or id(container) in self.objects.python_keyed:
+            key_protocols.settle(self, keys, container)
+            self.objects.python_keyed[id(container)] = container
 
     def on_store_local(self, frame: Frame, name: str, value: Any) -> None:
         if type(value) is TensorProxy and value.name_hint is None:

@@ -243,9 +243,9 @@ class Policy:
     makes, if it is
     not None; returns what takes its place (in general the same object)."""
 
-    on_keys: Callable[[Iterable[Any]], None] | None = None
-    """Called with what a comprehension or a display with ``*`` puts into a set, and with the keys that one
-    puts into a dict, if it is not None."""
+    on_keys: Callable[[list[Any], Iterable[Any]], None] | None = None
+    """Called with what a comprehension or a display is about to put into a set, or with the keys that one is
+    about to put into a dict, and with the set or dict, if it is not None."""
 
     on_store_local: Callable[[Frame, str, Any], None] | None = None
     """Called with (frame, variable name, value) at each STORE_FAST, if it is not None."""

@@ -6,7 +6,6 @@ import abc
 import builtins
 import copy
 import functools
-import inspect
 import os
 import types
 import typing
@@ -109,19 +108,6 @@ def _id(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         return builtins.id(entry.obj)
     session.refuse_sharp_edge("id() differs from call to call", hint="Compare objects with `is`.")
     return builtins.id(*args, **kwargs)
-
-
-@TABLE.lookaside(inspect.signature)
-def _signature(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.Signature:
-    """Return the signature of a function, whose code and defaults become facts as for a call."""
-    fn = getattr(args[0], "__func__", args[0])
-    if not isinstance(fn, types.FunctionType) or hasattr(fn, "__wrapped__") or hasattr(fn, "__signature__"):
-        raise UnsupportedProgram(
-            f"inspect.signature of {fn!r} inside a compiled function",
-            hint="Call it before the compiled function.",
-        )
-    session.function_parts(fn)
-    return inspect.signature(*args, **kwargs)
 
 
 # -- texts --------------------------------------------------------------------------------------------------

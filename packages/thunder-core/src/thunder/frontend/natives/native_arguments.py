@@ -8,42 +8,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.natives.key_protocols import settle, settle_pairs
 from thunder.frontend.natives.native_tables import (
     compares_values,
     is_value_preserving,
     looks_up_keys,
     searches,
 )
-from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, plain_base
+from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, has_python_key, plain_base
 from thunder.frontend.objects.object_table import describe
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import Proxy, TensorProxy
 
 
-def check_keys(session: TracingSession, container: Any) -> None:
-    """Refuse keys whose hash or equality is Python code.
-
-    C code called these unseen when it created the container.
-    """
-    note_keys(session, container)
-    for key in container:
-        if type(key) not in LEAVES and not isinstance(key, (tuple, *IDENTITY_TYPES)):
-            _check_key_protocol(key)
-
-
 def note_keys(session: TracingSession, keys: Iterable[Any]) -> None:
     """Note that native code observed the identity of keys, if one is an object of the user's."""
     session.objects.identity_observed |= any(id(key) in session.objects.entries for key in keys)
-
-
-def _check_key_protocol(key: Any) -> None:
-    cls = type(key)
-    if isinstance(cls.__hash__, types.FunctionType) or isinstance(cls.__eq__, types.FunctionType):
-        raise UnsupportedProgram(
-            f"an object of class {cls.__qualname__} is a key, and its __hash__ or __eq__ is Python code "
-            "that C code calls unseen",
-            hint="Use a plain key, or unsafe_hash=False and identity.",
-        )
 
 
 #: methods that C code calls on the objects it works with
@@ -79,10 +59,13 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
     is_comparison = compares_values(descriptor)
     searched = values[0] if values and searches(descriptor) else None
     seen: set[int] = set()
+    compared: list[Any] = []  # objects whose __eq__ is interpreted before
+    everything: list[Any] = []
     pending = [(value, 0) for value in values]
     while pending:
         value, depth = pending.pop()
         cls = type(value)
+        everything.append(value)
         if cls in LEAVES or isinstance(value, (TensorProxy, Proxy, *IDENTITY_TYPES)):
             continue
         if cls in _COLLECTIONS:
@@ -90,6 +73,8 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
                 seen.add(id(value))
                 with_values = is_comparison and value is not searched
                 pending += ((element, depth + 1) for element in _elements(value, with_values))
+        elif (is_comparison or is_value_preserving(descriptor)) and _is_only_compared(value):
+            compared.append(value)
         elif any(isinstance(getattr(cls, name, None), types.FunctionType) for name in _PROTOCOLS):
             raise UnsupportedProgram(
                 f"native code ({getattr(fn, '__qualname__', fn)}) would call methods of {cls.__qualname__} "
@@ -98,6 +83,22 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
             )
         elif is_comparison and id(value) in session.objects.entries:
             session.objects.identity_observed = True
+    if compared and isinstance(searched, dict | set | frozenset):
+        settle(session, everything, searched)
+    elif compared:
+        settle_pairs(session, everything)
+
+
+def _is_only_compared(value: Any) -> bool:
+    """Return whether the only methods in Python that C code may call of an object are of equality."""
+    cls = type(value)
+    others = (name for name in _PROTOCOLS if name not in _OF_EQUALITY)
+    if any(isinstance(getattr(cls, name, None), types.FunctionType) for name in others):
+        return False
+    return has_python_key(value) or cls.__module__ == "typing"
+
+
+_OF_EQUALITY = frozenset({"__eq__", "__ne__", "__hash__"})
 
 
 def _elements(container: Any, with_values: bool) -> list[Any]:

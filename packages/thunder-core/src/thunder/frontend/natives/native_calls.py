@@ -14,7 +14,9 @@ from typing import Any
 import torch
 
 from thunder.base.errors import ThunderError, UnsupportedProgram
+from thunder.base.provenance import lookup_type
 from thunder.frontend.lookasides.environment_queries import is_query, query
+from thunder.frontend.natives.key_protocols import before_lookup, note_container, refuse_unseen_keys
 from thunder.frontend.natives.libraries import is_guarded_whole, is_numpy_scalar, is_own, is_ufunc
 from thunder.frontend.natives.native_arguments import check_arguments, check_protocols, note_keys
 from thunder.frontend.natives.native_tables import (
@@ -30,6 +32,7 @@ from thunder.frontend.natives.native_tables import (
     is_hierarchy_query,
     is_numpy_method,
     is_value_preserving,
+    looks_up_keys,
 )
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_foreign, plain_base
 from thunder.frontend.objects.object_table import describe
@@ -41,6 +44,8 @@ from thunder.ir.proxies import Proxy, TensorProxy
 _MAKERS = frozenset(map(id, (type.__new__, types.FunctionType, types.ModuleType)))
 #: types of containers that find their elements by identity and equality
 _KEYED = frozenset({dict, set, frozenset})
+#: what makes them of other values
+_MAKERS_OF_KEYED = frozenset(map(id, (dict, set, frozenset, vars(dict)["fromkeys"])))
 
 
 def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -69,11 +74,13 @@ def _call_allowed(
     check_arguments(session, fn, descriptor, (*args, *kwargs.values()))
     if is_hierarchy_query(descriptor):
         _note_hierarchy(session, fn, args)
-    if not is_value_preserving(descriptor):
-        values = [*args, *kwargs.values()]
-        owner = getattr(fn, "__self__", None)
-        if not isinstance(owner, types.ModuleType | None):
-            values.insert(0, owner)
+    values = [*args, *kwargs.values()]
+    owner = getattr(fn, "__self__", None)
+    if not isinstance(owner, types.ModuleType | None):
+        values.insert(0, owner)
+    if looks_up_keys(descriptor) or id(descriptor) in _MAKERS_OF_KEYED:
+        before_lookup(session, values)
+    if not is_value_preserving(descriptor) and id(descriptor) not in _MAKERS_OF_KEYED:
         check_protocols(session, fn, descriptor, values)
     session.shown_proxy = None
     try:
@@ -88,6 +95,13 @@ def _call_allowed(
         session.created_by_program[id(result)] = result
     elif type(result) in _KEYED:
         note_keys(session, result)
+        note_container(session, result)
+        if id(descriptor) in _MAKERS_OF_KEYED:
+            refuse_unseen_keys(session, result, args)
+    if looks_up_keys(descriptor):
+        for value in values:
+            if type(value) in _KEYED:
+                note_container(session, value)
     return result
 
 
@@ -202,6 +216,7 @@ def _is_allowed(session: TracingSession, fn: Any, descriptor: Any) -> bool:
             or issubclass(fn, BaseException)
             or id(fn) in session.created_by_program
             or (fn.__new__ is object.__new__ and fn.__init__ is object.__init__ and not is_foreign(fn))
+            or _extends_builtin(fn)
         )
     if isinstance(fn, types.BuiltinFunctionType | types.MethodWrapperType):
         return _is_method_allowed(session, fn, descriptor)
@@ -213,6 +228,17 @@ def _is_allowed(session: TracingSession, fn: Any, descriptor: Any) -> bool:
         return _is_self_contained(fn.__objclass__) or issubclass(fn.__objclass__, torch.Tensor)
     # Python functions arrive here that are thunder's: shims of the interpreter, symbols, and the like
     return type(fn) in CALLABLE_TYPES or (isinstance(fn, types.FunctionType) and is_own(fn.__globals__))
+
+
+def _extends_builtin(cls: type) -> bool:
+    """Return whether a class is a builtin class with methods, which creates its objects as that does."""
+    creator: Any = getattr(cls.__new__, "__self__", object)
+    initializer: Any = lookup_type(cls, "__init__")
+    is_native = not isinstance(initializer, types.FunctionType) and creator in _EXTENSIBLE
+    return is_native and not is_foreign(cls, creator)
+
+
+_EXTENSIBLE = frozenset({int, float, str, bytes, tuple, frozenset})
 
 
 def _is_method_allowed(session: TracingSession, fn: Any, descriptor: Any) -> bool:

@@ -120,7 +120,7 @@ _IMPURE_BUILTINS = (
 )
 
 #: modules of the standard library without type information
-_UNTYPED = tuple(map(importlib.import_module, ("_abc", "_functools", "_sre", "_string")))
+_UNTYPED = tuple(map(importlib.import_module, ("_abc", "_collections", "_functools", "_sre", "_string")))
 
 PURE_FUNCTIONS = (
     NativeRow("numbers in, numbers out", _functions(math, cmath)),

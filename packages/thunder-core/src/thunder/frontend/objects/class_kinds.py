@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import enum
 import functools
@@ -15,7 +16,9 @@ from typing import Any
 
 import torch
 
+from thunder.frontend.natives.libraries import is_library_class
 from thunder.frontend.objects.shadow_copies import CONTAINERS
+from thunder.ir.proxies import Proxy
 from thunder.wrappers.compiled_function import CompiledFunction
 
 #: immutable values without identity worth keeping: read once, guarded by type and value
@@ -57,6 +60,7 @@ IDENTITY_TYPES: tuple[type, ...] = (
     functools.partialmethod,
     functools.singledispatchmethod,
     torch.jit.ScriptFunction,
+    type(abc.ABC.__dict__["_abc_impl"]),
 )
 #: objects that have state which Python code cannot read in full, or that reading consumes
 OPAQUE: tuple[type, ...] = (
@@ -175,6 +179,29 @@ def is_compared_by_parts(cls: type) -> bool:
     """Return whether objects of a class are compared by their parts: frozenset, named tuples."""
     equality: Any = cls.__eq__
     return cls is frozenset or (issubclass(cls, tuple) and equality is tuple.__eq__)
+
+
+def has_python_key(value: Any) -> bool:
+    """Return whether hashing or comparing a value calls Python code of a class, of itself or of its parts."""
+    cls = type(value)
+    if cls in LEAVES or isinstance(value, IDENTITY_TYPES):
+        return False
+    if isinstance(value, tuple | frozenset) and is_compared_by_parts(cls):
+        return any(map(has_python_key, value))
+    own = _python_keys.get(cls)
+    if own is None:
+        methods = (cls.__hash__, cls.__eq__)
+        own = any(isinstance(m, types.FunctionType) for m in methods) and not _is_library_value(cls)
+        _python_keys[cls] = own
+    return own
+
+
+_python_keys: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
+
+
+def _is_library_value(cls: type) -> bool:
+    """Return whether a class is one of typing's forms, or a tensor's, whose methods read nothing else."""
+    return issubclass(cls, torch.Tensor | Proxy) or (cls.__module__ == "typing" and is_library_class(cls))
 
 
 def is_compared_natively(cls: type) -> bool:

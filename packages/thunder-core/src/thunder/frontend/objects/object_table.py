@@ -36,6 +36,7 @@ from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
     LEAVES,
     OPAQUE,
+    has_python_key,
     is_compared_by_parts,
     is_compared_natively,
     is_extended_dict,
@@ -75,6 +76,7 @@ class ObjectTable:
         self.referents: set[int] = set()  # ids of objects that the program reached by weak references
         #: whether native code has compared objects of the user, or used one as a key
         self.identity_observed = False
+        self.python_keyed: dict[int, Any] = {}  # dicts and sets with keys whose methods are Python, by id
         self._noted: set[tuple[Any, ...]] = set()
         self._object_roots: dict[int, Path] = {}
 
@@ -307,6 +309,8 @@ class ObjectTable:
         else:
             self.note("len", path, len(raw))
             shadow.fill([self.adopt(v, path.step("index", i)) for i, v in enumerate(raw)])
+        if isinstance(raw, dict | set) and any(map(has_python_key, raw)):
+            self.python_keyed[id(shadow.copy)] = shadow.copy
         return shadow.copy
 
     def _adopt_keys(self, keys: Iterable[Any], path: Path) -> tuple[Any, ...]:
@@ -321,7 +325,7 @@ class ObjectTable:
             return self._adopt_keys(key, path)
         if is_compared_by_parts(kind) and all(type(k) in LEAVES for k in key):
             return key
-        if not isinstance(key, IDENTITY_TYPES) and not is_compared_natively(kind):
+        if not isinstance(key, IDENTITY_TYPES) and is_foreign(kind) and not is_compared_natively(kind):
             raise UnsupportedProgram(
                 f"{path.source} has a key of type {kind.__name__}, which thunder cannot guard",
                 hint="Use strings, numbers or tuples of them as keys.",
@@ -374,6 +378,7 @@ class ObjectTable:
         self.entries.clear()
         self.shadows.clear()
         self.item_overlays.clear()
+        self.python_keyed.clear()
 
     def written_overlays(self) -> Iterator[ItemOverlay]:
         """Yield the dicts without a shadow whose items the program replaced."""

@@ -33,11 +33,14 @@ def BUILD_LIST(frame: Frame, stack: list[Any], count: int) -> None:
 
 
 def BUILD_SET(frame: Frame, stack: list[Any], count: int) -> None:
-    _push_created(frame, stack, set(_take(stack, count)))
+    items = _take(stack, count)
+    _tell_keys(frame, items, ())
+    _push_created(frame, stack, set(items))
 
 
 def BUILD_MAP(frame: Frame, stack: list[Any], count: int) -> None:
     items = _take(stack, 2 * count)
+    _tell_keys(frame, items[::2], ())
     _push_created(frame, stack, dict(zip(items[::2], items[1::2], strict=True)))
 
 
@@ -57,21 +60,21 @@ def LIST_APPEND(frame: Frame, stack: list[Any], depth: int) -> None:
 
 def SET_ADD(frame: Frame, stack: list[Any], depth: int) -> None:
     value = stack.pop()
+    _tell_keys(frame, [value], stack[-depth])
     stack[-depth].add(value)
-    _tell_keys(frame, (value,))
 
 
 def MAP_ADD(frame: Frame, stack: list[Any], depth: int) -> None:
     value = stack.pop()
     key = stack.pop()
+    _tell_keys(frame, [key], stack[-depth])
     stack[-depth][key] = value
-    _tell_keys(frame, (key,))
 
 
-def _tell_keys(frame: Frame, keys: Iterable[Any]) -> None:
+def _tell_keys(frame: Frame, keys: list[Any], container: Iterable[Any]) -> None:
     on_keys = frame.machine.on_keys
-    if on_keys is not None:
-        on_keys(keys)
+    if on_keys is not None and keys:
+        on_keys(keys, container)
 
 
 def LIST_EXTEND(frame: Frame, stack: list[Any], depth: int) -> None:
@@ -85,15 +88,17 @@ def LIST_EXTEND(frame: Frame, stack: list[Any], depth: int) -> None:
 
 def SET_UPDATE(frame: Frame, stack: list[Any], depth: int) -> None:
     items = list(iteration.iterate(frame.machine, stack.pop()))
+    _tell_keys(frame, items, stack[-depth])
     stack[-depth].update(items)
-    _tell_keys(frame, items)
 
 
 def DICT_UPDATE(frame: Frame, stack: list[Any], depth: int) -> None:
     source = stack.pop()
     if not is_a(source, dict) and not _has_keys(frame, source):
         raise TypeError(f"'{type(source).__name__}' object is not a mapping")
-    stack[-depth].update(pairs_of_mapping(frame.machine, source))
+    pairs = pairs_of_mapping(frame.machine, source)
+    _tell_keys(frame, list(pairs) if is_a(pairs, dict) else [key for key, _ in pairs], stack[-depth])
+    stack[-depth].update(pairs)
 
 
 def _has_keys(frame: Frame, source: Any) -> bool:

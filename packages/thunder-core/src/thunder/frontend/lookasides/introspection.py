@@ -1,0 +1,173 @@
+"""Lookasides for signatures, hashes, pickles, generic functions and the thread: what they read is guarded."""
+
+from __future__ import annotations
+
+import _pickle
+import _thread
+import builtins
+import functools
+import inspect
+import io
+import pickle
+import types
+from typing import Any
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.lookasides.tensors import seen_type
+from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES
+from thunder.frontend.session import TracingSession
+from thunder.interpreter.policy import MISSING
+from thunder.ir.proxies import TensorProxy
+
+TABLE = LookasideTable()
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+# -- signatures ----------------------------------------------------------------------------------------------
+
+#: callables whose signature never changes
+_NATIVE = (
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
+)
+_CONSTRUCTORS = ("__new__", "__init__")
+
+
+@TABLE.lookaside(inspect.signature)
+def _signature(session: TracingSession, args: Args, kwargs: Kwargs) -> inspect.Signature:
+    """Return the signature of a callable, whose code and defaults become facts as for a call."""
+    _note_signature(session, args[0])
+    return inspect.signature(*args, **kwargs)
+
+
+def _note_signature(session: TracingSession, fn: Any) -> None:
+    """Note the facts on which the signature of a callable depends; refuse what can have any."""
+    if isinstance(fn, types.MethodType):
+        fn = fn.__func__
+    if isinstance(fn, functools.partial):
+        _note_signature(session, fn.func)
+    elif isinstance(fn, type):
+        _note_constructors(session, fn)
+    elif isinstance(fn, types.FunctionType) and session.instance_attr(fn, "__signature__") is MISSING:
+        wrapped = session.instance_attr(fn, "__wrapped__")
+        if wrapped is MISSING:
+            session.function_parts(fn)
+        else:
+            _note_signature(session, wrapped)
+    elif not isinstance(fn, _NATIVE):
+        raise UnsupportedProgram(
+            f"inspect.signature of {fn!r} inside a compiled function",
+            hint="Call it before the compiled function.",
+        )
+
+
+def _note_constructors(session: TracingSession, cls: type) -> None:
+    calls = session.type_attr(type(cls), "__call__")
+    if session.type_attr(cls, "__signature__") is not MISSING or isinstance(calls, types.FunctionType):
+        raise UnsupportedProgram(
+            f"inspect.signature of the class {cls.__qualname__}, with a metaclass or a signature of its own",
+            hint="Call it before the compiled function.",
+        )
+    for name in _CONSTRUCTORS:
+        method = session.type_attr(cls, name)
+        function = method.__func__ if isinstance(method, staticmethod) else method
+        if isinstance(function, types.FunctionType):
+            _note_signature(session, function)
+
+
+# -- hashes and pickles --------------------------------------------------------------------------------------
+
+
+@TABLE.lookaside(hash)
+def _hash(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+    """Return a hash that is the same in all calls: that of numbers, texts, classes and functions."""
+    if len(args) == 1 and not kwargs and _has_lasting_hash(session, args[0]):
+        return hash(args[0])
+    return session.machine.generic_call(builtins.hash, args, kwargs)
+
+
+def _has_lasting_hash(session: TracingSession, value: Any) -> bool:
+    if type(value) in (tuple, frozenset):
+        return all(_has_lasting_hash(session, part) for part in value)
+    if type(value) in LEAVES:
+        return True
+    if not isinstance(value, IDENTITY_TYPES) or type(value).__hash__ is not object.__hash__:
+        return False
+    session.guard_identity(value)  # the fact holds the object, so that its hash is not used again
+    return id(value) not in session.created_by_program
+
+
+#: types whose pickles contain their values alone
+_PLAIN = (int, float, complex, bool, str, bytes, type(None))
+
+
+@TABLE.lookaside(_pickle.dumps)
+def _dumps(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+    if args and _is_plain(args[0], set()):
+        return pickle.dumps(*args, **kwargs)
+    raise UnsupportedProgram(
+        "pickle.dumps of what is not plain data",
+        hint="Pickle numbers, texts and containers of them, or call it outside of the compiled function.",
+    )
+
+
+def _is_plain(value: Any, seen: set[int]) -> bool:
+    if type(value) in _PLAIN:
+        return True
+    if type(value) not in (list, tuple, dict, set, frozenset) or id(value) in seen:
+        return False
+    seen = seen | {id(value)}
+    parts = [*value, *value.values()] if type(value) is dict else list(value)
+    return all(_is_plain(part, seen) for part in parts)
+
+
+class _PlainUnpickler(pickle._Unpickler):
+    """An unpickler of plain data, which runs no code."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise UnsupportedProgram(
+            f"pickle.loads of an object of the class {module}.{name}",
+            hint="Load it outside of the compiled function.",
+        )
+
+
+@TABLE.lookaside(_pickle.loads)
+def _loads(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+    (data,) = args
+    if type(data) is not bytes:
+        raise UnsupportedProgram("pickle.loads of what is not bytes", hint="Load it outside.")
+    return _PlainUnpickler(io.BytesIO(data), **kwargs).load()
+
+
+# -- generic functions and threads ---------------------------------------------------------------------------
+
+
+_SINGLE_DISPATCH: Any = functools.singledispatch(lambda _: None)
+
+
+@TABLE.closure_lookaside(_SINGLE_DISPATCH.__code__)
+def _generic_function(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+    """Call the implementation of a ``functools.singledispatch`` function for the first argument's class."""
+    fn, *values = args
+    if not values:
+        raise TypeError(f"{fn.__name__} requires at least 1 positional argument")
+    cls = seen_type(session, values[0]) if isinstance(values[0], TensorProxy) else type(values[0])
+    query = functools.partial(fn.dispatch, cls)
+    implementation = query()
+    name = f"{fn.__qualname__}.dispatch({cls.__qualname__})"
+    session.note("state", session.object_root(query, name), implementation)
+    adopted = session.adopt(implementation, session.object_root(implementation, name))
+    return session.call(adopted, tuple(values), kwargs)
+
+
+@TABLE.lookaside(_thread.get_ident)
+def _get_ident(session: TracingSession, args: Args, kwargs: Kwargs) -> int:
+    """Return the thread's number; another thread has another compiled program."""
+    number = _thread.get_ident(*args, **kwargs)
+    session.note("state", session.object_root(_thread.get_ident, "threading.get_ident()"), number)
+    return number

@@ -1,0 +1,137 @@
+"""Keys with ``__hash__`` or ``__eq__`` in Python: interpreted before C code calls these.
+
+    d[Point(1)]   →   hash(Point(1)), and Point(1) == k for each key k of the same hash, are interpreted
+
+What the methods read becomes facts. Then C code calls them again, unseen, with the same results.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.objects.class_kinds import has_python_key
+from thunder.frontend.session import TracingSession
+from thunder.ir.proxies import Proxy, TensorProxy
+
+__all__ = ["before_lookup", "note_container", "refuse_unseen_keys", "settle", "settle_pairs"]
+
+_MOST = 400  # comparisons of one operation that are interpreted
+_KEYED = (dict, set, frozenset)
+_LISTED: tuple[type, ...] = (list, tuple, *_KEYED, type({}.keys()), type({}.values()), type({}.items()))
+
+
+def note_container(session: TracingSession, container: Any) -> None:
+    """Remember a dict or set of which a key has such methods: every lookup in it may call them."""
+    if any(map(has_python_key, container)):
+        session.objects.python_keyed[id(container)] = container
+
+
+def before_lookup(session: TracingSession, values: Sequence[Any]) -> None:
+    """Interpret what a native function may call that looks keys up among these values, or makes a dict.
+
+    Raises UnsupportedProgram for keys that come out of an iterator, which nothing has seen.
+    """
+    keyed = session.objects.python_keyed
+    if values and not isinstance(values[0], _LISTED):
+        values = values[1:]  # the first is what is looked into
+    if not (any(id(v) in keyed for v in values) or any(map(_has_such_parts, values))):
+        return
+    keys: list[Any] = []
+    for value in values:
+        is_listed = isinstance(value, _LISTED) and not isinstance(value, tuple)
+        keys += value if is_listed else [value]
+        if isinstance(value, list | tuple):  # pairs of keys and values, or keys
+            keys += [part[0] for part in value if isinstance(part, tuple | list) and part]
+            keys += value
+    settle(session, keys)
+
+
+def refuse_unseen_keys(session: TracingSession, result: Any, values: Sequence[Any]) -> None:
+    """Refuse a dict or set that native code has made of an iterator, whose elements nothing has seen."""
+    if id(result) in session.objects.python_keyed and not all(isinstance(v, _LISTED) for v in values[:1]):
+        raise UnsupportedProgram(
+            "keys with a __hash__ or __eq__ in Python come out of an iterator into a dict or set",
+            hint="Make a list of them first.",
+        )
+
+
+def _has_such_parts(value: Any) -> bool:
+    if has_python_key(value):
+        return True
+    if not isinstance(value, list | tuple):
+        return False
+    pairs = (part[0] for part in value if isinstance(part, tuple | list) and part)
+    return any(map(has_python_key, value)) or any(map(has_python_key, pairs))
+
+
+def settle(session: TracingSession, keys: Iterable[Any], others: Iterable[Any] = ()) -> None:
+    """Interpret the hashes of keys, and the comparisons of those whose hashes are equal."""
+    distinct = {id(k): k for k in (*others, *keys)}
+    if not any(map(has_python_key, distinct.values())):
+        return
+    by_hash: dict[int, list[Any]] = {}
+    for key in distinct.values():
+        if isinstance(key, Proxy | TensorProxy):  # it equals itself alone
+            continue
+        try:
+            for part in _parts(key):
+                if has_python_key(part):
+                    session.call(hash, (part,), {})
+            number = hash(key)
+        except TypeError:  # which C code raises too
+            continue
+        by_hash.setdefault(number, []).append(key)
+    for equal in by_hash.values():
+        settle_pairs(session, equal)
+
+
+def settle_pairs(session: TracingSession, values: Sequence[Any]) -> None:
+    """Interpret the comparisons of values with each other, where one of the two has such methods.
+
+    Raises UnsupportedProgram where native code would see another state than the program, or a tensor.
+    """
+    parts = list({id(part): part for value in values for part in _parts(value)}.values())
+    own = [part for part in parts if has_python_key(part)]
+    if len(own) * len(parts) > _MOST:
+        raise UnsupportedProgram(
+            f"native code would call the __eq__ of {type(own[0]).__qualname__} more than {_MOST} times",
+            hint="Write the comparison in Python.",
+        )
+    for value in own:
+        entry = session.entry_of(value)
+        if entry is not None and entry.writes:
+            raise UnsupportedProgram(
+                f"native code compares {entry.path.source}, to which the program has written before",
+                hint="Write the comparison in Python.",
+            )
+        session.objects.identity_observed |= entry is not None
+        method = session.type_attr(type(value), "__eq__")
+        for other in parts if isinstance(method, types.FunctionType) else ():
+            if other is not value:
+                _interpret_equality(session, method, value, other)
+
+
+def _interpret_equality(session: TracingSession, method: Any, value: Any, other: Any) -> None:
+    """Interpret a comparison that C code may make; where it raises, C code has not made it, or raises too."""
+    try:
+        answer = session.call(method, (value, other), {})
+    except session.uncatchable:
+        raise
+    except Exception:
+        return
+    if type(answer) not in (bool, type(NotImplemented)):
+        raise UnsupportedProgram(
+            f"native code compares objects of the class {type(value).__qualname__}, whose __eq__ does not "
+            "return a bool",
+            hint="Write the comparison in Python.",
+        )
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return a value, or the elements of a tuple or frozenset at any depth, which are compared."""
+    if type(value) in (tuple, frozenset):
+        return [part for element in value for part in _parts(element)]
+    return [value]

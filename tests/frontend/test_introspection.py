@@ -1,0 +1,117 @@
+"""Signatures, hashes, pickles, generic functions and classes that programs ask about."""
+
+import abc
+import functools
+import inspect
+import pickle
+import threading
+import typing
+
+import pytest
+import torch
+
+import thunder
+
+X = torch.arange(3.0)
+
+
+def function(a, b=1, *, c: int = 2):
+    return a
+
+
+class Base(abc.ABC):
+    @abc.abstractmethod
+    def go(self, x): ...
+
+
+class Impl(Base):
+    def __init__(self, scale=2.0):
+        self.scale = scale
+
+    def go(self, x):
+        return x * self.scale
+
+
+@typing.runtime_checkable
+class Goes(typing.Protocol):
+    def go(self, x): ...
+
+
+@functools.singledispatch
+def kind(value):
+    return 1.0
+
+
+@kind.register
+def _(value: int):
+    return 2.0
+
+
+@kind.register
+def _(value: torch.Tensor):
+    return 3.0
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x * len(inspect.signature(function).parameters),
+        lambda x: x * len(inspect.signature(functools.partial(function, 1)).parameters),
+        lambda x: x * len(inspect.signature(functools.wraps(function)(lambda *a: 1)).parameters),
+        lambda x: x * len(inspect.signature(Impl).parameters),
+        lambda x: x * len(inspect.signature(Impl().go).parameters),
+        lambda x: x * len(inspect.signature(object.__init__).parameters),
+        lambda x: x * len(inspect.signature(len).parameters),
+        lambda x: x * len(inspect.getfullargspec(function).args),
+        lambda x: x * len(typing.get_type_hints(function)),
+        lambda x: x * {typing.Optional[int]: 2.0, list[int]: 3.0}[list[int]],  # noqa: UP045
+        lambda x: x * (hash((1, "a", None)) == hash((1, "a", None))),
+        lambda x: x * len(pickle.dumps({"a": [1, 2.0, (None, "b")]})),
+        lambda x: x * pickle.loads(pickle.dumps({"a": 2}))["a"],
+        lambda x: x * isinstance(Impl(), Goes) * ("go" in Impl.__dict__) * ("go" in vars(Impl)),
+        lambda x: x * kind(1) + kind("a") + kind(x),
+    ],
+)
+def test_programs_that_ask_about_python_are_as_in_eager(program):
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        assert torch.equal(compiled(X), program(X))
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_signature_depends_on_the_function_that_is_there(monkeypatch):
+    program = lambda x: x * len(inspect.signature(Impl).parameters)  # noqa: E731
+    compiled = thunder.jit(program)
+    assert torch.equal(compiled(X), X)
+    monkeypatch.setattr(Impl, "__init__", lambda self, a, b: None)
+    assert torch.equal(compiled(X), X * 2)
+
+
+def test_another_implementation_of_a_generic_function_is_noticed():
+    @functools.singledispatch
+    def generic(value):
+        return 1.0
+
+    compiled = thunder.jit(lambda x: x * generic(2))
+    assert torch.equal(compiled(X), X)
+    generic.register(int, lambda value: 5.0)
+    assert torch.equal(compiled(X), X * 5)
+
+
+def test_a_pickle_of_an_object_is_refused():
+    with pytest.raises(thunder.UnsupportedProgram, match=r"pickle.dumps of what is not plain data"):
+        thunder.jit(lambda x: x * len(pickle.dumps(Impl())))(X)
+    data = pickle.dumps(Impl())
+    with pytest.raises(thunder.UnsupportedProgram, match=r"pickle.loads of an object of the class"):
+        thunder.jit(lambda x: x * pickle.loads(data).scale)(X)
+
+
+def test_another_thread_has_another_compiled_program():
+    table = {threading.get_ident(): 2.0}
+    compiled = thunder.jit(lambda x: x * table.get(threading.get_ident(), 7.0))
+    results = [compiled(X)]
+    thread = threading.Thread(target=lambda: results.append(compiled(X)))
+    thread.start()
+    thread.join()
+    assert torch.equal(results[0], X * 2)
+    assert torch.equal(results[1], X * 7)

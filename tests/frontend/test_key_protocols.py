@@ -1,0 +1,96 @@
+"""Keys and elements whose ``__hash__`` and ``__eq__`` are Python: what these read is guarded."""
+
+import pytest
+import torch
+
+import thunder
+
+X = torch.arange(3.0)
+MODULUS = 10
+
+
+class Point:
+    def __init__(self, v):
+        self.v = v
+
+    def __eq__(self, other):
+        return isinstance(other, Point) and self.v % MODULUS == other.v % MODULUS
+
+    def __hash__(self):
+        return 7
+
+
+class Irreps(tuple):
+    def __eq__(self, other):
+        return tuple(self) == tuple(other)
+
+    def __hash__(self):
+        return hash(tuple(self))
+
+    def total(self):
+        return sum(self)
+
+
+ORIGIN = Point(1)
+TABLE = {Point(1): 2.0, Point(2): 3.0}
+IRREPS = Irreps((1, 2))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x * len({Point(1): 1.0, Point(3): 2.0}),
+        lambda x: x * len({Point(1), Point(3), Point(1)}),
+        lambda x: x * len({p: 1 for p in [Point(1), Point(3)]}),
+        lambda x: x * len({*[Point(1), Point(3)]}),
+        lambda x: x * len(set([Point(1), Point(3)])),
+        lambda x: x * len(frozenset((Point(1), Point(3)))),
+        lambda x: x * len(dict([(Point(1), 1), (Point(3), 2)])),
+        lambda x: x * len(dict.fromkeys([Point(1), Point(3)])),
+        lambda x: x * len({(1, Point(1)): 1, (1, Point(3)): 2}),
+        lambda x: x * TABLE.get(Point(3), 5.0),
+        lambda x: x * (Point(3) in TABLE),
+        lambda x: x * ({Point(1): 2}.setdefault(Point(3), 7)),
+        lambda x: x * len({**{Point(1): 1}, **{Point(3): 2}}),
+        lambda x: x * [Point(0), Point(3), Point(1)].index(Point(1)),
+        lambda x: x * [Point(1)].count(Point(3)),
+        lambda x: x * ([Point(1), 2] == [Point(3), 2]),
+        lambda x: x * ({"a": Point(1)} == {"a": Point(3)}),
+        lambda x: x * (Point(3) in [Point(1)]),
+    ],
+)
+def test_what_the_methods_read_is_guarded(program, monkeypatch):
+    compiled = thunder.jit(program)
+    for modulus in (10, 2, 10):
+        monkeypatch.setitem(globals(), "MODULUS", modulus)
+        assert torch.equal(compiled(X), program(X))
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_an_attribute_of_a_key_of_the_user_is_guarded(monkeypatch):
+    def program(x):
+        return x * len({ORIGIN: 1, Point(2): 2}) * TABLE.get(ORIGIN, 7)
+
+    compiled = thunder.jit(program)
+    for value in (1, 2, 4):
+        monkeypatch.setattr(ORIGIN, "v", value)
+        assert torch.equal(compiled(X), program(X))
+    assert thunder.cache_misses(compiled) == 3
+
+
+def test_an_object_to_which_the_program_has_written_is_refused():
+    point = Point(1)
+
+    def program(x):
+        point.v = 2
+        return x * len({point: 1, Point(2): 2})
+
+    with pytest.raises(thunder.UnsupportedProgram, match="to which the program has written before"):
+        thunder.jit(program)(X)
+
+
+def test_a_subclass_of_tuple_with_its_own_equality():
+    def program(x):
+        return x * (Irreps((1, 2)) == IRREPS) * (Irreps((1, 2)) in [IRREPS]) * IRREPS.total()
+
+    assert torch.equal(thunder.jit(program)(X), program(X))
