@@ -15,5 +15,6 @@ TABLE = LookasideTable()
 
 
 @TABLE.named_lookaside("torch._dynamo.mutation_guard", "GenerationTracker.tag")
+@TABLE.named_lookaside("torch._dynamo.mutation_guard", "_GenerationTracker.tag")  # of torch 2.15
 def _tag(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Note nothing: a module that a program constructs is not one that TorchDynamo compiles."""
