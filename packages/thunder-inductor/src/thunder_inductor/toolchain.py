@@ -16,7 +16,7 @@ from thunder.extend import Refusal
 __all__ = ["NEWEST", "OLDEST", "is_strict", "missing_for", "unsupported_torch"]
 
 #: the oldest and the newest torch with which the package was tried
-OLDEST: Final = (2, 12)
+OLDEST: Final = (2, 13)
 NEWEST: Final = (2, 15)
 
 #: the program that compiles C++ for TorchInductor if CXX is not set
