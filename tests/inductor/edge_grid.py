@@ -48,11 +48,9 @@ def grid(dtype: torch.dtype) -> torch.Tensor:
     if dtype is torch.bool:
         return torch.tensor([True, False, True, True])
     if not dtype.is_floating_point:
-        limits = torch.iinfo(dtype)
-        values = [0, 1, 2, 3, 5, 7, 100, limits.max, limits.max - 1, limits.min, limits.min + 1]
-        return torch.tensor(
-            [*values, *([-1, -2, -3, -5, -7, -100] if limits.min else [128, 200])], dtype=dtype
-        )
+        low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+        values = [0, 1, 2, 3, 5, 7, 100, high, high - 1, low, low + 1]
+        return torch.tensor([*values, *([-1, -2, -3, -5, -7, -100] if low else [128, 200])], dtype=dtype)
     limits = torch.finfo(dtype)
     subnormal = limits.smallest_normal / 4
     positive = [0.0, 1, 0.5, 1.5, 2.5, 3, 0.3, 0.7, 7, 100, 1e4, 127.5, 255, 256, 20, 90, math.pi, 1e-5]
