@@ -86,8 +86,7 @@ def test_without_a_compiler_torch_runs_the_program(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("version", "supported"),
     [
-        ("2.11.0", False),
-        ("2.12.1", True),
+        ("2.12.1", False),
         ("2.13.0+cpu", True),
         ("2.13.2", True),
         ("2.15.0+cu132", True),
