@@ -68,8 +68,8 @@ def _nothing(*operands: Any, question: str, answer: Any, index: int) -> None:
 
 
 def _check(*operands: Any, question: str, answer: Any, index: int) -> None:
-    found = answer_to(question, operands)
-    if not same_leaf(found, answer):
+    found = QUESTIONS[question](*operands)
+    if found is not answer and not same_leaf(found, answer):
         raise DecisionChanged(index, found)
 
 
