@@ -30,7 +30,7 @@ from thunder.extend import (
 
 from .kept_code import key_of, load, open_cache, store
 from .kernels import Code, RegionKernel, Strides, failure
-from .operators import CHECKERS, HAVE_NO_KERNEL, MODES, PRODUCTS, VIEWS
+from .operators import CHECKERS, MODES, PRODUCTS, VIEWS, WORTH_A_REGION
 from .products import left_to_torch
 from .settings import Settings, current_settings
 from .toolchain import is_strict, missing_for
@@ -219,7 +219,7 @@ def _unfit(region: Region) -> Refusal | None:
 
 def _too_small(region: Region) -> Refusal | None:
     """Return a refusal for a region whose calls torch runs in one kernel, else None."""
-    if any(bsym.sym.id in HAVE_NO_KERNEL for bsym in region.bsyms):
+    if any(bsym.sym.id in WORTH_A_REGION for bsym in region.bsyms):
         return None
     computing = [bsym for bsym in region.bsyms if not _is_view(bsym)]
     if len(computing) < 2:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from thunder import TensorProxy, dtypes
 from thunder.extend import Refusal
 
-__all__ = ["CHECKERS", "HAVE_NO_KERNEL", "MODES", "PRODUCTS", "VIEWS", "Mode"]
+__all__ = ["CHECKERS", "MODES", "PRODUCTS", "VIEWS", "WORTH_A_REGION", "Mode"]
 
 Mode = Literal["auto", "pointwise", "full"]
 
@@ -27,7 +27,7 @@ ELEMENTWISE = _primitives(
     "fmod ge gt hypot le lt maximum minimum mul ne nextafter pow remainder sub lerp where "
     "convert_element_type clone full"
 )
-REDUCTIONS = _primitives("amax amin argmax argmin sum prod any all var std var_mean")
+REDUCTIONS = _primitives("amax amin argmax argmin sum prod any all var std var_mean batch_norm_update")
 VIEWS = _primitives(
     "reshape view slice_prim squeeze transpose broadcast_in_dim diagonal detach shallow_copy unfold"
 )
@@ -39,7 +39,8 @@ PRODUCTS = _primitives("matmul linear convolution") | {
     "ltorch.convolution_backward",
 }
 
-WINDOWS = frozenset(f"torch.nn.functional.{name}" for name in ("max_pool2d", "avg_pool2d"))
+_MAXIMA = frozenset(f"torch.nn.functional.{name}" for name in ("max_pool2d", "max_pool2d_with_indices"))
+WINDOWS = _MAXIMA | {"torch.nn.functional.avg_pool2d"}
 _INTERPOLATE = "torch.nn.functional.interpolate"
 _WITHOUT_PRODUCTS = ELEMENTWISE | REDUCTIONS | VIEWS | MOVES | WINDOWS | {_INTERPOLATE}
 
@@ -50,8 +51,8 @@ MODES: Mapping[Mode, frozenset[str]] = {
     "full": _WITHOUT_PRODUCTS | PRODUCTS,
 }
 
-#: composite operators for which torch runs several kernels: one call of them is worth a region
-HAVE_NO_KERNEL = frozenset({"torch.nn.functional.rms_norm", "ltorch.rms_norm_backward"})
+#: operators of which one call is worth a region: torch runs several kernels for it, or a slower one
+WORTH_A_REGION = _MAXIMA | {"torch.nn.functional.rms_norm", "ltorch.rms_norm_backward"}
 
 
 def _of_numbers_with_fractions(*args: Any, **kwargs: Any) -> bool | Refusal:
