@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch.nn import functional as F
 
 import thunder
-from thunder.examine import get_fusions
+from thunder.examine import get_fusion_symbols, get_fusions
 
 #: whichever worker runs one of these tests imports TorchInductor, which takes seconds
 pytestmark = pytest.mark.xdist_group("inductor")
@@ -81,3 +83,32 @@ def test_the_mode_full_compiles_products_convolutions_and_attention() -> None:
     torch.testing.assert_close(ours, torch.autograd.grad(expected.sum(), parameters), rtol=1e-4, atol=1e-5)
     fused = {row.symbol for row in thunder.explain(compiled).rows if row.claimed_by == "inductor"}
     assert {"torch.nn.functional.conv2d", "torch.nn.functional.linear"} <= fused
+
+
+def test_one_kernel_computes_the_cotangents_of_a_gate() -> None:
+    def gated(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+        return (F.silu(x @ gate) * (x @ up)) @ down
+
+    shapes = ((6, 4), (4, 8), (4, 8), (8, 4))
+    inputs = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    compiled = thunder.jit(gated, executors=["inductor"])
+    seed = torch.randn(6, 4)
+    ours = torch.autograd.grad(compiled(*inputs), inputs, seed)
+    torch.testing.assert_close(ours, torch.autograd.grad(gated(*inputs), inputs, seed))
+    (fusion,) = get_fusion_symbols(thunder.last_backward_traces(compiled)[-1])
+    assert len(fusion.output) == 3  # of the gate, of up, and the product that `down` was multiplied by
+
+
+def test_batch_normalisation_in_training_and_maximum_pooling_are_in_regions() -> None:
+    layers = torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.MaxPool2d(3, 2, 1)
+    model, x = torch.nn.Sequential(*layers), torch.randn(2, 4, 8, 8, requires_grad=True)
+    reference = copy.deepcopy(model)
+    compiled = thunder.jit(model, executors=["inductor"])
+    result, expected = compiled(x), reference(x)
+    torch.testing.assert_close(result, expected)
+    torch.testing.assert_close(dict(model.named_buffers()), dict(reference.named_buffers()))
+    seed = torch.randn_like(expected)
+    ours = torch.autograd.grad(result, [x, *model.parameters()], seed)
+    torch.testing.assert_close(ours, torch.autograd.grad(expected, [x, *reference.parameters()], seed))
+    left = {row.symbol for row in thunder.explain(compiled).rows if row.claimed_by != "inductor"}
+    assert left.isdisjoint({"prims.batch_norm_update", "torch.nn.functional.max_pool2d_with_indices"})

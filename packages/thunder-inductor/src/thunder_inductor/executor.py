@@ -57,6 +57,7 @@ class InductorExecutor(FusionExecutor):
     """Compiles regions by TorchInductor."""
 
     fusion_name = "InductorFusion"
+    horizontal = "siblings"
 
     def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
         """Return True for a call that TorchInductor may compile, else the reason why not."""

@@ -17,7 +17,7 @@ from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.region_compilation import compile_together
 from thunder.executor_base.unfused import left_out
 from thunder.executor_base.workspaces import with_workspace, workspace_bytes
-from thunder.ir.fusion_regions import UNBOUNDED, Bounds, Region, partition, replace_regions
+from thunder.ir.fusion_regions import UNBOUNDED, Bounds, Horizontal, Region, partition, replace_regions
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.region_keys import structural_key
 from thunder.ir.symbol import BoundSymbol, Symbol
@@ -47,14 +47,15 @@ class FusionExecutor(Executor):
 
     Attributes:
         bounds: how large a region may become.
-        horizontal: whether regions that do not depend on each other are merged.
+        horizontal: whether regions that do not depend on each other are merged: `True`, `False`, or
+            `"siblings"` for those that read the same tensor near each other.
         compiles_in_threads: whether `compile_region` may run in several threads at a time.
         fusion_name: what the calls of regions are called, before their number; by default by the executor.
     """
 
     default_rank = Rank.FUSION
     bounds: Bounds = UNBOUNDED
-    horizontal: bool = False
+    horizontal: Horizontal = False
     compiles_in_threads: bool = False
     fusion_name: str = ""
 

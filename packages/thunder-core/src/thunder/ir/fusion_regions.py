@@ -11,9 +11,10 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from thunder.base.structural_ids import RELEASES, RETURN
 from thunder.ir.aliasing import views_of
@@ -23,7 +24,7 @@ from thunder.ir.region_graph import RegionGraph
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
 
-__all__ = ["Bounds", "Region", "partition", "replace_regions"]
+__all__ = ["Bounds", "Horizontal", "Region", "partition", "replace_regions"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,12 @@ class Bounds:
 
 
 UNBOUNDED = Bounds()
+
+#: which groups that do not depend on each other are merged: none, all, or those that read the same tensor
+Horizontal = bool | Literal["siblings"]
+
+#: the most statements between siblings
+_NEAR = 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +118,7 @@ def partition(
     trace: TraceCtx,
     can_fuse: Callable[[BoundSymbol], bool],
     *,
-    horizontal: bool = False,
+    horizontal: Horizontal = False,
     bounds: Bounds = UNBOUNDED,
 ) -> list[Region]:
     """Return the regions of a trace: calls that `can_fuse` accepts, grouped as far as possible.
@@ -119,7 +126,7 @@ def partition(
     A region is convex: no statement outside of it depends on one of its calls while another of its calls
     depends on that statement. So it can run at one place. Regions are as large as they can be: no two of
     which one reads a value of the other can be merged within the `bounds`. Regions that do not depend on
-    each other stay apart, unless `horizontal` is true.
+    each other stay apart, unless `horizontal` is true, or `"siblings"` (Note [Siblings]).
 
     Calls with effects are in no region, and none moves across a write, a printed line or a change of mode.
     See Note [Views leave a region]. The same trace has the same regions, in program order.
@@ -127,11 +134,25 @@ def partition(
     finder = _Finder(_without_releases(trace), can_fuse, bounds)
     finder.merge_neighbours()
     if horizontal:
-        finder.merge_independent()
+        if horizontal == "siblings":
+            finder.merge_siblings()
+        else:
+            finder.merge_independent()
         finder.merge_neighbours()
     return finder.regions()
 
 
+# Note [Siblings]
+#
+#     t0 = x.sin(); t1 = t0.exp(); t2 = t1 @ w; t3 = x.cos(); t4 = t3.exp()
+#
+# The calls before and after the product do not depend on each other. As one region, they read `x` once:
+#
+#     [t1, t4] = myFusion0(x); t2 = t1 @ w
+#
+# That holds only for a tensor with as many elements as either group computes. And `t4` lives longer, and so
+# do values that an earlier group would release: so only groups with few statements between them are merged.
+#
 # Note [Views leave a region]
 #
 #     t0 = sin(x); t1 = t0.mT; t2 = t1 + 1; return t0, t1, t2
@@ -181,6 +202,32 @@ class _Finder:
                 apart.append(group)
             else:
                 self.graph.merge(partner, group)
+
+    def merge_siblings(self) -> None:
+        """Merge groups near each other that read the same tensor, and do not depend on each other."""
+        readers: defaultdict[str, list[int]] = defaultdict(list)  # tensor → statements, one of each group
+        for group in [group for group in self.graph.groups() if self.fusible[group]]:
+            tensors = self._tensors_read(group)
+            near = {self.graph.group_of(i) for name in tensors for i in readers[name]}
+            for sibling in sorted(near, reverse=True):
+                if self._are_near(sibling, group) and self._can_run_together(sibling, group):
+                    self.graph.merge(sibling, group)
+                    break
+            for name in tensors:
+                readers[name].append(group)
+
+    def _tensors_read(self, group: int) -> list[str]:
+        """Return the inputs of a group that have as many elements as each value that it computes."""
+        calls = [self.bsyms[i] for i in self.graph.members(group)]
+        region = Region.of(calls, ())
+        views = {view.output.name for call in calls for view in views_of(call)}
+        computed = [p for call in calls for p in call.flat_proxy_outs if p.name not in views]
+        size = max(map(_bytes, computed), default=0)
+        return [p.name for p in region.inputs if size and _bytes(p) >= size]
+
+    def _are_near(self, a: int, b: int) -> bool:
+        first, second = self.graph.members(a), self.graph.members(b)
+        return second[0] - first[-1] <= _NEAR
 
     def regions(self) -> list[Region]:
         """Return the groups of fusible statements as regions that have calls and are within the bounds."""
