@@ -72,6 +72,17 @@ def test_a_call_is_judged_with_its_own_arguments(capsys):
     assert "of which 2" in lines[0]
 
 
+def test_a_question_about_data_is_supported(capsys):
+    def asked(x):
+        if (x > 0).all() and not torch.equal(x, x * 2):
+            return [x] * int(x.sum())
+        return x.tolist()
+
+    lines = report(capsys, asked, torch.ones(3))
+    assert "(100.0%)" in lines[0]
+    assert lines[-1] == "The program compiles and runs."
+
+
 def test_an_error_of_the_program_in_eager_is_raised():
     with pytest.raises(RuntimeError, match="must match the size"):
         examine(lambda x: x + torch.ones(5), torch.ones(3))

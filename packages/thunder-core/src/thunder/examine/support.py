@@ -23,6 +23,15 @@ from thunder.torch.function_names import name_of
 __all__ = ["examine"]
 
 
+#: functions whose result is a decision on data, for which a plan has no data
+_DECIDED = frozenset(
+    (
+        *("__bool__", "__int__", "__float__", "__complex__", "__index__", "__contains__"),
+        *("is_nonzero", "tolist", "equal", "allclose"),
+    )
+)
+
+
 @dataclass
 class _Operation:
     """A torch function that the program calls, and the error of its first call that cannot be planned."""
@@ -93,6 +102,8 @@ class _Recorder(TorchFunctionMode):
     def _judge(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         name = name_of(func)
         operation = self.operations.setdefault(name, _Operation(name))
+        if name.rpartition(".")[2] in _DECIDED:
+            return
         # Calls with arguments of equal types are judged alike, and once.
         described = (name, repr(described_arguments(args, kwargs)))
         if operation.error is not None or described in self._judged:
