@@ -137,22 +137,19 @@ def _first_calls(plan: Plan, workload: str) -> Iterator[Entry]:
     """Yield the CPU time of first results, imports included: with empty caches, and in the next process."""
     for dtype in plan.dtypes:
         for mode in plan.modes:
-            for way in plan.ways_of(mode):
-                plan.report(f"{workload}, {dtype}, {mode}: {WAYS[way].label}")
-                cold: list[float] = []
-                warm: list[float] = []
-                failed = None
-                try:
-                    for _ in range(plan.rounds):
-                        with tempfile.TemporaryDirectory(prefix="thunder-benchmarks-") as folder:
-                            for seconds in (cold, warm):
-                                with Worker(plan.interpreters, way, Path(folder)) as worker:
-                                    reply = worker.ask("prepare", workload=workload, dtype=dtype, mode=mode)
-                                seconds.append(reply["imports_s"] + reply["first_s"])
-                except Failure as failure:
-                    failed = str(failure)
-                values = {} if failed else {"cold_s": cold, "warm_s": warm}
-                yield Entry(workload, dtype, mode, way, values, failed)
+            plan.report(f"{workload}, {dtype}, {mode}: compiling in new processes")
+
+            def measured(way: str, dtype: str = dtype, mode: str = mode) -> Values:
+                seconds: dict[str, list[float]] = {"cold_s": [], "warm_s": []}
+                for _ in range(plan.rounds):
+                    with tempfile.TemporaryDirectory(prefix="thunder-benchmarks-") as folder:
+                        for values in seconds.values():
+                            with Worker(plan.interpreters, way, Path(folder)) as worker:
+                                reply = worker.ask("prepare", workload=workload, dtype=dtype, mode=mode)
+                            values.append(reply["imports_s"] + reply["first_s"])
+                return dict(seconds)
+
+            yield from _entries(plan, (workload, dtype, mode), measured)
 
 
 def _memory(plan: Plan, workload: str) -> Iterator[Entry]:
@@ -166,8 +163,13 @@ def _memory(plan: Plan, workload: str) -> Iterator[Entry]:
                     reply = worker.ask("prepare", workload=workload, dtype=dtype, mode=mode)
                     return reply | worker.ask("memory")
 
-            for way, outcome in _all(measured, plan.ways_of(mode), plan.jobs):
-                if isinstance(outcome, Failure):
-                    yield Entry(workload, dtype, mode, way, {}, str(outcome))
-                else:
-                    yield Entry(workload, dtype, mode, way, outcome)
+            yield from _entries(plan, (workload, dtype, mode), measured)
+
+
+def _entries(plan: Plan, row: tuple[str, str, str], measured: Callable[[str], Values]) -> Iterator[Entry]:
+    """Yield what a function measures of each way of a row, or its failure."""
+    for way, outcome in _all(measured, plan.ways_of(row[2]), plan.jobs):
+        if isinstance(outcome, Failure):
+            yield Entry(*row, way, {}, str(outcome))
+        else:
+            yield Entry(*row, way, outcome)

@@ -116,13 +116,8 @@ class UNet(nn.Module):
             self.smaller.append(nn.Conv2d(width, after, 3, stride=2, padding=1))
             self.larger.insert(0, nn.Conv2d(after, width, 3, padding=1))
             self.up.insert(0, TimedBlock(2 * width, width, time_width))
-        self.middle = nn.ModuleList(
-            (
-                TimedBlock(widths[-1], widths[-1], time_width),
-                PixelAttention(widths[-1], heads),
-                TimedBlock(widths[-1], widths[-1], time_width),
-            )
-        )
+        self.middle = TimedBlock(widths[-1], widths[-1], time_width)
+        self.attention = PixelAttention(widths[-1], heads)
         self.norm = nn.GroupNorm(8, widths[0])
         self.last = nn.Conv2d(widths[0], channels, 3, padding=1)
 
@@ -137,8 +132,7 @@ class UNet(nn.Module):
             x = block(x, embedded)
             skipped.append(x)
             x = smaller(x)
-        before, attention, after = self.middle
-        x = after(attention(before(x, embedded)), embedded)
+        x = self.attention(self.middle(x, embedded))
         for block, larger in zip(self.up, self.larger, strict=True):
             x = larger(F.interpolate(x, scale_factor=2.0, mode="nearest"))
             x = block(torch.cat((x, skipped.pop()), dim=1), embedded)
