@@ -1,5 +1,6 @@
 """Keys and elements whose ``__hash__`` and ``__eq__`` are Python: what these read is guarded."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -94,3 +95,12 @@ def test_a_subclass_of_tuple_with_its_own_equality():
         return x * (Irreps((1, 2)) == IRREPS) * (Irreps((1, 2)) in [IRREPS]) * IRREPS.total()
 
     assert torch.equal(thunder.jit(program)(X), program(X))
+
+
+def test_functions_of_numpy_in_a_dict_of_the_user_are_compared_by_identity():
+    functions = {"torch": torch.sin, "numpy": np.tensordot}
+    compiled = thunder.jit(lambda x: functions["torch"](x))
+    assert torch.equal(compiled(X), X.sin())
+    functions["numpy"] = np.dot
+    assert torch.equal(compiled(X), X.sin())
+    assert thunder.cache_misses(compiled) == 2

@@ -162,6 +162,12 @@ def is_ufunc(x: Any) -> bool:
     return module is not None and type(x) is module.ufunc
 
 
+def is_numpy_function(x: Any) -> bool:
+    """Return whether ``x`` is one of NumPy's functions, of which only the identity matters."""
+    module = numpy()
+    return module is not None and type(x) in (module.ufunc, type(module.tensordot))
+
+
 def is_numpy_scalar(x: Any) -> bool:
     """Return whether ``x`` is a number of NumPy, which is immutable."""
     module = numpy()

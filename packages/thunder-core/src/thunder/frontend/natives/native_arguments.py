@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import operator
 import types
 from collections.abc import Iterable
 from typing import Any
@@ -73,7 +74,7 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
                 seen.add(id(value))
                 with_values = is_comparison and value is not searched
                 pending += ((element, depth + 1) for element in _elements(value, with_values))
-        elif (is_comparison or is_value_preserving(descriptor)) and _is_only_compared(value):
+        elif (is_comparison or is_value_preserving(descriptor)) and _is_only_compared(value, descriptor):
             compared.append(value)
         elif any(isinstance(getattr(cls, name, None), types.FunctionType) for name in _PROTOCOLS):
             raise UnsupportedProgram(
@@ -89,9 +90,11 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
         settle_pairs(session, everything)
 
 
-def _is_only_compared(value: Any) -> bool:
+def _is_only_compared(value: Any, descriptor: Any) -> bool:
     """Return whether the only methods in Python that C code may call of an object are of equality."""
     cls = type(value)
+    if descriptor is operator.eq or descriptor is operator.ne:
+        return True
     others = (name for name in _PROTOCOLS if name not in _OF_EQUALITY)
     if any(isinstance(getattr(cls, name, None), types.FunctionType) for name in others):
         return False

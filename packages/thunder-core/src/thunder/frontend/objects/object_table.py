@@ -31,7 +31,7 @@ from thunder.base.provenance import (
     proxied,
 )
 from thunder.frontend.facts import Fact, GuardKind, TensorFacts
-from thunder.frontend.natives.libraries import is_numpy_scalar, is_ufunc
+from thunder.frontend.natives.libraries import is_numpy_function, is_numpy_scalar
 from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
     LEAVES,
@@ -184,7 +184,7 @@ class ObjectTable:
             return self._adopt_generator(raw, path)
         if issubclass(t, ThunderModule):
             return self._adopt_compiled(raw, path)
-        if isinstance(raw, IDENTITY_TYPES) or is_ufunc(raw):
+        if isinstance(raw, IDENTITY_TYPES) or is_numpy_function(raw):
             if path.parent is not None or path.root_object is ABSENT:
                 self.note("is", path, raw)
             if isinstance(raw, torch.nn.Module):  # its class may be swapped: ``m.__class__ = C``
