@@ -1,0 +1,56 @@
+"""Cases of libraries: how a small program is built from one, and on what it is called."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Calls = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One program of a library.
+
+    ``build`` imports the library, and returns the program, the positional arguments of each call, and perhaps
+    keywords of all calls. Without ``grads`` no gradient is compared.
+    """
+
+    name: str
+    build: Callable[[], tuple[Any, ...]]
+    grads: bool = True
+
+    @property
+    def library(self) -> str:
+        """The name of the library."""
+        return self.name.partition(".")[0]
+
+
+CASES: list[Case] = []
+
+
+def case(name: str, grads: bool = True) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
+    """Add a case, named ``library.program``, whose builder is decorated."""
+
+    def add(build: Callable[[], Any]) -> Callable[[], Any]:
+        CASES.append(Case(name, build, grads))
+        return build
+
+    return add
+
+
+def graded(*shape: int) -> torch.Tensor:
+    """Return random numbers that require grad."""
+    return torch.randn(*shape, requires_grad=True)
+
+
+class Wrapped(torch.nn.Module):
+    """A module whose forward is a function of other modules and of its arguments."""
+
+    def __init__(self, function: Callable[..., Any], *modules: torch.nn.Module) -> None:
+        super().__init__()
+        self.function, self.parts = function, torch.nn.ModuleList(modules)
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*self.parts, *args)

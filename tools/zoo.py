@@ -1,0 +1,218 @@
+"""Compiles small programs of libraries, unmodified, and compares them with eager.
+
+    hatch run zoo                              all cases, in an environment that has the libraries
+    hatch run zoo einops diffusers.UNet        the cases whose names begin so
+    hatch run zoo --page                       all cases, and writes the page docs/zoo.md
+
+Each case is called twice, with gradients of all inputs and parameters where it has some. The answers are:
+right; refused, by an error of thunder's; wrong, where a number is not eager's; failed, by any other
+exception; absent, where the library is not installed or does not build the case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import importlib.metadata
+import signal
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import torch
+
+import thunder
+from libraries import attention_libraries, science_libraries, sequence_libraries
+from libraries.library_cases import CASES, Case
+from thunder.base.errors import ThunderError
+
+PAGE = Path(__file__).parents[1] / "docs" / "zoo.md"
+MODULES = (attention_libraries, science_libraries, sequence_libraries)  # importing them adds their cases
+LIMIT = 180  # seconds for each case
+
+Answer = tuple[str, str]
+Outcome = tuple[list[torch.Tensor], list[torch.Tensor | None], list[torch.Tensor]]
+
+
+def answer_of(case: Case) -> Answer:
+    """Return what became of a case, and the reason."""
+    try:
+        (program, calls, keywords), (judge, _, _) = built(case), built(case)
+        expected = [outcome(judge, judge, args, keywords, case.grads) for args in calls]
+    except Exception as error:
+        return "absent", f"{type(error).__name__}: {first_line(error)}"
+    compiled = thunder.jit(program)
+    try:
+        for number, (args, wanted) in enumerate(zip(calls, expected, strict=True)):
+            different = differences(wanted, outcome(compiled, program, args, keywords, case.grads))
+            if different:
+                return "wrong", f"{different} of call {number + 1}"
+    except ThunderError as error:
+        return "refused", first_line(error)
+    except Exception as error:
+        return "failed", f"{type(error).__name__}: {first_line(error)}"
+    return "right", ""
+
+
+def built(case: Case) -> tuple[Any, Any, dict[str, Any]]:
+    """Return the program of a case, the same each time, its calls, and the keywords of all calls."""
+    torch.manual_seed(0)
+    program, calls, *rest = case.build()
+    return program, calls, rest[0] if rest else {}
+
+
+def outcome(fn: Any, module: Any, args: Any, keywords: dict[str, Any], grads: bool) -> Outcome:
+    """Return the tensors of a result, the gradients of their weighted sum, and the buffers afterwards."""
+    torch.manual_seed(1)
+    args = [
+        a.detach().clone().requires_grad_(a.requires_grad)
+        if isinstance(a, torch.Tensor)
+        else copy.deepcopy(a)
+        for a in args
+    ]
+    results = list(tensors_in(fn(*args, **keywords), set()))
+    parameters = list(module.parameters()) if isinstance(module, torch.nn.Module) else []
+    gradients: list[torch.Tensor | None] = []
+    if grads:
+        weighted = [
+            (r * torch.linspace(0.5, 1.5, r.numel()).view(r.shape)).sum()
+            for r in results
+            if r.requires_grad and not r.is_complex()
+        ]
+        if weighted:
+            torch.stack(weighted).sum().backward()
+        inputs = [a for a in args if isinstance(a, torch.Tensor)]
+        gradients = [t.grad for t in (*inputs, *parameters)]
+        for p in parameters:
+            p.grad = None
+    buffers = [b.clone() for b in module.buffers()] if isinstance(module, torch.nn.Module) else []
+    return [r.detach() for r in results], gradients, buffers
+
+
+def tensors_in(value: Any, seen: set[int]) -> Iterator[torch.Tensor]:
+    """Yield the tensors in containers and attributes of a result."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif id(value) not in seen and not isinstance(value, torch.nn.Module | type):
+        seen.add(id(value))
+        parts: Any = (
+            value.values()
+            if isinstance(value, dict)
+            else vars(value).values()
+            if hasattr(value, "__dict__")
+            else ()
+        )
+        for part in value if isinstance(value, list | tuple) else parts:
+            yield from tensors_in(part, seen)
+
+
+def differences(expected: Outcome, found: Outcome) -> str:
+    """Return which of values, gradients and buffers differ, or ""."""
+    parts: list[tuple[str, Any, Any]] = [
+        ("values", expected[0], found[0]),
+        ("gradients", expected[1], found[1]),
+        ("buffers", expected[2], found[2]),
+    ]
+    return " and ".join(name for name, a, b in parts if not are_close(a, b))
+
+
+def are_close(expected: list[Any], found: list[Any]) -> bool:
+    """Return whether tensors have equal metadata and close numbers."""
+    try:
+        torch.testing.assert_close(found, expected, rtol=2e-4, atol=2e-5, equal_nan=True)
+    except AssertionError:
+        return False
+    return True
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of a message, shortened."""
+    return str(error).partition("\n")[0][:150]
+
+
+def run(cases: list[Case]) -> dict[str, Answer]:
+    """Return the answers of cases, printed as they come."""
+    answers: dict[str, Answer] = {}
+    for case in cases:
+        signal.alarm(LIMIT)
+        try:
+            answers[case.name] = answer_of(case)
+        except TimeoutError:
+            answers[case.name] = "failed", f"not ready after {LIMIT} s"
+        finally:
+            signal.alarm(0)
+        print(f"{answers[case.name][0]:8} {case.name:45} {answers[case.name][1]}", flush=True)
+    return answers
+
+
+def page(answers: dict[str, Answer]) -> str:
+    """Return the text of the page."""
+    counts = Counter(kind for kind, _ in answers.values())
+    libraries = sorted({c.library for c in CASES})
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for name, (kind, reason) in answers.items():
+        if kind != "right":
+            reasons.setdefault((kind, reason), []).append(name)
+    rows = [
+        f"| {', '.join(names)} | {kind} | {reason} |" for (kind, reason), names in sorted(reasons.items())
+    ]
+    right = ", ".join(name for name, (kind, _) in answers.items() if kind == "right")
+    return HEAD.format(
+        total=len(answers),
+        count=len(libraries),
+        counts=", ".join(f"{n} {kind}" for kind, n in counts.most_common()),
+        rows="\n".join(rows),
+        right=right,
+        torch=importlib.metadata.version("torch").partition("+")[0],
+    )
+
+
+HEAD = """# Libraries
+
+Small programs of {count} libraries, compiled unmodified and compared with eager: values, gradients of
+inputs and parameters, buffers, in two calls. `hatch run zoo --page` writes this page, in an environment of
+its own with the libraries at the versions that `pyproject.toml` pins in the group `zoo`. The cases are in
+`tests/libraries`.
+
+Of {total} programs, under torch {torch}: {counts}.
+
+## What is not right
+
+| programs | | reason |
+|---|---|---|
+{rows}
+
+## What is right
+
+{right}.
+"""
+
+
+def main() -> int:
+    """Run the command line; the exit code is 1 if a case is wrong or failed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", help="beginnings of the names of cases")
+    parser.add_argument("--page", action="store_true", help="write docs/zoo.md")
+    options = parser.parse_args()
+    signal.signal(signal.SIGALRM, _stop)
+    warnings.simplefilter("ignore")
+    answers = run([c for c in CASES if not options.names or c.name.startswith(tuple(options.names))])
+    print(dict(Counter(kind for kind, _ in answers.values())))
+    if options.page:
+        PAGE.write_text(page(answers))
+    return any(kind in ("wrong", "failed") for kind, _ in answers.values())
+
+
+def _stop(*arguments: Any) -> None:
+    raise TimeoutError
+
+
+if __name__ == "__main__":
+    sys.exit(main())
