@@ -13,6 +13,10 @@ from torch.utils.checkpoint import checkpoint
 
 import thunder
 from comparison.call_sequences import assert_as_eager
+from thunder.compiler.failed_calls import check_writes_are_last
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.trace import TraceCtx, tracectx
+from thunder.ops import prims
 
 UP, DOWN, MIXED = (
     torch.tensor([1.0, 2.0, 3.0]),
@@ -401,3 +405,18 @@ def test_an_operator_before_a_question_runs_early() -> None:
     assert len(ran) == 2, "early, and in the program"
     compiled(UP)
     assert len(ran) == 3
+
+
+def test_a_check_after_a_write_is_refused() -> None:
+    """Functional programs have none: their writes are last."""
+    trace = TraceCtx()
+    with tracectx(trace):
+        x, y = (TensorProxy(n, shape=(), device="cpu", dtype=torch.float32) for n in "xy")
+        trace.args = [x, y]
+        prims.check_decision(x, question="bool", answer=True, index=0)
+        prims.copy_(x, y, grad_enabled=False)
+        prims.check_decision(y, question="bool", answer=True, index=1)
+    with pytest.raises(thunder.DataDependentControlFlow, match="after it has written to its arguments"):
+        check_writes_are_last([trace])
+    del trace.bound_symbols[-1]
+    check_writes_are_last([trace])

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from thunder.base.devices import to_torch_device
-from thunder.base.errors import ThunderError
+from thunder.base.errors import DataDependentControlFlow, ThunderError
 from thunder.base.held_output import Held
 from thunder.base.runtime_errors import failed_callee, is_foreign
 from thunder.base.tags import OpTags
@@ -44,6 +44,7 @@ from thunder.passes.mutations import writes
 __all__ = [
     "FailurePlan",
     "RunningCall",
+    "check_writes_are_last",
     "note_unapplied",
     "note_unapplied_writes",
     "plan_for_failures",
@@ -146,6 +147,9 @@ class FailurePlan:
 
 def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> FailurePlan:
     """Return the plan of an acquired program; ``traces`` are those whose generated text runs."""
+    traces = list(traces)
+    if program.decisions:
+        check_writes_are_last(traces)
     calls = list(with_parts(program.computation.bound_symbols))
     symbols = {b.sym.id for b in calls}
     tags = frozenset().union(*(b.tags for b in calls))
@@ -166,6 +170,24 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
         writers=frozenset(b.sym.name for t in traces for b in t.bound_symbols if writes(b)),
         decides=bool(program.decisions),
     )
+
+
+def check_writes_are_last(traces: Iterable[TraceCtx]) -> None:
+    """Raise DataDependentControlFlow if a program checks a decision after it has written to an input.
+
+    Then a call with another answer could not be undone. ``traces`` are those that run, in order.
+    """
+    written: BoundSymbol | None = None
+    for bsym in (b for trace in traces for b in trace.bound_symbols):
+        if written is not None and any(b.sym.id == prims.check_decision.id for b in with_parts((bsym,))):
+            raise DataDependentControlFlow(
+                "the program asks for data after it has written to its arguments",
+                found={"write": written.line, "question": bsym.line},
+                where=bsym.locations,
+                hint="Ask before the write.",
+            )
+        if written is None and writes(bsym):
+            written = bsym
 
 
 #: tags of operators that may draw random numbers; a fallback for an unknown function may, too
