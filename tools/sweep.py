@@ -32,7 +32,19 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
     "members": ("members of modules, read and written in any order", ["-m", "soundness.module_members"]),
     "containers": ("objects from containers that change later", ["-m", "soundness.objects_from_containers"]),
     "faults": ("every faulty executor, which the conformance kit must find", [*TESTS, "tests/conformance"]),
-    "inductor": ("the conformance kit on the executor `inductor`", [*TESTS, "tests/inductor"]),
+    "inductor": ("the executor `inductor`: all of its tests", [*TESTS, "tests/inductor"]),
+    "inductor-kit": (
+        "the conformance kit on it (above an hour)",
+        [*TESTS, "tests/inductor/test_inductor_conformance.py"],
+    ),
+    "inductor-programs": (
+        "random programs in its regions",
+        [*TESTS, "tests/inductor/test_inductor_random.py"],
+    ),
+    "inductor-values": (
+        "every operator at zeros, NaN and limits",
+        [*TESTS, "tests/inductor/test_edge_values.py"],
+    ),
     "dynamo": ("random programs of which thunder compiles a part", [*TESTS, "tests/dynamo"]),
     "handlers": ("random programs with exception handlers", ["-m", "soundness.handlers", "60", "2000"]),
     "writes": (
