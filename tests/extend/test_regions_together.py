@@ -16,6 +16,7 @@ from thunder.extend import (
     FusionExecutor,
     Refusal,
     Region,
+    compile_option,
     compile_together,
     compile_workers,
     evaluate_region,
@@ -164,6 +165,21 @@ def test_options_are_those_of_the_compile_that_runs() -> None:
     assert seen == [3, 3]
     thunder.jit(program, executors=[executor], compile_workers=0)(X, Y)
     assert compile_workers() >= 1
+
+
+def test_a_function_serves_compiles_with_the_options_that_it_depends_on() -> None:
+    def scaled(region: Region) -> object:
+        factor = 1.0 if compile_option("cse") else 2.0
+        return lambda *tensors: [factor * t for t in evaluate_region(region, tensors)]
+
+    executor = Compiler(scaled)
+    expected = torch.stack(program(X, Y))
+    kept = []
+    for cse, factor in ((True, 1.0), (False, 2.0), (True, 1.0)):
+        compiled = thunder.jit(program, executors=[executor], cse=cse)
+        assert torch.equal(torch.stack(compiled(X, Y)), factor * expected)
+        kept.append(compiled)
+    assert len(executor.regions) == 4
 
 
 class Terminal(io.StringIO):

@@ -1,17 +1,18 @@
-"""The options of the compile that runs in this context."""
+"""The options of the compile that runs in this context, and which of them are read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from thunder.base.context_variables import assigned
 
-__all__ = ["current_options", "with_options"]
+__all__ = ["current_options", "note_read", "noted_reads", "with_options"]
 
 _options: ContextVar[Mapping[str, Any] | None] = ContextVar("thunder_current_options", default=None)
+_reads: ContextVar[dict[str, Any] | None] = ContextVar("thunder_option_reads", default=None)
 
 
 def current_options() -> Mapping[str, Any] | None:
@@ -22,3 +23,18 @@ def current_options() -> Mapping[str, Any] | None:
 def with_options(options: Mapping[str, Any] | None) -> AbstractContextManager[None]:
     """Within the context, a compile with these options runs."""
     return assigned(_options, options)
+
+
+@contextmanager
+def noted_reads() -> Iterator[Mapping[str, Any]]:
+    """Within the context, the options that a plugin reads are noted: name → value."""
+    reads: dict[str, Any] = {}
+    with assigned(_reads, reads):
+        yield reads
+
+
+def note_read(name: str, value: Any) -> None:
+    """Note that a plugin has read an option of the compile that is running."""
+    reads = _reads.get()
+    if reads is not None:
+        reads[name] = value

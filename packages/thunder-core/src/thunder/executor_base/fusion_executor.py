@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
+from thunder.base.current_options import noted_reads
 from thunder.base.errors import InvalidArgument, PluginError
 from thunder.base.plugin_calls import shown
+from thunder.executor_base.compiled_regions import CompiledRegions
 from thunder.executor_base.executor import Executor, ImplInfo, Rank
 from thunder.executor_base.implementation_hints import check_hints
 from thunder.executor_base.operator_executor import operator_id
@@ -70,6 +72,7 @@ class FusionExecutor(Executor):
         super().__init__(name, version=version, rank=rank, aliases=aliases)
         self._fuel: int | FUEL_LEVEL = FUEL_LEVEL.UNLIMITED
         self._compiled: WeakValueDictionary[str, Callable[..., Any]] = WeakValueDictionary()
+        self._regions = CompiledRegions()
 
     # -- what can be fused
 
@@ -180,25 +183,31 @@ class FusionExecutor(Executor):
     def compile_regions(self, regions: Sequence[Region]) -> Sequence[RegionFunction | Refusal]:
         """Return the functions of the regions of a program, or refusals, in their order.
 
-        Equal regions are compiled once, by `compile_region`; see `compile_together`. An executor overrides it
-        if its compiler takes several regions at a time.
+        Regions of equal structure are compiled once, by `compile_region`, for the values of the options that
+        it reads by `compile_option`; see `compile_together`. An executor overrides it if its compiler takes
+        several regions at a time.
         """
         keys: list[object] = [structural_key(region) or region for region in regions]
         functions: dict[object, RegionFunction | Refusal] = {}
         missing: dict[object, Region] = {}
         for key, region in zip(keys, regions, strict=True):
-            function = self._compiled.get(key) if isinstance(key, str) else None
+            function = self._regions.get(key) if isinstance(key, str) else None
             if function is None:
                 missing.setdefault(key, region)
             else:
                 functions[key] = function
-        tasks = [partial(self.compile_region, region) for region in missing.values()]
+        tasks = [partial(self._compiled_with_reads, region) for region in missing.values()]
         compiled = compile_together(tasks, workers=None if self.compiles_in_threads else 1)
-        for key, result in zip(missing, compiled, strict=True):
+        for key, (result, options) in zip(missing, compiled, strict=True):
             functions[key] = result
             if isinstance(key, str) and callable(result):
-                self._compiled[key] = result
+                self._regions.add(key, result, options)
         return [functions[key] for key in keys]
+
+    def _compiled_with_reads(self, region: Region) -> tuple[RegionFunction | Refusal, Mapping[str, Any]]:
+        """Return what `compile_region` returns, and the options that it has read."""
+        with noted_reads() as options:
+            return self.compile_region(region), options
 
     def _call_of(
         self, region: Region, function: RegionFunction | Refusal, number: int

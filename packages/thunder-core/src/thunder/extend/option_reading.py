@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from thunder.base.current_options import current_options
+from thunder.base.current_options import current_options, note_read
 from thunder.base.errors import UnknownOption, did_you_mean
 from thunder.plugins.contributions import declared_options
 from thunder.plugins.manager import get_manager
@@ -22,6 +22,7 @@ def compile_option(name: str) -> Any:
     """
     options = current_options()
     if options is not None and name in options:
+        note_read(name, options[name])
         return options[name]
     declared = declared_options(get_manager())
     if name not in declared:
@@ -29,4 +30,6 @@ def compile_option(name: str) -> Any:
             f"compile_option({name!r}): there is no such option.{did_you_mean(name, declared)}",
             hint="The hook thunder_options declares a package's, register_option a program's.",
         )
-    return declared[name].default
+    default = declared[name].default
+    note_read(name, default)
+    return default
