@@ -104,3 +104,32 @@ def test_functions_of_numpy_in_a_dict_of_the_user_are_compared_by_identity():
     functions["numpy"] = np.dot
     assert torch.equal(compiled(X), X.sin())
     assert thunder.cache_misses(compiled) == 2
+
+
+class Unhashable:
+    """A class with an __eq__ has no hash."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __eq__(self, other):
+        return isinstance(other, Unhashable) and self.n == other.n
+
+
+def test_an_element_of_a_list_is_found_by_its_position_alone():
+    def second(x):
+        parts = [Unhashable(1), Unhashable(2)]
+        parts[0] = Unhashable(3)
+        return x * parts[0].n + parts[1].n
+
+    assert torch.equal(thunder.jit(second)(X), second(X))
+
+
+def test_hash_of_what_has_none_raises_as_in_eager():
+    def total(x):
+        try:
+            return x + hash(Unhashable(1))
+        except TypeError as error:
+            return x * len(str(error))
+
+    assert torch.equal(thunder.jit(total)(X), total(X))

@@ -88,6 +88,8 @@ def _hash(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     """Return a hash that is the same in all calls: that of numbers, texts, classes and functions."""
     if len(args) == 1 and not kwargs and _has_lasting_hash(session, args[0]):
         return hash(args[0])
+    if len(args) == 1 and type(args[0]).__hash__ is None:
+        return hash(args[0])  # raises TypeError, as in eager
     return session.machine.generic_call(builtins.hash, args, kwargs)
 
 

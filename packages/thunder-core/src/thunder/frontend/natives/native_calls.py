@@ -78,7 +78,8 @@ def _call_allowed(
     owner = getattr(fn, "__self__", None)
     if not isinstance(owner, types.ModuleType | None):
         values.insert(0, owner)
-    if looks_up_keys(descriptor) or id(descriptor) in _MAKERS_OF_KEYED:
+    is_lookup = looks_up_keys(descriptor) and not isinstance(values[0] if values else None, list | tuple)
+    if is_lookup or id(descriptor) in _MAKERS_OF_KEYED:
         before_lookup(session, values)
     if not is_value_preserving(descriptor) and id(descriptor) not in _MAKERS_OF_KEYED:
         check_protocols(session, fn, descriptor, values)
