@@ -8,7 +8,9 @@ from torch.utils.checkpoint import checkpoint
 
 import thunder
 from comparison.inputs import leaf
+from thunder.core.errors import UnsupportedProgram
 from thunder.dynamo import SplitReasonType, thunderfx
+from thunder.extend import FusionExecutor
 
 pytestmark = pytest.mark.usefixtures("_quick_inductor")
 
@@ -116,16 +118,28 @@ def test_inference_mode_holds():
     assert [result.is_inference() for result in compiled(leaf(3, grad=False))] == [True, False]
 
 
+class _RefusesPairs(FusionExecutor):
+    """Refuses a program in which a cosine is computed of a sine."""
+
+    def fusion_pass(self, trace):
+        sines = {bsym.output.name for bsym in trace.bound_symbols if bsym.sym.name == "sin"}
+        for bsym in trace.bound_symbols:
+            if bsym.sym.name == "cos" and bsym.args[0].name in sines:
+                raise UnsupportedProgram("a cosine of a sine", where=bsym.locations)
+        return trace
+
+
 def test_a_graph_whose_calls_are_supported_one_by_one_is_cut_at_the_line_of_the_refusal():
     def f(x):
         y = x.sin()
-        return y * y.detach().sum().item() + 1
+        return y.cos() + 1
 
-    with torch._dynamo.config.patch(capture_scalar_outputs=True):
-        compiled = assert_as_eager(f, leaf(3))
+    executor = _RefusesPairs("refuses_pairs")
+    executor.register_supported("torch.sin")
+    compiled = assert_as_eager(f, leaf(3), executors=[executor])
     assert runners(compiled)[0] == "thunder"
     (reason, *_) = compiled.subgraph_infos[0].split_reasons
-    assert reason.line.endswith("return y * y.detach().sum().item() + 1")
+    assert reason.line.endswith("return y.cos() + 1")
 
 
 def test_a_context_between_cuts_stays_in_its_part():

@@ -49,6 +49,7 @@ WITHOUT_RULE = {
     "prims.put_grad": "only in rules",
     "prims.record_backward": "only in rules, which differentiate the record that it gives",
     "prims.record_derivative": "only in rules, which differentiate the record that it gives",
+    "prims.record_opaque": "only in rules, which differentiate the record that it gives",
     "prims.reentrant_gradient": "torch has no second derivative of a reentrant region",
     "prims.begin_backward": "gives no tensor",
     "prims.begin_region": "gives no tensor",
