@@ -53,12 +53,12 @@ def test_the_key_of_a_library_is_its_source() -> None:
     assert key_of_source(source_of([ADD])) != key_of_source(source_of([ADD, ADD]))
 
 
-def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def program(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Three regions, of which two are equal."""
-    return torch.exp(x) * 2 + 1, torch.tanh(y).sum(0) + 1, torch.exp(y) * 2 + 1
+    return torch.exp(x) * 2 + 1, torch.tanh(z).sum(0) + 1, torch.exp(y) * 2 + 1
 
 
-INPUTS = torch.linspace(0, 1, 12).view(3, 4), torch.linspace(1, 2, 12).view(3, 4)
+INPUTS = tuple(torch.linspace(i, i + 1, 12).view(3, 4) for i in range(3))
 
 
 def run(**options: Any) -> Any:

@@ -27,11 +27,9 @@ ENTRIES = {info.name: info for info in module_db}
 #: entry → (which samples, why): what is refused. A sample is meant if its description, or its mode, contains
 #: the word; "" means all.
 _LAZY = ("", "has no shape yet")
-_AVERAGE = ("simple_average", r"float\(tensor\)")  # momentum=None: divides by the number of batches, a tensor
 REFUSED: dict[str, tuple[str, str]] = {
     **{f"nn.LazyConv{n}d": _LAZY for n in (1, 2, 3)},
     **{f"nn.LazyConvTranspose{n}d": _LAZY for n in (1, 2, 3)},
-    **{f"nn.BatchNorm{n}d": _AVERAGE for n in (1, 2, 3)},
 }
 
 

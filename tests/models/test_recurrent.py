@@ -224,14 +224,20 @@ def test_a_change_between_calls_is_seen(cls: type[nn.Module], change: str) -> No
         assert reference() is weight, "the compiled module leaves its caches as eager does"
 
 
-# -- refusals ------------------------------------------------------------------------------------------------
-
-
-def test_a_packed_sequence_asks_for_its_lengths_and_is_refused() -> None:
+def test_a_packed_sequence_runs_as_in_eager_for_any_lengths() -> None:
     module = nn.GRU(INPUTS, WIDTH)
-    packed = rnn.pack_sequence([torch.randn(3, INPUTS), torch.randn(2, INPUTS)])
-    with pytest.raises(UnsupportedProgram, match="asks for the value of a tensor"):
-        thunder.jit(module)(packed)
+    compiled = thunder.jit(module)
+    for lengths in ((3, 2), (3, 2), (4, 1), (2, 2)):
+        packed = rnn.pack_sequence([torch.randn(length, INPUTS) for length in lengths])
+        (ours, state), (theirs, expected) = compiled(packed), module(packed)
+        assert all(
+            map(
+                torch.equal, (ours.data, ours.batch_sizes, state), (theirs.data, theirs.batch_sizes, expected)
+            )
+        )
+
+
+# -- refusals ------------------------------------------------------------------------------------------------
 
 
 def test_packing_is_refused_with_its_line() -> None:
