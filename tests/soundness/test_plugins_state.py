@@ -106,8 +106,7 @@ def test_registering_an_executor_later_changes_nothing_for_an_existing_object():
         "late_sin", meta=lambda x: thunder.TensorProxy(like=x), fn=lambda x: x * 100
     )
     executor.register_implementation("torch.sin", mine)
-    thunder.extend.register_executor(executor)
-    thunder.extend.add_default_executor(executor)
+    thunder.extend.register_executor(executor, default=True)
     try:
         assert torch.equal(compiled(ramp(3)), torch.sin(ramp(3)))
         assert thunder.compile_data(compiled).executors_list == before
