@@ -182,6 +182,25 @@ def test_a_function_serves_compiles_with_the_options_that_it_depends_on() -> Non
     assert len(executor.regions) == 4
 
 
+def test_options_that_are_read_within_compile_once_count_for_the_whole() -> None:
+    class Parts(Compiler):
+        def compile_region(self, region: Region) -> Any:
+            def compile() -> Any:
+                factor = 1.0 if compile_option("cse") else 2.0
+                return lambda *tensors: [factor * t for t in evaluate_region(region, tensors)]
+
+            part = self.compile_once(region, compile)
+            return lambda *tensors: part(*tensors)
+
+    executor = Parts()
+    expected = torch.stack(program(X, Y))
+    kept = []
+    for cse, factor in ((True, 1.0), (False, 2.0), (True, 1.0)):
+        compiled = thunder.jit(program, executors=[executor], cse=cse)
+        assert torch.equal(torch.stack(compiled(X, Y)), factor * expected)
+        kept.append(compiled)
+
+
 class Terminal(io.StringIO):
     """A stream that says it is a terminal."""
 

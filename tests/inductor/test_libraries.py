@@ -10,6 +10,7 @@ import torch
 
 import thunder
 from thunder.core.errors import PluginError
+from thunder.executor_base.compiled_regions import CompiledRegions
 from thunder_inductor import compiler, executor, instructions, kept_code
 from thunder_inductor.libraries import key_of_source, load_library, source_of
 from thunder_inductor.library_builds import build
@@ -30,7 +31,7 @@ RAISE = Kernel(("float*",), 'void kernel(float* a) { if (a[0] < 0) throw std::ru
 def _nothing_is_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Begin with empty caches, in the process and on disk."""
     monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(executor.ex, "_compiled", {})
+    monkeypatch.setattr(executor.ex, "_compiled", CompiledRegions())
     monkeypatch.setattr(kept_code, "_libraries", {})
 
 
@@ -80,7 +81,7 @@ def test_the_regions_of_a_program_are_one_library(monkeypatch: pytest.MonkeyPatc
     fusions = [b for b in thunder.last_traces(compiled)[-1].bound_symbols if b.sym.is_fusion]
     assert len(fusions) == 3
     assert [source.count("namespace region") for source in sources] == [2]
-    monkeypatch.setattr(executor.ex, "_compiled", {})
+    monkeypatch.setattr(executor.ex, "_compiled", CompiledRegions())
     monkeypatch.setattr(kept_code, "_libraries", {})
     run()
     assert len(sources) == 1, "the code on disk is used"

@@ -14,6 +14,7 @@ import torch
 
 import thunder
 from thunder.core.errors import PluginError, PluginWarning
+from thunder.executor_base.compiled_regions import CompiledRegions
 from thunder.extend import EagerStrides, Region, evaluate_region
 from thunder_inductor import executor
 from thunder_inductor.kernels import RegionKernel, Strides
@@ -58,7 +59,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
     """The compiler that the executor uses in a test."""
     made = Compiler()
     monkeypatch.setattr(executor, "_Compiler", lambda mode: made)
-    monkeypatch.setattr(executor.ex, "_compiled", {})
+    monkeypatch.setattr(executor.ex, "_compiled", CompiledRegions())
     return made
 
 

@@ -76,8 +76,7 @@ class InductorExecutor(FusionExecutor):
 
     def compile_regions(self, regions: Sequence[Region]) -> list[RegionFunction | Refusal]:
         """Return the functions of regions, whose code is compiled together, or refusals for the ledger."""
-        settings, layouts = current_settings(), _strides.get()
-        compiler, variant = _Compiler(settings), "" if settings.rounds else "float32"
+        compiler, layouts = _Compiler(current_settings()), _strides.get()
         strides = {region: tuple(layouts.of(p) for p in region.inputs) for region in regions}
         kernels: dict[Region, RegionKernel] = {}
         refusals: dict[Region, Refusal] = {}
@@ -86,7 +85,7 @@ class InductorExecutor(FusionExecutor):
             if refusal is not None:
                 refusals[region] = refusal
                 continue
-            kernel = self.compile_once(region, partial(RegionKernel, region, compiler), variant)
+            kernel = self.compile_once(region, partial(_kernel, region))
             assert isinstance(kernel, RegionKernel), f"compile_once returned {type(kernel).__name__}"
             kernels[region] = kernel
         errors = _add_versions([(kernels[r], strides[r]) for r in kernels if _is_here(r)], compiler)
@@ -133,6 +132,11 @@ class _Compiler:
                 if key is not None:
                     store(cache, key, kept)
         return [results[i] for i in range(len(regions))]
+
+
+def _kernel(region: Region) -> RegionKernel:
+    """Return the kernel of a region in compiles with the options of the one that is running."""
+    return RegionKernel(region, _Compiler(current_settings()))
 
 
 def _add_versions(

@@ -27,10 +27,12 @@ def with_options(options: Mapping[str, Any] | None) -> AbstractContextManager[No
 
 @contextmanager
 def noted_reads() -> Iterator[Mapping[str, Any]]:
-    """Within the context, the options that a plugin reads are noted: name → value."""
-    reads: dict[str, Any] = {}
+    """Within the context, the options that a plugin reads are noted: name → value. Contexts can be nested."""
+    outer, reads = _reads.get(), dict[str, Any]()
     with assigned(_reads, reads):
         yield reads
+    if outer is not None:
+        outer.update(reads)
 
 
 def note_read(name: str, value: Any) -> None:

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from thunder.base.current_options import current_options
+from thunder.base.current_options import current_options, note_read
 from thunder.base.equal_values import same_leaf
 
 __all__ = ["CompiledRegions"]
@@ -30,6 +30,8 @@ class CompiledRegions:
             if all(name in options and _same(options[name], value) for name, value in read.items()):
                 found: Callable[..., Any] | None = function()
                 if found is not None:
+                    for name, value in read.items():
+                        note_read(name, value)
                     return found
         return None
 

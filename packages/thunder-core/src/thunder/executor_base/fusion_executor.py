@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from functools import partial
 from typing import Any
-from weakref import WeakValueDictionary
 
 from thunder.base.current_options import noted_reads
 from thunder.base.errors import InvalidArgument, PluginError
@@ -71,8 +70,7 @@ class FusionExecutor(Executor):
     ) -> None:
         super().__init__(name, version=version, rank=rank, aliases=aliases)
         self._fuel: int | FUEL_LEVEL = FUEL_LEVEL.UNLIMITED
-        self._compiled: WeakValueDictionary[str, Callable[..., Any]] = WeakValueDictionary()
-        self._regions = CompiledRegions()
+        self._compiled = CompiledRegions()
 
     # -- what can be fused
 
@@ -191,7 +189,7 @@ class FusionExecutor(Executor):
         functions: dict[object, RegionFunction | Refusal] = {}
         missing: dict[object, Region] = {}
         for key, region in zip(keys, regions, strict=True):
-            function = self._regions.get(key) if isinstance(key, str) else None
+            function = self._compiled.get(key) if isinstance(key, str) else None
             if function is None:
                 missing.setdefault(key, region)
             else:
@@ -201,7 +199,7 @@ class FusionExecutor(Executor):
         for key, (result, options) in zip(missing, compiled, strict=True):
             functions[key] = result
             if isinstance(key, str) and callable(result):
-                self._regions.add(key, result, options)
+                self._compiled.add(key, result, options)
         return [functions[key] for key in keys]
 
     def _compiled_with_reads(self, region: Region) -> tuple[RegionFunction | Refusal, Mapping[str, Any]]:
@@ -228,22 +226,20 @@ class FusionExecutor(Executor):
             bsyms=region.bsyms,
         )
 
-    def compile_once(
-        self, region: Region, compile: Callable[[], Callable[..., Any]], variant: str = ""
-    ) -> Callable[..., Any]:
+    def compile_once(self, region: Region, compile: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
         """Return the function that was compiled for a region of equal structure, else compile it now.
 
-        `structural_key` says which regions are equal: the function may not depend on names of the region.
-        What else it depends on, as an option of the compile, is named by `variant`. A function is kept as
-        long as a compiled program uses it.
+        `structural_key` says which regions are equal: the function may not depend on names of the region. It
+        serves compiles in which the options that `compile` reads by `compile_option` have the same values. A
+        function is kept as long as a compiled program uses it.
         """
         key = structural_key(region)
-        if key is None:
-            return compile()
-        key += variant
-        function = self._compiled.get(key)
+        function = None if key is None else self._compiled.get(key)
         if function is None:
-            function = self._compiled[key] = compile()
+            with noted_reads() as options:
+                function = compile()
+            if key is not None:
+                self._compiled.add(key, function, options)
         return function
 
     def _claimed(self, bsym: BoundSymbol) -> bool:
