@@ -63,7 +63,7 @@ _generating = threading.RLock()
 
 @dataclass(frozen=True)
 class _Generated:
-    """What TorchInductor generated for a region: a wrapper, or a graph that runs with TorchInductor."""
+    """The code of a region by TorchInductor: a wrapper, or a graph that runs with TorchInductor."""
 
     code: Wrapper | CompiledFxGraph
     output_strides: tuple[Strides, ...]

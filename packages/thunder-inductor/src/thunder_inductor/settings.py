@@ -1,4 +1,4 @@
-"""What the options of `thunder.jit` decide about the code of regions."""
+"""The options of `thunder.jit` by which the code of regions is generated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the regions of a program are compiled together: in threads, with a progress bar."""
+"""Compilation of the regions of a program, together: in threads, with a progress bar."""
 
 from __future__ import annotations
 

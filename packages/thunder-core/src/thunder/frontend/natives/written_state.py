@@ -1,4 +1,4 @@
-"""What a program has written so far, and whether a function may read it."""
+"""The state that a program has written so far, and whether a function may read it."""
 
 from __future__ import annotations
 

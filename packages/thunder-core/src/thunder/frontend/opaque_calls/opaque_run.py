@@ -34,7 +34,7 @@ __all__ = ["OpaqueCall", "OpaqueRun", "class_named_after"]
 
 @dataclass(eq=False)
 class OpaqueRun:
-    """What one run took and returned; ``states`` are those of the generators afterwards, if it drew."""
+    """The inputs and results of one run; ``states`` are those of the generators afterwards, if it drew."""
 
     inputs: list[torch.Tensor]
     leaves: list[Any]
