@@ -223,8 +223,8 @@ def _():
 
 
 # -- monai
-def monai_network(name, cls, shape, **kw):
-    @case(f"monai.{name}")
+def monai_network(cls, shape, **kw):
+    @case(f"monai.{cls}")
     def _():
         import monai
 
@@ -232,7 +232,6 @@ def monai_network(name, cls, shape, **kw):
 
 
 monai_network(
-    "UNet",
     "UNet",
     (1, 1, 16, 16),
     spatial_dims=2,
@@ -242,7 +241,6 @@ monai_network(
     strides=(2,),
 )
 monai_network(
-    "ViT",
     "ViT",
     (1, 1, 16, 16),
     in_channels=1,
@@ -256,7 +254,6 @@ monai_network(
 )
 monai_network(
     "SegResNet",
-    "SegResNet",
     (1, 1, 16, 16),
     spatial_dims=2,
     init_filters=8,
@@ -266,7 +263,6 @@ monai_network(
     blocks_up=(1,),
 )
 monai_network(
-    "SwinUNETR",
     "SwinUNETR",
     (1, 1, 64, 64),
     in_channels=1,
