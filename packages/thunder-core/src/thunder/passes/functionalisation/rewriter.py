@@ -144,6 +144,8 @@ class Rewriter:
             value.tags.discard(ProxyTag.RECOMPUTE_IN_BACKWARD)
         self.storages.write(tensor, value)
         self._materialise_overlapping(chain)
+        if tracked:
+            self._derive_constant_views(chain)
         self._mark_layout(position, source, target, chain)
         if tracked and has_gradient and not self._depends(chain[-1].value, old):
             self.storages.replace_value(chain[-1], prims.overwrite(chain[-1].value, old))
@@ -223,6 +225,17 @@ class Rewriter:
         for tensor in views_between:
             if tensor.value.name in self._self_overlapping:
                 tensor.invalidate()
+
+    def _derive_constant_views(self, chain: list[TensorState]) -> None:
+        """Derive from the written root the views whose value is a constant without a gradient.
+
+        In torch's graph a written view is a view of the new root, and requires grad if that does.
+        """
+        *views_between, root = chain
+        if root.value.requires_grad:
+            for tensor in views_between:
+                if not tensor.value.requires_grad:
+                    tensor.invalidate()
 
     def _mark_layout(
         self, position: int, value: TensorProxy, target: TensorProxy, chain: list[TensorState]
