@@ -42,18 +42,6 @@ def checkpointed(x):
 #: The program, the class, the text of the line that the message must show, and words that it must contain.
 PROGRAMS: dict[str, tuple[Callable[..., object], str, str, tuple[str, ...]]] = {
     "backward": (backward_inside, "UnsupportedProgram", "loss.backward()", ("outside",)),
-    "torch.autograd.grad": (
-        lambda x: torch.autograd.grad(square(x), x),
-        "UnsupportedProgram",
-        "torch.autograd.grad(square(x), x)",
-        ("outside",),
-    ),
-    "torch.func.grad": (
-        lambda x: torch.func.grad(square)(x),
-        "UnsupportedProgram",
-        "torch.func.grad(",
-        ("outside",),
-    ),
     "torch.vmap": (lambda x: torch.vmap(torch.sin)(x), "UnsupportedProgram", "torch.vmap(", ("outside",)),
     "reentrant checkpointing of a list": (
         checkpointed,
@@ -110,7 +98,7 @@ def test_a_program_that_cannot_be_done_is_explained_with_its_line(name: str) -> 
 
 @pytest.mark.parametrize(
     "name",
-    ["backward", "torch.autograd.grad", "torch.func.grad", "torch.vmap", "reentrant checkpointing of a list"],
+    ["backward", "torch.vmap", "reentrant checkpointing of a list"],
 )
 def test_later_calls_work(name: str) -> None:
     """A refused program leaves no state that a later call would see."""

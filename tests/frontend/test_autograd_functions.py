@@ -750,9 +750,6 @@ REFUSED = {
     "a tensor that escapes": (uses_what_escaped, "Return it from the forward"),
     "its node": (backward_of(lambda ctx, g: (g, ctx.next_functions)), "ctx.next_functions"),
     "backward inside": (lambda x: Cube.apply(x).sum().backward(), "differentiation"),
-    "torch.func inside": (lambda x: torch.func.grad(lambda y: y.sum())(x), "differentiation"),
-    "a Jacobian inside": (lambda x: torch.autograd.functional.jacobian(torch.sin, x), "differentiation"),
-    "grad inside": (lambda x: torch.autograd.grad(Cube.apply(x).sum(), x), "differentiation"),
     "a write to what ctx keeps unsaved": (writes_to_an_attribute, "reads from its ctx, unsaved, is written"),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from thunder.frontend.checkpoints import checkpoint_regions
 from thunder.frontend.custom_gradients import autograd_functions
+from thunder.frontend.inner_gradients import autograd_calls, function_levels
 from thunder.frontend.lookasides import (
     copying,
     custom_operators,
@@ -26,6 +27,8 @@ _MODULES = (
     python_functions,
     mode_regions,
     environment_queries,
+    autograd_calls,
+    function_levels,
     autograd_functions,
     checkpoint_regions,
     copying,

@@ -26,6 +26,7 @@ from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import any_requires_grad, requires_grad
 from thunder.ir.symbol import BoundSymbol
+from thunder.ops import prims
 
 TABLE = LookasideTable()
 
@@ -64,11 +65,11 @@ def request_grad(session: TracingSession, x: TensorProxy, value: bool) -> None:
 
 def _would_pass_on(bsym: BoundSymbol, x: TensorProxy) -> bool:
     """Return whether a call has ``x`` as a result and would pass its gradient on."""
-    return (
-        any(out is x for out in bsym.flat_proxy_outs)
-        and bsym.sym.id != "torch.detach"
-        and any_requires_grad(bsym.flat_proxy_args)
-    )
+    if not any(out is x for out in bsym.flat_proxy_outs) or not any_requires_grad(bsym.flat_proxy_args):
+        return False
+    if bsym.subsymbols:
+        return any(_would_pass_on(part, x) for part in bsym.subsymbols)
+    return bsym.sym is not prims.detach
 
 
 @TABLE.lookaside(torch.Tensor.requires_grad_)

@@ -275,16 +275,13 @@ def refuse(fns: list[Any], what: str, hint: str) -> None:
         raise UnsupportedProgram(f"{what} inside a compiled function", hint=hint)
 
 
-_TRANSFORMS = "grad grad_and_value vmap functionalize hessian jacfwd jacrev jvp linearize vjp functional_call"
-_DERIVATIVES = "vjp jvp jacobian hessian vhp hvp"
+_TRANSFORMS = "vmap functionalize hessian jacfwd jacrev jvp linearize"
 
 refuse(
     [
-        torch.autograd.grad,
         torch.autograd.backward,
         torch.Tensor.backward,
         *(getattr(torch.func, name) for name in _TRANSFORMS.split()),
-        *(getattr(torch.autograd.functional, name) for name in _DERIVATIVES.split()),
     ],
     "differentiation or torch.func",
     "Call it outside, on the compiled function.",

@@ -258,6 +258,10 @@ def call_function(
         args = tuple(a.item() if is_numpy_scalar(a) else a for a in args)
     if kwargs and not _ORDINARY.issuperset(map(type, kwargs.values())):
         kwargs = {key: a.item() if is_numpy_scalar(a) else a for key, a in kwargs.items()}
+    if kwargs.get("requires_grad"):  # a factory
+        result = call_function(session, fn, symbol, args, {**kwargs, "requires_grad": False})
+        request_grad(session, result, True)
+        return result
     return call_symbol(session, symbol, args, mode_regions.with_defaults(fn, kwargs, session.modes.dtype))
 
 

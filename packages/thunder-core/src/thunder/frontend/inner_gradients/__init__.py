@@ -1,0 +1,1 @@
+"""Gradients that a program computes of its own values."""
