@@ -270,7 +270,7 @@ def names(m):
 
 
 #: what ``dir`` of a compiled module has and that of the module may not have
-ADDED = {"_model", "override", "overrides", "release_original", "set_buffer"} | {
+ADDED = {"_model", "_orig_mod", "override", "overrides", "release_original", "set_buffer"} | {
     "original_state_dict",
     "load_original_state_dict",
 }

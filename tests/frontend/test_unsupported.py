@@ -15,7 +15,6 @@ import numpy
 import pytest
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 import thunder
 from soundness.harness import ramp
@@ -271,12 +270,6 @@ def test_a_tensor_subclass_that_is_not_modelled_is_refused_by_name():
         thunder.jit(plain)(ramp(3).as_subclass(Tagged))
     assert "Tagged" in str(caught.value)
     assert "args[0]" in str(caught.value) or "'x'" in str(caught.value) or " x" in str(caught.value)
-
-
-def test_a_call_under_fake_tensors_is_refused_by_name():
-    compiled = thunder.jit(plain)
-    with FakeTensorMode(), pytest.raises(thunder.UnsupportedProgram, match="FakeTensorMode"):
-        compiled(torch.ones(3))
 
 
 def test_a_call_under_vmap_is_refused_by_name():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
 import itertools
 import random
 import sys
 import warnings
+import weakref
 from typing import Any
 
 import pytest
@@ -190,6 +192,7 @@ def test_a_compiled_module_is_equal_to_the_module_and_not_the_same_object() -> N
 def test_names_that_compiled_modules_add_are_attributes_of_theirs() -> None:
     plain, shadowing = thunder.jit(KINDS["Net"]()), thunder.jit(KINDS["Shadowing"]())
     assert hasattr(plain, "override")
+    assert plain._orig_mod is thunder.core.module.get_thunder_module(plain)
     assert not hasattr(thunder.core.module.get_thunder_module(plain), "override")
     assert isinstance(shadowing.override, nn.Parameter)
     bias = nn.Parameter(torch.zeros(3))
@@ -210,22 +213,90 @@ def test_a_hook_of_a_compiled_module_gets_the_compiled_module_and_one_of_the_mod
     assert seen[1] is model
 
 
-def test_a_method_of_a_compiled_module_runs_on_the_module() -> None:
+def test_the_calls_that_a_method_of_a_compiled_module_makes_are_compiled() -> None:
     class Model(nn.Module):
         def itself(self) -> list[nn.Module]:
             return [self]
 
         def again(self, x: torch.Tensor) -> torch.Tensor:
+            return self(x) + self.forward(x)
+
+        def __matmul__(self, x: torch.Tensor) -> torch.Tensor:
             return self(x)
+
+        def train(self, mode: bool = True) -> nn.Module:
+            self.mode = mode
+            return super().train(mode)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x * 2
 
     model = Model()
     compiled = thunder.jit(model)
-    assert compiled.itself()[0] is model
-    assert torch.equal(compiled.again(ramp(3)), ramp(3) * 2)
-    assert thunder.compile_stats(compiled).calls == 0
+    assert compiled.itself()[0] is compiled
+    assert compiled.again == compiled.again
+    assert torch.equal(compiled.again(ramp(3)), ramp(3) * 4)
+    assert torch.equal(compiled @ ramp(3), ramp(3) * 2)
+    assert thunder.compile_stats(compiled).calls == 3
+    assert compiled.train(False) is compiled
+    assert (model.mode, model.training) == (False, False)
+
+
+def test_methods_of_torch_run_on_the_module() -> None:
+    model = KINDS["linear"]()
+    compiled = thunder.jit(model)
+    visited: list[nn.Module] = []
+    assert compiled.apply(visited.append) is compiled
+    assert visited[-1] is model
+
+
+def test_the_class_of_a_compiled_module_has_the_attributes_of_the_modules_class() -> None:
+    class Model(nn.Module):
+        size = 3
+
+        @classmethod
+        def of(cls, size: int) -> nn.Module:
+            model = cls()
+            model.size = size
+            return model
+
+        def clone(self) -> nn.Module:
+            return type(self)()
+
+        def grow(self) -> None:
+            type(self).size += 1
+
+        def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+            return x * self.size * scale
+
+    compiled = thunder.jit(Model())
+    cls = type(compiled)
+    assert (cls.size, cls.forward, cls.of(5).size) == (3, Model.forward, 5)
+    assert type(compiled.clone()) is Model
+    assert cls == Model
+    assert {Model: 1}[cls] == 1
+    assert isinstance(Model(), cls)
+    assert cls is not type(thunder.jit(nn.Identity()))
+    assert torch.equal(compiled(ramp(2)), ramp(2) * 3)
+    compiled.grow()
+    assert Model.size == 4
+    assert torch.equal(compiled(ramp(2)), ramp(2) * 4)
+    with pytest.raises(AttributeError, match="Model"):
+        _ = cls.absent
+    del cls.clone
+    assert not hasattr(Model, "clone")
+
+
+def test_the_class_of_a_compiled_module_does_not_keep_the_modules_class_alive() -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    class_of_user = weakref.ref(Model)
+    compiled = thunder.jit(Model())
+    del Model, compiled
+    gc.collect()
+    assert class_of_user() is None
 
 
 def test_a_hook_that_was_removed_leaves_the_call_as_it_was() -> None:

@@ -86,12 +86,17 @@ def test_generate_with_a_compiled_forward(name: str, implementation: str) -> Non
         assert thunder.cache_misses(compiled) == programs + (implementation == "static")
 
 
-def test_methods_of_a_compiled_module_run_the_module_itself() -> None:
+@pytest.mark.parametrize("options", [{}, {"do_sample": True, "top_k": 3}, {"num_beams": 2}])
+def test_generate_of_a_compiled_module_calls_the_compiled_program(options: dict[str, Any]) -> None:
     model, arguments, _ = prompt("llama")
+    options = {"max_new_tokens": 3, "min_new_tokens": 3, "cache_implementation": "static", **options}
+    torch.manual_seed(0)
+    want = deepcopy(model).generate(**arguments, **options)
     compiled = thunder.jit(model)
-    have = compiled.generate(**arguments, max_new_tokens=2)
-    assert torch.equal(have, model.generate(**arguments, max_new_tokens=2))
-    assert thunder.cache_misses(compiled) == 0
+    torch.manual_seed(0)
+    assert torch.equal(compiled.generate(**arguments, **options), want)
+    assert thunder.cache_misses(compiled) == 2
+    assert thunder.compile_stats(compiled).calls == 3
 
 
 def test_a_cache_that_the_model_makes_is_another_one_at_each_call() -> None:

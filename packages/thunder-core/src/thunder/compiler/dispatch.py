@@ -20,6 +20,7 @@ from thunder.base.errors import (
     RecompileError,
     RecompileWarning,
     SameInputViolation,
+    UnsupportedProgram,
 )
 from thunder.base.options import CACHE_OPTIONS
 from thunder.base.runtime_errors import note_statement
@@ -46,9 +47,11 @@ from thunder.compiler.recompile_reasons import (
 )
 from thunder.compiler.stages import blamed_on
 from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats
+from thunder.frontend.ambient_state import torch_traces
 from thunder.frontend.guards import first_failure
 from thunder.frontend.lookasides.patches import refuse_replaced_builtins
 from thunder.plugins.manager import get_manager
+from thunder.wrappers.dynamo_boundary import opaque_to_dynamo
 from thunder.wrappers.overrides import Overrides
 
 
@@ -75,6 +78,7 @@ class Dispatcher:
         self._check_guards = data.debug_options.check_guards
         get_manager().notify(self)
 
+    @opaque_to_dynamo
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         stats = self.stats
         stats.calls += 1
@@ -92,6 +96,8 @@ class Dispatcher:
                 stats.cache_hits += 1
                 break
         else:
+            if torch_traces():
+                return self._run_for_tracer(args, kwargs)
             outcome = self._find_or_compile(args, kwargs)
             if isinstance(outcome, RaisedByProgram):
                 try:
@@ -191,12 +197,27 @@ class Dispatcher:
         self, entry: CacheEntry, answers: Answers, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run a call by Python, as it was written."""
+        result = self._call_by_python(args, kwargs)
+        entry.raising.discard(answers)  # a fact that the program reads for these answers may have changed
+        return result
+
+    def _call_by_python(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.stats.runs_by_python += 1
         modes = torch.no_grad() if self.data.disable_torch_autograd_support else nullcontext()
         with modes:
-            result = self.data.fn(*args, **kwargs)
-        entry.raising.discard(answers)  # a fact that the program reads for these answers may have changed
-        return result
+            return self.data.fn(*args, **kwargs)
+
+    def _run_for_tracer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a call by Python while torch traces it, so that torch traces the program as it was written.
+
+        Raises UnsupportedProgram where transforms or overriding tensors change what the program computes.
+        """
+        if self._is_as_written():
+            return self._call_by_python(args, kwargs)
+        raise UnsupportedProgram(
+            "torch traces a call of a module with transforms or overriding tensors",
+            hint="Trace the module that was compiled, compiled._orig_mod.",
+        )
 
     def _after_disagreement(
         self, entry: CacheEntry, answers: Answers, args: tuple[Any, ...], kwargs: dict[str, Any]

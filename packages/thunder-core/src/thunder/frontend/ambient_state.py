@@ -55,6 +55,20 @@ def needs_details(quick: tuple[Any, ...]) -> bool:
     return bool(quick[3] or quick[4] or quick[5])
 
 
+def torch_traces() -> bool:
+    """Return whether torch itself traces the call, by ``torch.jit.trace``, ``torch.export`` or ``make_fx``.
+
+    Each of them has a key or class of tensors with which no guard on a tensor holds.
+    """
+    keys = torch._C._TorchDispatchModeKey
+    return (
+        torch._C._is_tracing()
+        or torch.compiler.is_exporting()
+        or torch._C._get_dispatch_mode(keys.PROXY) is not None
+        or torch._C._get_dispatch_mode(keys.FAKE) is not None
+    )
+
+
 def refuse_foreign_modes() -> None:
     """Refuse to trace under modes that change the meaning of torch's calls.
 

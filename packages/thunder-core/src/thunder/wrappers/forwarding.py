@@ -1,7 +1,8 @@
-"""Methods and special methods of a compiled module, which run on the user's module.
+"""Methods and special methods of a compiled module.
 
+``compiled.generate(x)``  →   ``type(model).generate(compiled, x)``, whose ``self(x)`` is compiled
 ``compiled.train()``      →   ``model.train()``, and ``compiled`` where that returns ``model``
-``len(compiled)``         →   ``type(model).__len__(model)``
+``len(compiled)``         →   ``type(model).__len__(compiled)``
 """
 
 from __future__ import annotations
@@ -47,31 +48,41 @@ def special_names(cls: type) -> tuple[tuple[str, bool], ...]:
 
 
 def special_method(name: str, state_of: StateOf) -> Callable[..., Any]:
-    """Return a special method that runs the one of the user's module."""
+    """Return a special method that runs the one of the user's class."""
 
     def special(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         model = state_of(self).model
-        result = _special(model, name)(*args, **kwargs)
+        result = _special(model, self, name)(*args, **kwargs)
         return self if result is model else result
 
     special.__name__ = special.__qualname__ = name
     return special
 
 
-def _special(model: torch.nn.Module, name: str) -> Any:
-    """Return a special method of an object, looked up on the class as the interpreter does."""
+def _special(model: torch.nn.Module, compiled: Any, name: str) -> Any:
+    """Return a special method, looked up on the class of the user's module as the interpreter does."""
     cls = type(model)
     method = lookup_type(cls, name)
     if method is ABSENT:  # the class was replaced by one without it
         raise TypeError(f"{cls.__name__!r} object has no {name}")
     get = getattr(type(method), "__get__", None)
-    return method if get is None else get(method, model, cls)
+    # only Python functions can run on an object that is not an instance of their class
+    return method if get is None else get(method, compiled if runs_on_any(method) else model, cls)
+
+
+def runs_on_any(function: Any) -> bool:
+    """Return whether a method runs on the compiled module itself: what it calls is then compiled.
+
+    The methods of ``torch.nn.Module`` run on the user's module. They do not call it, and some create an
+    object of its type.
+    """
+    return type(function) is types.FunctionType and _MODULE_METHODS.get(function.__name__) is not function
 
 
 def forwarded(method: types.MethodType, state: ModuleState, state_of: StateOf) -> Callable[..., Any]:
-    """Return the function of a compiled module's method, which runs the model's method.
+    """Return the function of a method of a compiled module, which runs the method of the user's module.
 
-    There is one for each function of the model, so that two reads of a method are equal.
+    There is one for each function of the module, so that two reads of a method are equal.
     """
     func: Any = method.__func__
     function = state.methods.get(func)
@@ -89,5 +100,6 @@ def _running(func: Callable[..., Any], state_of: StateOf) -> Callable[..., Any]:
     return run
 
 
+_MODULE_METHODS = vars(torch.nn.Module)
 FORWARDED_CODE = next(c for c in _running.__code__.co_consts if isinstance(c, types.CodeType))
-"""The code of all functions that :func:`forwarded` returns; ``__wrapped__`` is the model's function."""
+"""The code of all functions that :func:`forwarded` returns; ``__wrapped__`` is the module's function."""

@@ -7,7 +7,7 @@ import functools
 import types
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import torch
 
@@ -15,36 +15,42 @@ from thunder.base.errors import InvalidArgument, NoDataParallelism, OperatorErro
 from thunder.base.public_names import Alias, declared_names
 from thunder.wrappers import overridden_module, state_dicts
 from thunder.wrappers.compiled_function import CompiledFunction
-from thunder.wrappers.forwarding import forwarded, special_method, special_names
+from thunder.wrappers.dynamo_boundary import opaque_to_dynamo
+from thunder.wrappers.forwarding import forwarded, runs_on_any, special_method, special_names
 from thunder.wrappers.meta_weights import explanation
+from thunder.wrappers.module_class import ModuleClass, class_for
 from thunder.wrappers.module_state import ModuleState
 
 _Module = torch.nn.Module
 
 
-class ThunderModule(torch.nn.Module):
+class ThunderModule(torch.nn.Module, metaclass=ModuleClass):
     """The user's module with a compiled call; only ``thunder.jit`` creates one.
 
     Everything but the call is the user's module: reads, writes, deletions, registrations, methods, operators
-    and ``isinstance`` act on it, so that changes are visible on both sides and to the next call. A method
-    runs on the user's module, and is not compiled; where it returns the module, the compiled module is
-    returned. ``forward`` is compiled. Hooks that were registered on the compiled module run around the
-    compiled call, those of the user's module are traced. The compiled module is equal to the user's module,
-    and is another object.
+    and ``isinstance`` act on it, so that changes are visible on both sides and to the next call. ``forward``
+    is compiled. Another method of the user's class is run by Python, with the compiled module as ``self``:
+    where it calls ``self(…)``, the compiled program runs. Those of ``torch.nn.Module`` run on the user's
+    module. Hooks that were registered on the compiled module run around the compiled call, those of the
+    user's module are traced. The compiled module is equal to the user's module, and is another object.
 
     It also has ``override``, ``overrides``, ``release_original``, ``set_buffer``, ``original_state_dict``,
-    ``load_original_state_dict`` and ``_model``. An attribute of the same name of the user's module comes
+    ``load_original_state_dict`` and ``_model``, which is also ``_orig_mod``, as in modules of
+    ``torch.compile``. An attribute of the same name of the user's module comes
     first; then write ``ThunderModule.override(compiled, …)`` and :func:`get_thunder_module`. With overriding
     tensors, the parameters, buffers and state dicts are those in use, and the user's module keeps its own.
     """
 
     __slots__ = ("_thunder_state",)
+    #: a weak reference to the user's class, in the classes of :func:`class_for`
+    _thunder_class: ClassVar[Callable[[], type | None] | None] = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise InvalidArgument(
             "thunder.ThunderModule was called", hint="thunder.jit(module) returns a compiled module."
         )
 
+    @opaque_to_dynamo
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the compiled program, between the hooks of the compiled module, if it has any."""
         state = _state(self)
@@ -58,12 +64,14 @@ class ThunderModule(torch.nn.Module):
                 raise
             raise better from error
 
+    @opaque_to_dynamo
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the compiled program without hooks; an instance's has the user's signature."""
         return _state(self).compiled_forward()(*args, **kwargs)
 
     # -- attributes ------------------------------------------------------------------------------------------
 
+    @opaque_to_dynamo
     def __getattribute__(self, name: str) -> Any:
         state = _state(self)
         if state.overrides.tensors and name in overridden_module.NAMES:
@@ -73,9 +81,13 @@ class ThunderModule(torch.nn.Module):
             return own(self)
         value = getattr(state.model, name)
         if type(value) is types.MethodType and value.__self__ is state.model:
-            return types.MethodType(forwarded(value, state, _state), self)
+            function = value.__func__
+            return types.MethodType(
+                function if runs_on_any(function) else forwarded(value, state, _state), self
+            )
         return self if value is state.model else value
 
+    @opaque_to_dynamo
     def __getattr__(self, name: str) -> Any:
         if name in _ADDED:  # the user's module has nothing of this name
             return object.__getattribute__(self, name)
@@ -121,6 +133,10 @@ class ThunderModule(torch.nn.Module):
 
     @property
     def _model(self) -> torch.nn.Module:
+        return _state(self).model
+
+    @property
+    def _orig_mod(self) -> torch.nn.Module:
         return _state(self).model
 
     @property
@@ -225,7 +241,7 @@ def dispatcher_of(fn: Any) -> Any:
     kind = type(fn)
     if kind is CompiledFunction:
         return object.__getattribute__(fn, "_thunder_dispatcher")
-    if issubclass(kind, ThunderModule):
+    if type(kind) is ModuleClass:
         return _state(fn).dispatcher
     return dispatcher_of(fn.__func__) if kind is types.MethodType else None
 
@@ -241,23 +257,12 @@ _state: Callable[[Any], ModuleState] = _SLOT.__get__
 
 
 def _class_for(model: torch.nn.Module) -> type[ThunderModule]:
-    cls = type(model)
-    return _class_named(special_names(cls), cls.__name__, cls.__qualname__, cls.__module__)
-
-
-@functools.lru_cache(maxsize=256)
-def _class_named(
-    specials: tuple[tuple[str, bool], ...], name: str, qualname: str, module: str
-) -> type[ThunderModule]:
-    """Return a class of compiled modules with these special methods.
-
-    Python looks special methods up on classes. It has the name of the user's class and no reference to it.
-    """
-    namespace: dict[str, Any] = {
-        special: special_method(special, _state) if callable_ else None for special, callable_ in specials
+    """Return the class of compiled modules of a module's class."""
+    specials: dict[str, Any] = {
+        name: special_method(name, _state) if is_callable else None
+        for name, is_callable in special_names(type(model))
     }
-    namespace |= {"__slots__": (), "__module__": module, "__qualname__": qualname}
-    return type(name, (ThunderModule,), namespace)
+    return cast("type[ThunderModule]", class_for(type(model), ThunderModule, specials))
 
 
 def _method(function: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -328,6 +333,6 @@ _OWN: dict[str, Callable[[Any], Any]] = {
 }
 #: attributes that other modules do not have; an attribute of the user's module comes first
 _ADDED = frozenset(
-    {"_model", "override", "overrides", "release_original", "set_buffer"}
+    {"_model", "_orig_mod", "override", "overrides", "release_original", "set_buffer"}
     | {"original_state_dict", "load_original_state_dict"}
 )

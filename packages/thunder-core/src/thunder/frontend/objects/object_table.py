@@ -48,6 +48,7 @@ from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.shadow_copies import CONTAINERS, ItemOverlay, Shadow
 from thunder.frontend.objects.unmodelled_tensors import refuse_unmodelled
 from thunder.ir.proxies import TensorProxy
+from thunder.wrappers.module_class import ModuleClass
 from thunder.wrappers.overrides import Overrides, has_other_form
 from thunder.wrappers.thunder_module import ThunderModule, dispatcher_of, get_thunder_module
 
@@ -182,7 +183,7 @@ class ObjectTable:
             return self._adopt_tensor(raw, path, original)
         if type(raw) is torch.Generator:
             return self._adopt_generator(raw, path)
-        if issubclass(t, ThunderModule):
+        if type(t) is ModuleClass:
             return self._adopt_compiled(raw, path)
         if isinstance(raw, IDENTITY_TYPES) or is_numpy_function(raw):
             if path.parent is not None or path.root_object is ABSENT:
@@ -332,7 +333,10 @@ class ObjectTable:
             )
         if id(key) not in self.entries:
             name = own_name(key, "__qualname__", "__name__") or kind.__name__
-            self._track(key, self.object_root(key, name), key)
+            if type(kind) is ModuleClass:
+                self._adopt_compiled(key, self.object_root(key, name))
+            else:
+                self._track(key, self.object_root(key, name), key)
         return key if isinstance(key, IDENTITY_TYPES) else ThisObject(key)
 
     def _adopt_tuple(self, raw: tuple[Any, ...], path: Path) -> Any:

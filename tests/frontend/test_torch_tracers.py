@@ -1,0 +1,61 @@
+"""Compiled modules under tracers of torch, which trace the program as it was written."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import thunder
+from soundness.harness import ramp
+
+
+class Model(nn.Module):
+    """A module whose result has a size that is read from its argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x).relu().view(x.shape[0], 2, 2)
+
+
+TRACERS = {
+    "torch.jit.trace": lambda compiled: torch.jit.trace(compiled, (ramp(3, 4),), check_trace=False),
+    "torch.jit.script": torch.jit.script,
+    "torch.fx.symbolic_trace": torch.fx.symbolic_trace,
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("called", [False, True], ids=["new", "called before"])
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_what_a_tracer_makes_of_a_compiled_module_is_what_it_makes_of_the_module(
+    tracer: str, called: bool
+) -> None:
+    model = Model()
+    compiled = thunder.jit(model)
+    if called:
+        compiled(ramp(3, 4))
+    traced = TRACERS[tracer](compiled)
+    assert torch.equal(traced(ramp(5, 4)), model(ramp(5, 4)))
+    misses = thunder.cache_misses(compiled)
+    compiled(ramp(3, 4))
+    assert (misses, thunder.cache_misses(compiled)) == (int(called), 1)
+
+
+def test_a_call_on_fake_tensors_gives_fake_tensors() -> None:
+    compiled = thunder.jit(lambda x: x.sum(0) + 1)
+    compiled(torch.ones(3, 2))
+    with FakeTensorMode() as mode:
+        assert compiled(mode.from_tensor(torch.ones(3, 2))).shape == (2,)
+    assert thunder.compile_stats(compiled).runs_by_python == 1
+
+
+def test_a_module_with_overriding_tensors_is_not_traced_by_torch() -> None:
+    compiled = thunder.jit(Model())
+    compiled.override("linear.bias", nn.Parameter(torch.ones(4)))
+    with pytest.raises(thunder.UnsupportedProgram, match="torch traces a call"), FakeTensorMode():
+        compiled(torch.ones(3, 4))
