@@ -151,6 +151,7 @@ DICT_WRITERS = frozenset(
         ("thunder.frontend.custom_gradients.eager_backward", "self.context"),
         ("thunder.frontend.epilogue.reconstruction", "new"),
         ("thunder.ir.dotted_paths", "module"),
+        ("thunder.wrappers.dynamo_boundary", "function"),
         ("thunder.wrappers.state_dicts", "state"),
     }
 )
