@@ -38,6 +38,7 @@ from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ir.trace import TraceCtx
 from thunder.ops import prims
 from thunder.ops.data_errors import is_opaque
+from thunder.ops.prims.backend_flags import flag_values, restore_flags
 from thunder.ops.prims.modes import inference_depth, leave_inference_modes
 from thunder.passes.mutations import writes
 
@@ -66,10 +67,10 @@ _UNAPPLIED = "thunder did not apply what the program wrote before it raised"
 class RunningCall:
     """The state that a running program may change, as it was when the call began."""
 
-    __slots__ = ("_depth", "_held", "_states")
+    __slots__ = ("_depth", "_flags", "_held", "_states")
 
     def __init__(self, plan: FailurePlan, inputs: Sequence[Any]) -> None:
-        self._depth = inference_depth()
+        self._depth, self._flags = inference_depth(), flag_values(plan.flags)
         self._held = Held() if plan.prints else None
         self._states: list[tuple[Callable[[torch.Tensor], object], torch.Tensor]] = []
         if plan.draws is None:
@@ -90,8 +91,9 @@ class RunningCall:
             restore(state)
 
     def leave_modes(self) -> None:
-        """Leave the regions of inference mode in which the program raised."""
+        """Leave the regions of inference mode in which the program raised, and set back its flags."""
         leave_inference_modes(self._depth)
+        restore_flags(self._flags)
 
 
 def _setter(module: Any, index: tuple[Any, ...]) -> Callable[[torch.Tensor], object]:
@@ -113,6 +115,7 @@ class FailurePlan:
         draws: the devices whose default generators it may use, or None if it draws no random numbers.
         is_opaque: whether it runs code that is not traced, which may have effects.
         changes_inference: whether it enters inference mode.
+        flags: the flags of torch's kernels that it sets, by the names of their setters.
         writers: the functions of the generated text that write to inputs.
         decides: whether it checks decisions on data, and leaves where one has another answer.
     """
@@ -126,6 +129,7 @@ class FailurePlan:
     draws: tuple[torch.device, ...] | None
     is_opaque: bool
     changes_inference: bool
+    flags: frozenset[str]
     writers: frozenset[str]
     decides: bool
 
@@ -133,7 +137,7 @@ class FailurePlan:
     def can_be_undone(self) -> bool:
         """Whether a call saves the state that it may have to restore."""
         draws = self.draws is not None and (self.decides or (self.repeats and self.notices))
-        return self.prints or self.changes_inference or draws
+        return self.prints or self.changes_inference or bool(self.flags) or draws
 
     def runs_again(self, error: BaseException) -> bool:
         """Return whether Python has to run the program after the computation has raised ``error``."""
@@ -167,6 +171,7 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
         draws=_devices(program.computation.args, calls) if draws else None,
         is_opaque=any(map(is_opaque, calls)),
         changes_inference=prims.enter_inference_mode.id in symbols,
+        flags=frozenset(b.args[0] for b in calls if b.sym.id == prims.set_backend_flag.id),
         writers=frozenset(b.sym.name for t in traces for b in t.bound_symbols if writes(b)),
         decides=bool(program.decisions),
     )
@@ -195,6 +200,7 @@ _DRAWING = frozenset({OpTags.RANDOM_OP, OpTags.FALLBACK})
 _MODES = frozenset(
     s.id
     for s in (
+        prims.set_backend_flag,
         prims.set_grad_enabled,
         prims.set_default_dtype,
         prims.enter_inference_mode,

@@ -70,6 +70,8 @@ class AttributePolicy(TracingSession):
         A class, function, module or code object that the program reached by no path becomes a root.
         """
         entry = self.objects.entries.get(id(obj))
+        if entry is not None and entry.refusal is not None:
+            raise entry.refusal
         if entry is not None or not isinstance(obj, _ROOT_TYPES) or id(obj) in self.created_by_program:
             return entry
         if isinstance(obj, type) and (is_immutable(obj) or obj is TensorProxy):

@@ -51,6 +51,9 @@ class SessionState:
     def __init__(self, session: TracingSession) -> None:
         """Called at the first use of the state in a session."""
 
+    def end(self) -> None:
+        """Called when the acquisition has ended, also by an error."""
+
 
 S = TypeVar("S", bound=SessionState)
 
@@ -154,6 +157,8 @@ class TracingSession(Policy):
     def forget(self) -> None:
         """Release everything of the user's, so that only the facts hold it."""
         self.created_by_program.clear()
+        for state in self._states.values():
+            state.end()
         self._states.clear()
         self.variables.forget()
         self.objects.forget()

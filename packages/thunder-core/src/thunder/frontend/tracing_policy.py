@@ -12,7 +12,7 @@ import logging
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -38,7 +38,14 @@ from thunder.frontend.lookasides import (
     weakrefs,
 )
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.natives import key_protocols, libraries, native_arguments, native_calls
+from thunder.frontend.natives import (
+    key_protocols,
+    libraries,
+    native_arguments,
+    native_calls,
+    unread_items,
+)
+from thunder.frontend.natives.native_tables import descriptor_of
 from thunder.frontend.objects.callable_kinds import LAZY
 from thunder.frontend.objects.class_kinds import has_python_key
 from thunder.frontend.objects.object_table import ObjectTable
@@ -161,6 +168,8 @@ class Tracer(AttributePolicy):
                 backward_reads.check_call(self, fn)
             handler = self._calls.resolve(fn)
             if handler is not None:
+                if self.objects.unread and type(fn) is not CompiledFunction:
+                    unread_items.check_call(self, fn, fn, (*args, *kwargs.values()))
                 return handler(self, fn, args, kwargs)
             return self.machine.generic_call(fn, args, kwargs)
         except ThunderError as error:
@@ -168,6 +177,8 @@ class Tracer(AttributePolicy):
             raise error.add_locations(self.locations()) from error.__cause__
 
     def call_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.objects.unread:
+            unread_items.check_call(self, fn, descriptor_of(fn), (*args, *kwargs.values()))
         if self._region_stack:
             return region_effects.call_native(self, fn, args, kwargs)
         return native_calls.call(self, fn, args, kwargs)
@@ -182,6 +193,11 @@ class Tracer(AttributePolicy):
         if first is not None and second is not None and first is not second:
             self.note("same", first.path, False, others=(second.path,))
         return same
+
+    def next(self, iterator: Iterator[Any]) -> Any:
+        if self.objects.unread:
+            unread_items.check_keys(self, (iterator,))
+        return super().next(iterator)
 
     def referent(self, reference: weakref.ref[Any]) -> Any:
         return weakrefs.referent_of(self, reference)

@@ -95,7 +95,7 @@ def load_attribute(machine: Machine, obj: Any, name: str) -> Any:
 def _load_by_hook(machine: Machine, obj: Any, name: str, error: AttributeError | None) -> Any:
     """``__getattr__``, after the regular lookup found nothing."""
     hook = machine.policy.type_attr(type(obj), "__getattr__")
-    if hook is not MISSING and type(hook) not in NATIVE_ATTRIBUTES:
+    if hook is not MISSING and not _belongs_to_slot(hook, "__getattr__"):
         return call_special(machine, hook, obj, name)
     if error is None:
         raise no_attribute(obj, name)
@@ -103,6 +103,15 @@ def _load_by_hook(machine: Machine, obj: Any, name: str, error: AttributeError |
         raise error
     finally:
         del error
+
+
+def _belongs_to_slot(method: Any, name: str) -> bool:
+    """Return whether a special method is implemented in C under its own name.
+
+    ``__getattr__ = dict.__getitem__`` in the body of a class gives it another function in C, which is called
+    as a method in Python would be.
+    """
+    return type(method) in NATIVE_ATTRIBUTES and getattr(method, "__name__", name) == name
 
 
 def no_attribute(obj: Any, name: str) -> AttributeError:
@@ -288,7 +297,7 @@ def store_attribute(machine: Machine, obj: Any, name: str, value: Any) -> None:
         store_instance(machine, obj, name, value)
     elif setter is type.__setattr__:
         store_class(machine, obj, name, value)
-    elif type(setter) in NATIVE_ATTRIBUTES:
+    elif _belongs_to_slot(setter, "__setattr__"):
         machine.policy.call_native(setattr, (obj, name, value), {})
     else:
         method = machine.policy.type_attr(type(obj), "__setattr__")
@@ -336,7 +345,7 @@ def delete_attribute(machine: Machine, obj: Any, name: str) -> None:
         delete_instance(machine, obj, name)
     elif deleter is type.__delattr__:
         delete_class(machine, obj, name)
-    elif type(deleter) in NATIVE_ATTRIBUTES:
+    elif _belongs_to_slot(deleter, "__delattr__"):
         machine.policy.call_native(delattr, (obj, name), {})
     else:
         call_special(machine, machine.policy.type_attr(type(obj), "__delattr__"), obj, name)

@@ -247,6 +247,7 @@ _SKIPPED: Final = (
             prims.leave_inference_mode,
             prims.python_call,
             prims.python_print,
+            prims.set_backend_flag,
             prims.set_default_dtype,
             prims.set_grad_enabled,
             prims.sink,

@@ -51,6 +51,8 @@ def _reconstruction_by_structure(value: Any) -> Reconstruction | None:
         return _namedtuple
     if isinstance(value, tuple) and cls.__module__ == "torch.return_types":
         return _structseq
+    if _extended_immutable(cls) is not None:
+        return _immutable
     if plain_base(cls) in CONTAINERS and not getattr(value, "__dict__", None):
         return _plain_subclass
     if is_extended_dict(cls):
@@ -174,6 +176,14 @@ def make_instance(cls: type, state: dict[str, Any]) -> Any:
     return new
 
 
+def make_immutable(base: type, cls: type, content: Any, state: dict[str, Any]) -> Any:
+    """Return an object of a Python class derived from ``base``, such as ``str``, with its attributes."""
+    new: Any = base.__new__(cls, content)  # type: ignore[call-overload]
+    if state:
+        new.__dict__.update(state)
+    return new
+
+
 def make_mapping(cls: type, items: dict[Any, Any], state: dict[str, Any]) -> Any:
     """Return a dict of a Python class with these items and attributes; no method of it runs."""
     new: Any = cls.__new__(cls)  # type: ignore[call-overload]
@@ -192,12 +202,31 @@ def make_list(cls: type, items: list[Any], state: dict[str, Any]) -> Any:
     return new
 
 
+#: immutable builtins → the plain value of an instance of a derived class
+_CONTENT: dict[type, Callable[[Any], Any]] = {
+    int: int.__int__,
+    float: float.__float__,
+    str: str.__str__,
+    bytes: bytes.__bytes__,
+    tuple: lambda value: tuple(tuple.__iter__(value)),
+    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
+}
+
+
+def _extended_immutable(cls: type) -> type | None:
+    """Return the immutable builtin that a Python class derives from directly, or None."""
+    base = next((b for b in cls.__mro__ if b in _CONTENT), None)
+    if base is None or cls is base or is_foreign(cls, base):
+        return None
+    return base
+
+
 def state_of(value: Any) -> dict[str, Any]:
     """Return all attributes of an instance itself: those of its dictionary and its slots."""
     state: dict[str, Any] = {}
     for cls in reversed(type(value).__mro__):
         for name, slot in cls.__dict__.items():
-            if isinstance(slot, types.MemberDescriptorType):
+            if isinstance(slot, types.MemberDescriptorType) and name != "__dict__":
                 with suppress(AttributeError):  # it holds nothing
                     state[name] = slot.__get__(value)
     return state | getattr(value, "__dict__", {})
@@ -206,6 +235,15 @@ def state_of(value: Any) -> dict[str, Any]:
 def _object(b: EpilogueBuilder, value: Any) -> str:
     state = b.parts(state_of(value))
     return b.shared(value, f"{b.refer(make_instance)}({b.refer(type(value))}, {state})")
+
+
+def _immutable(b: EpilogueBuilder, value: Any) -> str:
+    base = _extended_immutable(type(value))
+    assert base is not None, "the class derives from a builtin"
+    content = b.expression(_CONTENT[base](value))
+    state = b.parts(getattr(value, "__dict__", {}))
+    classes = f"{b.refer(base)}, {b.refer(type(value))}"
+    return b.shared(value, f"{b.refer(make_immutable)}({classes}, {content}, {state})")
 
 
 def _extended_dict(b: EpilogueBuilder, value: Any) -> str:

@@ -83,6 +83,15 @@ class LookasideTable:
 
         return register
 
+    def named_closure_lookaside(self, module: str, name: str) -> Callable[[LookasideRule], LookasideRule]:
+        """Register a rule as :meth:`named_lookaside` does; its first argument is the function."""
+
+        def register(rule: LookasideRule) -> LookasideRule:
+            self.named[name] = module, _with_function(rule)
+            return rule
+
+        return register
+
     @classmethod
     def merged(cls, tables: Iterable[LookasideTable]) -> LookasideTable:
         """Return one table with the rows of all.

@@ -16,6 +16,7 @@ from thunder.frontend.natives.native_tables import (
     looks_up_keys,
     searches,
 )
+from thunder.frontend.natives.unread_items import check_keys
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, has_python_key, plain_base
 from thunder.frontend.objects.object_table import describe
 from thunder.frontend.session import TracingSession
@@ -25,6 +26,8 @@ from thunder.ir.proxies import Proxy, TensorProxy
 def note_keys(session: TracingSession, keys: Iterable[Any]) -> None:
     """Note that native code observed the identity of keys, if one is an object of the user's."""
     session.objects.identity_observed |= any(id(key) in session.objects.entries for key in keys)
+    if session.objects.unread:
+        check_keys(session, keys)
 
 
 #: methods that C code calls on the objects it works with
@@ -111,7 +114,9 @@ def _elements(container: Any, with_values: bool) -> list[Any]:
     )
 
 
-_COLLECTIONS = frozenset({list, tuple, dict, set, frozenset, collections.OrderedDict, collections.deque})
+_COLLECTIONS = frozenset(
+    {list, tuple, dict, set, frozenset, collections.OrderedDict, collections.deque, collections.Counter}
+)
 
 
 def check_arguments(session: TracingSession, fn: Any, descriptor: Any, args: Iterable[Any]) -> None:

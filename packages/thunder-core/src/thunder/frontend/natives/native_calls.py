@@ -7,6 +7,7 @@ on arguments whose content is known: leaves, proxies, shadows, and objects that 
 
 from __future__ import annotations
 
+import collections
 import functools
 import types
 from typing import Any
@@ -34,7 +35,14 @@ from thunder.frontend.natives.native_tables import (
     is_value_preserving,
     looks_up_keys,
 )
-from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_foreign, plain_base
+from thunder.frontend.objects.class_kinds import (
+    IDENTITY_TYPES,
+    LEAVES,
+    is_extended_dict,
+    is_extended_list,
+    is_foreign,
+    plain_base,
+)
 from thunder.frontend.objects.object_table import describe
 from thunder.frontend.raised_errors import name_tensors, text_refusal
 from thunder.frontend.session import TracingSession
@@ -202,6 +210,8 @@ def _baked(value: Any, name: str) -> Any:
 
 def _module_of(fn: Any) -> str:
     owner = getattr(fn, "__self__", None)
+    if type(owner).__module__ == "pybind11_builtins":  # its own object for each function
+        return str(fn.__module__)
     if owner is not None and not isinstance(owner, types.ModuleType):
         return str((owner if isinstance(owner, type) else type(owner)).__module__)
     return str(
@@ -218,6 +228,7 @@ def _is_allowed(session: TracingSession, fn: Any, descriptor: Any) -> bool:
             or id(fn) in session.created_by_program
             or (fn.__new__ is object.__new__ and fn.__init__ is object.__init__ and not is_foreign(fn))
             or _extends_builtin(fn)
+            or _extends_container(fn)
         )
     if isinstance(fn, types.BuiltinFunctionType | types.MethodWrapperType):
         return _is_method_allowed(session, fn, descriptor)
@@ -240,6 +251,17 @@ def _extends_builtin(cls: type) -> bool:
 
 
 _EXTENSIBLE = frozenset({int, float, str, bytes, tuple, frozenset})
+
+
+def _extends_container(cls: type) -> bool:
+    """Return whether a class is ``dict`` or ``list`` with methods, which fills its objects as that does.
+
+    ``OrderedDict`` fills its own by ``__setitem__``, which may be Python.
+    """
+    creators: tuple[Any, ...] = (lookup_type(cls, "__new__"), lookup_type(cls, "__init__"))
+    if any(isinstance(creator, types.FunctionType | staticmethod) for creator in creators):
+        return False
+    return is_extended_list(cls) or (is_extended_dict(cls) and not issubclass(cls, collections.OrderedDict))
 
 
 def _is_method_allowed(session: TracingSession, fn: Any, descriptor: Any) -> bool:

@@ -310,12 +310,27 @@ KEYED_LOOKUPS = NativeRow(
 _ALSO_KEYED = (operator.getitem, operator.setitem, operator.add)
 
 _VALUE_PRESERVING = {id(fn) for row in (*VALUE_PRESERVING, KEYED_LOOKUPS) for fn in row.natives}
+_STORING = frozenset(
+    map(
+        id,
+        (
+            *_methods(_SEQUENCES, "append", "appendleft", "insert", "__setitem__"),
+            *_methods(_DICTS, "setdefault", "__setitem__"),
+            operator.setitem,
+        ),
+    )
+)
 _KEYED = {id(fn) for fn in (*KEYED_LOOKUPS.natives, *_ALSO_KEYED)}
 
 
 def is_value_preserving(descriptor: Any) -> bool:
     """Return whether native code stores or passes on its arguments, without reading them."""
     return id(descriptor) in _VALUE_PRESERVING or type(descriptor) is operator.attrgetter
+
+
+def stores_arguments(descriptor: Any) -> bool:
+    """Return whether native code stores or returns its last argument as it is, and looks into no other."""
+    return id(descriptor) in _STORING
 
 
 def looks_up_keys(descriptor: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path
 from thunder.interpreter.policy import MISSING
 
@@ -21,9 +22,10 @@ class ObjectEntry:
     """The entry of one object: its path, the attributes read, and the attributes written.
 
     ``attrs`` has the attributes that were read or written, ``writes`` the written ones alone, in order.
+    ``refusal`` is the error of a program that looks into the object, if it may only pass it on.
     """
 
-    __slots__ = ("attrs", "members", "moved", "obj", "own", "path", "value", "writes")
+    __slots__ = ("attrs", "members", "moved", "obj", "own", "path", "refusal", "value", "writes")
 
     def __init__(self, obj: Any, path: Path, value: Any) -> None:
         self.obj, self.path, self.value = obj, path, value
@@ -32,6 +34,7 @@ class ObjectEntry:
         self.moved: set[str] = set()  # names deleted before they were written: they come last
         self.members: dict[str, Path] = {}  # paths to the object's own dictionaries
         self.own: dict[str, Any] | None = None  # the shadow of ``__dict__``, once the program has read it
+        self.refusal: UnsupportedProgram | None = None
 
     def write(self, name: str, value: Any) -> None:
         """Set an attribute in the overlay."""

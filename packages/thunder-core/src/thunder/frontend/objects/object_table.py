@@ -78,6 +78,8 @@ class ObjectTable:
         #: whether native code has compared objects of the user, or used one as a key
         self.identity_observed = False
         self.python_keyed: dict[int, Any] = {}  # dicts and sets with keys whose methods are Python, by id
+        #: items of containers that cannot be adopted, by id: the program may pass these on
+        self.unread: dict[int, ObjectEntry] = {}
         self._noted: set[tuple[Any, ...]] = set()
         self._object_roots: dict[int, Path] = {}
 
@@ -300,7 +302,7 @@ class ObjectTable:
         if isinstance(raw, dict):
             keys = tuple(raw.keys())  # in its own order, which of an OrderedDict dict.keys does not know
             self.note("keys", path, self._adopt_keys(keys, path))
-            shadow.fill([(k, self.adopt(dict.__getitem__(raw, k), path.step(step, k))) for k in keys])
+            shadow.fill([(k, self._adopt_item(dict.__getitem__(raw, k), path.step(step, k))) for k in keys])
             overlay = self.item_overlays.pop(id(raw), None)
             if overlay is not None:
                 shadow.copy.update(overlay.writes)
@@ -309,10 +311,27 @@ class ObjectTable:
             shadow.fill(raw)
         else:
             self.note("len", path, len(raw))
-            shadow.fill([self.adopt(v, path.step("index", i)) for i, v in enumerate(raw)])
+            shadow.fill([self._adopt_item(v, path.step("index", i)) for i, v in enumerate(raw)])
         if isinstance(raw, dict | set) and any(map(has_python_key, raw)):
             self.python_keyed[id(shadow.copy)] = shadow.copy
         return shadow.copy
+
+    def _adopt_item(self, raw: Any, path: Path) -> Any:
+        """Return what the program sees of an item, which a program that does not look into it may have.
+
+        An item whose content cannot be guarded refuses no program that passes it on, tests its type or its
+        identity, or never reads it: its entry has the refusal of every other use.
+        """
+        try:
+            return self.adopt(raw, path)
+        except UnsupportedProgram as error:
+            if type(raw) in weakref.ProxyTypes:
+                raise
+            self.shadows = [shadow for shadow in self.shadows if shadow.original is not raw]
+            self.note("type", path, type(raw))
+            entry = self.unread[id(raw)] = self._track(raw, path, raw)
+            entry.refusal = error
+            return raw
 
     def _adopt_keys(self, keys: Iterable[Any], path: Path) -> tuple[Any, ...]:
         """Return the keys or elements of a container in the form in which a guard compares them."""
@@ -345,10 +364,10 @@ class ObjectTable:
             self.note("equal", path, raw)
             return raw
         self.note("len", path, tuple.__len__(raw))
-        items = [self.adopt(v, path.step("index", i)) for i, v in enumerate(tuple.__iter__(raw))]
+        items = [self._adopt_item(v, path.step("index", i)) for i, v in enumerate(tuple.__iter__(raw))]
         value = raw
         if any(a is not b for a, b in zip(items, tuple.__iter__(raw), strict=True)):
-            value = tuple.__new__(t, items) if hasattr(t, "_fields") or t is tuple else t(items)
+            value = t(items) if is_foreign(t, tuple) else tuple.__new__(t, items)
         if value != () or t is not tuple:  # the empty tuple is one object in the whole process
             self._track(raw, path, value)
         return value
@@ -383,6 +402,7 @@ class ObjectTable:
         self.shadows.clear()
         self.item_overlays.clear()
         self.python_keyed.clear()
+        self.unread.clear()
 
     def written_overlays(self) -> Iterator[ItemOverlay]:
         """Yield the dicts without a shadow whose items the program replaced."""
