@@ -178,7 +178,7 @@ def make_instance(cls: type, state: dict[str, Any]) -> Any:
 
 def make_immutable(base: type, cls: type, content: Any, state: dict[str, Any]) -> Any:
     """Return an object of a Python class derived from ``base``, such as ``str``, with its attributes."""
-    new: Any = base.__new__(cls, content)  # type: ignore[call-overload]
+    new: Any = base.__new__(cls, content)
     if state:
         new.__dict__.update(state)
     return new
