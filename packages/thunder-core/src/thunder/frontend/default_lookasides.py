@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from thunder.frontend.checkpoints import checkpoint_regions
-from thunder.frontend.custom_gradients import autograd_functions
+from thunder.frontend.custom_gradients import (
+    autograd_functions,
+    module_backward_hooks,
+    retained_gradients,
+    tensor_hooks,
+)
 from thunder.frontend.inner_gradients import autograd_calls, function_levels
 from thunder.frontend.lookasides import (
     compiler_marks,
@@ -34,6 +39,9 @@ _MODULES = (
     autograd_functions,
     checkpoint_regions,
     compiler_marks,
+    tensor_hooks,
+    module_backward_hooks,
+    retained_gradients,
     copying,
     custom_operators,
     rng_generators,

@@ -12,6 +12,9 @@ from thunder.base.provenance import Path
 from thunder.frontend import ambient_state
 from thunder.frontend.custom_gradients import backward_reads
 from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.custom_gradients.module_backward_hooks import refuse_written_results
+from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients, retaining_results
+from thunder.frontend.custom_gradients.tensor_hooks import refuse_written_views
 from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder, is_simple
 from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
 from thunder.frontend.lookasides.tensor_hints import TensorHints
@@ -53,7 +56,15 @@ class TraceFinalizer:
             autocast,
         )
         self.writes = any(writes)
-        is_annotated = session.state(GradRequests).requests or session.state(TensorHints)
+        retained = session.state(RetainedGradients)
+        refuse_written_views(session)
+        refuse_written_results(session)
+        is_annotated = (
+            session.state(GradRequests).requests
+            or session.state(TensorHints)
+            or retained.intermediates
+            or retained.inputs
+        )
         if simple and not self.writes and not is_annotated:
             backward_reads.refuse_changed(session, seen)
             prims.python_return(*([result] if result is not None else [None]))
@@ -68,6 +79,10 @@ class TraceFinalizer:
             builder.emit(f"{leaf.name}.requires_grad_()")
         for tensor, name, value in session.state(TensorHints).of(list(builder.tensors.values())):
             builder.emit(f"{tensor.name}.{name} = {builder.expression(value)}")
+        for tensor in retaining_results(session, builder.tensors.values()):
+            builder.emit(f"{tensor.name}.retain_grad()")
+        for tensor in retained.inputs.values():
+            builder.emit(f"{builder.expression(tensor)}.retain_grad()")
         builder.end(result, expression)
         prims.python_return(tuple(builder.tensors.values()))
         reached = list(builder.reached.values())

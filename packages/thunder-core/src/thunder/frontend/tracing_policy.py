@@ -113,6 +113,8 @@ class Tracer(AttributePolicy):
         return self.machine.generic_load_attr(obj, name)
 
     def store_attr(self, obj: Any, name: str, value: Any) -> None:
+        if self._backward_stack and isinstance(obj, TensorProxy | torch.nn.Module):
+            backward_reads.check_store(self, obj, name)
         if isinstance(obj, TensorProxy):
             tensors.store_attr(self, obj, name, value)
         elif isinstance(obj, torch.nn.Module) and module_members.store_member(self, obj, name, value):

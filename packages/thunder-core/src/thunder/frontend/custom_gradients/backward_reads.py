@@ -21,7 +21,7 @@ import os
 import random
 import types
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, cell_content, lookup_instance, lookup_type
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.function_context import FunctionContext
+from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
 from thunder.frontend.epilogue.reconstruction import children, description
 from thunder.frontend.lookasides.environment_queries import is_query
 from thunder.frontend.natives.libraries import is_library, is_library_class, is_library_module, is_ufunc
@@ -38,10 +39,7 @@ from thunder.frontend.natives.native_tables import IMPURE_MODULES
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_immutable
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
-from thunder.ir.effects import may_alias
 from thunder.ir.proxies import NumberProxy, TensorProxy
-from thunder.ir.symbol import BoundSymbol, with_parts
-from thunder.ops import prims
 
 #: objects of identity types that have state
 _STATEFUL = (torch.nn.Module, random.Random)
@@ -215,30 +213,13 @@ def refuse_written(session: TracingSession) -> None:
     calls = session.trace.bound_symbols
     for name, kept, result, where in session.state(BackwardState).unsaved_reads:
         start = next((i for i, b in enumerate(calls) if any(p is result for p in b.flat_proxy_outs)), 0)
-        memory = _of_one_memory(calls, {p.name for p in kept})
-        if any(t in memory for b in calls[start + 1 :] for t in _targets(b)):
+        memory = names_of_memory(calls, {p.name for p in kept})
+        if any(t in memory for b in calls[start + 1 :] for t in written_names(b)):
             raise UnsupportedProgram(
                 f"a tensor that the backward of {name} reads from its ctx, unsaved, is written after it",
                 where=where,
                 hint="Keep it with ctx.save_for_backward, or write to a clone.",
             )
-
-
-def _of_one_memory(calls: Sequence[BoundSymbol], names: Set[str]) -> set[str]:
-    """Return the names of the values that may share memory with these."""
-    sharing, size = set(names), 0
-    while size != len(sharing):
-        size = len(sharing)
-        for bsym in calls:
-            if may_alias(bsym):
-                ends = {p.name for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs)}
-                sharing |= ends if not ends.isdisjoint(sharing) else set()
-    return sharing
-
-
-def _targets(bsym: BoundSymbol) -> Iterator[str]:
-    """Return the names of the values that a call writes to."""
-    return (b.args[1].name for b in with_parts((bsym,)) if b.sym is prims.copy_)
 
 
 # -- calls ---------------------------------------------------------------------------------------------------

@@ -78,6 +78,8 @@ class Rebuilding:
         return lambda tensors, rebuilt: tensors[index]
 
     def _is_code(self, value: Any) -> bool:
+        if _is_method_of_container(value):
+            return False
         return isinstance(value, IDENTITY_TYPES) and id(value) not in self.session.created_by_program
 
     def _of_user(self, value: Any, obj: Any) -> Maker:
@@ -94,6 +96,8 @@ class Rebuilding:
             return self._function(value)
         if cls is types.MethodType:
             return _apply(types.MethodType, self.makers((value.__func__, value.__self__)))
+        if _is_method_of_container(value):
+            return _apply(getattr, (self.maker(value.__self__), _constant(value.__name__)))
         if cls is functools.partial:
             fn, args, keywords = self.makers((value.func, value.args, value.keywords))
             return lambda t, m: functools.partial(fn(t, m), *args(t, m), **keywords(t, m))
@@ -148,6 +152,11 @@ class Rebuilding:
         )
         inside = self.maker(content)
         return lambda tensors, rebuilt: types.CellType(inside(tensors, rebuilt))
+
+
+def _is_method_of_container(value: Any) -> bool:
+    """Return whether a value is such as ``items.append``, whose owner may be a shadow copy."""
+    return type(value) is types.BuiltinMethodType and type(value.__self__) in CONTAINERS
 
 
 def _constant(value: Any) -> Maker:

@@ -107,6 +107,12 @@ class EarlyRun:
         self._values |= results
         self._done |= results.keys()
 
+    def note_copy(self, value: TensorProxy, copy: TensorProxy) -> None:
+        """Note that a call which has run computes ``copy``, of which ``value`` is now computed."""
+        if value.name in self._done and value.name in self._values:
+            self._values[copy.name] = self._values[value.name]
+            self._done.add(copy.name)
+
     def _advance(self) -> None:
         """Run the calls that have been recorded since the last question."""
         calls = self._new_calls()

@@ -83,6 +83,10 @@ class Speculation:
         where = None if source is None else source.location
         self.decisions.append(Decision(question="opaque", operands=name, answer=answer, where=where))
 
+    def note_copy(self, value: TensorProxy, copy: TensorProxy) -> None:
+        """Note that a recorded call now computes ``copy``, of which ``value`` is computed."""
+        self._run.note_copy(value, copy)
+
     def values_for_text(self, tree: Any, refusal: ThunderError) -> Any:
         """Return a tree in which proxies are replaced by values of this call, for a text of them.
 
