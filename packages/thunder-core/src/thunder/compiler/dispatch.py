@@ -47,6 +47,7 @@ from thunder.compiler.recompile_reasons import (
 )
 from thunder.compiler.stages import blamed_on
 from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats
+from thunder.frontend.active_modes import has_active_modes, modes_held, modes_released
 from thunder.frontend.ambient_state import torch_traces
 from thunder.frontend.guards import first_failure
 from thunder.frontend.lookasides.patches import refuse_replaced_builtins
@@ -98,6 +99,10 @@ class Dispatcher:
         else:
             if torch_traces():
                 return self._run_for_tracer(args, kwargs)
+            if has_active_modes():
+                stats.calls -= 1
+                with modes_held():
+                    return self(*args, **kwargs)
             outcome = self._find_or_compile(args, kwargs)
             if isinstance(outcome, RaisedByProgram):
                 try:
@@ -204,7 +209,7 @@ class Dispatcher:
     def _call_by_python(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.stats.runs_by_python += 1
         modes = torch.no_grad() if self.data.disable_torch_autograd_support else nullcontext()
-        with modes:
+        with modes, modes_released():
             return self.data.fn(*args, **kwargs)
 
     def _run_for_tracer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -262,7 +267,7 @@ class Dispatcher:
         self.stats.runs_by_python += 1
         modes = torch.no_grad() if self.data.disable_torch_autograd_support else nullcontext()
         try:
-            with modes:
+            with modes, modes_released():
                 return run_by_python(self.data.fn, args, kwargs, failure, handles)
         finally:
             del failure

@@ -22,6 +22,7 @@ from thunder.base.opaque_marks import OpaqueSet
 from thunder.base.provenance import Path, own_name, root
 from thunder.base.tags import OpTags
 from thunder.frontend import ambient_state
+from thunder.frontend.active_modes import HELD
 from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.decisions.early_run import EarlyRun, RaisedEarly
 from thunder.frontend.decisions.speculation import Speculation
@@ -39,6 +40,7 @@ from thunder.frontend.prologue_statements import Interface
 from thunder.frontend.raised_errors import carries_values, name_tensors
 from thunder.frontend.session import TracingSession
 from thunder.frontend.source_locations import locations_of
+from thunder.frontend.torch_functions import mode_stack
 from thunder.frontend.trace_finalizer import TraceFinalizer
 from thunder.frontend.traced_replacements import (
     ReplacedCalls,
@@ -390,7 +392,10 @@ def _recorded(
     """Return the value of the call, recorded into the trace; errors name the program's lines."""
     try:
         with tracectx(session.trace, recorder=ProgramRecorder(session)):
-            result = machine.call(*_rooted_call(session, fn, args, kwargs))
+            rooted = _rooted_call(session, fn, args, kwargs)
+            mode_stack.enter_held_modes(session)
+            result = machine.call(*rooted)
+            mode_stack.check_modes_left(session, len(HELD.modes))
         if session.speculation is not None and session.speculation.refusal is not None:
             raise session.speculation.refusal
         return result

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._device import DeviceContext
 
 from thunder.base.autocast_state import AUTOCAST_DEVICES
 from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.active_modes import has_active_modes
 
 #: the cheap reads, done at each call: the name in generated code → the function
 AMBIENT_QUERIES = {
@@ -72,7 +72,7 @@ def torch_traces() -> bool:
 def refuse_foreign_modes() -> None:
     """Refuse to trace under modes that change the meaning of torch's calls.
 
-    These are FakeTensorMode, vmap, the other transforms of functorch, and torch function modes.
+    These are FakeTensorMode, vmap, and the other transforms of functorch.
     """
     if torch._C._len_torch_dispatch_stack():
         mode = type(torch._C._get_dispatch_stack_at(0)).__name__
@@ -83,13 +83,12 @@ def refuse_foreign_modes() -> None:
         raise UnsupportedProgram(
             "the call runs under a functorch transform (vmap, grad, …)", hint="Call it outside."
         )
-    for i in range(torch._C._len_torch_function_stack()):
-        mode = torch._C._get_function_stack_at(i)
-        if not isinstance(mode, DeviceContext):
-            raise UnsupportedProgram(
-                f"the call runs under the torch function mode {type(mode).__name__}",
-                hint="Call it outside the mode.",
-            )
+    if has_active_modes():  # a compiled function's call holds them
+        mode = type(torch._C._get_function_stack_at(torch._C._len_torch_function_stack() - 1)).__name__
+        raise UnsupportedProgram(
+            f"the program is acquired under the torch function mode {mode}",
+            hint="Acquire it outside the mode.",
+        )
 
 
 def full_ambient_state() -> tuple[Any, ...]:

@@ -29,10 +29,12 @@ from thunder.frontend.lookasides import (
 )
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.output import logging_calls, printing, warning_calls
+from thunder.frontend.torch_functions import mode_stack
 
 _MODULES = (
     python_functions,
     mode_regions,
+    mode_stack,
     environment_queries,
     autograd_calls,
     function_levels,

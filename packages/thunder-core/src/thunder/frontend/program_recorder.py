@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.ir.recorder import UNDECIDED, AdaptedCall, Recorder
 from thunder.ops.constant_folding import constant_value
 
@@ -21,9 +22,12 @@ class ProgramRecorder(Recorder):
 
     def __init__(self, session: TracingSession) -> None:
         self._session = session
+        self._torch_functions = session.state(TorchFunctions)
 
     def adapt_call(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AdaptedCall:
         """Return the call with the casts of the autocast that is on now."""
+        if self._torch_functions.applies:
+            self._torch_functions.refuse_unseen(symbol, (*args, *kwargs.values()))
         return self._session.autocast.adapt_call(symbol, args, kwargs)
 
     def location(self) -> Source | None:
@@ -36,6 +40,8 @@ class ProgramRecorder(Recorder):
 
     def decide(self, question: str, operands: tuple[Any, ...]) -> Any:
         """Return the answer for the call that is traced, and record the check."""
+        if self._torch_functions.applies:
+            self._torch_functions.refuse_unseen(f"{question}(tensor)", operands)
         speculation = self._session.speculation
         return UNDECIDED if speculation is None else speculation.decide(question, operands)
 

@@ -52,6 +52,8 @@ from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.opaque_calls.opaque_hints import add_opaque_hint
 from thunder.frontend.output import logging_calls, printing, warning_calls
 from thunder.frontend.raised_errors import name_tensors
+from thunder.frontend.torch_functions import override_calls
+from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.frontend.traced_replacements import ReplacedCalls, ReplacementTable
 from thunder.interpreter.frame import Frame, has_handler
 from thunder.interpreter.policy import MISSING, FunctionParts
@@ -85,6 +87,7 @@ class Tracer(AttributePolicy):
         self._calls = CallResolver(self, lookasides, replacements)
         self.state(ReplacedCalls).table = replacements
         self._parts: dict[int, tuple[Any, FunctionParts]] = {}
+        self._torch_functions = self.state(TorchFunctions)
         self._region_stack = self.state(RegionState).stack
         self._created_in_backwards = self.state(BackwardState).created
 
@@ -168,6 +171,10 @@ class Tracer(AttributePolicy):
         try:
             if self._backward_stack:
                 backward_reads.check_call(self, fn)
+            if self._torch_functions.applies:
+                result = override_calls.call(self, fn, args, kwargs)
+                if result is not override_calls.NOT_OVERRIDDEN:
+                    return result
             handler = self._calls.resolve(fn)
             if handler is not None:
                 if self.objects.unread and type(fn) is not CompiledFunction:
@@ -183,6 +190,8 @@ class Tracer(AttributePolicy):
             unread_items.check_call(self, fn, descriptor_of(fn), (*args, *kwargs.values()))
         if self._region_stack:
             return region_effects.call_native(self, fn, args, kwargs)
+        if self._torch_functions.applies:
+            return override_calls.call_native(self, fn, args, kwargs)
         return native_calls.call(self, fn, args, kwargs)
 
     def is_same(self, a: Any, b: Any) -> bool:

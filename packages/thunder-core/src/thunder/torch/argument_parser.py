@@ -158,7 +158,7 @@ def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
             _ask(parser.fn, args, kwargs)
         return None
     leaves, spec = tree_flatten((args, kwargs))
-    stand_ins = [_stand_in(leaf) for leaf in leaves]
+    stand_ins = [stand_in(leaf) for leaf in leaves]
     if any(a is not b for a, b in zip(leaves, stand_ins, strict=True)):
         args, kwargs = tree_unflatten(stand_ins, spec)
         return _parsed(parser, args, kwargs)
@@ -189,7 +189,7 @@ def _with_gradient(x: Any) -> Any:
     return torch.empty((), dtype=x.dtype.torch_dtype, device="meta").requires_grad_()
 
 
-def _stand_in(x: Any) -> Any:
+def stand_in(x: Any) -> Any:
     """Return the value that torch's parser gets for a value of a trace."""
     if isinstance(x, NumberProxy):
         return x.stand_in

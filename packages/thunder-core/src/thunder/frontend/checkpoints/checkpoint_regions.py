@@ -32,6 +32,7 @@ from thunder.frontend.epilogue.subtrace import recorded, uses_and_definitions
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.rng_generators import Generators
 from thunder.frontend.session import TracingSession
+from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.ir.proxies import ProxyTag, TensorProxy, Variable
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.requires_grad import requires_grad
@@ -82,6 +83,11 @@ def _region(
     respect_saved_tensors_hooks: bool | None = None,  # selective checkpointing: what it saves
 ) -> Any:
     """Trace a checkpointed call of ``function`` with the options of ``checkpoint``."""
+    if session.state(TorchFunctions).has_modes:
+        raise UnsupportedProgram(
+            "checkpoint under a torch function mode, which eager leaves before it computes the region again",
+            hint="Enter the mode inside of the checkpointed function.",
+        )
     if use_reentrant is None:
         session.call(warnings.warn, (_REENTRANT_NOT_PASSED,), {"stacklevel": 2})
     reentrant = use_reentrant is None or bool(use_reentrant)

@@ -54,6 +54,7 @@ from thunder.frontend.epilogue.subtrace import (
     writes,
 )
 from thunder.frontend.session import TracingSession
+from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.frontend.traced_replacements import ReplacedCalls
 from thunder.ir.proxies import TensorProxy, Variable
 from thunder.ir.proxy_leaves import proxies_in
@@ -101,7 +102,8 @@ def call_with_custom_gradient(session: TracingSession, fn: CustomGradient) -> tu
     calls, results = _forward(session, fn, needed)
     if any(map(requires_grad, results.values)):
         note_one_call(session, start)
-        _differentiated(session, fn, calls, results)
+        with session.state(TorchFunctions).suspended():
+            _differentiated(session, fn, calls, results)
     else:
         for bsym in calls:
             session.trace.record(bsym)
@@ -114,7 +116,7 @@ def _forward(session: TracingSession, fn: CustomGradient, needed: bool) -> tuple
         with recorded(session.trace) as calls:
             returned = fn.forward()
         defined = set(uses_and_definitions(calls)[1])
-        with recorded(session.trace) as copies:
+        with recorded(session.trace) as copies, session.state(TorchFunctions).suspended():
             results = Results(fn.context, returned, needed, defined)
     return without_grad_modes([*calls, *copies]), results
 

@@ -83,8 +83,6 @@ _ALWAYS_GUARDED = _functions(
     "is_inference_mode_enabled",
     "get_default_dtype",
     "_is_any_autocast_enabled",
-    "_len_torch_function_stack",
-    "_is_torch_function_mode_enabled",
 )
 #: those about autocast: guarded by its settings at the call, which the program may have changed since
 _OF_AUTOCAST = _functions(

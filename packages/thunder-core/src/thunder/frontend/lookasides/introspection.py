@@ -14,9 +14,9 @@ from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.lookasides.tensors import seen_type
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES
 from thunder.frontend.session import TracingSession
+from thunder.frontend.torch_functions.override_state import seen_type
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
 

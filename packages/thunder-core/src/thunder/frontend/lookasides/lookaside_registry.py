@@ -30,7 +30,7 @@ class LookasideTable:
         self.closures: dict[int, CallHandler] = {}
         #: by the qualified name of a function's code, with its module: for functions imported later
         self.named: dict[str, tuple[str, CallHandler]] = {}
-        #: by the id of a descriptor: for class methods written in C, which are bound at each read
+        #: by the id of a descriptor: for methods implemented in C, which are bound at each read
         self.class_methods: dict[int, Native] = {}
         self._held: list[Any] = []  # the functions, so that no id is used again
 
@@ -45,6 +45,15 @@ class LookasideTable:
                     self.functions[id(fn)] = _without_function(rule)
                 self._held.append(fn)
             return rule
+
+        return register
+
+    def bound_lookaside(self, method: Any) -> Callable[[LookasideRule], LookasideRule]:
+        """Register a rule for a method implemented in C, as a function and bound to its object."""
+
+        def register(rule: LookasideRule) -> LookasideRule:
+            self.class_methods[id(method)] = _native(rule)
+            return self.lookaside(method)(rule)
 
         return register
 

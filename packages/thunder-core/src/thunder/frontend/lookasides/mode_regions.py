@@ -129,13 +129,6 @@ def with_default_device(fn: Any, kwargs: Kwargs) -> Kwargs:
     return {**kwargs, "device": torch.get_default_device()}
 
 
-@TABLE.lookaside(torch.get_default_device)
-def _get_default_device(session: TracingSession, args: Args, kwargs: Kwargs) -> torch.device:
-    return torch.get_default_device(
-        *args, **kwargs
-    )  # of the call: guarded as ambient state; of a region: known
-
-
 # -- functions under a mode ----------------------------------------------------------------------------------
 
 

@@ -11,10 +11,10 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import MEMBER_DICTS, lookup_type
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.patches import MODULE_METHODS as METHODS
-from thunder.frontend.lookasides.tensors import seen_type
 from thunder.frontend.objects.object_entry import DELETED, ObjectEntry
 from thunder.frontend.objects.shadow_copies import ItemOverlay
 from thunder.frontend.session import TracingSession
+from thunder.frontend.torch_functions.override_state import seen_type
 from thunder.interpreter.attributes import is_data_descriptor
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy

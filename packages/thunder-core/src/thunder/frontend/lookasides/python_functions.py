@@ -17,13 +17,15 @@ import torch
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT
 from thunder.frontend.lookasides.globals_view import GlobalsView, namespace_of_view
-from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.lookasides.tensors import is_inference, is_marked, seen_type, storage_offset
+from thunder.frontend.lookasides.lookaside_registry import LookasideRule, LookasideTable
+from thunder.frontend.lookasides.tensors import is_inference, is_marked, storage_offset
 from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.frontend.raised_errors import text_refusal
 from thunder.frontend.session import TracingSession
+from thunder.frontend.torch_functions.override_state import seen_type
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
+from thunder.ir.refused_methods import REFUSED_METHODS
 
 TABLE = LookasideTable()
 
@@ -110,6 +112,11 @@ def _id(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return builtins.id(*args, **kwargs)
 
 
+def _of_proxy(method: Callable[..., Any]) -> LookasideRule:
+    """Return the rule of a method of torch.Tensor that calls a proxy's method."""
+    return lambda session, args, kwargs: method(*args, **kwargs)
+
+
 # -- texts --------------------------------------------------------------------------------------------------
 
 
@@ -130,12 +137,11 @@ def _text(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]
     return format(value, *spec) if spec else repr(value)
 
 
+for _name, _method in REFUSED_METHODS.items():
+    TABLE.lookaside(getattr(torch.Tensor, _name))(_of_proxy(_method))
+
+
 # -- ambient state -------------------------------------------------------------------------------------------
-
-
-@TABLE.lookaside(torch.overrides._get_current_function_mode_stack)
-def _function_modes(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    return []  # modes other than a default device are refused before anything is traced
 
 
 @TABLE.lookaside(functools.cached_property.__get__)
@@ -174,18 +180,6 @@ def _is_neg(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, An
 def _broadcast_shapes(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Size:
     shape: torch.Size = torch.broadcast_shapes(*args, **kwargs)
     return shape
-
-
-def _no_torch_function(ask: Callable[..., bool]) -> None:
-    @TABLE.lookaside(ask)
-    def rule(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        ask(*args, **kwargs)  # raises for wrong arguments
-        return False  # the language has no row for the function, whose own code is traced now
-
-
-_no_torch_function(torch.overrides.has_torch_function)
-_no_torch_function(torch.overrides.has_torch_function_unary)
-_no_torch_function(torch.overrides.has_torch_function_variadic)
 
 
 @TABLE.lookaside(type(torch._VF).__getattr__)
@@ -290,11 +284,6 @@ refuse(
     [torch.nn.parallel.DistributedDataParallel.forward],
     "a DistributedDataParallel module",
     "Call the module inside of it, or wrap the compiled module: DistributedDataParallel(thunder.jit(model)).",
-)
-refuse(
-    [torch.overrides.TorchFunctionMode.__enter__],
-    "a mode that changes what calls of torch mean",
-    "Enter it outside, or write the calls that it makes (torch.vmap: with broadcasting).",
 )
 refuse([torch.compile], "torch.compile", "Remove it: thunder compiles the whole function.")
 refuse([torch.cuda.seed, torch.cuda.seed_all], "seeding by chance", "Seed with torch.manual_seed.")

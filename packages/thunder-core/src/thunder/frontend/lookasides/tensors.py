@@ -20,6 +20,8 @@ from thunder.frontend.lookasides.tensor_hints import TensorHints, is_hint
 from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.session import TracingSession
+from thunder.frontend.torch_functions import override_calls
+from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
@@ -42,6 +44,10 @@ _MAY_RETURN_THE_ARGUMENT = {
 
 def load_attr(session: TracingSession, x: TensorProxy, name: str) -> Any:
     """Return ``x.name``: metadata, a method bound to the proxy, or the user's attribute."""
+    if session.state(TorchFunctions).applies:
+        value = override_calls.read(session, x, name)
+        if value is not override_calls.NOT_OVERRIDDEN:
+            return value
     cls = seen_type(session, x)
     raw = patches.tensor_attribute(session, cls, name)
     if raw is not ABSENT and patches.is_replaced(cls, name, raw):
@@ -240,12 +246,6 @@ def store_attr(session: TracingSession, x: TensorProxy, name: str, value: Any) -
             hint="Use the out-of-place form, or do it outside the compiled function.",
         )
     entry.write(name, value)
-
-
-def seen_type(session: TracingSession, x: TensorProxy) -> type:
-    """Return the type that the program sees: an input's own, else ``torch.Tensor``."""
-    entry = session.entry_of(x)
-    return type(entry.obj) if entry is not None else torch.Tensor
 
 
 def call_function(

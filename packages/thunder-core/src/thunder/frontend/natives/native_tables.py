@@ -201,7 +201,10 @@ SELF_CONTAINED_TYPES: frozenset[type] = LEAVES | {
     type(functools.cmp_to_key(lambda a, b: 0)),
 }
 #: classes that may be called on arguments that are checked
-CONSTRUCTIBLE_TYPES = SELF_CONTAINED_TYPES | {type(functools.lru_cache(len)), types.GenericAlias}
+CONSTRUCTIBLE_TYPES = SELF_CONTAINED_TYPES | {
+    *(type(functools.lru_cache(len)), types.GenericAlias),
+    *(torch._C.DisableTorchFunction, torch._C.DisableTorchFunctionSubclass),
+}
 #: types of native callables of which each instance may be called
 CALLABLE_TYPES = frozenset(_OPERATOR_OBJECTS)
 

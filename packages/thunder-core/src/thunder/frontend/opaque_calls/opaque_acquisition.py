@@ -25,6 +25,7 @@ from thunder.frontend.natives.written_state import reached_write
 from thunder.frontend.opaque_calls.opaque_run import OpaqueCall, OpaqueRun, class_named_after
 from thunder.frontend.opaque_calls.opaque_statements import run_opaque
 from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.frontend.traced_replacements import full_name
 from thunder.ir.symbol import has_tags, with_parts
 from thunder.ir.trace import TraceCtx, detached_trace
@@ -89,6 +90,7 @@ def _refuse_place(session: TracingSession, name: str) -> None:
         (bool(session.state(BackwardState).stack), "in a backward"),
         (bool(session.state(RegionState).stack), "in a checkpointed region"),
         (session.state(InferenceModes).is_on, "in inference mode"),
+        (session.state(TorchFunctions).has_modes, "under a torch function mode"),
         (len(session.trace.scopes) > 1, "in the decomposition of an operator"),
     )
     for is_there, place in places:

@@ -1,0 +1,92 @@
+"""The torch function modes that are active around a compiled call.
+
+A mode of the user's would receive thunder's own calls of torch, of guards and of the compiled program. So it
+is taken from torch's stack for the call; the program is traced under it, and its state is guarded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+from torch.utils._device import DeviceContext
+
+from thunder.base.provenance import Path, object_root
+
+__all__ = ["HELD", "HeldModes", "has_active_modes", "modes_held", "modes_path", "modes_released"]
+
+_push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
+_count, _mode_at = torch._C._len_torch_function_stack, torch._C._get_function_stack_at
+
+
+class HeldModes:
+    """The mode in place of those that are held: it changes nothing, and guards see it."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class _Held(threading.local):
+    """The modes that are held in a thread, the innermost last."""
+
+    modes: tuple[Any, ...] = ()
+
+
+HELD: Final = _Held()
+_MARK: Final = HeldModes()
+
+
+def modes_path() -> Path:
+    """Return the path of the tuple of modes."""
+    return object_root("torch's function modes", HELD).step("attribute", "modes")
+
+
+def has_active_modes() -> bool:
+    """Return whether torch's stack has a mode of the user's."""
+    return any(not isinstance(_mode_at(i), DeviceContext | HeldModes) for i in range(_count()))
+
+
+@contextmanager
+def modes_held() -> Iterator[None]:
+    """Within the context, the modes of the user are in :data:`HELD` and not on torch's stack.
+
+    A default device below them stays.
+    """
+    outer = HELD.modes
+    stack = [_mode_at(i) for i in range(_count())]
+    below = next(i for i, mode in enumerate(stack) if not isinstance(mode, DeviceContext | HeldModes))
+    held = stack[below:]
+    _exchange(len(held), [_MARK])
+    HELD.modes = (*outer, *held)
+    try:
+        yield
+    finally:
+        HELD.modes = outer
+        _exchange(1, held)
+
+
+@contextmanager
+def modes_released() -> Iterator[None]:
+    """Within the context, the modes that are held are active: the user's code runs as it is."""
+    held = HELD.modes
+    if not held:
+        yield
+        return
+    HELD.modes = ()
+    _exchange(1, held)
+    try:
+        yield
+    finally:
+        _exchange(len(held), [_MARK])
+        HELD.modes = held
+
+
+def _exchange(count: int, modes: Any) -> None:
+    """Replace the innermost modes of torch's stack."""
+    for _ in range(count):
+        _pop()
+    for mode in modes:
+        _push(mode)
