@@ -749,7 +749,6 @@ REFUSED = {
     "no static method": (lambda x: NotStatic.apply(x), "@staticmethod"),
     "a tensor that escapes": (uses_what_escaped, "Return it from the forward"),
     "its node": (backward_of(lambda ctx, g: (g, ctx.next_functions)), "ctx.next_functions"),
-    "backward inside": (lambda x: Cube.apply(x).sum().backward(), "differentiation"),
     "a write to what ctx keeps unsaved": (writes_to_an_attribute, "reads from its ctx, unsaved, is written"),
 }
 

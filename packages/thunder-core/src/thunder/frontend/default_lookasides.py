@@ -9,7 +9,7 @@ from thunder.frontend.custom_gradients import (
     retained_gradients,
     tensor_hooks,
 )
-from thunder.frontend.inner_gradients import autograd_calls, function_levels
+from thunder.frontend.inner_gradients import accumulated_gradients, autograd_calls, function_levels
 from thunder.frontend.lookasides import (
     compiler_marks,
     copying,
@@ -36,6 +36,7 @@ _MODULES = (
     mode_regions,
     mode_stack,
     environment_queries,
+    accumulated_gradients,
     autograd_calls,
     function_levels,
     autograd_functions,

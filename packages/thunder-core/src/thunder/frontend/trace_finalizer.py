@@ -17,6 +17,7 @@ from thunder.frontend.custom_gradients.retained_gradients import RetainedGradien
 from thunder.frontend.custom_gradients.tensor_hooks import refuse_written_views
 from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder, is_simple
 from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
+from thunder.frontend.lookasides.leaf_gradients import refuse_returned_leaves
 from thunder.frontend.lookasides.tensor_hints import TensorHints
 from thunder.frontend.objects.shadow_copies import Shadow
 from thunder.frontend.objects.shared_attributes import refuse_shared_attributes
@@ -75,6 +76,7 @@ class TraceFinalizer:
         backward_reads.refuse_changed(session, builder.uses)
         _write_effects(builder, session, written, autocast)
         expression = builder.expression(result)
+        refuse_returned_leaves(session, builder.tensors.values())
         for leaf in returned_leaves(session, self.trace.args, builder.tensors.values()):
             builder.emit(f"{leaf.name}.requires_grad_()")
         for tensor, name, value in session.state(TensorHints).of(list(builder.tensors.values())):

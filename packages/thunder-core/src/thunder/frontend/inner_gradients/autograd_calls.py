@@ -52,11 +52,11 @@ def _gradients_of(
             f"`inputs` argument to `grad()` must be a dict, not {type(inputs).__name__}. "
             "Other Mapping types are not supported."
         )
-    ends = _tensors(outputs)
-    starts = _tensors(tuple(inputs.values()) if names is not None else inputs)
+    ends = tensors_of(outputs)
+    starts = tensors_of(tuple(inputs.values()) if names is not None else inputs)
     if not starts:
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
-    cotangents = cotangents_of(ends, _optional_tensors(grad_outputs, len(ends)))
+    cotangents = cotangents_of(ends, optional_tensors(grad_outputs, len(ends)))
     results = differentiated(
         session, ends, starts, cotangents, create_graph, bool(allow_unused or materialize_grads)
     )
@@ -93,7 +93,7 @@ def differentiated(
     return tuple(results)
 
 
-def _tensors(value: Any) -> tuple[TensorProxy, ...]:
+def tensors_of(value: Any) -> tuple[TensorProxy, ...]:
     tensors = (value,) if isinstance(value, TensorProxy) else tuple(value)
     for t in tensors:
         if not isinstance(t, TensorProxy):
@@ -104,7 +104,7 @@ def _tensors(value: Any) -> tuple[TensorProxy, ...]:
     return tensors
 
 
-def _optional_tensors(value: Any, length: int) -> tuple[Any, ...]:
+def optional_tensors(value: Any, length: int) -> tuple[Any, ...]:
     if value is None:
         return (None,) * length
     return (value,) if isinstance(value, TensorProxy) else tuple(value)

@@ -30,7 +30,7 @@ from thunder.ir.trace_context import tracectx
 from thunder.ops import prims
 from thunder.passes.mutations import writes
 
-__all__ = ["gradients"]
+__all__ = ["grad_mode", "gradients"]
 
 
 def gradients(
@@ -46,6 +46,7 @@ def gradients(
     differentiated again.
     """
     _refuse_autocast()
+    _refuse_hooks(session, inputs)
     tensors = (*outputs, *inputs)
     program = functional_program(session.trace, tensors)
     ends, starts = [program.value(o) for o in outputs], [program.value(i) for i in inputs]
@@ -57,13 +58,13 @@ def gradients(
     _refuse_effects(backward)
     arguments = [_held(program, p) for p in backward.trace.args[: len(backward.trace.args) - len(ends)]]
     recorder = FixedLocation(session.locate())
-    with _grad_mode(create_graph), tracectx(session.trace, recorder=recorder):
+    with grad_mode(create_graph), tracectx(session.trace, recorder=recorder):
         results = iter(eval_trace(backward.trace, *arguments, *cotangents))
     return [None if g is None else next(results) for g in backward.gradients]
 
 
 @contextmanager
-def _grad_mode(enabled: bool) -> Iterator[None]:
+def grad_mode(enabled: bool) -> Iterator[None]:
     """Record with gradients on or off; the trace switches where the mode differs from the program's."""
     outside = torch.is_grad_enabled()
     if outside != enabled:
@@ -97,6 +98,19 @@ def _refuse_autocast() -> None:
             "a gradient is computed under autocast",
             hint="Leave autocast before: with torch.autocast(device, enabled=False).",
         )
+
+
+def _refuse_hooks(session: TracingSession, inputs: Sequence[TensorProxy]) -> None:
+    """Guard that inputs of the program have no hooks on their gradients; refuse them."""
+    for entry in filter(None, map(session.entry_of, inputs)):
+        for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+            if getattr(entry.obj, name) is not None:
+                raise UnsupportedProgram(
+                    "a gradient is computed inside the program by a tensor that has hooks",
+                    found={"tensor": entry.path.source},
+                    hint="Remove the hooks, or call backward() outside of the compiled function.",
+                )
+            session.note("is", entry.path.step("attribute", name), None)
 
 
 def _refuse_effects(backward: GradientProgram) -> None:

@@ -273,8 +273,6 @@ _TRANSFORMS = "vmap functionalize hessian jacfwd jacrev jvp linearize"
 
 refuse(
     [
-        torch.autograd.backward,
-        torch.Tensor.backward,
         *(getattr(torch.func, name) for name in _TRANSFORMS.split()),
     ],
     "differentiation or torch.func",

@@ -14,6 +14,7 @@ from thunder.base.tags import OpTags
 from thunder.frontend.decisions.decided_arguments import call_with_decided_arguments, with_decided_integers
 from thunder.frontend.lookasides import mode_regions, patches, rng_generators
 from thunder.frontend.lookasides.grad_requests import request_grad
+from thunder.frontend.lookasides.leaf_gradients import assign_grad, read_grad
 from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.lookasides.operator_arguments import checked_arguments
 from thunder.frontend.lookasides.tensor_hints import TensorHints, is_hint
@@ -59,7 +60,7 @@ def load_attr(session: TracingSession, x: TensorProxy, name: str) -> Any:
         _note_metadata(session, x, name)
         return getter(x)
     if name == "grad":
-        return _load_grad(session, x)
+        return read_grad(session, x)
     if name == "grad_fn" and tensor_attributes.ATTRIBUTES["is_leaf"](x):
         _note_metadata(session, x, "is_leaf")
         return None
@@ -195,17 +196,6 @@ def _returns_its_argument(session: TracingSession, call: BoundSymbol) -> bool:
     return not is_marked(session, call.args[0], mark)
 
 
-def _load_grad(session: TracingSession, x: TensorProxy) -> Any:
-    entry = session.entry_of(x)
-    if entry is None:
-        return None  # an intermediate has no gradient before a backward
-    if "grad" not in entry.attrs:
-        with torch._C.DisableTorchFunction():
-            raw = entry.obj.grad
-        entry.attrs["grad"] = session.adopt(raw, entry.path.step("attribute", "grad"))
-    return entry.attrs["grad"]
-
-
 def _load_own(session: TracingSession, x: TensorProxy, name: str) -> Any:
     entry = session.entry_of(x)
     if entry is not None:
@@ -238,6 +228,9 @@ def store_attr(session: TracingSession, x: TensorProxy, name: str, value: Any) -
         return
     if name == "requires_grad":
         request_grad(session, x, value)
+        return
+    if name == "grad":
+        assign_grad(session, x, value)
         return
     if entry is None or lookup_type(torch.Tensor, name) is not ABSENT:
         raise UnsupportedProgram(

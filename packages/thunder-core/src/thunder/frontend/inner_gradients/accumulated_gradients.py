@@ -1,0 +1,144 @@
+"""``loss.backward()`` in the traced program: gradients are accumulated in the ``grad`` of leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.inner_gradients.autograd_calls import cotangents_of, optional_tensors, tensors_of
+from thunder.frontend.inner_gradients.function_levels import Levels
+from thunder.frontend.inner_gradients.functional_program import FunctionalProgram, functional_program
+from thunder.frontend.inner_gradients.recorded_gradients import grad_mode, gradients
+from thunder.frontend.lookasides.leaf_gradients import assign_grad, read_grad
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.session import TracingSession
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.requires_grad import requires_grad
+from thunder.torch.inplace import is_leaf, write_back
+from thunder.torch.namespace import ltorch
+
+TABLE = LookasideTable()
+
+
+@TABLE.lookaside(torch.Tensor.backward)
+def _tensor_backward(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def backward(
+        self: TensorProxy,
+        gradient: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
+        _run(session, (self,), gradient, create_graph, inputs)
+
+    backward(*args, **kwargs)
+
+
+@TABLE.lookaside(torch.autograd.backward)
+def _backward(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def backward(
+        tensors: Any,
+        grad_tensors: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        grad_variables: Any = None,
+        inputs: Any = None,
+    ) -> None:
+        if grad_variables is not None:
+            raise UnsupportedProgram(
+                "torch.autograd.backward with grad_variables, which is deprecated", hint="Use grad_tensors."
+            )
+        _run(session, tensors_of(tensors), grad_tensors, create_graph, inputs)
+
+    backward(*args, **kwargs)
+
+
+def _run(
+    session: TracingSession, outputs: Sequence[TensorProxy], given: Any, create_graph: bool, inputs: Any
+) -> None:
+    """Record the gradients of all leaves, or of ``inputs``, and add them to those that the leaves have."""
+    if session.state(Levels).open:
+        raise RuntimeError(
+            "backward() called inside a functorch transform. This is not supported, please use "
+            "functorch.grad or functorch.vjp instead or call backward() outside of functorch transforms."
+        )
+    if create_graph:
+        raise UnsupportedProgram(
+            "backward(create_graph=True) inside a compiled function",
+            hint="Use torch.autograd.grad(…, create_graph=True).",
+        )
+    cotangents = cotangents_of(outputs, optional_tensors(given, len(outputs)))
+    for i, output in enumerate(outputs):
+        if not output.requires_grad:
+            raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
+    leaves = _leaves(session, outputs) if inputs is None else _chosen(inputs)
+    session.note_write()
+    received = [c for c in cotangents if c is not None]
+    for leaf, gradient in zip(leaves, gradients(session, outputs, leaves, received, False), strict=True):
+        if gradient is not None:
+            _accumulate(session, leaf, gradient)
+
+
+def _chosen(inputs: Any) -> list[TensorProxy]:
+    values = inputs.values() if isinstance(inputs, Mapping) else inputs
+    chosen = list(dict.fromkeys(tensors_of(values)))
+    if not chosen:
+        raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
+    for x in chosen:
+        if not x.requires_grad or not is_leaf(x):
+            raise UnsupportedProgram(
+                "backward(inputs=…) with a tensor that is not a leaf that requires grad",
+                found={x.name: f'"{x.type_string()}"'},
+                hint="Use torch.autograd.grad.",
+            )
+    return chosen
+
+
+def _leaves(session: TracingSession, outputs: Sequence[TensorProxy]) -> list[TensorProxy]:
+    """Return the leaves on which the outputs depend, in the order in which the program reads them."""
+    program = functional_program(session.trace, outputs)
+    needed = {value.name: value for value in map(program.value, outputs)}
+    for bsym in reversed(program.body):
+        if any(p.name in needed and not p.declared_leaf for p in filter(requires_grad, bsym.flat_proxy_outs)):
+            needed |= {p.name: p for p in bsym.flat_proxy_args if requires_grad(p)}
+    computed = {p.name: p for b in program.body for p in filter(requires_grad, b.flat_proxy_outs)}
+    leaves = [p for name, p in needed.items() if name not in computed or computed[name].declared_leaf]
+    return [_leaf(program, p) for p in reversed(leaves)]
+
+
+def _leaf(program: FunctionalProgram, value: TensorProxy) -> TensorProxy:
+    leaf = program.holders.get(value.name)
+    if leaf is None or not is_leaf(leaf):
+        raise UnsupportedProgram(
+            "backward() reaches "
+            + ("a leaf that was written in place" if leaf is None else "tensors outside of the program"),
+            found={value.name: f'"{value.type_string()}"'},
+            hint="Call backward() outside of the compiled function, or use torch.autograd.grad.",
+        )
+    return leaf  # type: ignore[no-any-return]
+
+
+def _accumulate(session: TracingSession, leaf: TensorProxy, gradient: TensorProxy) -> None:
+    """Do what torch does at a leaf (``AccumulateGrad``): add in place to its gradient, or set it."""
+    current = read_grad(session, leaf)
+    with grad_mode(False):
+        if current is None:
+            assign_grad(session, leaf, _with_layout_of(leaf, gradient))
+        elif current.requires_grad:
+            raise UnsupportedProgram(
+                "backward() adds to a gradient that requires grad",
+                found={leaf.name: f'"{leaf.type_string()}"'},
+                hint="Detach the gradient before.",
+            )
+        else:
+            write_back(ltorch.add(current, gradient), current)
+
+
+def _with_layout_of(leaf: TensorProxy, gradient: TensorProxy) -> TensorProxy:
+    """Return a copy of the gradient with the strides of the leaf."""
+    if leaf.is_contiguous():
+        return ltorch.clone(gradient, memory_format=torch.contiguous_format)  # type: ignore[no-any-return]
+    return write_back(gradient, ltorch.empty_like(leaf))

@@ -1,0 +1,139 @@
+"""A program calls `loss.backward()`, and reads, writes and clears `.grad`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import thunder
+
+
+class Case:
+    """A model, and a program that trains it, called three times."""
+
+    def __init__(self, model: Callable[[], nn.Module], step: Callable[[Any, Tensor], Any]) -> None:
+        self.model, self.step = model, step
+
+    def outcome(self, *, compiled: bool) -> tuple[Any, ...]:
+        torch.manual_seed(0)
+        model = self.model()
+        program = (
+            (lambda x: self.step(model, x)) if not compiled else thunder.jit(lambda x: self.step(model, x))
+        )
+        results = [program(torch.randn(4, 3)) for _ in range(3)]
+        gradients = [p.grad for p in model.parameters()]
+        strides = [None if g is None else g.stride() for g in gradients]
+        return results, gradients, strides, dict(model.state_dict())
+
+
+def perceptron() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.2), nn.ReLU(inplace=True), nn.Linear(4, 2))
+
+
+def accumulate(model: Any, x: Tensor) -> float:
+    loss = model(x).pow(2).mean()
+    loss.backward()
+    return loss.item()  # type: ignore[no-any-return]
+
+
+def descend(model: Any, x: Tensor) -> Tensor:
+    model.zero_grad()
+    loss = model(x).pow(2).mean()
+    loss.backward()
+    with torch.no_grad():
+        for p in model.parameters():
+            p -= 0.1 * p.grad
+    return loss.detach()
+
+
+def two_losses(model: Any, x: Tensor) -> Tensor:
+    model.zero_grad(set_to_none=False)
+    y = model(x)
+    torch.autograd.backward([y, y.sum()], [torch.ones_like(y), None])
+    model(x).mean().backward()
+    model[0].weight.grad.mul_(0.5)
+    return model[0].weight.grad.norm()
+
+
+def of_an_intermediate(model: Any, x: Tensor) -> tuple[Tensor, bool]:
+    x = x.detach().requires_grad_()
+    model(x).sum().backward(inputs=[x])
+    return x.grad * 2, model[0].weight.grad is None
+
+
+def pair() -> nn.Module:
+    return nn.ParameterList([nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(3))])
+
+
+def channels_last() -> nn.Module:
+    return nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
+
+
+CASES = {
+    "accumulate": Case(perceptron, accumulate),
+    "descend": Case(perceptron, descend),
+    "two losses": Case(perceptron, two_losses),
+    "of an intermediate": Case(perceptron, of_an_intermediate),
+    "one gradient for two": Case(pair, lambda m, x: (m[0] + m[1]).sum().backward()),
+    "strides of the parameter": Case(
+        channels_last, lambda m, x: m(x.view(1, 3, 2, 2)).pow(2).sum().backward()
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_and_parameters_are_eagers(name: str) -> None:
+    torch.testing.assert_close(CASES[name].outcome(compiled=True), CASES[name].outcome(compiled=False))
+
+
+def test_a_gradient_from_outside_is_added_to_in_place() -> None:
+    w = torch.ones(3, requires_grad=True)
+    step = thunder.jit(lambda x: (w * x).sum().backward())
+    step(torch.ones(3))
+    held = w.grad
+    assert held is not None
+    step(torch.full((3,), 2.0))
+    assert w.grad is held
+    w.grad = None
+    step(torch.ones(3))
+    assert torch.equal(held, torch.full((3,), 3.0))
+    assert torch.equal(w.grad, torch.ones(3))
+
+
+def refused(program: Callable[..., Any], *args: Tensor, words: str) -> None:
+    with pytest.raises(thunder.UnsupportedProgram, match=words):
+        thunder.jit(program)(*args)
+
+
+def test_refused_by_name() -> None:
+    leaf = torch.ones(3, requires_grad=True)
+    refused(lambda x: (x * x).sum().backward(), leaf * 2, words="outside of the program")
+    refused(lambda x: (x * x).sum().backward(create_graph=True), leaf, words="create_graph=True")
+
+    def returned(x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        (x * x).sum().backward()
+        return x
+
+    refused(returned, leaf, words="leaves it with a gradient")
+
+
+def test_a_hook_on_a_leaf_is_noticed() -> None:
+    w = torch.ones(3, requires_grad=True)
+    step = thunder.jit(lambda x: (w * x).sum().backward())
+    step(torch.ones(3))
+    w.register_hook(lambda g: g * 2)
+    with pytest.raises(thunder.UnsupportedProgram, match="has hooks"):
+        step(torch.ones(3))
+
+
+def test_errors_are_eagers() -> None:
+    w = torch.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):
+        thunder.jit(lambda: (w * 2).backward())()
+    with pytest.raises(RuntimeError, match="does not require grad and does not have a grad_fn"):
+        thunder.jit(lambda: w.detach().sum().backward())()
+    with pytest.raises(TypeError, match="assigned grad expected to be a Tensor or None"):
+        thunder.jit(lambda: setattr(w, "grad", 1))()
