@@ -137,3 +137,22 @@ def test_errors_are_eagers() -> None:
         thunder.jit(lambda: w.detach().sum().backward())()
     with pytest.raises(TypeError, match="assigned grad expected to be a Tensor or None"):
         thunder.jit(lambda: setattr(w, "grad", 1))()
+
+
+def test_hooks_and_retained_gradients_of_intermediates() -> None:
+    def program(x: Tensor) -> tuple[Any, ...]:
+        x = x.detach().requires_grad_()
+        h = x.exp()
+        h.register_hook(lambda g: g * 10)
+        k = h * x
+        k.retain_grad()
+        (first,) = torch.autograd.grad((h * h).sum(), h, retain_graph=True)
+        k.pow(2).sum().backward()
+        return first, x.grad, k.grad, h.grad is None
+
+    x = torch.randn(3)
+    torch.testing.assert_close(thunder.jit(program)(x), program(x))
+    with pytest.raises(thunder.UnsupportedProgram, match="retains its gradient"):
+        thunder.jit(lambda x: (h := x.exp(), h.retain_grad(), torch.autograd.grad(h.sum(), x)))(
+            x.requires_grad_()
+        )

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients
 from thunder.frontend.inner_gradients.autograd_calls import cotangents_of, optional_tensors, tensors_of
 from thunder.frontend.inner_gradients.function_levels import Levels
 from thunder.frontend.inner_gradients.functional_program import FunctionalProgram, functional_program
@@ -59,7 +60,10 @@ def _backward(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, 
 def _run(
     session: TracingSession, outputs: Sequence[TensorProxy], given: Any, create_graph: bool, inputs: Any
 ) -> None:
-    """Record the gradients of all leaves, or of ``inputs``, and add them to those that the leaves have."""
+    """Record the gradients of all leaves, or of ``inputs``, and add them to those that the leaves have.
+
+    Intermediates that retain their gradient are treated like leaves.
+    """
     if session.state(Levels).open:
         raise RuntimeError(
             "backward() called inside a functorch transform. This is not supported, please use "
@@ -75,6 +79,8 @@ def _run(
         if not output.requires_grad:
             raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
     leaves = _leaves(session, outputs) if inputs is None else _chosen(inputs)
+    retained = session.state(RetainedGradients).intermediates.values() if inputs is None else ()
+    leaves += [x for x in retained if not any(x is leaf for leaf in leaves)]
     session.note_write()
     received = [c for c in cotangents if c is not None]
     for leaf, gradient in zip(leaves, gradients(session, outputs, leaves, received, False), strict=True):

@@ -12,6 +12,8 @@ from thunder.autograd.joint_trace import tape_of_call
 from thunder.base.autocast_state import AUTOCAST_DEVICES
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.tags import OpTags
+from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients
+from thunder.frontend.custom_gradients.tensor_hooks import TensorHooks
 from thunder.frontend.epilogue.subtrace import make_subtrace, uses_and_definitions
 from thunder.frontend.inner_gradients.functional_program import FunctionalProgram, functional_program
 from thunder.frontend.inner_gradients.gradient_program import (
@@ -47,10 +49,12 @@ def gradients(
     """
     _refuse_autocast()
     _refuse_hooks(session, inputs)
+    inputs = [below_hooks(session, i) for i in inputs]
     tensors = (*outputs, *inputs)
     program = functional_program(session.trace, tensors)
     ends, starts = [program.value(o) for o in outputs], [program.value(i) for i in inputs]
     between = statements_between(program.body, starts, ends)
+    _refuse_retained(session, between, tensors)
     if _draw_once(session, between):
         program = functional_program(session.trace, tensors)
         between = statements_between(program.body, starts, ends)
@@ -111,6 +115,35 @@ def _refuse_hooks(session: TracingSession, inputs: Sequence[TensorProxy]) -> Non
                     hint="Remove the hooks, or call backward() outside of the compiled function.",
                 )
             session.note("is", entry.path.step("attribute", name), None)
+
+
+def below_hooks(session: TracingSession, x: TensorProxy) -> TensorProxy:
+    """Return the tensor whose gradient has passed all hooks of ``x``: the one that is computed for it."""
+    value = session.state(TensorHooks).values.get(x.name)
+    if value is None or value.hooked is not x or not value.calls:
+        return x
+    if value.last_write is not None:
+        raise UnsupportedProgram(
+            "a gradient is computed inside the program by a tensor that was written and has hooks",
+            found={x.name: f'"{x.type_string()}"'},
+            hint="Use the out-of-place form of the write.",
+        )
+    return value.first
+
+
+def _refuse_retained(
+    session: TracingSession, between: Sequence[BoundSymbol], tensors: Sequence[TensorProxy]
+) -> None:
+    """Refuse an intermediate that retains its gradient, which eager sets on the way."""
+    retained = session.state(RetainedGradients).intermediates
+    computed = {p.name for b in between for p in b.flat_proxy_outs} if retained else set()
+    for x in retained.values():
+        if x.name in computed and not any(x is t for t in tensors):
+            raise UnsupportedProgram(
+                "a gradient is computed inside the program through a tensor that retains its gradient",
+                found={x.name: f'"{x.type_string()}"'},
+                hint="Leave retain_grad() out, and pass the tensor to torch.autograd.grad.",
+            )
 
 
 def _refuse_effects(backward: GradientProgram) -> None:
