@@ -94,6 +94,7 @@ def differentiated(
 
 
 def tensors_of(value: Any) -> tuple[TensorProxy, ...]:
+    """Return a tensor, or a sequence of tensors, as a tuple; refuse edges of torch's graph."""
     tensors = (value,) if isinstance(value, TensorProxy) else tuple(value)
     for t in tensors:
         if not isinstance(t, TensorProxy):
@@ -105,6 +106,7 @@ def tensors_of(value: Any) -> tuple[TensorProxy, ...]:
 
 
 def optional_tensors(value: Any, length: int) -> tuple[Any, ...]:
+    """Return cotangents as a tuple: a tensor, a sequence, or None for all."""
     if value is None:
         return (None,) * length
     return (value,) if isinstance(value, TensorProxy) else tuple(value)
