@@ -56,16 +56,13 @@ def needs_details(quick: tuple[Any, ...]) -> bool:
 
 
 def torch_traces() -> bool:
-    """Return whether torch itself traces the call, by ``torch.jit.trace``, ``torch.export`` or ``make_fx``.
+    """Return whether torch itself traces the operators of the call, one by one.
 
-    Each of them has a key or class of tensors with which no guard on a tensor holds.
+    ``torch.jit.trace``, ``torch.export`` and ``make_fx`` do, and modes of ``TorchDispatchMode`` such as
+    ``FakeTensorMode`` and ``FlopCounterMode``. With none of them a guard on tensors holds.
     """
-    keys = torch._C._TorchDispatchModeKey
     return (
-        torch._C._is_tracing()
-        or torch.compiler.is_exporting()
-        or torch._C._get_dispatch_mode(keys.PROXY) is not None
-        or torch._C._get_dispatch_mode(keys.FAKE) is not None
+        torch._C._is_tracing() or torch.compiler.is_exporting() or torch._C._len_torch_dispatch_stack() > 0
     )
 
 

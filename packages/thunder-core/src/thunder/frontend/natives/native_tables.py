@@ -7,6 +7,7 @@ name allows nothing, because any callable can have it. ``IMPURE_MODULES`` has na
 
 from __future__ import annotations
 
+import _abc
 import _bisect
 import _heapq
 import _json
@@ -288,7 +289,10 @@ VALUE_PRESERVING = (
     ),
     NativeRow(
         "reads how long, empty or of which class an object is; special methods in Python are interpreted",
-        (callable, len, isinstance, issubclass, operator.is_, operator.is_not, operator.truth, operator.not_),
+        (
+            *(callable, len, isinstance, issubclass, operator.is_, operator.is_not),
+            *(operator.truth, operator.not_, _abc._abc_instancecheck, _abc._abc_subclasscheck),
+        ),
     ),
     NativeRow("advances an iterator, or begins to iterate", (iter, next)),
     NativeRow(
