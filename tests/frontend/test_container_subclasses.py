@@ -1,6 +1,7 @@
 """Subclasses of dict and list with methods and attributes, as configurations are."""
 
 from collections import OrderedDict
+from collections.abc import Mapping
 
 import pytest
 import torch
@@ -118,3 +119,22 @@ class OwnDict(dict):
 def test_a_dict_that_is_its_own_dict_is_refused():
     with pytest.raises(thunder.UnsupportedProgram, match="is an OwnDict, whose content thunder cannot"):
         thunder.jit(lambda x, d: x * d.k)(X, OwnDict(k=2.0))
+
+
+class Output(OrderedDict):
+    """A result of a model, whose items may be read by number too."""
+
+    def __getitem__(self, key):
+        return list(self.values())[key] if isinstance(key, int) else super().__getitem__(key)
+
+
+def test_a_created_dict_with_special_methods_is_a_mapping():
+    def program(x):
+        output = Output()
+        output["logits"] = x * 2
+        kind = type(output)
+        return kind({k: v.double() for k, v in output.items()}) if isinstance(output, Mapping) else output
+
+    result = thunder.jit(program)(X)
+    assert type(result) is Output
+    assert torch.equal(result[0], (X * 2).double())

@@ -171,3 +171,24 @@ def test_a_result_that_depends_on_a_leaf_that_is_returned_too_is_refused() -> No
 
     with pytest.raises(thunder.UnsupportedProgram, match="because the program sets it of an intermediate"):
         thunder.jit(program)(torch.ones(3, requires_grad=True))
+
+
+def used_without_gradients(x: Tensor, weight: Tensor) -> tuple[Tensor, bool]:
+    with torch.no_grad():
+        h = (x * weight).requires_grad_()
+        return h * 3, h.requires_grad
+
+
+def a_view_of_it(x: Tensor, weight: Tensor) -> Tensor:
+    with torch.no_grad():
+        return (x * weight).requires_grad_()[0]
+
+
+def test_an_evaluation_may_set_what_it_computes_from_parameters() -> None:
+    """As the hook that gradient checkpointing adds to the embeddings of a model."""
+    x, weight = torch.randn(2, 3), nn.Parameter(torch.randn(3))
+    value, requires_grad = thunder.jit(used_without_gradients)(x, weight)
+    assert torch.equal(value, used_without_gradients(x, weight)[0])
+    assert (value.requires_grad, requires_grad) == (False, True)
+    with pytest.raises(thunder.UnsupportedProgram, match="without gradients from a tensor with them"):
+        thunder.jit(a_view_of_it)(x, weight)

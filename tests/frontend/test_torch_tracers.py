@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
 
 import thunder
 from soundness.harness import ramp
@@ -52,6 +53,19 @@ def test_a_call_on_fake_tensors_gives_fake_tensors() -> None:
     with FakeTensorMode() as mode:
         assert compiled(mode.from_tensor(torch.ones(3, 2))).shape == (2,)
     assert thunder.compile_stats(compiled).runs_by_python == 1
+
+
+def test_a_mode_that_counts_sees_the_operators_of_the_program() -> None:
+    model = Model()
+    compiled = thunder.jit(model)
+    compiled(ramp(3, 4))
+    counts = []
+    for called in (model, compiled):
+        with FlopCounterMode(display=False) as counter:
+            called(ramp(3, 4))
+        counts.append(counter.get_flop_counts())
+    assert counts[0] == counts[1]
+    assert counts[0]["Global"]
 
 
 def test_a_module_with_overriding_tensors_is_not_traced_by_torch() -> None:

@@ -61,9 +61,7 @@ def torch_traces() -> bool:
     ``torch.jit.trace``, ``torch.export`` and ``make_fx`` do, and modes of ``TorchDispatchMode`` such as
     ``FakeTensorMode`` and ``FlopCounterMode``. With none of them a guard on tensors holds.
     """
-    return (
-        torch._C._is_tracing() or torch.compiler.is_exporting() or torch._C._len_torch_dispatch_stack() > 0
-    )
+    return torch._C._is_tracing() or torch.compiler.is_exporting() or torch._C._len_torch_dispatch_stack() > 0
 
 
 def refuse_foreign_modes() -> None:

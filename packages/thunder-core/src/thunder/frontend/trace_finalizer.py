@@ -61,7 +61,7 @@ class TraceFinalizer:
         refuse_written_views(session)
         refuse_written_results(session)
         is_annotated = (
-            session.state(GradRequests).requests
+            session.state(GradRequests).has_any()
             or session.state(TensorHints)
             or retained.intermediates
             or retained.inputs

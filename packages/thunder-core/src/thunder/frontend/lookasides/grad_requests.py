@@ -23,6 +23,7 @@ import torch
 from thunder.base.errors import Location, UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import SessionState, TracingSession
+from thunder.ir.aliasing import shared_memory
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import any_requires_grad, requires_grad
 from thunder.ir.symbol import BoundSymbol
@@ -32,18 +33,27 @@ TABLE = LookasideTable()
 
 
 class GradRequests(SessionState):
-    """The tensors of which the program set ``requires_grad``, with the lines."""
+    """The tensors of which the program set ``requires_grad``, with the lines.
+
+    ``without_use`` are those whose gradient must not be used, because the trace would pass it on.
+    """
 
     def __init__(self, session: TracingSession) -> None:
         self.requests: list[tuple[TensorProxy, list[Location]]] = []
+        self.without_use: list[tuple[TensorProxy, list[Location]]] = []
+
+    def has_any(self) -> bool:
+        """Return whether the program set ``requires_grad`` of an intermediate."""
+        return bool(self.requests or self.without_use)
 
 
 def request_grad(session: TracingSession, x: TensorProxy, value: bool) -> None:
     """Do ``x.requires_grad = value``.
 
-    Raises UnsupportedProgram for an input, if a tensor ceases to require gradients, and for a tensor that was
-    computed without gradients from one that requires them: no gradient may flow back from it, and ``detach``
-    is the one call of a trace that stops gradients.
+    No gradient may flow back from a tensor that was computed without gradients from one that requires them,
+    and ``detach`` is the one call of a trace that stops gradients: at the end of the program,
+    :func:`refuse_used` looks whether one would. Raises UnsupportedProgram for an input, and if a tensor
+    ceases to require gradients.
     """
     if x.requires_grad == value:
         return
@@ -53,14 +63,39 @@ def request_grad(session: TracingSession, x: TensorProxy, value: bool) -> None:
             found={x.name: f'"{x.type_string()}"'},
             hint="Set it before the call, or use detach().",
         )
-    if any(_would_pass_on(bsym, x) for scope in session.trace.scopes for bsym in scope):
-        raise UnsupportedProgram(
-            "the program sets requires_grad of what it computed without gradients from a tensor with them",
-            found={x.name: f'"{x.type_string()}"'},
-            hint="Use what detach() of it returns.",
-        )
+    passes_on = any(_would_pass_on(bsym, x) for scope in session.trace.scopes for bsym in scope)
     x.requires_grad = x.declared_leaf = True
-    session.state(GradRequests).requests.append((x, session.locations()))
+    state = session.state(GradRequests)
+    (state.without_use if passes_on else state.requests).append((x, session.locations()))
+
+
+def refuse_used(session: TracingSession, returned: Iterable[TensorProxy]) -> None:
+    """Raise UnsupportedProgram if a gradient would reach a tensor whose gradient the trace would pass on.
+
+    Where the program computes without gradients, as in an evaluation, none does. Such a tensor may not leave
+    the program. Neither may a view of any tensor of which the program set ``requires_grad``, if it was made
+    without gradients: in eager it requires them.
+    """
+    state = session.state(GradRequests)
+    calls = session.trace.bound_symbols
+    memory = shared_memory(b for b in calls if b.sym.id != "torch.detach")
+    for x, where in (*state.without_use, *state.requests):
+        leaving = {id(p) for p in returned if memory.find(p.name) == memory.find(x.name)}
+        if any(x is y for y, _ in state.without_use):
+            uses = any(any_requires_grad(b.flat_proxy_outs) for b in calls if _reads(b, x))
+            x.requires_grad = False
+            x.declared_leaf = None
+        else:
+            uses = False
+            leaving -= {id(p) for p in returned if p is x or p.requires_grad}
+        if leaving or uses:
+            raise UnsupportedProgram(
+                "the program sets requires_grad of what it computed without gradients from a tensor with "
+                "them",
+                found={x.name: f'"{x.type_string()}"'},
+                where=where,
+                hint="Use what detach() of it returns.",
+            )
 
 
 def _would_pass_on(bsym: BoundSymbol, x: TensorProxy) -> bool:
@@ -70,6 +105,10 @@ def _would_pass_on(bsym: BoundSymbol, x: TensorProxy) -> bool:
     if bsym.subsymbols:
         return any(_would_pass_on(part, x) for part in bsym.subsymbols)
     return bsym.sym is not prims.detach
+
+
+def _reads(bsym: BoundSymbol, x: TensorProxy) -> bool:
+    return any(p is x for p in bsym.flat_proxy_args)
 
 
 @TABLE.lookaside(torch.Tensor.requires_grad_)
@@ -92,8 +131,10 @@ def returned_leaves(
     Raises UnsupportedProgram if another one of these requires gradients only because the program set it of an
     intermediate, or depends on such a leaf.
     """
-    if not session.state(GradRequests).requests:
+    if not session.state(GradRequests).has_any():
         return []
+    returned = list(returned)
+    refuse_used(session, returned)
     tracked = [p for p in returned if requires_grad(p)]
     requested = {id(x) for x, _ in session.state(GradRequests).requests}
     detached = {id(b.output) for b in session.trace.bound_symbols if b.sym.id == "torch.detach"}
