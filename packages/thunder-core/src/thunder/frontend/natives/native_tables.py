@@ -7,13 +7,13 @@ name allows nothing, because any callable can have it. ``IMPURE_MODULES`` has na
 
 from __future__ import annotations
 
-import _abc
 import _bisect
 import _heapq
 import _json
 import _operator
 import _struct
 import _warnings
+import abc
 import builtins
 import cmath
 import collections
@@ -291,7 +291,8 @@ VALUE_PRESERVING = (
         "reads how long, empty or of which class an object is; special methods in Python are interpreted",
         (
             *(callable, len, isinstance, issubclass, operator.is_, operator.is_not),
-            *(operator.truth, operator.not_, _abc._abc_instancecheck, _abc._abc_subclasscheck),
+            *(operator.truth, operator.not_),
+            *(vars(abc)[name] for name in ("_abc_instancecheck", "_abc_subclasscheck")),
         ),
     ),
     NativeRow("advances an iterator, or begins to iterate", (iter, next)),
