@@ -232,9 +232,8 @@ def makes_a_class(x):
     [
         (contains_itself, "contains itself"),
         (makes_a_class, "class makes_a_class.<locals>.Local"),
-        (lambda x: [lambda: x], "made by the program"),
     ],
-    ids=["cycle", "class", "closure"],
+    ids=["cycle", "class"],
 )
 def test_what_cannot_be_built_again_is_refused(program, words):
     with pytest.raises(thunder.UnsupportedProgram, match=words):

@@ -42,6 +42,8 @@ IN_PLACE = [
 #: primitives through which a gradient is refused by name, and why
 WITHOUT_RULE = {
     "torch.binomial": "torch has no derivative of it",
+    "torch._sample_dirichlet": "torch has no derivative of it",
+    "torch._standard_gamma_grad": "torch has no derivative of it",
     "ltorch.embedding_bag_backward": "torch does not differentiate it",
     "prims.copy_": "the autograd pass itself follows what is written",
     "prims.get_grad": "only in rules",
@@ -54,6 +56,7 @@ WITHOUT_RULE = {
     "prims.begin_backward": "gives no tensor",
     "prims.begin_region": "gives no tensor",
     "prims.run_region_again": "gives no tensor",
+    "prims.set_backend_flag": "takes no tensor",
     "prims.set_grad_enabled": "takes no tensor",
     "prims.set_default_dtype": "takes no tensor",
     "prims.enter_inference_mode": "takes no tensor",

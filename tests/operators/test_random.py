@@ -38,6 +38,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "torch.multinomial": lambda x, **kw: torch.multinomial(x, 2, **kw),
     "torch.normal": lambda x, **kw: torch.normal(x, 2 * x, **kw),
     "torch.poisson": lambda x, **kw: torch.poisson(x, **kw),
+    "torch._standard_gamma": lambda x, **kw: torch._standard_gamma(x, **kw),
+    "torch._sample_dirichlet": lambda x, **kw: torch._sample_dirichlet(x, **kw),
     "torch.binomial": lambda x, **kw: torch.binomial((10 * x).detach(), x, **kw),
     "torch.Tensor.uniform_": lambda x, **kw: x.clone().uniform_(-1, 1, **kw),
     "torch.Tensor.normal_": lambda x, **kw: x.clone().normal_(1, 2, **kw),

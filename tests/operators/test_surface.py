@@ -38,7 +38,7 @@ def _all(prefix: str, names: str, why: str) -> dict[str, str]:
 #: what is refused by name, and why
 REFUSED: dict[str, str] = {
     **_all("torch.Tensor", "grad_dtype name output_nr retains_grad volatile", _HISTORY),
-    **_all("torch.Tensor", "dequantize slice_inverse to_dense to_mkldnn to_sparse to_sparse_bsc", _LAYOUT),
+    **_all("torch.Tensor", "dequantize slice_inverse to_mkldnn to_sparse to_sparse_bsc", _LAYOUT),
     **_all("torch.Tensor", "to_sparse_bsr to_sparse_coo to_sparse_csc to_sparse_csr", _LAYOUT),
     **_all(
         "torch",

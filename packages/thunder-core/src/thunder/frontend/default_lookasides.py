@@ -11,6 +11,7 @@ from thunder.frontend.custom_gradients import (
 )
 from thunder.frontend.inner_gradients import accumulated_gradients, autograd_calls, function_levels
 from thunder.frontend.lookasides import (
+    argument_checks,
     compiler_marks,
     copying,
     custom_operators,
@@ -32,6 +33,7 @@ from thunder.frontend.output import logging_calls, printing, warning_calls
 from thunder.frontend.torch_functions import mode_stack
 
 _MODULES = (
+    argument_checks,
     python_functions,
     mode_regions,
     mode_stack,

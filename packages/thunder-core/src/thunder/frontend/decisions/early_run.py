@@ -227,7 +227,8 @@ def _refuse_effects(call: BoundSymbol) -> None:
             raise _refusal("a seed of it is drawn from the operating system", bsym.sym.id)
         if "c10d" in bsym.sym.id:
             raise _refusal("another process takes part in it", bsym.sym.id)
-        if is_opaque(bsym) and not KEPT.isdisjoint(bsym.tags):
+        effects = KEPT - {OpTags.RANDOM_OP} if OpTags.FALLBACK in bsym.tags else KEPT
+        if is_opaque(bsym) and not effects.isdisjoint(bsym.tags):
             raise _refusal("it has called an operator with effects", bsym.sym.id)
 
 

@@ -15,7 +15,7 @@ import enum
 import re
 from collections import Counter, deque
 from contextlib import suppress
-from types import MappingProxyType
+from types import CellType, MappingProxyType
 from typing import Any
 
 import torch
@@ -186,6 +186,34 @@ class EpilogueBuilder:
         if self.uses[id(value)] == 1 and self.session.entry_of(value) is None:
             for child in children(value):
                 self.count(child)
+
+    def cell(self, cell: CellType) -> str:
+        """Return code for a closure cell of a function: the user's own, or one of the program, made once."""
+        variables = self.session.variables
+        tracked = variables.cell_paths.get(id(cell))
+        if tracked is not None and tracked[1].parent is not None and not comes_with_arguments(tracked[1]):
+            return self.constant("cell", cell)
+        content = variables.load_cell(cell)
+        if content is MISSING or tracked is not None:
+            raise UnsupportedProgram(
+                "the program returns or stores a function that it has made, whose variables are not set, or "
+                "are those of a function among the arguments",
+                hint="Return what the function computes.",
+            )
+        built = self.built.get(id(cell))
+        if built is None:
+            name = self._fresh("cell")
+            self.emit(f"{name} = {self.refer(CellType)}({self.expression(content)})")
+            built = self.built[id(cell)] = (name, cell)
+        return built[0]
+
+    def constant(self, prefix: str, value: Any) -> str:
+        """Return a name for an object that is the same in all calls."""
+        built = self.built.get(id(value))
+        if built is None:
+            built = self.built[id(value)] = (self._fresh(prefix), value)
+            self.named[built[0]] = value
+        return built[0]
 
     def items(self, left: str, values: Any, right: str) -> str:
         """Return the expressions of several values, between brackets."""

@@ -9,6 +9,7 @@ attributes. So the class has to keep all that an instance has in its ``__dict__`
 
 from __future__ import annotations
 
+import functools
 import types
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -40,7 +41,7 @@ def reconstruction_of(value: Any) -> Reconstruction | None:
     cls = type(value)
     if (cls in LEAVES and cls is not slice) or isinstance(value, (TensorProxy, NumberProxy)):
         return None
-    if isinstance(value, IDENTITY_TYPES) and not isinstance(value, torch.nn.Module):
+    if isinstance(value, IDENTITY_TYPES) and not isinstance(value, torch.nn.Module | types.FunctionType):
         return None
     return _CONSTRUCTORS.get(cls) or _reconstruction_by_structure(value)
 
@@ -70,6 +71,12 @@ def children(value: Any) -> Iterable[Any]:
         return [*dict.values(value), *getattr(value, "__dict__", {}).values()]
     if isinstance(value, weakref.ref):
         return [value()]
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, types.MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, bytearray | types.FunctionType):
+        return ()
     return () if isinstance(value, slice) else state_of(value).values()
 
 
@@ -97,6 +104,21 @@ def _list(b: EpilogueBuilder, value: list[Any]) -> str:
 
 def _dict(b: EpilogueBuilder, value: dict[Any, Any]) -> str:
     return b.shared(value, b.pairs(value.items()))
+
+
+def _partial(b: EpilogueBuilder, value: functools.partial[Any]) -> str:
+    args, keywords = b.items("*[", value.args, "]"), b.pairs(value.keywords.items())
+    func = b.expression(original(value.func))
+    return b.shared(value, f"{b.refer(functools.partial)}({func}, {args}, **{keywords})")
+
+
+def _method(b: EpilogueBuilder, value: types.MethodType) -> str:
+    parts = f"{b.expression(value.__func__)}, {b.expression(value.__self__)}"
+    return b.shared(value, f"{b.refer(types.MethodType)}({parts})")
+
+
+def _bytearray(b: EpilogueBuilder, value: bytearray) -> str:
+    return b.shared(value, f"bytearray({bytes(value)!r})")
 
 
 def _set(b: EpilogueBuilder, value: set[Any]) -> str:
@@ -134,6 +156,30 @@ def original(fn: Any) -> Any:
     return getattr(fn, "interpreted", fn)
 
 
+def make_function(
+    code: types.CodeType, namespace: dict[str, Any], state: dict[str, Any], cells: list[types.CellType]
+) -> types.FunctionType:
+    """Return a function with these closure cells and attributes."""
+    new = types.FunctionType(code, namespace, state["__name__"], None, tuple(cells))
+    for name, value in state.items():
+        setattr(new, name, value)
+    return new
+
+
+_OF_FUNCTIONS = ("__name__", "__qualname__", "__module__", "__doc__", "__defaults__", "__kwdefaults__")
+
+
+def _function(b: EpilogueBuilder, value: types.FunctionType) -> str:
+    """Build a function that the program made, with its defaults and the variables that it closes over.
+
+    It runs as it is when the caller calls it. A function that refers to itself is refused.
+    """
+    state = {name: getattr(value, name) for name in _OF_FUNCTIONS} | value.__dict__
+    cells = ", ".join(map(b.cell, value.__closure__ or ()))
+    code, namespace = b.constant("code", value.__code__), b.constant("namespace", value.__globals__)
+    return b.shared(value, f"{b.refer(make_function)}({code}, {namespace}, {b.parts(state)}, [{cells}])")
+
+
 _CONSTRUCTORS: dict[type, Reconstruction] = {
     tuple: _tuple,
     list: _list,
@@ -146,6 +192,10 @@ _CONSTRUCTORS: dict[type, Reconstruction] = {
     deque: _deque,
     slice: _slice,
     weakref.ref: _reference,
+    functools.partial: _partial,
+    types.MethodType: _method,
+    bytearray: _bytearray,
+    types.FunctionType: _function,
 }
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import _pickle
 import _thread
 import builtins
+import dataclasses
 import functools
 import inspect
 import io
 import pickle
+import reprlib
 import types
 from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES
-from thunder.frontend.session import TracingSession
+from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions.override_state import seen_type
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
@@ -165,6 +167,40 @@ def _generic_function(session: TracingSession, args: Args, kwargs: Kwargs) -> An
     session.note("state", session.object_root(query, name), implementation)
     adopted = session.adopt(implementation, session.object_root(implementation, name))
     return session.call(adopted, tuple(values), kwargs)
+
+
+@TABLE.closure_lookaside(_SINGLE_DISPATCH.dispatch.__code__)
+def _implementation(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+    """Return the implementation of a generic function for a class, as ``singledispatchmethod`` asks it."""
+    dispatch, cls = args
+    query = functools.partial(dispatch, cls)
+    implementation = query()
+    root = session.object_root(query, f"dispatch({cls.__qualname__})")
+    session.note("state", root, implementation)
+    return session.adopt(implementation, session.object_root(implementation, f"dispatch({cls.__qualname__})"))
+
+
+class OpenTexts(SessionState):
+    """The objects whose ``__repr__`` is running, by id."""
+
+    def __init__(self, session: TracingSession) -> None:
+        self.ids: set[int] = set()
+
+
+@TABLE.closure_lookaside(reprlib.recursive_repr()(repr).__code__)  # type: ignore[attr-defined]
+@TABLE.closure_lookaside(dataclasses.make_dataclass("_Probe", ()).__repr__.__code__)
+def _recursive_text(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+    """Call a ``__repr__`` that may reach its own object, whose text is then ``...``."""
+    wrapper, obj = args
+    variables = dict(zip(wrapper.__code__.co_freevars, wrapper.__closure__, strict=True))
+    running = session.state(OpenTexts).ids
+    if id(obj) in running:
+        return variables["fillvalue"].cell_contents if "fillvalue" in variables else "..."
+    running.add(id(obj))
+    try:
+        return session.call(variables["user_function"].cell_contents, (obj,), {})
+    finally:
+        running.discard(id(obj))
 
 
 @TABLE.lookaside(_thread.get_ident)

@@ -151,6 +151,8 @@ PURE_FUNCTIONS = (
         "counts, once in a process, that an API was used: every constructor of a module calls it",
         (torch._C._log_api_usage_once,),
     ),
+    NativeRow("sizes in, sizes out", (torch._C._infer_size,)),
+    NativeRow("a text in, an equal text out", (sys.intern,)),
 )
 ALLOWED: dict[int, Any] = {id(fn): fn for row in PURE_FUNCTIONS for fn in row.natives}
 
@@ -205,6 +207,7 @@ SELF_CONTAINED_TYPES: frozenset[type] = LEAVES | {
 CONSTRUCTIBLE_TYPES = SELF_CONTAINED_TYPES | {
     *(type(functools.lru_cache(len)), types.GenericAlias),
     *(torch._C.DisableTorchFunction, torch._C.DisableTorchFunctionSubclass),
+    type(collections.namedtuple("_Probe", "field").field),  # type: ignore[attr-defined]
 }
 #: types of native callables of which each instance may be called
 CALLABLE_TYPES = frozenset(_OPERATOR_OBJECTS)

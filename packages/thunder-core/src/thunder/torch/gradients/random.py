@@ -183,6 +183,11 @@ formulas("torch.bernoulli", input=lambda c: ltorch.zeros_like(c.input))
 formulas("prims.bernoulli", a=lambda c: ltorch.zeros_like(c.a))
 formulas("prims.bernoulli_fill", p=lambda c: ltorch.zeros_like(c.p))
 formulas("torch.poisson", input=lambda c: ltorch.zeros_like(c.input))
+# torch's derivatives.yaml: reparametrised by the implicit function of the density
+formulas(
+    "torch._standard_gamma",
+    concentration=lambda c: ltorch.mul(c.g, ltorch._standard_gamma_grad(c.concentration, c.out)),
+)
 formulas("torch.normal", mean=lambda c: ltorch.zeros_like(c.mean), std=lambda c: ltorch.zeros_like(c.std))
 
 nondifferentiable(

@@ -196,6 +196,31 @@ def binomial(count: TensorProxy, prob: TensorProxy, generator: Any = None) -> Te
     return TensorProxy(shape=shape, device=count.device, dtype=count.dtype)
 
 
+@torchsymbol("torch._standard_gamma", prim=True, tags=RANDOM)
+def _standard_gamma(concentration: TensorProxy, generator: Any = None) -> TensorProxy:
+    """Draw from Gamma distributions of rate 1 with these concentrations."""
+    return _drawn_by(concentration, generator, "standard_gamma")
+
+
+@torchsymbol("torch._sample_dirichlet", prim=True, tags=RANDOM)
+def _sample_dirichlet(concentration: TensorProxy, generator: Any = None) -> TensorProxy:
+    """Draw from Dirichlet distributions over the last dimension."""
+    return _drawn_by(concentration, generator, "dirichlet")
+
+
+@torchsymbol("torch._standard_gamma_grad", prim=True)
+def _standard_gamma_grad(concentration: TensorProxy, output: TensorProxy) -> TensorProxy:
+    """The derivative of a draw of ``torch._standard_gamma`` by its concentration."""
+    return TensorProxy(like=concentration)
+
+
+def _drawn_by(concentration: TensorProxy, generator: Any, name: str) -> TensorProxy:
+    check_generator(generator, concentration.device)
+    if not concentration.dtype.is_floating_point:
+        raise OperatorError(f'"{name}" not implemented for {concentration.dtype}')
+    return TensorProxy(like=concentration)
+
+
 def _normal_spelling(mean: Any = 0.0, std: Any = 1.0, size: Any = None, **kwargs: Any) -> Bound:
     options = _options("normal", kwargs)
     if size is None:

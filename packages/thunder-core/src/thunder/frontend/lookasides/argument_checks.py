@@ -1,0 +1,55 @@
+"""Functions of torch in C that check or parse arguments, or return a tensor as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from thunder.base.pytree import tree_map
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.session import TracingSession
+from thunder.ir.proxies import TensorProxy
+from thunder.ops.stand_ins import to_torch
+
+TABLE = LookasideTable()
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+@TABLE.lookaside(torch._assert_async)
+def _assert_async(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
+    """Decide whether a tensor is true, and raise what the kernel raises where it is not."""
+
+    def check(
+        input: Any, assert_msg: str = "Expected Tensor with single nonzero value, but got zero"
+    ) -> None:
+        if not session.call(bool, (input,), {}):
+            raise RuntimeError(assert_msg)
+
+    check(*args, **kwargs)
+
+
+@TABLE.lookaside(torch._C._nn._parse_to)
+def _parse_to(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+    """Return device, dtype and options of the arguments of ``Module.to``."""
+
+    def without_data(value: Any) -> Any:
+        if isinstance(value, TensorProxy):
+            return torch.empty(0, dtype=value.dtype.torch_dtype, device=to_torch(value.device))
+        return to_torch(value)
+
+    with torch._C.DisableTorchFunction():
+        args, kwargs = tree_map(without_data, (args, kwargs))
+        return torch._C._nn._parse_to(*args, **kwargs)
+
+
+@TABLE.lookaside(torch.Tensor.to_dense)
+def _to_dense(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+    """Return the tensor itself, which is dense, or its cast."""
+
+    def convert(input: Any, dtype: Any = None, *, masked_grad: Any = None) -> Any:
+        return input if dtype is None else session.call(torch.Tensor.to, (input, dtype), {})
+
+    return convert(*args, **kwargs)
