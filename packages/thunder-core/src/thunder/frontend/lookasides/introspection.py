@@ -187,7 +187,7 @@ class OpenTexts(SessionState):
         self.ids: set[int] = set()
 
 
-@TABLE.closure_lookaside(reprlib.recursive_repr()(repr).__code__)  # type: ignore[attr-defined]
+@TABLE.closure_lookaside(reprlib.recursive_repr()(repr).__code__)
 @TABLE.closure_lookaside(dataclasses.make_dataclass("_Probe", ()).__repr__.__code__)
 def _recursive_text(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     """Call a ``__repr__`` that may reach its own object, whose text is then ``...``."""
