@@ -31,7 +31,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops.gradient_rules import VjpCall, wants_grad
 from thunder.ops.operator import Operator, register, row_of, symbol_of
-from thunder.torch.fallback.schema_probe import as_proxies, memory_of, probe, results_of
+from thunder.torch.fallback.schema_probe import UNDER_AUTOCAST, as_proxies, memory_of, probe, results_of
 
 Fn = Callable[..., Any]
 
@@ -45,7 +45,7 @@ def record_fallback(name: str, fn: Fn, args: tuple[Any, ...], kwargs: dict[str, 
     """
     if under_autocast_now(args, kwargs):
         state = autocast_now()
-        name, fn = f"autocast.{state.label}.{name}", under_autocast(state, fn)
+        name, fn = f"{UNDER_AUTOCAST}{state.label}.{name}", under_autocast(state, fn)
     outcome = probe(name, fn, args, kwargs)
     result = fallback_symbol(name, fn, is_random=outcome.is_random)(*args, **kwargs)
     for proxy, fake in zip(results_of(result), results_of(outcome.result), strict=True):
@@ -81,7 +81,7 @@ def _runs(row: Operator, fn: Fn) -> bool:
 
 def _register(row_id: str, name: str, fn: Fn, is_random: bool) -> Symbol:
     def meta(*args: Any, **kwargs: Any) -> Any:
-        return as_proxies(probe(name, fn, args, kwargs).result)
+        return as_proxies(probe(name, fn, args, kwargs))
 
     return register(
         Operator(

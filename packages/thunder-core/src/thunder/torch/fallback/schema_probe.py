@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,10 +69,14 @@ _WRITES = CannotProbe("it writes to its arguments", "Use a form of it that retur
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """The result of a call, of tensors without data, and whether the call is random."""
+    """The result of a call, of tensors without data, and whether the call is random.
+
+    The tensors represent ones on ``device``, or if that is None on their own.
+    """
 
     result: Any
     is_random: bool
+    device: torch.device | None
 
 
 def probe(name: str, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ProbeResult:
@@ -82,17 +86,58 @@ def probe(name: str, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     whose result has a shape that depends on data, and torch's error for a call that torch refuses.
     """
     _check_arguments(args, kwargs)
+    device = None if name.startswith(UNDER_AUTOCAST) else _only_device(args, kwargs)
+    if device is not None:
+        try:
+            return _probe_on(nullcontext(), _META, device, name, fn, args, kwargs)
+        except (CannotProbe, UnsupportedOperator):
+            raise
+        except Exception:  # no meta kernel, or one that checks more: fake tensors know more functions
+            pass
+    fakes = FakeTensorMode(allow_fallback_kernels=False)
+    return _probe_on(fakes, None, None, name, fn, args, kwargs)
+
+
+_META = torch.device("meta")
+#: how the names of functions begin that run under an autocast, which is one of a kind of device
+UNDER_AUTOCAST = "autocast."
+
+
+def _only_device(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device | None:
+    """Return the device of all tensors; None if there are several, or if an argument names one.
+
+    Then meta tensors are enough. The first ``FakeTensorMode`` of a process imports TorchDynamo, 400 modules.
+    """
+    leaves = list(tree_iter((tuple(args), dict(kwargs))))
+    if any(isinstance(leaf, str | torch.device | devices.Device) for leaf in leaves):
+        return None
+    kinds = {leaf.device for leaf in leaves if isinstance(leaf, TensorProxy)}
+    return devices.to_torch_device(kinds.pop()) if len(kinds) == 1 else None
+
+
+def _probe_on(
+    context: AbstractContextManager[Any],
+    stand_in_device: torch.device | None,
+    result_device: torch.device | None,
+    name: str,
+    fn: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> ProbeResult:
+    """Run ``fn`` on tensors without data, which are on ``stand_in_device``, or on that of their proxies."""
     # Neither the proxies' __torch_function__ nor the mode under which programs are traced may handle this.
-    with torch._C.DisableTorchFunction(), _silently(), FakeTensorMode(allow_fallback_kernels=False):
+    with torch._C.DisableTorchFunction(), _silently(), context:
         fakes: dict[str, torch.Tensor] = {}
-        fake_args, fake_kwargs = tree_map(lambda leaf: _stand_in(leaf, fakes), (tuple(args), dict(kwargs)))
+        fake_args, fake_kwargs = tree_map(
+            lambda leaf: _stand_in(leaf, fakes, stand_in_device), (tuple(args), dict(kwargs))
+        )
         mode = _DispatchProbe(name, fakes.values(), described_arguments(tuple(args), dict(kwargs)))
         with mode:
             result = fn(*fake_args, **fake_kwargs)
     if not mode.operators:
         raise CannotProbe("torch has no schema of what it does", _OUTSIDE)
     _check_result(result, fakes.values())
-    return ProbeResult(result, mode.is_random)
+    return ProbeResult(result, mode.is_random, result_device)
 
 
 _log = logging.getLogger("torch._subclasses.fake_tensor")
@@ -121,12 +166,12 @@ def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         raise CannotProbe("it is called without a tensor", _OUTSIDE)
 
 
-def _stand_in(leaf: Any, fakes: dict[str, torch.Tensor]) -> Any:
+def _stand_in(leaf: Any, fakes: dict[str, torch.Tensor], device: torch.device | None) -> Any:
     """Return a tensor without data for a proxy, one for each; torch's value for anything else."""
     if not isinstance(leaf, TensorProxy):
         return to_torch(leaf)
     if leaf.name not in fakes:
-        fake = empty_tensor(leaf, devices.to_torch_device(leaf.device))
+        fake = empty_tensor(leaf, devices.to_torch_device(leaf.device) if device is None else device)
         if leaf.requires_grad:
             fake = fake.requires_grad_().view_as(fake)  # not a leaf: the mode refuses writes
         fakes[leaf.name] = fake
@@ -142,6 +187,10 @@ class _DispatchProbe(TorchDispatchMode):
         self.memory = {memory_of(t) for t in fakes}
         self.operators = 0
         self.is_random = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports TorchDynamo at the first operator, to disable it
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -204,12 +253,12 @@ def _check_result(result: Any, fakes: Iterable[torch.Tensor]) -> None:
         memory.add(memory_of(t))
 
 
-def as_proxies(result: Any) -> Any:
+def as_proxies(outcome: ProbeResult) -> Any:
     """Return the result of a probed call as proxies."""
-    leaves, spec = tree_flatten(result)
+    leaves, spec = tree_flatten(outcome.result)
     return tree_unflatten(
         [
-            TensorProxy(shape=tuple(t.shape), dtype=t.dtype, device=t.device)
+            TensorProxy(shape=tuple(t.shape), dtype=t.dtype, device=outcome.device or t.device)
             if isinstance(t, torch.Tensor)
             else t
             for t in leaves
