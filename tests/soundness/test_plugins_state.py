@@ -178,12 +178,10 @@ compiled = thunder.jit(lambda x: (x @ x).relu())
 with torch.no_grad():
     compiled(torch.eye(3, requires_grad=True))
 assert "networkx" not in sys.modules, "a program without gradients needs no graph algorithms"
-before = len(sys.modules)
-thunder.jit(torch.special.airy_ai)(torch.eye(3))  # a function without a row
-assert "torch._dynamo" not in sys.modules, "no program needs another compiler"
-assert len(sys.modules) - before < 550, "torch's kernels without data import its symbolic shapes"
 compiled(torch.eye(3, requires_grad=True)).sum().backward()
 assert "networkx" in sys.modules, "the check above looks for the wrong library"
+thunder.jit(torch.special.airy_ai)(torch.eye(3))  # a function without a row
+assert "torch._dynamo" not in sys.modules, "no program needs another compiler"
 """
 
 

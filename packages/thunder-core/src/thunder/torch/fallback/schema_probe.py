@@ -27,7 +27,7 @@ from thunder.base.errors import UnsupportedOperator
 from thunder.base.pytree import tree_flatten, tree_iter, tree_map, tree_unflatten
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
 from thunder.ops.stand_ins import empty_tensor, to_torch
-from thunder.ops.torch_errors import described_arguments
+from thunder.ops.torch_errors import TORCH_REFUSALS, described_arguments
 
 #: tags of operators whose results have a shape, or are Python values, that depend on data
 _OF_DATA = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
@@ -92,10 +92,13 @@ def probe(name: str, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
             return _probe_on(nullcontext(), _META, device, name, fn, args, kwargs)
         except (CannotProbe, UnsupportedOperator):
             raise
-        except Exception:  # no meta kernel, or one that checks more: fake tensors know more functions
-            pass
-    fakes = FakeTensorMode(allow_fallback_kernels=False)
-    return _probe_on(fakes, None, None, name, fn, args, kwargs)
+        except TORCH_REFUSALS:  # no meta kernel, or one that checks more: fake tensors know more functions
+            return _probe_on(_fake_tensors(), None, None, name, fn, args, kwargs)
+    return _probe_on(_fake_tensors(), None, None, name, fn, args, kwargs)
+
+
+def _fake_tensors() -> FakeTensorMode:
+    return FakeTensorMode(allow_fallback_kernels=False)
 
 
 _META = torch.device("meta")
