@@ -140,6 +140,7 @@ def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if any(map(_is_tracked_number, args)) or (kwargs and any(map(_is_tracked_number, kwargs.values()))):
         args = tuple(map(_with_gradient, args))
         kwargs = {key: _with_gradient(value) for key, value in kwargs.items()}
+    result = None
     _push(_JUDGE)
     try:
         result = parser.fn(*args, **kwargs)
@@ -148,12 +149,10 @@ def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     except Exception as error:
         problem: Exception | None = error
     else:
-        if result is NotImplemented:
-            return result
         problem = None
     finally:
         _pop()
-    if problem is None:
+    if problem is None and result is not NotImplemented:
         if parser.kinds and parser.is_strange(args, kwargs):
             _ask(parser.fn, args, kwargs)
         return None
@@ -162,6 +161,8 @@ def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if any(a is not b for a, b in zip(leaves, stand_ins, strict=True)):
         args, kwargs = tree_unflatten(stand_ins, spec)
         return _parsed(parser, args, kwargs)
+    if problem is None:  # an operator declines: ``x *= number`` is asked again with the type of the number
+        return NotImplemented
     if parser.declines and isinstance(problem, TypeError):
         return NotImplemented
     problem.args = tuple(str(part).replace("TensorProxy", "Tensor") for part in problem.args)

@@ -102,10 +102,13 @@ class Speculation:
     def compute_number(self, operation: str, operands: tuple[Any, ...]) -> Any:
         """Return the number that an operation of Python's computes from numbers, as a value of the trace.
 
-        The type of a power of integers depends on the exponent, so that the exponent is a decision.
+        The type of a power of integers depends on the exponent, so that the exponent is a decision. That of a
+        power with an exponent of type float depends on the sign of the base, which is one.
         """
         if not self._may_decide():
             return UNDECIDED
+        if operation == "pow" and pytype(operands[1]) is float and self._is_positive(operands[0]):
+            return prims.compute_number(operation, *operands)
         if operation == "pow" and pytype(operands[1]) is not float and is_proxy(operands[1]):
             operands = (operands[0], self.decide("value", operands[1:]))
         if operation == "pow" and any(pytype(x) is complex or pytype(operands[1]) is float for x in operands):
@@ -114,6 +117,14 @@ class Speculation:
         if not any(map(is_proxy, operands)):
             return getattr(operator, operation)(*operands)
         return prims.compute_number(operation, *operands)
+
+    def _is_positive(self, number: Any) -> bool:
+        """Return whether a real number is not negative; of a number of the trace it is a decision."""
+        if pytype(number) not in (float, int):
+            return False
+        if not is_proxy(number):
+            return bool(number >= 0)
+        return bool(self.decide("value", (prims.compute_number("ge", number, 0),)))
 
     def _may_decide(self) -> bool:
         """Return whether a check can be recorded now.

@@ -301,8 +301,10 @@ class ObjectTable:
             self.adopt(getattr(raw, name), path.step("attribute", name))
         if isinstance(raw, dict):
             keys = tuple(raw.keys())  # in its own order, which of an OrderedDict dict.keys does not know
-            self.note("keys", path, self._adopt_keys(keys, path))
-            shadow.fill([(k, self._adopt_item(dict.__getitem__(raw, k), path.step(step, k))) for k in keys])
+            self.note("keys", path, tuple(self._adopt_dict_key(key, path) for key in keys))
+            seen = (self.entries[id(k)].value if isinstance(k, torch.Tensor) else k for k in keys)
+            items = (self._adopt_item(dict.__getitem__(raw, k), path.step(step, k)) for k in keys)
+            shadow.fill(zip(seen, items, strict=True))
             overlay = self.item_overlays.pop(id(raw), None)
             if overlay is not None:
                 shadow.copy.update(overlay.writes)
@@ -336,6 +338,13 @@ class ObjectTable:
     def _adopt_keys(self, keys: Iterable[Any], path: Path) -> tuple[Any, ...]:
         """Return the keys or elements of a container in the form in which a guard compares them."""
         return tuple(self._adopt_key(key, path) for key in keys)
+
+    def _adopt_dict_key(self, key: Any, path: Path) -> Any:
+        """Adopt a key, which may be a tensor: in the state of an optimiser, keys are parameters."""
+        if not isinstance(key, torch.Tensor):
+            return self._adopt_key(key, path)
+        self.adopt(key, self.object_root(key, "tensor"))
+        return ThisObject(key)
 
     def _adopt_key(self, key: Any, path: Path) -> Any:
         kind = type(key)

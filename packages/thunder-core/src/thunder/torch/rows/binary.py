@@ -62,7 +62,7 @@ def binary(
 
 
 def _scaled(b: Any, alpha: Any, dtype: Dtype) -> Any:
-    """Return ``b * alpha`` for ``add`` and ``sub``.
+    """Return ``b * alpha`` for ``add`` and ``sub``, where torch takes the number out of a tensor ``alpha``.
 
     Raises OperatorError for an alpha of a higher category than the result.
     """
@@ -74,6 +74,9 @@ def _scaled(b: Any, alpha: Any, dtype: Dtype) -> Any:
         raise OperatorError("For integral input tensors, argument alpha must not be a floating point number.")
     if issubclass(pytype(alpha), complex) and not dtype.is_complex:
         raise OperatorError("For non-complex input tensors, argument alpha must not be a complex number.")
+    if isinstance(alpha, TensorProxy) and isinstance(b, TensorProxy):
+        number = prims.convert_element_type(prims.detach(alpha), dtype)
+        return prims.mul(b, prims.broadcast_in_dim(number, b.shape, ()))
     return prims.mul(b, alpha) if isinstance(b, TensorProxy) else pyval(b) * pyval(alpha)
 
 
