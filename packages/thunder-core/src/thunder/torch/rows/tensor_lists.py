@@ -38,7 +38,7 @@ def _function(name: str) -> Fn:
         assert name.endswith("_"), f"torch.Tensor.{name} has a row"
         functional = _function(name[:-1])  # such as ``maximum_``, which is no method
         return lambda x, *args: ltorch.copy_(x, functional(x, *args))
-    return symbol  # type: ignore[no-any-return]
+    return symbol
 
 
 def _of_lists(name: str) -> Fn:
@@ -77,7 +77,7 @@ def _call_one(name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
             )
         kwargs = {**kwargs, "value": value}
     if not isinstance(args[0], TensorProxy):
-        return current_language().resolve(torch.pow)(*args, **kwargs)  # a number to the power of tensors
+        return ltorch.pow(*args, **kwargs)  # a number to the power of tensors
     return _function(name)(*args, **kwargs)
 
 
