@@ -47,6 +47,7 @@ class Operator:
     program: functions, methods of ``torch.Tensor`` and getters of its properties. ``eager`` is the reference
     implementation, called with the arguments of the row; ``eager_path`` is its path in generated text, by
     default the row's id where that is a path into torch. ``vjp`` declares the gradient (:attr:`gradient`).
+    ``batch`` is the batching rule, a function of a :class:`~thunder.batching.batched_call.BatchedCall`.
     ``autocast`` says what autocast does with the arguments (``"lower"``, ``"fp32"``, ``"promote"``, or None),
     ``"inherit"`` that it does what it does with the functions in ``torch``.
     ``samples(device, dtype, requires_grad)`` yields sample inputs as ``(args, kwargs)``. ``tags`` are
@@ -60,6 +61,7 @@ class Operator:
     meta: Callable[..., Any] | None = None
     decomposition: Callable[..., Any] | None = None
     vjp: GradientDeclaration = None
+    batch: Callable[[Any], Any] | None = None
     autocast: AutocastDeclaration = INHERIT
     samples: Callable[..., Iterable[Any]] | None = None
     tags: frozenset[Any] = frozenset()

@@ -1,0 +1,246 @@
+"""The pass that batches a program: each call of one example becomes calls for all examples.
+
+    def example(x, w):                def batch(x, w):                   # x: (B, 3), w: (4, 3)
+        t0 = ltorch.sin(x)                t0 = ltorch.sin(x)             # (B, 3)
+        t1 = ltorch.linear(t0, w)   →     t1 = prims.linear(t0, w, None) # (B, 4)
+        return t1                         return t1
+
+As in JAX's and functorch's ``vmap`` (Radul, Frostig, Johnson, Maclaurin: You only linearize once, 2022, has
+the same interpreters over a program; torch's ``BatchedTensorImpl``), a value either has a batch dimension, its
+first, or is the same for all examples. A call without batched arguments is recorded as it is. For others, the
+first of these that applies:
+
+1. the rule of the operator (``batch=`` of its row, or of ``batching/rules``);
+2. an elementwise composite is called with the batched arguments;
+3. the calls that the operator decomposes into are batched;
+4. the call is recorded once for each example, and the results are stacked, as functorch's fallback does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+import thunder.batching.rules  # noqa: F401  (declares the rules)
+from thunder.base.errors import OperatorError, TraceError, UnsupportedProgram
+from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
+from thunder.base.tags import OpTags
+from thunder.batching.batched_call import RULES, BatchedCall, BatchRule, arguments_of
+from thunder.batching.elementwise_calls import call_again
+from thunder.batching.rules.batched_random import check_randomness
+from thunder.ir.decomposition import with_decomposition
+from thunder.ir.effects import KEPT
+from thunder.ir.proxies import TensorProxy, is_proxy
+from thunder.ir.proxy_leaves import proxies_in
+from thunder.ir.requires_grad import any_requires_grad
+from thunder.ir.substitution import substitute_in_tree
+from thunder.ir.symbol import BoundSymbol, has_tags, with_parts
+from thunder.ir.trace import TraceCtx, get_tracectx
+from thunder.ops import prims
+from thunder.ops.operator import row_of
+from thunder.torch.namespace import ltorch
+
+__all__ = ["Batching", "batch_trace"]
+
+#: examples for which the calls of an operator without a rule are written one by one
+MOST_EXAMPLES = 256
+
+
+def batch_trace(
+    program: TraceCtx, inputs: Sequence[Any], batched: Sequence[bool], size: int, randomness: str
+) -> tuple[Any, frozenset[str]]:
+    """Record the calls of a program of one example into the current trace, for ``size`` examples.
+
+    ``inputs`` replace the program's arguments, in order; ``batched`` says which of them have a batch as their
+    first dimension. Returns the program's result, with the names of the tensors in it that have one too.
+    Raises OperatorError for a random operator under ``randomness="error"``, UnsupportedProgram for a call
+    that cannot be batched.
+    """
+    batching = Batching(size, randomness)
+    for formal, actual, is_batched in zip(program.args, inputs, batched, strict=True):
+        batching.values[formal.name] = actual
+        if is_batched:
+            batching.batched.add(actual.name)
+    batching.run(program.bound_symbols)
+    result = substitute_in_tree(program.output, batching.values)
+    return result, frozenset(p.name for p in proxies_in(result) if p.name in batching.batched)
+
+
+class Batching:
+    """The values of a program for all examples, as its calls are batched one after the other.
+
+    ``values`` are those of the program's names. ``batched`` are the names of values that have a batch.
+    """
+
+    def __init__(self, size: int, randomness: str) -> None:
+        self.size, self.randomness = size, randomness
+        self.values: dict[str, Any] = {}
+        self.batched: set[str] = set()
+
+    def run(self, bsyms: Iterable[BoundSymbol]) -> None:
+        """Batch calls in order."""
+        for bsym in bsyms:
+            if bsym.sym.id not in RELEASES and bsym.sym.id not in (COMMENT, RETURN):
+                with torch.set_grad_enabled(torch.is_grad_enabled() and not _cuts_gradients(bsym)):
+                    self._call(bsym)
+
+    def _call(self, bsym: BoundSymbol) -> None:
+        if bsym.sym.meta is None:  # an executor's form of its subsymbols
+            return self.run(bsym.subsymbols)
+        args, kwargs = substitute_in_tree((bsym.args, bsym.kwargs), self.values)
+        has_batched = any(p.name in self.batched for p in proxies_in((args, kwargs)))
+        is_random = _is_random(bsym)
+        if not has_batched and (not is_random or self.randomness == "same"):
+            return self._bind(bsym, bsym.sym(*args, **kwargs), is_batched=False)
+        if is_random:
+            self._check_randomness(bsym, has_batched)
+        result = self._by_rule(bsym, args, kwargs)
+        if result is not NotImplemented:
+            return self._bind(bsym, result, is_batched=True)
+        bsym = _decomposed(bsym)
+        if bsym.subsymbols:
+            return self.run(bsym.subsymbols)
+        return self._bind(bsym, self._one_by_one(bsym, args, kwargs), is_batched=True)
+
+    def _by_rule(self, bsym: BoundSymbol, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the results by a rule, where there is one for the arguments and they are those of examples."""
+        call = BatchedCall(
+            sym=bsym.sym,
+            args=args,
+            kwargs=kwargs,
+            arguments=arguments_of(bsym.sym, args, kwargs),
+            batched=self.batched,
+            size=self.size,
+            output=bsym.output,
+            randomness=self.randomness,
+        )
+        rule = _rule_of(bsym)
+        candidates = [rule] if rule is not None else []
+        if not bsym.sym.is_prim and rule is None:
+            candidates.append(lambda c: call_again(c, bsym))
+        trace = get_tracectx()
+        assert trace is not None, "batching records into a trace"
+        for candidate in candidates:
+            recorded: list[BoundSymbol] = []
+            with trace.recording_into(recorded):
+                try:
+                    result = candidate(call)
+                except OperatorError:
+                    if bsym.sym.id not in _REFUSING:
+                        result = NotImplemented
+                    else:
+                        raise
+            if result is not NotImplemented and self._fits(bsym, result):
+                for b in recorded:
+                    b.source = bsym.source
+                    trace.record(b)
+                return result
+        return NotImplemented
+
+    def _fits(self, bsym: BoundSymbol, result: Any) -> bool:
+        """Return whether results have the shapes and dtypes of the examples' results, with a batch."""
+        expected, actual = proxies_in(bsym.output), proxies_in(result)
+        return len(expected) == len(actual) and all(
+            isinstance(a, TensorProxy)
+            and tuple(a.shape) == (self.size, *e.shape)
+            and a.dtype is e.dtype
+            and a.device is e.device
+            for e, a in zip(expected, actual, strict=True)
+        )
+
+    def _check_randomness(self, bsym: BoundSymbol, has_batched: bool) -> None:
+        try:
+            check_randomness(self.randomness, has_batched)
+        except OperatorError as error:
+            raise error.add_locations(bsym.locations) from None
+
+    def _one_by_one(self, bsym: BoundSymbol, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the stacked results of one call for each example."""
+        _check_may_repeat(bsym, self.size)
+        results = []
+        for i in range(self.size):
+            example = {p.name: _example(p, i) for p in proxies_in((args, kwargs)) if p.name in self.batched}
+            its_args, its_kwargs = substitute_in_tree((args, kwargs), example)
+            results.append(proxies_in(bsym.sym(*its_args, **its_kwargs)))
+        stacked = [ltorch.stack(list(parts), 0) for parts in zip(*results, strict=True)]
+        names = [p.name for p in proxies_in(bsym.output)]
+        return substitute_in_tree(bsym.output, dict(zip(names, stacked, strict=True)))
+
+    def _bind(self, bsym: BoundSymbol, result: Any, *, is_batched: bool) -> None:
+        """Enter the results of a call under the names that the program has for them."""
+        names = [p.name for p in proxies_in(bsym.output)]
+        if isinstance(bsym.output, tuple | list) and not isinstance(result, TensorProxy):
+            result = type(bsym.output)(result) if isinstance(result, tuple | list) else result
+        leaves = proxies_in(result)
+        if len(names) != len(leaves):
+            raise TraceError(f"a call of {bsym.sym.id} has other results when it is batched", found=bsym.line)
+        for name, value in zip(names, leaves, strict=True):
+            self.values[name] = value
+            if is_batched:
+                self.batched.add(value.name)
+
+
+#: operators whose rules refuse what torch refuses
+_REFUSING = frozenset({"prims.batch_norm_update", "prims.instance_norm_update"})
+
+
+def _rule_of(bsym: BoundSymbol) -> BatchRule | None:
+    row = row_of(bsym.sym)
+    if row is not None and row.batch is not None:
+        return row.batch
+    rule = RULES.get(bsym.sym.id)
+    if rule is None and bsym.sym.is_prim and OpTags.POINTWISE_OP in bsym.sym.tags:
+        return _pointwise
+    return rule
+
+
+def _pointwise(c: BatchedCall) -> Any:
+    """Batch an elementwise primitive, whose operands have one shape."""
+    arguments = {name: c.full(x) for name, x in c.arguments.items()}
+    return c.again(**arguments)
+
+
+def _example(x: TensorProxy, index: int) -> TensorProxy:
+    rest = x.shape[1:]
+    start, end = (index, *(0 for _ in rest)), (index + 1, *rest)
+    return prims.squeeze(prims.slice_prim(x, start, end), (0,))  # type: ignore[no-any-return]
+
+
+def _check_may_repeat(bsym: BoundSymbol, size: int) -> None:
+    """Refuse the repetition of a call that has an effect, or that is repeated too often."""
+    outputs = proxies_in(bsym.output)
+    why = None
+    if not outputs or not all(isinstance(p, TensorProxy) for p in outputs):
+        why = "its result is not a tensor"
+    elif not (KEPT - {OpTags.RANDOM_OP}).isdisjoint(bsym.tags):
+        why = "it has an effect, which eager has once for all examples"
+    elif size > MOST_EXAMPLES:
+        why = f"it has no batching rule, and {size} examples are too many for one call each"
+    elif not size:
+        why = "it has no batching rule, and there are no examples"
+    if why is not None:
+        raise UnsupportedProgram(
+            f"vmap over a call of {bsym.sym.id}: {why}",
+            found={"call": bsym.line},
+            where=bsym.locations,
+            hint="Call it outside of the mapped function, or give the operator a rule (batch= of its row).",
+        )
+
+
+def _is_random(bsym: BoundSymbol) -> bool:
+    return any(has_tags(b, {OpTags.RANDOM_OP}) for b in with_parts((bsym,)))
+
+
+def _decomposed(bsym: BoundSymbol) -> BoundSymbol:
+    trace = get_tracectx()
+    assert trace is not None, "batching records into a trace"
+    return with_decomposition(bsym, trace)
+
+
+def _cuts_gradients(bsym: BoundSymbol) -> bool:
+    """Return whether arguments of a call require grad, and none of its results does."""
+    return any_requires_grad(bsym.flat_proxy_args) and not any_requires_grad(
+        p for p in bsym.flat_proxy_outs if is_proxy(p)
+    )
