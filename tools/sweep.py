@@ -25,6 +25,10 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
     "gradients": ("their gradients, to second order", ["tools/gradient_sweep.py"]),
     "gradients-of-primitives": ("of operators taken apart", ["tools/gradient_sweep.py", "--primitives"]),
     "gradients-at-singular-points": ("at zeros, ties, NaN …", ["tools/gradient_sweep.py", "--singular"]),
+    "batching": (
+        "every sample, mapped over a batch",
+        ["-m", "operators.batching_sweep"],
+    ),
     "autocast": ("every sample under autocast on a CPU", ["-m", "operators.sweep_autocast", "cpu"]),
     "autocast-cuda": ("their dtypes when planned for CUDA", ["-m", "operators.sweep_autocast", "cuda"]),
     "models": ("every family of transformers, made small", ["tools/model_sweep.py", "-j", "2"]),

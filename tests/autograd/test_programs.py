@@ -309,12 +309,12 @@ def test_backward_hooks_of_modules_are_refused_and_not_ignored(register):
         thunder.jit(model)(leaf(4, 3))
 
 
-def test_transforms_of_functorch_around_a_call_are_refused():
+def test_transforms_of_functorch_around_a_call_transform_the_program_as_it_was_written():
     compiled, x = thunder.jit(torch.sin), leaf(3, grad=False)
-    with pytest.raises(thunder.UnsupportedProgram, match="functorch"):
-        torch.func.grad(lambda t: compiled(t).sum())(x)
-    with pytest.raises(thunder.UnsupportedProgram, match="functorch"):
-        torch.vmap(compiled)(x)
+    compiled(x)
+    assert torch.equal(torch.func.grad(lambda t: compiled(t).sum())(x), x.cos())
+    assert torch.equal(torch.vmap(compiled)(torch.stack([x, x])), torch.stack([x, x]).sin())
+    assert torch.equal(compiled(x), x.sin())
 
 
 def test_running_statistics_of_a_normalisation_whose_result_nobody_uses():

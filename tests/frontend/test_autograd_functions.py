@@ -747,7 +747,7 @@ REFUSED = {
     "writes to an argument": (lambda x: WritesItsArgument.apply(x * 1), "the forward of WritesItsArgument"),
     "writes to a cotangent": (backward_of(lambda ctx, g: (g.mul_(2), None)), "the backward of Given"),
     "no static method": (lambda x: NotStatic.apply(x), "@staticmethod"),
-    "a tensor that escapes": (uses_what_escaped, "Return it from the forward"),
+    "a tensor that escapes": (uses_what_escaped, "Return it from the function"),
     "its node": (backward_of(lambda ctx, g: (g, ctx.next_functions)), "ctx.next_functions"),
     "a write to what ctx keeps unsaved": (writes_to_an_attribute, "reads from its ctx, unsaved, is written"),
 }

@@ -270,10 +270,3 @@ def test_a_tensor_subclass_that_is_not_modelled_is_refused_by_name():
         thunder.jit(plain)(ramp(3).as_subclass(Tagged))
     assert "Tagged" in str(caught.value)
     assert "args[0]" in str(caught.value) or "'x'" in str(caught.value) or " x" in str(caught.value)
-
-
-def test_a_call_under_vmap_is_refused_by_name():
-    compiled = thunder.jit(plain)
-    with pytest.raises(thunder.UnsupportedProgram, match="vmap"):
-        torch.vmap(compiled)(ramp(2, 3))
-    assert torch.equal(compiled(ramp(3)), plain(ramp(3)))

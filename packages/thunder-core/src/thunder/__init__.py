@@ -27,7 +27,7 @@ from thunder.base.opaque_marks import opaque
 from thunder.base.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS, DebugOptions
 from thunder.base.public_names import declare_names
 from thunder.compiler.function_trace import trace
-from thunder.compiler.functional_transforms import grad, value_and_grad, vjp
+from thunder.compiler.functional_transforms import grad, value_and_grad, vjp, vmap
 from thunder.compiler.inspection import (
     cache_hits,
     cache_misses,
@@ -174,6 +174,7 @@ __all__ = [
     "trace",
     "value_and_grad",
     "vjp",
+    "vmap",
     *(name for name in dtypes.__all__ if isinstance(getattr(dtypes, name), dtypes.dtype)),
     *(name for name in errors.__all__ if isinstance(getattr(errors, name), type)),
 ]

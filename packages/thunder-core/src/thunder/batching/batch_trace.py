@@ -5,10 +5,9 @@
         t1 = ltorch.linear(t0, w)   →     t1 = prims.linear(t0, w, None) # (B, 4)
         return t1                         return t1
 
-As in JAX's and functorch's ``vmap`` (Radul, Frostig, Johnson, Maclaurin: You only linearize once, 2022, has
-the same interpreters over a program; torch's ``BatchedTensorImpl``), a value either has a batch dimension, its
-first, or is the same for all examples. A call without batched arguments is recorded as it is. For others, the
-first of these that applies:
+As in functorch's and JAX's ``vmap`` (the JAX authors: Autodidax, part 1), a value either has a batch as its
+first dimension, or is the same for all examples. A call without batched arguments is recorded as it is. For
+others, the first of these that applies:
 
 1. the rule of the operator (``batch=`` of its row, or of ``batching/rules``);
 2. an elementwise composite is called with the batched arguments;
@@ -59,7 +58,10 @@ def batch_trace(
     that cannot be batched.
     """
     batching = Batching(size, randomness)
+    same_for_all = {x.name for x, is_batched in zip(inputs, batched, strict=True) if not is_batched}
     for formal, actual, is_batched in zip(program.args, inputs, batched, strict=True):
+        if is_batched and actual.name in same_for_all:  # one tensor, as a batch and as a whole
+            actual = prims.shallow_copy(actual)
         batching.values[formal.name] = actual
         if is_batched:
             batching.batched.add(actual.name)
@@ -81,10 +83,19 @@ class Batching:
 
     def run(self, bsyms: Iterable[BoundSymbol]) -> None:
         """Batch calls in order."""
+        trace = _current_trace()
         for bsym in bsyms:
-            if bsym.sym.id not in RELEASES and bsym.sym.id not in (COMMENT, RETURN):
-                with torch.set_grad_enabled(torch.is_grad_enabled() and not _cuts_gradients(bsym)):
-                    self._call(bsym)
+            if bsym.sym.id in RELEASES or bsym.sym.id in (COMMENT, RETURN):
+                continue
+            recorded: list[BoundSymbol] = []
+            with (
+                torch.set_grad_enabled(torch.is_grad_enabled() and not _cuts_gradients(bsym)),
+                trace.recording_into(recorded),
+            ):
+                self._call(bsym)
+            for b in recorded:
+                b.source = b.source or bsym.source
+                trace.record(b)
 
     def _call(self, bsym: BoundSymbol) -> None:
         if bsym.sym.meta is None:  # an executor's form of its subsymbols
@@ -99,13 +110,13 @@ class Batching:
         result = self._by_rule(bsym, args, kwargs)
         if result is not NotImplemented:
             return self._bind(bsym, result, is_batched=True)
-        bsym = _decomposed(bsym)
+        bsym = with_decomposition(bsym, _current_trace())
         if bsym.subsymbols:
             return self.run(bsym.subsymbols)
         return self._bind(bsym, self._one_by_one(bsym, args, kwargs), is_batched=True)
 
     def _by_rule(self, bsym: BoundSymbol, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Return the results by a rule, where there is one for the arguments and they are those of examples."""
+        """Return the results by a rule, if there is one that applies."""
         call = BatchedCall(
             sym=bsym.sym,
             args=args,
@@ -120,11 +131,9 @@ class Batching:
         candidates = [rule] if rule is not None else []
         if not bsym.sym.is_prim and rule is None:
             candidates.append(lambda c: call_again(c, bsym))
-        trace = get_tracectx()
-        assert trace is not None, "batching records into a trace"
         for candidate in candidates:
             recorded: list[BoundSymbol] = []
-            with trace.recording_into(recorded):
+            with _current_trace().recording_into(recorded):
                 try:
                     result = candidate(call)
                 except OperatorError:
@@ -134,8 +143,7 @@ class Batching:
                         raise
             if result is not NotImplemented and self._fits(bsym, result):
                 for b in recorded:
-                    b.source = bsym.source
-                    trace.record(b)
+                    _current_trace().record(b)
                 return result
         return NotImplemented
 
@@ -233,10 +241,10 @@ def _is_random(bsym: BoundSymbol) -> bool:
     return any(has_tags(b, {OpTags.RANDOM_OP}) for b in with_parts((bsym,)))
 
 
-def _decomposed(bsym: BoundSymbol) -> BoundSymbol:
+def _current_trace() -> TraceCtx:
     trace = get_tracectx()
     assert trace is not None, "batching records into a trace"
-    return with_decomposition(bsym, trace)
+    return trace
 
 
 def _cuts_gradients(bsym: BoundSymbol) -> bool:

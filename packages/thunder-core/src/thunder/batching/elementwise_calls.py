@@ -21,6 +21,7 @@ from thunder.ir.trace import get_tracectx
 def call_again(c: BatchedCall, bsym: BoundSymbol) -> Any:
     """Call an elementwise composite with its arguments aligned, or return NotImplemented.
 
+    The dtypes of scalars promote otherwise than those of their batch, so the caller compares the result's.
     A call is elementwise if its primitives are, and broadcasts align dimensions from the right. With other
     shapes a decomposition may choose other operators, so both must consist of the same ones.
     """
@@ -28,11 +29,22 @@ def call_again(c: BatchedCall, bsym: BoundSymbol) -> Any:
     if before is None or not all(_is_plain(x) for x in (*c.args, *c.kwargs.values())):
         return NotImplemented
     tensors = [x for x in (*c.args, *c.kwargs.values()) if isinstance(x, TensorProxy)]
+    if not {x.name for x in bsym.flat_proxy_args} <= {
+        p.name for b in _primitives(bsym) for p in b.flat_proxy_args
+    }:
+        return NotImplemented  # torch's function reads the shape of an argument that is not computed with
     rank = max(map(c.rank, tensors))
-    if any(c.is_batched(x) and not c.rank(x) and rank == 0 and len(tensors) > 1 for x in tensors):
-        pass  # dtypes of scalars promote otherwise: the caller compares the dtype of the result
-    args = [c.with_rank(x, rank) if isinstance(x, TensorProxy) else x for x in c.args]
-    kwargs = {k: c.with_rank(x, rank) if isinstance(x, TensorProxy) else x for k, x in c.kwargs.items()}
+    shapes = {tuple(p.shape) for p in bsym.flat_proxy_outs}
+
+    def aligned(x: Any) -> Any:
+        if not isinstance(x, TensorProxy):
+            return x
+        # losses and activations broadcast their arguments only to the first one
+        is_first = c.sym.id.startswith("torch.nn.functional.") and c.shape(x) in shapes
+        return c.with_rank(c.full(x) if is_first else x, rank)
+
+    args = [aligned(x) for x in c.args]
+    kwargs = {k: aligned(x) for k, x in c.kwargs.items()}
     trace = get_tracectx()
     assert trace is not None, "batching records into a trace"
     start = len(trace.peek_scope())

@@ -1,4 +1,4 @@
-"""Gradients as transforms of functions: ``grad``, ``value_and_grad``, ``vjp``."""
+"""Transforms of functions: ``grad``, ``value_and_grad``, ``vjp``, ``vmap``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder.compiler.jit import jit
 from thunder.interpreter.process_marks import is_jitting
 from thunder.wrappers.thunder_module import dispatcher_of
 
-__all__ = ["grad", "value_and_grad", "vjp"]
+__all__ = ["grad", "value_and_grad", "vjp", "vmap"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -81,6 +81,28 @@ def vjp(fn: Callable[..., Any]) -> Callable[..., tuple[Any, tuple[torch.Tensor, 
         return result, gradients[: sum(map(_can_require_grad, tree_iter(args)))]
 
     return _differentiates(run, compiled)
+
+
+def vmap(
+    fn: Callable[..., Any],
+    in_dims: Any = 0,
+    out_dims: Any = 0,
+    randomness: str = "error",
+    *,
+    chunk_size: int | None = None,
+) -> Callable[..., Any]:
+    """Return ``fn`` mapped over a dimension of its arguments, as a compiled function.
+
+    It takes and returns what ``torch.vmap(fn, …)`` does; ``fn`` is a function, a module or a compiled object.
+    The program of one example is batched before it is differentiated and given to executors: its trace
+    (``thunder.last_traces``) has the operators of the whole batch. An operator without a batching rule that
+    decomposes into none with one is called once for each example.
+
+    Raises torch's errors for dimensions that do not fit, and UnsupportedProgram for a call that depends on
+    values of an example (``item()``, ``if tensor``).
+    """
+    compiled: Callable[..., Any] = jit(torch.vmap(fn, in_dims, out_dims, randomness, chunk_size=chunk_size))
+    return compiled
 
 
 def _differentiates(gradients: _F, fn: Callable[..., Any]) -> _F:

@@ -56,12 +56,18 @@ def needs_details(quick: tuple[Any, ...]) -> bool:
 
 
 def torch_traces() -> bool:
-    """Return whether torch itself traces the operators of the call, one by one.
+    """Return whether torch itself traces the operators of the call, one by one, or transforms it.
 
-    ``torch.jit.trace``, ``torch.export`` and ``make_fx`` do, and modes of ``TorchDispatchMode`` such as
-    ``FakeTensorMode`` and ``FlopCounterMode``. With none of them a guard on tensors holds.
+    ``torch.jit.trace``, ``torch.export`` and ``make_fx`` trace, and modes of ``TorchDispatchMode`` such as
+    ``FakeTensorMode`` and ``FlopCounterMode``; ``torch.vmap`` and ``torch.func.grad`` transform. With none of
+    them a guard on tensors holds.
     """
-    return torch._C._is_tracing() or torch.compiler.is_exporting() or torch._C._len_torch_dispatch_stack() > 0
+    return (
+        torch._C._is_tracing()
+        or torch.compiler.is_exporting()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    )
 
 
 def refuse_foreign_modes() -> None:

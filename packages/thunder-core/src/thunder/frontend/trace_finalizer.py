@@ -132,10 +132,10 @@ def _refuse_hidden(session: TracingSession) -> None:
             if id(p) in session.state(BackwardState).private:
                 part = session.state(BackwardState).private[id(p)][1]
                 raise UnsupportedProgram(
-                    f"a tensor that {part} computed in its forward or backward is used outside of it",
+                    f"a tensor that {part} computed for itself is used outside of it",
                     found={"tensor": f'"{p.type_string()}"'},
                     where=bsym.locations,
-                    hint="Return it from the forward.",
+                    hint="Return it from the function.",
                 )
 
 

@@ -6,6 +6,7 @@ as in eager, and reads no other example.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -56,16 +57,9 @@ def _take(c: BatchedCall) -> Any:
     if not c.is_batched(c.index):
         return prims.take(c.a, c.index, c.dim + 1) if c.rank(c.a) else NotImplemented
     a = _as_vector(c, c.full(c.a))
-    rows = prims.reshape(c.index, (c.size, _count(c.shape(c.index))))
+    rows = prims.reshape(c.index, (c.size, math.prod(c.shape(c.index))))
     out = prims.gather(a, _at_rows(c, rows, a, c.dim), c.dim + 1)
     return prims.reshape(out, (c.size, *c.output.shape))
-
-
-def _count(shape: Sequence[int]) -> int:
-    count = 1
-    for n in shape:
-        count *= n
-    return count
 
 
 @batches("prims.index_add", "prims.index_copy")
@@ -172,7 +166,9 @@ def _index_put(c: BatchedCall) -> Any:
 
 
 def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    return tuple(max(sizes) if 0 not in sizes else 0 for sizes in zip(*shapes, strict=True))
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    return tuple(max(sizes) if 0 not in sizes else 0 for sizes in zip(*padded, strict=True))
 
 
 @batches("prims.copy_with_setitem")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -108,23 +109,17 @@ def _over_dims(c: BatchedCall) -> Any:
 @batches(*(f"torch.{name}" for name in REDUCTIONS))
 def _reduction(c: BatchedCall) -> Any:
     rank = c.rank(c.input)
-    dims = c.dim if not isinstance(c.dim, Sequence) or c.dim else None
+    dim = c.arguments.get("dim")
+    dims = dim if not isinstance(dim, Sequence) or dim else None
     if dims is not None and rank:
         dims = shifted(d % rank for d in dims) if isinstance(dims, Sequence) else dims % rank + 1
         return c.again(dim=dims)
-    if c.sym.name in ("median", "nanmedian") and c.dim is None:
-        out = c.again(input=prims.reshape(c.input, (c.size, _count(c.shape(c.input)))), dim=1)
+    if c.sym.name in ("median", "nanmedian") and dim is None:
+        out = c.again(input=prims.reshape(c.input, (c.size, math.prod(c.shape(c.input)))), dim=1)
         return out[0]
-    out = c.again(input=prims.reshape(c.input, (c.size, _count(c.shape(c.input)))), dim=1, keepdim=False)
+    out = c.again(input=prims.reshape(c.input, (c.size, math.prod(c.shape(c.input)))), dim=1, keepdim=False)
     shape = (c.size, *(1,) * (rank if c.keepdim else 0))
     return tree_map(lambda x: prims.reshape(x, shape) if isinstance(x, TensorProxy) else x, out)
-
-
-def _count(shape: Sequence[int]) -> int:
-    count = 1
-    for n in shape:
-        count *= n
-    return count
 
 
 @batches("torch.quantile", "torch.nanquantile")
@@ -135,7 +130,7 @@ def _quantile(c: BatchedCall) -> Any:
     rank = c.rank(input)
     keepdim = c.keepdim and bool(rank)
     if dim is None or not rank:
-        input, dim = prims.reshape(input, (c.size, _count(c.shape(input)))), 0
+        input, dim = prims.reshape(input, (c.size, math.prod(c.shape(input)))), 0
     out = c.again(input=input, dim=dim % max(rank, 1) + 1, keepdim=keepdim)
     has_positions = isinstance(c.q, TensorProxy) and len(c.q.shape) == 1
     out = moved(out, 1, 0) if has_positions else out
@@ -205,6 +200,10 @@ def _of_images(c: BatchedCall, space: int) -> Any:
     folded = {name: prims.reshape(x, (c.size * x.shape[1], *x.shape[2:])) for name, x in tensors.items()}
 
     def unfolded(x: Any) -> Any:
-        return prims.reshape(x, (c.size, x.shape[0] // c.size, *x.shape[1:])) if isinstance(x, TensorProxy) else x
+        return (
+            prims.reshape(x, (c.size, x.shape[0] // c.size, *x.shape[1:]))
+            if isinstance(x, TensorProxy)
+            else x
+        )
 
     return tree_map(unfolded, c.again(**folded))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from thunder.base.dtypes import int64
@@ -23,16 +24,9 @@ def _embedding(c: BatchedCall) -> Any:
     if c.padding_idx is not None or c.max_norm is not None or c.scale_grad_by_freq:
         return NotImplemented
     index = c.full(c.arguments["a"])
-    rows = prims.reshape(index, (c.size, _count(index.shape[1:])))
+    rows = prims.reshape(index, (c.size, math.prod(index.shape[1:])))
     places = prims.broadcast_in_dim(rows, (*rows.shape, c.weight.shape[2]), (0, 1))
     return prims.reshape(prims.gather(c.weight, places, 1), (*index.shape, c.weight.shape[2]))
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for n in shape:
-        count *= n
-    return count
 
 
 @batches("prims.embedding_backward")
@@ -40,7 +34,7 @@ def _embedding_backward(c: BatchedCall) -> Any:
     if c.scale_grad_by_freq or c.sparse:
         return NotImplemented
     grad, index = c.full(c.grad), c.full(c.indices)
-    count, width = _count(index.shape[1:]), grad.shape[-1]
+    count, width = math.prod(index.shape[1:]), grad.shape[-1]
     grad = prims.reshape(grad, (c.size, count, width))
     index = prims.reshape(index, (c.size, count))
     places = prims.broadcast_in_dim(index, grad.shape, (0, 1))
@@ -98,7 +92,7 @@ def _nll_loss(c: BatchedCall) -> Any:
         out = ltorch.nll_loss(x, target, c.weight, ignore_index=c.ignore_index, reduction="none")
         if is_scalar or c.reduction == "none":
             return prims.reshape(out, (c.size, *c.shape(c.target)))  # type: ignore[no-any-return]
-        out = prims.reshape(out, (c.size, _count(out.shape) // c.size))
+        out = prims.reshape(out, (c.size, math.prod(out.shape) // c.size))
         return prims.sum(out, (1,))  # type: ignore[no-any-return]
 
     out = losses(input)
@@ -124,10 +118,9 @@ def _check_statistics(c: BatchedCall) -> None:
     if not c.is_batched(c.running_mean) or not c.is_batched(c.running_var):
         raise OperatorError(
             "Batch norm got a batched tensor as input while the running_mean or running_var, which will be "
-            "updated in place, were not batched.\nIf you are using a module and do not need eval mode, please "
-            "set `track_running_stats` to be False.If you are using a prebuilt module and do not need eval "
-            "mode, please see the functorch website for resources on how to patch your module to work with "
-            "vmap"
+            "updated in place, were not batched.\nIf you are using a module and do not need eval mode, "
+            "please set `track_running_stats` to be False.",
+            hint="Call the module in eval mode, or batch its running statistics.",
         )
 
 
@@ -152,7 +145,7 @@ def _normalised(c: BatchedCall) -> Any:
 
 @batches("ltorch.convolution_backward")
 def _convolution_backward(c: BatchedCall) -> Any:
-    """Fold the batch into channels and groups: then the gradients of weight and bias are those of examples."""
+    """Fold the batch into channels and groups, so that the gradients of a weight are those of examples."""
     weight = c.full(c.weight)
     groups = c.arguments["groups"] * c.size
 
@@ -171,7 +164,9 @@ def _convolution_backward(c: BatchedCall) -> Any:
     )
     of_input, of_weight, of_bias = outputs
     if of_input is not None:
-        of_input = prims.reshape(of_input, (input.shape[0], c.size, input.shape[1] // c.size, *input.shape[2:]))
+        of_input = prims.reshape(
+            of_input, (input.shape[0], c.size, input.shape[1] // c.size, *input.shape[2:])
+        )
         of_input = moved(of_input, 1, 0)
     if of_weight is not None:
         of_weight = prims.reshape(of_weight, weight.shape)

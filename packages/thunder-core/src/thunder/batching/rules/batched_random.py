@@ -47,6 +47,11 @@ def _with_shape(c: BatchedCall) -> Any:
     return c.again(**changes)
 
 
+@batches("torch.nn.functional.dropout")
+def _dropout(c: BatchedCall) -> Any:
+    return NotImplemented if c.inplace else c.again(input=c.full(c.input))
+
+
 @batches("prims.bernoulli")
 def _bernoulli(c: BatchedCall) -> Any:
     return c.again(a=c.full(c.a))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,9 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 
 
-@batches(*(f"prims.{name}" for name in ("amax", "amin", "prod", "sum", "any", "all", "var", "std", "var_mean")))
+@batches(
+    *(f"prims.{name}" for name in ("amax", "amin", "prod", "sum", "any", "all", "var", "std", "var_mean"))
+)
 def _over_dims(c: BatchedCall) -> Any:
     return c.again(dims=shifted(c.dims))
 
@@ -19,15 +22,8 @@ def _over_dims(c: BatchedCall) -> Any:
 @batches("prims.argmax", "prims.argmin")
 def _position(c: BatchedCall) -> Any:
     if c.dim is None or not c.rank(c.a):
-        return c.sym(prims.reshape(c.a, (c.size, _count(c.shape(c.a)))), 1)
+        return c.sym(prims.reshape(c.a, (c.size, math.prod(c.shape(c.a)))), 1)
     return c.sym(c.a, c.dim + 1)
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for n in shape:
-        count *= n
-    return count
 
 
 @batches(*(f"prims.{name}" for name in ("cumsum", "cumprod", "cummax", "cummin", "topk", "sort")))

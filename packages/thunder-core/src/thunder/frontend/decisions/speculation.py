@@ -14,6 +14,7 @@ from thunder.base.pytree import tree_map
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.decisions.early_run import EarlyRun
+from thunder.frontend.inner_transforms.inner_programs import InnerPrograms
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import Proxy, TensorProxy, is_proxy, pytype
 from thunder.ir.recorder import UNDECIDED
@@ -129,11 +130,16 @@ class Speculation:
     def _may_decide(self) -> bool:
         """Return whether a check can be recorded now.
 
-        It cannot in a backward, which runs at another time, nor in the decomposition of an operator, which
-        may be recorded again or replaced by another.
+        It cannot in a backward, which runs at another time, in a mapped function, whose values are those of
+        several examples, nor in the decomposition of an operator, which may be recorded again or replaced by
+        another.
         """
         session = self._session
-        return len(session.trace.scopes) == 1 and not session.state(BackwardState).stack
+        return (
+            len(session.trace.scopes) == 1
+            and not session.state(BackwardState).stack
+            and not session.state(InnerPrograms).stack
+        )
 
 
 def _described(operand: Any) -> str:

@@ -20,6 +20,7 @@ from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.rebuilding import Rebuilding
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import first_failure, unchanged_check
+from thunder.frontend.inner_transforms.inner_programs import InnerPrograms
 from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.natives.written_state import reached_write
 from thunder.frontend.opaque_calls.opaque_run import OpaqueCall, OpaqueRun, class_named_after
@@ -89,6 +90,7 @@ def _refuse_place(session: TracingSession, name: str) -> None:
         (session.speculation is None, "in a program that is only planned, or with data_dependent='refuse'"),
         (bool(session.state(BackwardState).stack), "in a backward"),
         (bool(session.state(RegionState).stack), "in a checkpointed region"),
+        (bool(session.state(InnerPrograms).stack), "in a mapped or differentiated function"),
         (session.state(InferenceModes).is_on, "in inference mode"),
         (session.state(TorchFunctions).has_modes, "under a torch function mode"),
         (len(session.trace.scopes) > 1, "in the decomposition of an operator"),

@@ -1,0 +1,1 @@
+"""Functions that a program transforms: mapped over a batch, or differentiated forward."""

@@ -1,0 +1,112 @@
+"""The program of a function that is called within a program, to be transformed.
+
+The function is interpreted like any other; what it records is taken out of the trace and becomes a functional
+program, of which the transform records another form in its place:
+
+    torch.vmap(fn)(x)    x': (3,)   →   a = sin(x')   →   a' = sin(x)        x: (4, 3)
+
+The values of the inner program are no values of the outer one: their use after it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.epilogue.subtrace import recorded, uses_and_definitions, writes
+from thunder.frontend.session import SessionState, TracingSession
+from thunder.ir.aliasing import shared_memory
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.proxy_leaves import proxies_in
+from thunder.ir.trace import TraceCtx, from_trace
+from thunder.ops import prims
+from thunder.passes.functionalise import functionalise
+
+__all__ = ["InnerProgram", "InnerPrograms", "inner_program"]
+
+
+class InnerPrograms(SessionState):
+    """The functions that are being interpreted to be transformed, innermost last."""
+
+    def __init__(self, session: TracingSession) -> None:
+        self.stack: list[str] = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class InnerProgram:
+    """The program of a function.
+
+    ``program.args`` are the arguments that the transform made, and ``captured``, the values of the outer
+    program that it reads. ``result`` is what the function returned, ``written`` are the indices of the inputs
+    that it wrote to; ``program.output`` is ``(tensors of the result, written values)``.
+    """
+
+    program: TraceCtx
+    captured: tuple[Any, ...]
+    result: Any
+    written: tuple[int, ...]
+
+
+def inner_program(
+    session: TracingSession, name: str, arguments: Sequence[TensorProxy], call: Callable[[], Any]
+) -> InnerProgram:
+    """Interpret a function by ``call()``, and return its program.
+
+    ``arguments`` are the proxies that no statement computes. Raises UnsupportedProgram where it writes in
+    place to memory that another value shares.
+    """
+    stack = session.state(InnerPrograms).stack
+    stack.append(name)
+    outside = torch.is_grad_enabled()
+    try:
+        with recorded(session.trace) as calls:
+            result = call()
+    finally:
+        stack.pop()
+    assert torch.is_grad_enabled() == outside, "a function leaves the grad mode as it was"
+    tensors = tuple(proxies_in(result))
+    used, defined = uses_and_definitions(calls, tensors)
+    own = {a.name for a in arguments}
+    captured = tuple(p for n, p in used.items() if n not in own)
+    raw = from_trace(session.trace)
+    raw.args, raw.grad_enabled = [*arguments, *captured], True
+    raw.bound_symbols = [*calls, prims.python_return.bind(tensors, output=None)]
+    program = functionalise(raw)
+    session.trace.names |= program.names
+    written, rest = writes(program)
+    if written:
+        _check_writes(session, [raw.args[i] for i in written], raw.args, name)
+    *body, end = rest.bound_symbols
+    rest.bound_symbols = [*body, end.from_bsym(args=((end.args[0], tuple(written.values())),))]
+    _mark_private(session, name, (*arguments, *defined.values()))
+    return InnerProgram(program=rest, captured=captured, result=result, written=tuple(written))
+
+
+def _check_writes(
+    session: TracingSession, targets: Iterable[TensorProxy], inputs: Iterable[Any], name: str
+) -> None:
+    """Refuse a write to memory that another input of the function may share."""
+    families = shared_memory(bsym for scope in session.trace.scopes for bsym in scope)
+    outer = [p for p in inputs if isinstance(p, TensorProxy)]
+    for target in targets:
+        family = families.find(target.name)
+        for other in outer:
+            if other is not target and families.find(other.name) == family:
+                raise UnsupportedProgram(
+                    f"a function under {name} writes in place to memory that it also reads otherwise",
+                    found={"written": f'"{target.type_string()}"', "read": f'"{other.type_string()}"'},
+                    where=session.locations(),
+                    hint="Use the out-of-place operator, or write to a clone.",
+                )
+
+
+def _mark_private(session: TracingSession, name: str, values: Iterable[Any]) -> None:
+    """Note the values that no code outside of the function may use."""
+    private = session.state(BackwardState).private
+    for p in values:
+        private[id(p)] = (p, name)

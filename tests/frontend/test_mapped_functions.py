@@ -1,0 +1,155 @@
+"""`torch.vmap` in programs, and `thunder.vmap`, against torch's own."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
+from torch.nn import functional as F
+
+import thunder
+from operators.batching_sweep import check, entries
+from sweeping import one_in
+
+ROWS = torch.arange(12.0).reshape(4, 3).sin()
+WEIGHT, BIAS = torch.arange(15.0).reshape(5, 3).cos(), torch.ones(5)
+MODELS = [nn.Linear(3, 2) for _ in range(2)]
+CONVOLUTION = nn.Conv2d(2, 4, 2)
+MAPPED = vmap(lambda e: e * 2)
+
+
+def seeded(program: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    def run(x: Tensor) -> Any:
+        torch.manual_seed(3)
+        return program(x)
+
+    return run
+
+
+def writes_to_its_argument(x: Tensor) -> Any:
+    x = x.clone()
+    return vmap(lambda e: e.add_(1))(x), x
+
+
+def without_gradients_inside(x: Tensor) -> Tensor:
+    def fn(e: Tensor) -> Tensor:
+        with torch.no_grad():
+            factor = e * 2
+        return e * factor
+
+    return vmap(fn)(x)
+
+
+def per_sample_gradients(x: Tensor) -> Tensor:
+    loss = lambda w, e: F.mse_loss(F.linear(e, w, BIAS), torch.zeros(5))  # noqa: E731
+    return vmap(grad(loss), in_dims=(None, 0))(WEIGHT, x)
+
+
+def ensemble(x: Tensor) -> Tensor:
+    parameters, _ = stack_module_state(MODELS)
+    return vmap(lambda p: functional_call(MODELS[0], p, (x,)))(parameters)
+
+
+PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
+    "captured tensors": lambda x: vmap(lambda e: F.linear(e, WEIGHT, BIAS).relu())(x),
+    "trees of arguments": lambda x: vmap(lambda e, d: d["w"] @ e, in_dims=(1, {"w": None}))(x, {"w": x.T}),
+    "trees of results": lambda x: vmap(lambda e: (e, {"y": e * 2}), out_dims=(1, {"y": 0}))(x),
+    "nested": lambda x: vmap(lambda e: vmap(lambda s: s * e)(e))(x),
+    "a mapped function mapped": lambda x: vmap(vmap(torch.cos), in_dims=1, out_dims=1)(x),
+    "chunks": lambda x: vmap(torch.sin, chunk_size=3)(x),
+    "per-sample gradients": per_sample_gradients,
+    "a Jacobian": lambda x: jacrev(lambda e: e.sin() * e.sum())(x[0]),
+    "different random numbers": seeded(
+        lambda x: vmap(lambda e: e + torch.randn(3), randomness="different")(x)
+    ),
+    "the same random numbers": seeded(lambda x: vmap(lambda e: e + torch.randn(3), randomness="same")(x)),
+    "dropout": seeded(lambda x: vmap(F.dropout, randomness="different")(x)),
+    "a write to an example": lambda x: vmap(lambda e: e.clone().add_(1).mul_(e))(x),
+    "a write to an argument": writes_to_its_argument,
+    "no_grad inside": without_gradients_inside,
+    "the argument as result": lambda x: vmap(lambda e: e)(x),
+    "results that are the same for all": lambda x: vmap(lambda e: (WEIGHT, BIAS), out_dims=(0, None))(x),
+    "a module": lambda x: vmap(CONVOLUTION)(x.reshape(2, 1, 2, 3, 1).expand(2, 2, 2, 3, 2)),
+    "an ensemble": ensemble,
+    "a function that was mapped outside": lambda x: MAPPED(x) + 1,
+    "partial": lambda x: vmap(partial(torch.mul, x[0]))(x),
+    "keywords are not mapped": lambda x: vmap(lambda e, s: e * s)(x, s=x[0]),
+    "indices": lambda x: vmap(lambda e: e[e.argsort()][..., [0, -1]])(x),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_and_gradients_are_eagers(name: str) -> None:
+    program, outcomes = PROGRAMS[name], []
+    for call in (program, thunder.jit(program)):
+        x = ROWS.clone().requires_grad_()
+        results = torch.utils._pytree.tree_leaves(call(x))
+        tracked = [r.sum() for r in results if r.requires_grad]
+        gradients = torch.autograd.grad(tracked, x, allow_unused=True) if tracked else ()
+        outcomes.append((results, gradients))
+    torch.testing.assert_close(outcomes[1], outcomes[0])
+
+
+def test_a_changed_dimension_is_another_program() -> None:
+    dims = [0]
+    program = lambda x: vmap(torch.sum, in_dims=dims[0])(x)  # noqa: E731
+    compiled = thunder.jit(program)
+    for dims[0] in (0, 1, 0):
+        assert torch.equal(compiled(ROWS), program(ROWS))
+    assert thunder.cache_misses(compiled) == 2
+
+
+def leaking(x: Tensor) -> Tensor:
+    kept: list[Tensor] = []
+    vmap(lambda e: kept.append(e * 2) or e)(x)  # type: ignore[func-returns-value]
+    return kept[0]
+
+
+def written_through_a_view(x: Tensor) -> Tensor:
+    x = x.clone()
+    row = x[0]
+    return vmap(lambda e: e.add_(row))(x)
+
+
+REFUSED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
+    "a branch on an example": (lambda x: vmap(lambda e: e if e.sum() > 0 else -e)(x), r"asks for the value"),
+    "random numbers by default": (lambda x: vmap(lambda e: e + torch.randn(3))(x), "randomness error mode"),
+    "a write to a tensor of all examples": (
+        lambda x: vmap(lambda e: WEIGHT[0].clone().add_(e) * BIAS[:3].add_(e))(x),
+        "in-place",
+    ),
+    "a value that leaves": (leaking, "used outside of it"),
+    "a batch as the result of none": (lambda x: vmap(torch.sin, out_dims=None)(x), "BatchedTensor"),
+    "a dimension that is missing": (lambda x: vmap(torch.sin, in_dims=3)(x), "in_dim=3"),
+    "memory that is read otherwise": (written_through_a_view, "also reads otherwise|single memory location"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_mapped_is_an_error(name: str) -> None:
+    program, text = REFUSED[name]
+    with pytest.raises((thunder.ThunderError, RuntimeError, ValueError), match=text):
+        thunder.jit(program)(ROWS)
+
+
+def test_thunder_vmap_takes_compiled_objects_and_has_a_trace_of_the_batch() -> None:
+    mapped = thunder.vmap(thunder.jit(lambda e: e.sin().sum()), in_dims=1)
+    assert torch.equal(mapped(ROWS), vmap(lambda e: e.sin().sum(), in_dims=1)(ROWS))
+    assert "sin" in str(thunder.last_traces(mapped)[0])
+    assert '"cpu f32[3, 4]"' in str(thunder.last_traces(mapped)[0])
+    (gradient,) = thunder.grad(thunder.vmap(lambda e: e.sin().sum()))(ROWS)
+    torch.testing.assert_close(gradient, ROWS.cos())
+
+
+ENTRIES = list(entries())
+
+
+@pytest.mark.parametrize(("name", "op"), one_in(40, ENTRIES), ids=lambda x: x if isinstance(x, str) else "")
+def test_torchs_samples_are_mapped_as_by_torch(name: str, op: Any) -> None:
+    agree, judged, difference = check(op, most=1)
+    if difference.startswith(("UnsupportedOperator", "DataDependent", "UnsupportedProgram: pybind11")):
+        pytest.skip(difference.splitlines()[0])
+    assert agree == judged, difference
