@@ -27,7 +27,7 @@ from thunder.base.opaque_marks import opaque
 from thunder.base.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS, DebugOptions
 from thunder.base.public_names import declare_names
 from thunder.compiler.function_trace import trace
-from thunder.compiler.functional_transforms import grad, value_and_grad, vjp, vmap
+from thunder.compiler.functional_transforms import grad, jvp, value_and_grad, vjp, vmap
 from thunder.compiler.inspection import (
     cache_hits,
     cache_misses,
@@ -153,6 +153,7 @@ __all__ = [
     "get_executor",
     "grad",
     "jit",
+    "jvp",
     "last_backward_traces",
     "last_compile_options",
     "last_epilogue_traces",

@@ -1,4 +1,4 @@
-"""Transforms of functions: ``grad``, ``value_and_grad``, ``vjp``, ``vmap``."""
+"""Transforms of functions: ``grad``, ``value_and_grad``, ``vjp``, ``jvp``, ``vmap``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder.compiler.jit import jit
 from thunder.interpreter.process_marks import is_jitting
 from thunder.wrappers.thunder_module import dispatcher_of
 
-__all__ = ["grad", "value_and_grad", "vjp", "vmap"]
+__all__ = ["grad", "jvp", "value_and_grad", "vjp", "vmap"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -83,6 +83,17 @@ def vjp(fn: Callable[..., Any]) -> Callable[..., tuple[Any, tuple[torch.Tensor, 
     return _differentiates(run, compiled)
 
 
+def jvp(fn: Callable[..., Any], *directions: Any) -> Any:
+    """Return a compiled function of primals and tangents, or what it returns for those that are passed.
+
+    ``jvp(fn)(primals, tangents)`` takes and returns what ``torch.func.jvp(fn, primals, tangents)`` does:
+    tuples of the arguments of ``fn``, and ``(result, tangents of the result)``. It has the options
+    ``has_aux`` and ``strict``. ``jvp(fn, primals, tangents)`` compiles again at each call.
+    """
+    compiled = jit(functools.partial(torch.func.jvp, fn))
+    return compiled(*directions) if directions else compiled
+
+
 def vmap(
     fn: Callable[..., Any],
     in_dims: Any = 0,
@@ -141,7 +152,7 @@ def _differentiated(
     if is_jitting():
         raise UnsupportedProgram(
             "a compiled program calls a function that grad, value_and_grad or vjp returned",
-            hint="Call it outside: it compiles the function that it differentiates.",
+            hint="Call it outside, or call torch.func.grad in the program.",
         )
     leaves, spec = tree_flatten((args, kwargs))
     differentiable_twice = torch.is_grad_enabled() and any(map(_tracks, leaves))

@@ -10,7 +10,7 @@ from thunder.frontend.custom_gradients import (
     tensor_hooks,
 )
 from thunder.frontend.inner_gradients import accumulated_gradients, autograd_calls, function_levels
-from thunder.frontend.inner_transforms import mapped_calls
+from thunder.frontend.inner_transforms import forward_derivatives, mapped_calls
 from thunder.frontend.lookasides import (
     argument_checks,
     compiler_marks,
@@ -42,6 +42,7 @@ _MODULES = (
     environment_queries,
     accumulated_gradients,
     autograd_calls,
+    forward_derivatives,
     mapped_calls,
     function_levels,
     autograd_functions,

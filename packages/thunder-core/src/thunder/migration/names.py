@@ -97,7 +97,7 @@ _DIFFERENTIATION = (
         "recompute_saved_for_backward",
     )
     | _INLINE
-    | _replaced("thunder.vmap, and torch.func.jvp of the function in eager", "jvp vmap")
+    | _replaced("thunder.vmap and thunder.jvp", "jvp vmap")
     | _replaced(
         "a gradient rule is registered by register_grad, or by register_augmented_forward and "
         "register_backward; a rule that does not apply is left to the checker of an executor",

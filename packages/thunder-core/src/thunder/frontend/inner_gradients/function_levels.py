@@ -87,7 +87,7 @@ def _set_requires_grad(session: TracingSession, args: Args, kwargs: Kwargs) -> T
 
 @TABLE.lookaside(_functorch._unwrap_for_grad, predispatch._unwrap_for_grad)
 def _unwrap(session: TracingSession, args: Args, kwargs: Kwargs) -> TensorProxy:
-    return _outside(session, args[0], session.state(Levels).open[-1:])
+    return outside_of(session, args[0], session.state(Levels).open[-1:])
 
 
 @TABLE.lookaside(eager_transforms._autograd_grad)
@@ -107,12 +107,12 @@ def _autograd_grad(session: TracingSession, args: Args, kwargs: Kwargs) -> tuple
             results = gradients(session, ends, inputs, received, create_graph)
         ended = [level for level in session.state(Levels).all if not level.is_open]
         values = [ltorch.zeros_like(i) if g is None else g for i, g in zip(inputs, results, strict=True)]
-        return tuple(_outside(session, v, ended) for v in values)
+        return tuple(outside_of(session, v, ended) for v in values)
 
     return rule(*args, **kwargs)
 
 
-def _outside(session: TracingSession, x: TensorProxy, levels: Iterable[Level]) -> TensorProxy:
+def outside_of(session: TracingSession, x: TensorProxy, levels: Iterable[Level]) -> TensorProxy:
     """Return a tensor as it is outside of levels: detached if it requires grad only because of them."""
     levels = list(levels)
     if not levels or not x.requires_grad:

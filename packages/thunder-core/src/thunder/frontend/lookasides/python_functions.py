@@ -269,7 +269,7 @@ def refuse(fns: list[Any], what: str, hint: str) -> None:
         raise UnsupportedProgram(f"{what} inside a compiled function", hint=hint)
 
 
-_TRANSFORMS = "functionalize jvp linearize"
+_TRANSFORMS = "functionalize linearize"
 
 refuse(
     [

@@ -1,0 +1,215 @@
+"""``torch.func.jvp`` in the traced program; ``jacfwd`` and ``hessian`` are Python that calls it.
+
+Note [Tangents by transposition]
+The tangents of results are computed from the gradient rules, by differentiating twice (Townsend, A new trick
+for calculating Jacobian vector products, 2017): the backward is linear in its cotangents ``u``, so that its
+own backward is the linear map of tangents. What depends on ``u`` alone is dropped.
+
+    torch.func.jvp(torch.sin, (x,), (v,))   →   y = sin(x); u = zeros_like(y)
+                                                g = u * cos(x)           # the backward, dropped
+                                                t = v * cos(x)           # its derivative by u
+
+An operator needs no rule for tangents, and the functions have those of their gradients: higher derivatives,
+``vmap`` over tangents (``jacfwd``), and gradients of the tangents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._functorch import eager_transforms as functorch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.inner_gradients.function_levels import Level, Levels, outside_of
+from thunder.frontend.inner_gradients.recorded_gradients import gradients
+from thunder.frontend.lookasides.grad_requests import request_grad
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.session import TracingSession
+from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
+from thunder.torch.namespace import ltorch
+
+TABLE = LookasideTable()
+
+
+@TABLE.lookaside(functorch._jvp_with_argnums)
+def _jvp(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _with_tangents(session, *args, **kwargs)
+
+
+def _with_tangents(
+    session: TracingSession,
+    fn: Any,
+    primals: Any,
+    tangents: Any,
+    argnums: Any,
+    *,
+    strict: bool = False,
+    has_aux: bool,
+) -> Any:
+    inputs, directions, spec = _checked_inputs(primals, tangents, argnums)
+    with _open_level(session) as level:
+        duals = [_dual(session, level, x) for x in inputs]
+        arguments = tree_unflatten(duals, spec)
+        if argnums is not None:
+            arguments = functorch._replace_args(primals, arguments, argnums)
+        start = len(session.trace.peek_scope())
+        result = session.call(fn, tuple(arguments), {})
+        _refuse_regions_without_gradients(session, start)
+        result, aux = _split(result, has_aux)
+        outputs, output_spec = tree_flatten(result)
+        functorch.assert_non_empty_tensor_output(outputs, functorch.jvp_str)
+        pairs = [(x, v) for x, v in zip(duals, directions, strict=True) if x.requires_grad]
+        results = _tangents(session, level, outputs, pairs, strict)
+
+    def left(tensors: Any) -> list[Any]:
+        return [outside_of(session, x, [level]) if isinstance(x, TensorProxy) else x for x in tensors]
+
+    values = tree_unflatten(left(outputs), output_spec)
+    derivatives = tree_unflatten(left(results), output_spec)
+    if not has_aux:
+        return values, derivatives
+    leaves, aux_spec = tree_flatten(aux)
+    return values, derivatives, tree_unflatten(left(leaves), aux_spec)
+
+
+def _checked_inputs(primals: Any, tangents: Any, argnums: Any) -> tuple[list[Any], list[Any], Any]:
+    """Return the tensors that are differentiated, their tangents, and their structure.
+
+    Raises torch's errors.
+    """
+    if not isinstance(primals, tuple):
+        raise RuntimeError(
+            f"{functorch.jvp_str}: Expected primals to be a tuple. "
+            "E.g. it should be valid to call f(*primals)."
+        )
+    chosen = primals if argnums is None else functorch._slice_argnums(primals, argnums)
+    inputs, spec = tree_flatten(chosen)
+    directions, directions_spec = tree_flatten(tangents)
+    if spec != directions_spec:
+        raise RuntimeError(
+            f"{functorch.jvp_str}: Expected primals and tangents to have the same python structure. For "
+            "example, if primals is a tuple of 3 tensors, tangents also must be. Got primals with structure "
+            f"{spec} and tangents with structure {directions_spec}"
+        )
+    functorch.assert_non_empty_list_of_tensors(inputs, functorch.jvp_str, "primals")
+    functorch.assert_non_empty_list_of_tensors(directions, functorch.jvp_str, "tangents")
+    _check_tangents(inputs, directions)
+    return inputs, directions, spec
+
+
+def _split(result: Any, has_aux: bool) -> tuple[Any, Any]:
+    """Return what is differentiated of a function's result, and the rest."""
+    if not has_aux:
+        return result, None
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise RuntimeError(
+            f"{functorch.jvp_str}: output of function f should be a tuple: (output, aux) if has_aux is True"
+        )
+    return result
+
+
+@contextmanager
+def _open_level(session: TracingSession) -> Iterator[Level]:
+    """Within the context, gradients are on, and a level of derivatives is open."""
+    outside = torch.is_grad_enabled()
+    level = Level(outside)
+    levels = session.state(Levels)
+    levels.all.append(level)
+    levels.open.append(level)
+    _set_grad_enabled(True)
+    try:
+        yield level
+    finally:
+        levels.open.pop()
+        level.is_open = False
+        _set_grad_enabled(outside)
+
+
+def _set_grad_enabled(mode: bool) -> None:
+    if torch.is_grad_enabled() != mode:
+        torch._C._set_grad_enabled(mode)
+        prims.set_grad_enabled(mode)
+
+
+def _check_tangents(primals: list[TensorProxy], tangents: list[TensorProxy]) -> None:
+    for x, v in zip(primals, tangents, strict=True):
+        if not x.dtype.is_inexact:
+            raise RuntimeError(
+                f"Expected primal to have a floating point or complex dtype, got {x.dtype.torch_dtype}"
+            )
+        if tuple(x.shape) != tuple(v.shape):
+            raise RuntimeError(
+                f"Expected tangent to have the same size as primal: {list(v.shape)} and {list(x.shape)}"
+            )
+        if x.dtype is not v.dtype:
+            raise RuntimeError(
+                f"Expected tangent to have the same dtype as primal: {v.dtype.torch_dtype} and "
+                f"{x.dtype.torch_dtype}"
+            )
+
+
+def _dual(session: TracingSession, level: Level, x: TensorProxy) -> TensorProxy:
+    """Return a tensor by which the results of the function are differentiated."""
+    if x.requires_grad and level.grad_mode:
+        return ltorch.view_as(x, x)  # type: ignore[no-any-return]
+    dual = ltorch.detach(x)
+    request_grad(session, dual, True)
+    level.leaves.add(dual.name)
+    return dual  # type: ignore[no-any-return]
+
+
+def _refuse_regions_without_gradients(session: TracingSession, start: int) -> None:
+    """Refuse a region without gradients: tangents pass it, and gradients do not."""
+    for bsym in session.trace.peek_scope()[start:]:
+        if bsym.sym is prims.set_grad_enabled and not bsym.args[0]:
+            raise UnsupportedProgram(
+                "a function under torch.func.jvp has a region without gradients, through which tangents pass",
+                where=bsym.locations,
+                hint="Use detach() for what has no tangent, and leave torch.no_grad() out.",
+            )
+
+
+def _tangents(
+    session: TracingSession,
+    level: Level,
+    outputs: list[Any],
+    pairs: list[tuple[TensorProxy, TensorProxy]],
+    strict: bool,
+) -> list[TensorProxy]:
+    """Return the tangents of the outputs (Note [Tangents by transposition])."""
+    dependent = [o for o in outputs if o.requires_grad]
+    cotangents = []
+    for output in dependent:
+        cotangent = ltorch.zeros_like(output)
+        if cotangent.requires_grad:
+            cotangent = ltorch.detach(cotangent)
+        request_grad(session, cotangent, True)
+        level.leaves.add(cotangent.name)
+        cotangents.append(cotangent)
+    results: list[TensorProxy | None] = [None] * len(dependent)
+    if dependent and pairs:
+        backward = gradients(session, dependent, [x for x, _ in pairs], cotangents, create_graph=True)
+        linear = [
+            (g, v) for g, (_, v) in zip(backward, pairs, strict=True) if g is not None and g.requires_grad
+        ]
+        if linear:
+            ends, directions = zip(*linear, strict=True)
+            results = gradients(session, ends, cotangents, directions, create_graph=True)
+    found = iter(results)
+    tangents = []
+    for output in outputs:
+        tangent = next(found) if output.requires_grad else None
+        if tangent is None:
+            if strict:
+                raise RuntimeError(
+                    "jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. "
+                    "This is not allowed with strict=True."
+                )
+            tangent = ltorch.zeros_like(output)
+        tangents.append(tangent)
+    return tangents
