@@ -4,7 +4,8 @@
     hatch run zoo einops diffusers.UNet        the cases whose names begin so
     hatch run zoo --page                       all cases, and writes the page docs/zoo.md
 
-Each case is called twice, with gradients of all inputs and parameters where it has some. The answers are:
+Each case is called twice, with gradients of all inputs and parameters where it has some. A use of a library,
+such as a trainer's, is made with a compiled module and without. The answers are:
 right; refused, by an error of thunder's; wrong, where a number is not eager's; failed, by any other
 exception; absent, where the library is not installed or does not build the case.
 """
@@ -27,12 +28,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import torch
 
 import thunder
-from libraries import attention_libraries, science_libraries, sequence_libraries
-from libraries.library_cases import CASES, Case
+from libraries import attention_libraries, science_libraries, sequence_libraries, training_libraries
+from libraries.library_cases import CASES, USES, Case, Use
 from thunder.base.errors import ThunderError
 
 PAGE = Path(__file__).parents[1] / "docs" / "zoo.md"
-MODULES = (attention_libraries, science_libraries, sequence_libraries)  # importing them adds their cases
+# importing them adds their cases
+MODULES = (attention_libraries, science_libraries, sequence_libraries, training_libraries)
 LIMIT = 180  # seconds for each case
 
 Answer = tuple[str, str]
@@ -57,6 +59,41 @@ def answer_of(case: Case) -> Answer:
     except Exception as error:
         return "failed", f"{type(error).__name__}: {first_line(error)}"
     return "right", ""
+
+
+def answer_of_use(use: Use) -> Answer:
+    """Return what became of a use, and the reason. One in which no compiled program runs failed."""
+    try:
+        expected = use.run(lambda module: module)
+    except Exception as error:
+        return "absent", f"{type(error).__name__}: {first_line(error)}"
+    compiled: list[Any] = []
+
+    def compile_module(module: torch.nn.Module) -> Any:
+        compiled.append(thunder.jit(module))
+        return compiled[-1]
+
+    try:
+        found = use.run(compile_module)
+    except ThunderError as error:
+        return "refused", first_line(error)
+    except Exception as error:
+        return "failed", f"{type(error).__name__}: {first_line(error)}"
+    if not are_equal(expected, found):
+        return "wrong", "results"
+    ran = any(thunder.compile_stats(c).calls for c in compiled)
+    return ("right", "") if ran else ("failed", "no compiled program ran")
+
+
+def are_equal(expected: Any, found: Any) -> bool:
+    """Return whether numbers and tensors in containers are close, and all else is equal."""
+    if isinstance(expected, dict):
+        return list(expected) == list(found) and all(are_equal(v, found[k]) for k, v in expected.items())
+    if isinstance(expected, list | tuple):
+        return len(expected) == len(found) and all(map(are_equal, expected, found))
+    if isinstance(expected, torch.Tensor | float):
+        return are_close([expected], [found])
+    return bool(expected == found)
 
 
 def built(case: Case) -> tuple[Any, Any, dict[str, Any]]:
@@ -135,13 +172,13 @@ def first_line(error: Exception) -> str:
     return str(error).partition("\n")[0][:150]
 
 
-def run(cases: list[Case]) -> dict[str, Answer]:
+def run(cases: list[Case | Use]) -> dict[str, Answer]:
     """Return the answers of cases, printed as they come."""
     answers: dict[str, Answer] = {}
     for case in cases:
         signal.alarm(LIMIT)
         try:
-            answers[case.name] = answer_of(case)
+            answers[case.name] = answer_of(case) if isinstance(case, Case) else answer_of_use(case)
         except TimeoutError:
             answers[case.name] = "failed", f"not ready after {LIMIT} s"
         finally:
@@ -153,7 +190,7 @@ def run(cases: list[Case]) -> dict[str, Answer]:
 def page(answers: dict[str, Answer]) -> str:
     """Return the text of the page."""
     counts = Counter(kind for kind, _ in answers.values())
-    libraries = sorted({c.library for c in CASES})
+    libraries = sorted({c.library for c in (*CASES, *USES)})
     reasons: dict[tuple[str, str], list[str]] = {}
     for name, (kind, reason) in answers.items():
         if kind != "right":
@@ -175,7 +212,8 @@ def page(answers: dict[str, Answer]) -> str:
 HEAD = """# Libraries
 
 Small programs of {count} libraries, compiled unmodified and compared with eager: values, gradients of
-inputs and parameters, buffers, in two calls. `hatch run zoo --page` writes this page, in an environment of
+inputs and parameters, buffers, in two calls. Of libraries that train or run a module, what they make of a
+compiled one: losses, checkpoints, texts. `hatch run zoo --page` writes this page, in an environment of
 its own with the libraries at the versions that `pyproject.toml` pins in the group `zoo`. The cases are in
 `tests/libraries`.
 
@@ -203,7 +241,8 @@ def main() -> int:
     options = parser.parse_args()
     signal.signal(signal.SIGALRM, _stop)
     warnings.simplefilter("ignore")
-    answers = run([c for c in CASES if not options.names or c.name.startswith(tuple(options.names))])
+    cases: list[Case | Use] = [*CASES, *USES]
+    answers = run([c for c in cases if not options.names or c.name.startswith(tuple(options.names))])
     print(dict(Counter(kind for kind, _ in answers.values())))
     if options.page:
         PAGE.write_text(page(answers))

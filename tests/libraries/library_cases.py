@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 Calls = list[tuple[Any, ...]]
+Compile = Callable[[torch.nn.Module], Any]
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,25 @@ class Case:
         return self.name.partition(".")[0]
 
 
+@dataclass(frozen=True)
+class Use:
+    """What a library does with a module that it is given: it trains, saves, or generates.
+
+    ``run`` receives ``thunder.jit`` or a function that returns its argument, and applies it to the module
+    that it gives to the library. It returns numbers, texts and tensors in containers.
+    """
+
+    name: str
+    run: Callable[[Compile], Any]
+
+    @property
+    def library(self) -> str:
+        """The name of the library."""
+        return self.name.partition(".")[0]
+
+
 CASES: list[Case] = []
+USES: list[Use] = []
 
 
 def case(name: str, grads: bool = True) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
@@ -36,6 +55,16 @@ def case(name: str, grads: bool = True) -> Callable[[Callable[[], Any]], Callabl
     def add(build: Callable[[], Any]) -> Callable[[], Any]:
         CASES.append(Case(name, build, grads))
         return build
+
+    return add
+
+
+def use(name: str) -> Callable[[Callable[[Compile], Any]], Callable[[Compile], Any]]:
+    """Add a use, named ``library.what``, which is decorated."""
+
+    def add(run: Callable[[Compile], Any]) -> Callable[[Compile], Any]:
+        USES.append(Use(name, run))
+        return run
 
     return add
 
