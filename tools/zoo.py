@@ -81,8 +81,12 @@ def answer_of_use(use: Use) -> Answer:
         return "failed", f"{type(error).__name__}: {first_line(error)}"
     if not are_equal(expected, found):
         return "wrong", "results"
-    ran = any(thunder.compile_stats(c).calls for c in compiled)
-    return ("right", "") if ran else ("failed", "no compiled program ran")
+    stats = [thunder.compile_stats(c) for c in compiled]
+    return (
+        ("right", "")
+        if any(s is not None and s.calls for s in stats)
+        else ("failed", "no compiled program ran")
+    )
 
 
 def are_equal(expected: Any, found: Any) -> bool:
@@ -190,7 +194,7 @@ def run(cases: list[Case | Use]) -> dict[str, Answer]:
 def page(answers: dict[str, Answer]) -> str:
     """Return the text of the page."""
     counts = Counter(kind for kind, _ in answers.values())
-    libraries = sorted({c.library for c in (*CASES, *USES)})
+    libraries = sorted({c.library for c in CASES} | {u.library for u in USES})
     reasons: dict[tuple[str, str], list[str]] = {}
     for name, (kind, reason) in answers.items():
         if kind != "right":
