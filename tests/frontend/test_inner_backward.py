@@ -29,7 +29,13 @@ class Case:
 
 
 def perceptron() -> nn.Module:
-    return nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.2), nn.ReLU(inplace=True), nn.Linear(4, 2))
+    return nn.Sequential(
+        nn.Linear(3, 4),
+        nn.BatchNorm1d(4),
+        nn.Dropout(0.2, inplace=True),
+        nn.ReLU(inplace=True),
+        nn.Linear(4, 2),
+    )
 
 
 def accumulate(model: Any, x: Tensor) -> float:
@@ -46,6 +52,16 @@ def descend(model: Any, x: Tensor) -> Tensor:
         for p in model.parameters():
             p -= 0.1 * p.grad
     return loss.detach()
+
+
+def descend_twice(model: Any, x: Tensor) -> Tensor:
+    """A loss of the parameters before and after a step."""
+    first = (model.weight * 2).sum()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(0.9)
+    (first + model(x).pow(2).sum()).backward()
+    return first.detach()
 
 
 def two_losses(model: Any, x: Tensor) -> Tensor:
@@ -74,6 +90,7 @@ def channels_last() -> nn.Module:
 CASES = {
     "accumulate": Case(perceptron, accumulate),
     "descend": Case(perceptron, descend),
+    "descend twice": Case(lambda: nn.Linear(3, 2, bias=False), descend_twice),
     "two losses": Case(perceptron, two_losses),
     "of an intermediate": Case(perceptron, of_an_intermediate),
     "one gradient for two": Case(pair, lambda m, x: (m[0] + m[1]).sum().backward()),

@@ -231,6 +231,15 @@ def test_a_second_backward_and_a_write_need_no_retained_graph() -> None:
     assert torch.equal(thunder.jit(program)(x), torch.zeros(3, dtype=torch.float64))
 
 
+def test_a_written_intermediate() -> None:
+    def program(x: Tensor) -> Tensor:
+        h = (x * 2).relu_()
+        return grad((h * h * x).sum(), h)[0]
+
+    x = values(3, requires_grad=True)
+    torch.testing.assert_close(thunder.jit(program)(x), program(x))
+
+
 def test_the_trace_has_the_backward_as_statements() -> None:
     def program(x: Tensor) -> Tensor:
         return grad(x.tanh().sum(), x)[0]
@@ -242,7 +251,18 @@ def test_the_trace_has_the_backward_as_statements() -> None:
     assert "# " + __file__ in text or "test_inner_gradients.py" in text
 
 
+def written_through_a_view(x: Tensor) -> Any:
+    x = x * 1
+    first = x[0]
+    y = first.exp()
+    first.mul_(2)
+    return grad((x * x).sum() + y, x)
+
+
 def test_refused_by_name() -> None:
+    with pytest.raises(thunder.UnsupportedProgram, match="written through a view"):
+        thunder.jit(written_through_a_view)(values(3, requires_grad=True))
+
     def batched(x: Tensor) -> Any:
         return grad(x.sum(), x, torch.ones(2), is_grads_batched=True)
 

@@ -11,7 +11,7 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients
 from thunder.frontend.inner_gradients.autograd_calls import cotangents_of, optional_tensors, tensors_of
 from thunder.frontend.inner_gradients.function_levels import Levels
-from thunder.frontend.inner_gradients.functional_program import FunctionalProgram, functional_program
+from thunder.frontend.inner_gradients.functional_program import functional_program
 from thunder.frontend.inner_gradients.recorded_gradients import grad_mode, gradients
 from thunder.frontend.lookasides.leaf_gradients import assign_grad, read_grad
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
@@ -112,19 +112,16 @@ def _leaves(session: TracingSession, outputs: Sequence[TensorProxy]) -> list[Ten
             needed |= {p.name: p for p in bsym.flat_proxy_args if requires_grad(p)}
     computed = {p.name: p for b in program.body for p in filter(requires_grad, b.flat_proxy_outs)}
     leaves = [p for name, p in needed.items() if name not in computed or computed[name].declared_leaf]
-    return [_leaf(program, p) for p in reversed(leaves)]
-
-
-def _leaf(program: FunctionalProgram, value: TensorProxy) -> TensorProxy:
-    leaf = program.holders.get(value.name)
-    if leaf is None or not is_leaf(leaf):
-        raise UnsupportedProgram(
-            "backward() reaches "
-            + ("a leaf that was written in place" if leaf is None else "tensors outside of the program"),
-            found={value.name: f'"{value.type_string()}"'},
-            hint="Call backward() outside of the compiled function, or use torch.autograd.grad.",
-        )
-    return leaf  # type: ignore[no-any-return]
+    tensors = [p for p in filter(requires_grad, program.tensors.values()) if p.declared_leaf and is_leaf(p)]
+    own = {program.node(p).name: p for p in tensors}
+    for p in leaves:
+        if p.name not in own:
+            raise UnsupportedProgram(
+                "backward() reaches tensors outside of the program",
+                found={p.name: f'"{p.type_string()}"'},
+                hint="Call backward() outside of the compiled function, or use torch.autograd.grad.",
+            )
+    return [own[p.name] for p in reversed(leaves)]
 
 
 def _accumulate(session: TracingSession, leaf: TensorProxy, gradient: TensorProxy) -> None:

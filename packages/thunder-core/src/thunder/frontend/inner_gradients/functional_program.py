@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from thunder.frontend.epilogue.subtrace import uses_and_definitions
@@ -23,17 +24,35 @@ class FunctionalProgram:
     """The statements that have been recorded, with a new value in place of each write.
 
     ``values`` are the values that the tensors of interest have now. ``holders`` are the tensors of the
-    recorded program that still hold a value of the statements, by its name.
+    recorded program that still hold a value of the statements, by its name. ``tensors`` are all of
+    them, and ``written_views`` the names of written tensors of interest that share their memory with others.
     """
 
     trace: TraceCtx
     body: Sequence[BoundSymbol]
     values: Mapping[str, TensorProxy]
     holders: Mapping[str, Any]
+    tensors: Mapping[str, Any]
+    written_views: frozenset[str] = frozenset()
 
     def value(self, proxy: TensorProxy) -> TensorProxy:
         """Return the value that a tensor of interest has now."""
         return self.values.get(proxy.name, proxy)
+
+    def node(self, proxy: TensorProxy) -> TensorProxy:
+        """Return the value that the gradient of a tensor is that of.
+
+        A write where gradients are off replaces the data, and the gradient stays that of the tensor before.
+        """
+        value = self.value(proxy)
+        while value.name in self._replaced:
+            value = self._replaced[value.name]
+        return value
+
+    @cached_property
+    def _replaced(self) -> dict[str, TensorProxy]:
+        """The tensors whose data were replaced, by the names of the values with the new data."""
+        return {b.output.name: b.args[1] for b in self.body if b.sym is prims.replace_data}
 
 
 def functional_program(trace: TraceCtx, tensors: Iterable[TensorProxy]) -> FunctionalProgram:
@@ -43,17 +62,20 @@ def functional_program(trace: TraceCtx, tensors: Iterable[TensorProxy]) -> Funct
     """
     calls = [bsym for scope in trace.scopes for bsym in scope]
     used, defined = uses_and_definitions(calls, tuple(tensors))
+    tensors_so_far = {**used, **defined}
     raw = from_trace(trace)
     raw.args, raw.grad_enabled = list(used.values()), True
     if not any(map(writes, calls)):
-        return FunctionalProgram(raw, calls, {}, {**used, **defined})
+        return FunctionalProgram(raw, calls, {}, tensors_so_far, tensors_so_far)
     targets = [b.args[1] for b in flattened(calls) if b.sym is prims.copy_]
-    read = {p.name: p for p in (*tensors, *targets) if p.name in used or p.name in defined}
-    raw.bound_symbols = [*calls, prims.python_return.bind(tuple(read.values()), output=None)]
+    read = {p.name: p for p in (*tensors, *targets) if p.name in tensors_so_far}
+    enabled = prims.set_grad_enabled.bind(True, output=None)  # a view that is read again is part of the graph
+    raw.bound_symbols = [*calls, enabled, prims.sink.bind(*read.values(), output=None)]
     info = analyse_aliases(raw)
     functional = functionalise(raw)
-    *body, end = functional.bound_symbols
-    values = dict(zip(read, end.args[0], strict=True))
-    holders = {n: p for n, p in {**used, **defined}.items() if not info.is_written(p)}
+    *body, reading = functional.bound_symbols
+    values = dict(zip(read, reading.args, strict=True))
+    holders = {n: p for n, p in tensors_so_far.items() if not info.is_written(p)}
     holders |= {value.name: read[name] for name, value in values.items()}
-    return FunctionalProgram(functional, body, values, holders)
+    views = frozenset(name for name, p in read.items() if info.is_written(p) and info.may_share(p))
+    return FunctionalProgram(functional, body, values, holders, tensors_so_far, views)

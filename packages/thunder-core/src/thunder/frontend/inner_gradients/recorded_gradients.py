@@ -8,29 +8,25 @@ from typing import Any
 
 import torch
 
-from thunder.autograd.joint_trace import tape_of_call
 from thunder.base.autocast_state import AUTOCAST_DEVICES
 from thunder.base.errors import UnsupportedProgram
-from thunder.base.tags import OpTags
 from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients
 from thunder.frontend.custom_gradients.tensor_hooks import TensorHooks
-from thunder.frontend.epilogue.subtrace import make_subtrace, uses_and_definitions
 from thunder.frontend.inner_gradients.functional_program import FunctionalProgram, functional_program
 from thunder.frontend.inner_gradients.gradient_program import (
     GradientProgram,
     gradient_program,
     statements_between,
 )
+from thunder.frontend.inner_gradients.opened_calls import draw_once, open_writing_calls
 from thunder.frontend.session import TracingSession
 from thunder.ir.effects import has_effect
 from thunder.ir.evaluation import eval_trace
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.recorder import FixedLocation
-from thunder.ir.symbol import BoundSymbol, Symbol, has_tags
-from thunder.ir.trace import TraceCtx
+from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace_context import tracectx
 from thunder.ops import prims
-from thunder.passes.mutations import writes
 
 __all__ = ["grad_mode", "gradients"]
 
@@ -50,12 +46,14 @@ def gradients(
     _refuse_autocast()
     _refuse_hooks(session, inputs)
     inputs = [below_hooks(session, i) for i in inputs]
+    open_writing_calls(session)
     tensors = (*outputs, *inputs)
     program = functional_program(session.trace, tensors)
-    ends, starts = [program.value(o) for o in outputs], [program.value(i) for i in inputs]
+    ends, starts = [program.value(o) for o in outputs], [program.node(i) for i in inputs]
+    _refuse_written(program, inputs)
     between = statements_between(program.body, starts, ends)
     _refuse_retained(session, between, tensors)
-    if _draw_once(session, between):
+    if draw_once(session, between):
         program = functional_program(session.trace, tensors)
         between = statements_between(program.body, starts, ends)
     backward = gradient_program(program, ends, starts, between)
@@ -131,6 +129,17 @@ def below_hooks(session: TracingSession, x: TensorProxy) -> TensorProxy:
     return value.first
 
 
+def _refuse_written(program: FunctionalProgram, inputs: Sequence[TensorProxy]) -> None:
+    """Refuse a written input of which torch's graph has another node than the functional program a value."""
+    for x in inputs:
+        if x.name in program.written_views or program.node(x).requires_grad != x.requires_grad:
+            raise UnsupportedProgram(
+                "a gradient is computed inside the program by a tensor that was written through a view",
+                found={x.name: f'"{x.type_string()}"'},
+                hint="Use the out-of-place form of the write.",
+            )
+
+
 def _refuse_retained(
     session: TracingSession, between: Sequence[BoundSymbol], tensors: Sequence[TensorProxy]
 ) -> None:
@@ -155,63 +164,3 @@ def _refuse_effects(backward: GradientProgram) -> None:
                 where=bsym.locations,
                 hint="Compute the gradient outside of the compiled function.",
             )
-
-
-# -- calls that draw random numbers --------------------------------------------------------------------------
-
-
-def _draw_once(session: TracingSession, between: Sequence[BoundSymbol]) -> bool:
-    """Replace random calls by the calls by which their gradient rules compute them.
-
-    The gradient then reads the numbers that the forward has drawn. Returns whether there are such calls.
-    """
-    replaced = False
-    for bsym in between:
-        if not has_tags(bsym, {OpTags.RANDOM_OP}):
-            continue
-        place = _place_of(session.trace, bsym)
-        call = bsym if place is None else place[0][place[1]]
-        calls = tape_of_call(session.trace, call)[0]
-        if len(calls) == 1 and calls[0].sym.id == call.sym.id:
-            continue
-        ran_early = session.speculation is not None and session.speculation.has_run
-        if place is None or ran_early or writes(call):
-            raise UnsupportedProgram(
-                f"the gradient of {bsym.sym.name} is needed inside the program"
-                + (", after a decision on data" if ran_early else ", and it writes in place"),
-                found={"call": bsym.line},
-                where=bsym.locations,
-                hint="Use the out-of-place form, before the decision." if ran_early else "Use inplace=False.",
-            )
-        scope, position = place
-        scope[position] = calls[0] if len(calls) == 1 else _as_one_call(call, calls)
-        replaced = True
-    return replaced
-
-
-def _place_of(trace: TraceCtx, bsym: BoundSymbol) -> tuple[list[BoundSymbol], int] | None:
-    """Return the scope and the position of the recorded call that computes the results of ``bsym``."""
-    names = {p.name for p in bsym.flat_proxy_outs}
-    for scope in trace.scopes:
-        for position, candidate in enumerate(scope):
-            if not names.isdisjoint(p.name for p in candidate.flat_proxy_outs):
-                return scope, position
-    return None
-
-
-def _as_one_call(bsym: BoundSymbol, calls: Sequence[BoundSymbol]) -> BoundSymbol:
-    """Return calls as one composite, whose results are all values that they compute.
-
-    Positions in the trace stay as they are.
-    """
-    inputs, computed = uses_and_definitions(calls)
-    program = make_subtrace(bsym.sym.name, tuple(inputs.values()), calls, tuple(computed.values()))
-    symbol = Symbol(
-        f"{bsym.sym.name}_with_noise",
-        f"{bsym.sym.id}.with_noise",
-        lambda *tensors: eval_trace(program, *tensors),
-        is_prim=False,
-    )
-    new = symbol.bind(*inputs.values(), output=tuple(computed.values()), subsymbols=calls)
-    new.source = bsym.source
-    return new
