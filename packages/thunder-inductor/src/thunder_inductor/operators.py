@@ -39,9 +39,9 @@ PRODUCTS = _primitives("matmul linear convolution") | {
     "ltorch.convolution_backward",
 }
 
-_MAXIMUM = "torch.nn.functional.max_pool2d"
+_MAXIMA = ("torch.nn.functional.max_pool2d", "torch.nn.functional.max_pool2d_with_indices")
 _AVERAGE = "torch.nn.functional.avg_pool2d"
-WINDOWS = frozenset({_MAXIMUM, _AVERAGE})
+WINDOWS = frozenset({*_MAXIMA, _AVERAGE})
 _INTERPOLATE = "torch.nn.functional.interpolate"
 _WITHOUT_PRODUCTS = ELEMENTWISE | REDUCTIONS | VIEWS | MOVES | WINDOWS | {_INTERPOLATE}
 
@@ -53,7 +53,7 @@ MODES: Mapping[Mode, frozenset[str]] = {
 }
 
 #: operators of which one call is worth a region: torch runs several kernels for it, or a slower one
-WORTH_A_REGION = frozenset({_MAXIMUM, "torch.nn.functional.rms_norm", "ltorch.rms_norm_backward"})
+WORTH_A_REGION = frozenset({*_MAXIMA, "torch.nn.functional.rms_norm", "ltorch.rms_norm_backward"})
 
 
 def _of_numbers_with_fractions(*args: Any, **kwargs: Any) -> bool | Refusal:
@@ -80,24 +80,6 @@ def _of_floats(input: TensorProxy, *args: Any, **kwargs: Any) -> bool | Refusal:
     return input.dtype.is_floating_point or Refusal("integers", "windows of integers are computed by torch")
 
 
-def _without_indices(
-    input: TensorProxy,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> bool | Refusal:
-    """Refuse windows of integers, and results with indices.
-
-    TorchInductor's indices are outside of the tensor for windows of which every element is -inf.
-    """
-    if return_indices:
-        return Refusal("indices", "the indices of maxima are computed by torch")
-    return _of_floats(input)
-
-
 def _nearest(input: TensorProxy, *args: Any, **kwargs: Any) -> bool | Refusal:
     """Refuse interpolation other than the repetition of pixels."""
     arguments = dict(zip(("size", "scale_factor", "mode"), args, strict=False)) | kwargs
@@ -110,7 +92,7 @@ def _nearest(input: TensorProxy, *args: Any, **kwargs: Any) -> bool | Refusal:
 CHECKERS: Mapping[str, Callable[..., bool | Refusal]] = {
     **dict.fromkeys(_primitives("div fmod remainder pow"), _of_numbers_with_fractions),
     **dict.fromkeys(_primitives("maximum minimum"), _of_numbers),
-    _MAXIMUM: _without_indices,
+    **dict.fromkeys(_MAXIMA, _of_floats),
     _AVERAGE: _of_floats,
     _INTERPOLATE: _nearest,
     "torch.nn.functional.scaled_dot_product_attention": _without_dropout,
