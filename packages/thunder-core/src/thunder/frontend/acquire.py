@@ -32,7 +32,7 @@ from thunder.frontend.guards import Prologue, Trusted, ambient_fact, prologue_tr
 from thunder.frontend.lookasides import patches, rng_generators, weakrefs
 from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.natives import cached_functions
-from thunder.frontend.objects.input_overlap import overlapping_groups
+from thunder.frontend.objects.input_overlap import Member, overlapping_groups
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls, check_state_after_calls
 from thunder.frontend.program_recorder import ProgramRecorder
@@ -353,16 +353,19 @@ def _note_shared_memory(
         return
     objects.note("overlap", first, groups, others=tuple(others))
     trace.input_aliases = tuple(
-        tuple(InputAlias(inputs[i][0], tensors[i].stride(), offset) for i, offset in group)
+        tuple(
+            InputAlias(inputs[m.position][0], tensors[m.position].stride(), m.offset, m.storage)
+            for m in group
+        )
         for group in groups
     )
 
 
-def _refuse_overlap(groups: Sequence[Sequence[tuple[int, int]]], sources: Sequence[str]) -> None:
+def _refuse_overlap(groups: Sequence[Sequence[Member]], sources: Sequence[str]) -> None:
     for group in groups:
         raise InvalidArgument(
             "skip_inplace_alias_updates=True says that no two inputs share memory, and two do",
-            found={"sharing": ", ".join(sources[i] for i, _ in group)},
+            found={"sharing": ", ".join(sources[member.position] for member in group)},
             hint="Leave the option out; a guard then checks each call.",
         )
 

@@ -24,12 +24,13 @@ class InputAlias:
     """The layout of an input that shares memory with other inputs.
 
     The inputs of one group overlap in memory. ``stride`` and ``offset`` are in elements; ``offset`` is
-    relative to the start of the storage.
+    relative to the start of the storage, and ``storage`` tells the storages of a group apart.
     """
 
     proxy: TensorProxy
     stride: tuple[int, ...]
     offset: int
+    storage: int = 0
 
     @property
     def size(self) -> tuple[int, ...]:

@@ -365,7 +365,7 @@ def _kernel_error(fn: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
 def _in_one_storage(group: Sequence[InputAlias]) -> dict[str, torch.Tensor]:
     """Return overlapping inputs by name, with their strides and offsets in one storage."""
     first = group[0].proxy
-    if any(alias.proxy.dtype is not first.dtype for alias in group):
+    if any(a.proxy.dtype is not first.dtype or a.storage != group[0].storage for a in group):
         return {a.proxy.name: empty_tensor(a.proxy, _fake_device(a.proxy.device)) for a in group}
     length = max(alias.end for alias in group)
     memory = torch.empty(length, dtype=to_torch_dtype(first.dtype), device=_fake_device(first.device))

@@ -54,7 +54,7 @@ def written_groups(
 ) -> Iterator[tuple[InputAlias, ...]]:
     """Yield each group of which an input is written.
 
-    Raises UnsupportedProgram if the members of such a group differ in dtype.
+    Raises UnsupportedProgram if the members of such a group differ in dtype or belong to several storages.
     """
     for group in groups:
         if not any(is_written(m.proxy) for m in group):
@@ -65,5 +65,11 @@ def written_groups(
                 "an input is written that shares memory with an input of another dtype",
                 found={m.proxy.name: f'"{m.proxy.type_string()}"' for m in group},
                 hint="Pass tensors that do not overlap.",
+            )
+        if any(m.storage != group[0].storage for m in group):
+            raise UnsupportedProgram(
+                "an input is written whose memory another input has by a storage of its own",
+                found={m.proxy.name: f'"{m.proxy.type_string()}"' for m in group},
+                hint="Pass views of one tensor, or copies; tensors of one NumPy array have several storages.",
             )
         yield tuple(group)
