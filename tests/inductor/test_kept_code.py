@@ -40,3 +40,33 @@ def test_a_later_process_compiles_nothing(tmp_path: Path) -> None:
     (artefact,) = [path for path in tmp_path.rglob("*.artefact") if path.stat().st_size > 5000]
     artefact.write_bytes(artefact.read_bytes()[:-1])
     assert run() == "1"
+
+
+ATTENTION = """
+import sys, torch, thunder, thunder_inductor
+from torch.nn import functional as F
+from thunder.plugins import get_manager
+
+def layer(x, w):
+    normed = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6)
+    q, k, v = (normed @ w).view(8, 3, 2, 8).permute(1, 2, 0, 3)[:, None].unbind(0)
+    attended = F.scaled_dot_product_attention(q.sin(), k.cos(), v, is_causal=True)
+    return x + F.silu(attended.transpose(1, 2).reshape(8, 16))
+
+with get_manager().temporary(thunder_inductor, name="inductor-under-test"):
+    compiled = thunder.jit(layer)
+    x, w = torch.randn(8, 16), torch.randn(16, 48)
+    torch.testing.assert_close(compiled(x, w), layer(x, w))
+(region,) = (b.sym.name for b in thunder.last_traces(compiled)[-1].bound_symbols if b.sym.is_fusion)
+print("torch._inductor" in sys.modules)
+"""
+
+
+@pytest.mark.sweep
+def test_attention_in_a_region_runs_without_torchinductor_in_a_later_process(tmp_path: Path) -> None:
+    environment = os.environ | {"THUNDER_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    outputs = [
+        subprocess.run([sys.executable, "-c", ATTENTION], env=environment, capture_output=True, text=True)
+        for _ in range(2)
+    ]
+    assert [done.stdout.strip() for done in outputs] == ["True", "False"], outputs[-1].stderr

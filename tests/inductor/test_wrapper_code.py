@@ -70,6 +70,14 @@ def test_products_are_torchs_functions() -> None:
     assert function_of(wrapper.function, {})([torch.full((1, 1), 3.0)])[0].item() == 9
 
 
+def test_an_operator_whose_result_is_checked_needs_no_module() -> None:
+    check = "assert_alignment(buf0, 16, 'torch.ops.aten.add.Tensor')"
+    call = CALL.replace("cpp_fused_0(arg0_1, buf0)", f"buf0 = aten.add(arg0_1, 1)\n        {check}")
+    wrapper = parts(module(call=call))
+    assert wrapper is not None
+    assert function_of(wrapper.function, {})([torch.tensor([3.0])])[0].item() == 4
+
+
 @pytest.mark.parametrize(
     "text",
     [

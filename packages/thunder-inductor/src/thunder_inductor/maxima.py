@@ -30,10 +30,10 @@ def max_pool2d_with_indices(
     As in eager's kernel, of equal numbers the first counts, of NaNs the last; where all are -inf, the first
     that is not padding.
     """
-    parameters = (kernel_size, stride or kernel_size, padding, dilation)
+    kernels, strides, pads, dilations = map(_pair, (kernel_size, stride or kernel_size, padding, dilation))
+    sizes = x.shape[-2:]
     rows, columns = (
-        _Windows(x.shape[dim], *(numbers[dim % len(numbers)] for numbers in parameters), ceil_mode)
-        for dim in (-2, -1)
+        _Windows(sizes[d], kernels[d], strides[d], pads[d], dilations[d], ceil_mode) for d in (0, 1)
     )
     padded = _aten.constant_pad_nd(x, [*columns.pads, *rows.pads], -math.inf)
     width = x.shape[-1]
@@ -78,7 +78,8 @@ class _Windows:
         """Return the element of each window that has this number."""
         start = number * self.dilation
         end = start + (self.count - 1) * self.stride + 1
-        return _aten.slice(padded, dim, start, end, self.stride)
+        elements: torch.Tensor = _aten.slice(padded, dim, start, end, self.stride)
+        return elements
 
     def starts(self, device: torch.device) -> torch.Tensor:
         """Return the index of each window's first element, which is negative in the padding."""
@@ -90,3 +91,7 @@ class _Windows:
         for number in range(-(-self.padding // self.dilation)):
             first = torch.where(starts + number * self.dilation < 0, (number + 1) * self.dilation, first)
         return first
+
+
+def _pair(numbers: Sequence[int]) -> tuple[int, int]:
+    return numbers[0], numbers[-1]

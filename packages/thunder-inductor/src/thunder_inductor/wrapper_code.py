@@ -43,6 +43,7 @@ NAMES: Final[Mapping[str, Any]] = {
     "math": math,
     "inf": math.inf,
     "nan": math.nan,
+    "assert_alignment": _guards.assert_alignment,
     "assert_size_stride": _guards.assert_size_stride,
     "empty_strided_cpu": _guards._empty_strided_cpu,
     "reinterpret_tensor": _guards._reinterpret_tensor,
