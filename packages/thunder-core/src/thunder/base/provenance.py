@@ -94,6 +94,16 @@ def proxied(view: MappingProxyType[Any, Any]) -> Any:
     return gc.get_referents(view)[0]
 
 
+def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return an alias of the class torch.Tensor, which requires grad if the tensor does."""
+    outside = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(True)
+    try:
+        return torch.Tensor.as_subclass(tensor, torch.Tensor)
+    finally:
+        torch._C._set_grad_enabled(outside)
+
+
 #: the referent of a weak reference, or None; skips a ``__call__`` in Python (``WeakMethod``)
 referent = weakref.ref.__call__
 
@@ -115,6 +125,7 @@ class PathStep(NamedTuple):
 StepKind = (
     Literal["root", "instance", "attribute", "slot", "key", "item", "index", "global"]
     | Literal["cell", "closure", "default", "referent", "reference", "proxied", "typeattr", "array", "cached"]
+    | Literal["plain"]
 )
 
 STEPS: dict[StepKind, PathStep] = {
@@ -146,6 +157,7 @@ STEPS: dict[StepKind, PathStep] = {
         "proxied({p})",
     ),
     "typeattr": PathStep(lambda p, k: f"{p}.{k}", lookup_type, "lookup_type({p}, {k})"),
+    "plain": PathStep(lambda p, k: p, lambda o, k: plain_tensor(o), "plain_tensor({p})"),
     "array": PathStep(lambda p, k: p, lambda o, k: torch.from_numpy(o), "from_numpy({p})"),
     "cached": PathStep(lambda p, k: p, lambda o, k: o(), "{p}()"),  # of a `CacheQuery`
 }

@@ -310,7 +310,8 @@ def _note_last_facts(
     objects = session.objects
     cached_functions.refuse_changed_facts(session, roots)
     check_state_after_calls(session, roots)
-    patches.note_special_methods(session, {type(path.fetch(roots)) for _, path in _tensors(inputs)})
+    classes = {type(path.fetch(roots)) for _, path in _tensors(inputs)}
+    patches.note_special_methods(session, classes | {cls for _, cls in objects.tensor_classes.values()})
     _note_shared_memory(session.trace, objects, _tensors(inputs), roots, inputs_are_disjoint)
     objects.guard_distinctness()
     _note_contributed(objects, contributed)
@@ -344,6 +345,9 @@ def _note_shared_memory(
         return
     first, *others = (path for _, path in inputs)
     objects.note("distinct", first, True, others=tuple(others))
+    overriding = [p.parent for p in (first, *others) if p.kind == "plain" and p.parent is not None]
+    if len(overriding) > 1:
+        objects.note("different", overriding[0], True, others=tuple(overriding[1:]))
     if not any(has_tags(b, {OpTags.IN_PLACE}) for b in trace.bound_symbols):
         return
     tensors = [path.fetch(roots) for _, path in inputs]

@@ -35,6 +35,7 @@ from thunder.frontend.natives.libraries import library_module
 from thunder.frontend.opaque_calls import opaque_acquisition
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.session import TracingSession
+from thunder.frontend.torch_functions import override_calls
 from thunder.frontend.traced_replacements import ReplacementTable, refuse_replaced_callees, replacing
 from thunder.interpreter import is_opaque
 from thunder.ir.symbol import Symbol
@@ -121,6 +122,17 @@ def _unknown_torch_function(resolver: CallResolver, fn: Any) -> CallHandler | No
     return custom_operators.call_custom if custom_operators.is_custom(fn) else tensors.call_unknown
 
 
+def _accessor(resolver: CallResolver, fn: Any) -> CallHandler | None:
+    return _call_accessor if override_calls.is_accessor(fn) else None
+
+
+def _call_accessor(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``torch.Tensor.grad.__get__(x)``, as a torch function mode calls it."""
+    if fn.__name__ == "__set__":
+        return session.store_attr(args[0], fn.__self__.__name__, args[1])
+    return session.load_attr(args[0], fn.__self__.__name__)
+
+
 def _compiled_function(resolver: CallResolver, fn: Any) -> CallHandler:
     return _call_compiled
 
@@ -184,7 +196,7 @@ RESOLVERS: Final[dict[type, tuple[_Resolver, ...]]] = {
     types.BuiltinFunctionType: _OF_NATIVE_FUNCTIONS,
     types.MethodDescriptorType: _OF_NATIVE_FUNCTIONS,
     types.WrapperDescriptorType: _OF_NATIVE_FUNCTIONS,
-    types.MethodWrapperType: _OF_NATIVE_FUNCTIONS,
+    types.MethodWrapperType: (*_OF_NATIVE_FUNCTIONS, _accessor),
     types.GetSetDescriptorType: _OF_NATIVE_FUNCTIONS,
     torch._ops.OpOverload: _OF_NATIVE_FUNCTIONS,
     torch._ops.OpOverloadPacket: _OF_NATIVE_FUNCTIONS,

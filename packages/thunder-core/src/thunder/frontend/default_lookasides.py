@@ -32,13 +32,14 @@ from thunder.frontend.lookasides import (
 )
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.output import logging_calls, printing, warning_calls
-from thunder.frontend.torch_functions import mode_stack
+from thunder.frontend.torch_functions import mode_stack, tensor_subclasses
 
 _MODULES = (
     argument_checks,
     python_functions,
     mode_regions,
     mode_stack,
+    tensor_subclasses,
     environment_queries,
     accumulated_gradients,
     autograd_calls,

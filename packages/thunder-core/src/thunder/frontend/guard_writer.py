@@ -20,6 +20,7 @@ from thunder.base.provenance import (
     lookup_item,
     lookup_slot,
     lookup_type,
+    plain_tensor,
     proxied,
     referent,
 )
@@ -278,6 +279,7 @@ HELPERS = {
     "referent": referent,
     "ref": weakref.ref,
     "from_numpy": torch.from_numpy,
+    "plain_tensor": plain_tensor,
 }
 
 

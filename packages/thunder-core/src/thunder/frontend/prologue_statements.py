@@ -40,6 +40,7 @@ STEPS: dict[StepKind, Symbol] = {
     "reference": prims.unpack_reference,
     "proxied": prims.unpack_proxied,
     "typeattr": prims.unpack_type_attr,
+    "plain": prims.unpack_plain_tensor,
     "array": prims.numpy_array_to_torch_tensor,
     "cached": prims.unpack_cached,
 }

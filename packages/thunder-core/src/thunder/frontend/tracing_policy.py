@@ -53,7 +53,7 @@ from thunder.frontend.opaque_calls.opaque_hints import add_opaque_hint
 from thunder.frontend.output import logging_calls, printing, warning_calls
 from thunder.frontend.raised_errors import name_tensors
 from thunder.frontend.torch_functions import override_calls
-from thunder.frontend.torch_functions.override_state import TorchFunctions
+from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
 from thunder.frontend.traced_replacements import ReplacedCalls, ReplacementTable
 from thunder.interpreter.frame import Frame, has_handler
 from thunder.interpreter.policy import MISSING, FunctionParts
@@ -190,7 +190,7 @@ class Tracer(AttributePolicy):
             unread_items.check_call(self, fn, descriptor_of(fn), (*args, *kwargs.values()))
         if self._region_stack:
             return region_effects.call_native(self, fn, args, kwargs)
-        if self._torch_functions.applies:
+        if self._torch_functions.applies or override_calls.has_foreign(args):
             return override_calls.call_native(self, fn, args, kwargs)
         return native_calls.call(self, fn, args, kwargs)
 
@@ -209,6 +209,9 @@ class Tracer(AttributePolicy):
         if self.objects.unread:
             unread_items.check_keys(self, (iterator,))
         return super().next(iterator)
+
+    def class_of(self, obj: Any) -> type:
+        return seen_type(self, obj) if isinstance(obj, TensorProxy) else type(obj)
 
     def referent(self, reference: weakref.ref[Any]) -> Any:
         return weakrefs.referent_of(self, reference)

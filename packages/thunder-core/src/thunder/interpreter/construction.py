@@ -45,14 +45,15 @@ def instantiate(machine: Machine, cls: Any, args: tuple[Any, ...], kwargs: dict[
         obj = machine.call_native(new, (cls, *args), kwargs)
     else:
         obj = policy.call(machine.bind_attribute(new, None, cls), (cls, *args), kwargs)
-    if cls not in type(obj).__mro__:
+    seen = policy.class_of(obj)
+    if cls not in seen.__mro__:
         return obj
-    init = policy.type_attr(type(obj), "__init__")
+    init = policy.type_attr(seen, "__init__")
     if type(init) in NATIVE_ATTRIBUTES:
-        if init is not object.__init__:
+        if init is not object.__init__ and seen is type(obj):
             machine.call_native(init, (obj, *args), kwargs)
     else:
-        result = policy.call(machine.bind_attribute(init, obj, type(obj)), args, kwargs)
+        result = policy.call(machine.bind_attribute(init, obj, seen), args, kwargs)
         if result is not None:
             raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
     return obj

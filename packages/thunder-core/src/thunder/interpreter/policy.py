@@ -141,6 +141,10 @@ class Policy:
         """Return the object of a weak reference, or None if it is dead."""
         return weakref.ref.__call__(reference)
 
+    def class_of(self, obj: Any) -> type:
+        """Return the class that the program sees of an object."""
+        return type(obj)
+
     # -- variables that outlive a frame ----------------------------------------------------------------------
 
     def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:

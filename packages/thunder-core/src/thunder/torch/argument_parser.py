@@ -16,7 +16,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
@@ -37,11 +37,22 @@ SILENT: frozenset[Any] = frozenset(
 )
 
 
-class _Judge:
-    """A mode that returns itself for each call."""
+class _Overridden:
+    """The type of :data:`OVERRIDDEN`."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> _Judge:
-        return self
+
+#: what :func:`parse` returns for a call that torch offers to ``__torch_function__`` of an argument
+OVERRIDDEN: Final = _Overridden()
+
+
+class _Judge:
+    """A mode that returns None, or OVERRIDDEN if an argument has another class than tensors and proxies."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return None if _TENSORS.issuperset(types) else OVERRIDDEN
+
+
+_TENSORS: Final = frozenset({TensorProxy, torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 
 
 @dataclass(frozen=True)
@@ -124,7 +135,7 @@ def _parser_of(fn: Any) -> _Parser | None:
 
 
 def parse(fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Let torch parse a call of ``fn``; return NotImplemented where an operator declines.
+    """Let torch parse a call of ``fn``; return NotImplemented where an operator declines, or OVERRIDDEN.
 
     A function that torch does not parse under a mode is not judged. Raises OperatorError with torch's text,
     and of its class, for arguments that torch does not accept.
@@ -152,6 +163,8 @@ def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         problem = None
     finally:
         _pop()
+    if result is OVERRIDDEN:
+        return OVERRIDDEN
     if problem is None and result is not NotImplemented:
         if parser.kinds and parser.is_strange(args, kwargs):
             _ask(parser.fn, args, kwargs)

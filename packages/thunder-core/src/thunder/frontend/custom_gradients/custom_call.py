@@ -102,7 +102,7 @@ def call_with_custom_gradient(session: TracingSession, fn: CustomGradient) -> tu
     calls, results = _forward(session, fn, needed)
     if any(map(requires_grad, results.values)):
         note_one_call(session, start)
-        with session.state(TorchFunctions).suspended():
+        with session.state(TorchFunctions).without_modes():
             _differentiated(session, fn, calls, results)
     else:
         for bsym in calls:
@@ -116,7 +116,7 @@ def _forward(session: TracingSession, fn: CustomGradient, needed: bool) -> tuple
         with recorded(session.trace) as calls:
             returned = fn.forward()
         defined = set(uses_and_definitions(calls)[1])
-        with recorded(session.trace) as copies, session.state(TorchFunctions).suspended():
+        with recorded(session.trace) as copies, session.state(TorchFunctions).recording():
             results = Results(fn.context, returned, needed, defined)
     return without_grad_modes([*calls, *copies]), results
 

@@ -45,7 +45,7 @@ def is_simple(value: Any, seen: set[int], objects: Any) -> bool:
     It can return new plain containers of tensors and literals, none of them twice.
     """
     if isinstance(value, TensorProxy | NumberProxy) or type(value) in _PRINTABLE:
-        return True
+        return id(value) not in objects.tensor_classes
     if id(value) in seen or type(value) not in (tuple, list, dict) or objects.entry_of(value) is not None:
         return False
     seen.add(id(value))
@@ -101,7 +101,8 @@ class EpilogueBuilder:
 
     def _argument(self, value: Any, text: str) -> Any:
         """Return a value as an argument of a statement: itself, or the expression that builds it."""
-        if isinstance(value, TensorProxy | NumberProxy) or type(value) in _PRINTABLE:
+        is_simple_text = not isinstance(value, TensorProxy) or text == value.name
+        if (isinstance(value, TensorProxy | NumberProxy) and is_simple_text) or type(value) in _PRINTABLE:
             return value
         used = set(re.findall(r"\w+", text))
         values = tuple(proxy for name, proxy in self.tensors.items() if name in used)
@@ -130,6 +131,8 @@ class EpilogueBuilder:
     def expression(self, value: Any) -> str:
         """Return code that evaluates to the value as eager has it."""
         if isinstance(value, TensorProxy | NumberProxy):
+            if id(value) in self.session.objects.tensor_classes:
+                return self._of_subclass(value)
             self.tensors[value.name] = value
             return value.name
         if type(value) in _PRINTABLE:
@@ -151,6 +154,25 @@ class EpilogueBuilder:
         ):
             return self._constant(value)
         return self._construct(value)
+
+    def _of_subclass(self, value: Any) -> str:
+        """Return the name of a tensor of a subclass, with the attributes that the program has set."""
+        entry = self.session.entry_of(value)
+        if entry is not None:
+            return self.reach(entry.path, entry.obj)
+        built = self.built.get(id(value))
+        if built is not None:
+            return built[0]
+        name = self._fresh("tensor")
+        while not self.session.trace.is_free(name):
+            name = self._fresh("tensor")
+        self.built[id(value)] = name, value
+        self.tensors[value.name] = value
+        cls = self.refer(self.session.objects.tensor_classes[id(value)][1])
+        self.emit(f"{name} = as_subclass({value.name}, {cls})", as_subclass=torch.Tensor.as_subclass)
+        for key, attribute in self.session.objects.tensor_attributes.get(id(value), {}).items():
+            self.emit(f"{name}.__dict__[{key!r}] = {self.expression(attribute)}")
+        return name
 
     def _constant(self, value: Any) -> str:
         if type(value) is float and value == value and abs(value) != float("inf"):

@@ -97,7 +97,7 @@ def tensor_attribute(session: TracingSession, cls: type, name: str) -> Any:
 
 def is_replaced(cls: type, name: str, value: Any) -> bool:
     """Return whether an attribute of a class of tensors is not torch's own."""
-    return value is not _OWN[cls].get(name, ABSENT)
+    return value is not _OWN.get(cls, _OWN[torch.Tensor]).get(name, ABSENT)
 
 
 def special_method(session: TracingSession, name: str) -> Any:

@@ -71,7 +71,7 @@ def _flatten_classes(classes: Any) -> list[Any]:
 
 def _is_instance_of(session: TracingSession, x: TensorProxy, cls: Any) -> bool:
     seen = seen_type(session, x)
-    if cls in (torch.nn.Parameter, torch.nn.Buffer):  # their metaclasses look at the object
+    if type(cls) in _METACLASSES:  # of parameters and buffers, which look at the object
         return issubclass(seen, cls)
     if isinstance(getattr(type(cls), "__instancecheck__", None), types.FunctionType):
         return bool(session.call(type(cls).__instancecheck__, (cls, x), {}))
@@ -80,6 +80,7 @@ def _is_instance_of(session: TracingSession, x: TensorProxy, cls: Any) -> bool:
     return issubclass(seen, cls)
 
 
+_METACLASSES = frozenset({type(torch.nn.Parameter), type(torch.nn.Buffer)})
 _LEGACY_TENSOR_TYPES = frozenset(t for t in torch._tensor_classes if t is not torch.Tensor)
 
 

@@ -21,7 +21,7 @@ from thunder.frontend.lookasides.tensor_hints import TensorHints, is_hint
 from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.session import TracingSession
-from thunder.frontend.torch_functions import override_calls
+from thunder.frontend.torch_functions import override_calls, tensor_subclasses
 from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
@@ -29,7 +29,7 @@ from thunder.ir.refused_methods import REFUSED_METHODS
 from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ops.operator import is_of_package
 from thunder.torch import tensor_attributes
-from thunder.torch.argument_parser import parse
+from thunder.torch.argument_parser import OVERRIDDEN, parse
 
 _METHODS = (types.MethodDescriptorType, types.FunctionType, types.WrapperDescriptorType)
 #: the types of most arguments
@@ -45,11 +45,13 @@ _MAY_RETURN_THE_ARGUMENT = {
 
 def load_attr(session: TracingSession, x: TensorProxy, name: str) -> Any:
     """Return ``x.name``: metadata, a method bound to the proxy, or the user's attribute."""
+    cls = seen_type(session, x)
+    if tensor_subclasses.is_own_attribute(cls, name):
+        return tensor_subclasses.read_own(session, x, cls, name)
     if session.state(TorchFunctions).applies:
-        value = override_calls.read(session, x, name)
+        value = override_calls.access(session, name, "__get__", x)
         if value is not override_calls.NOT_OVERRIDDEN:
             return value
-    cls = seen_type(session, x)
     raw = patches.tensor_attribute(session, cls, name)
     if raw is not ABSENT and patches.is_replaced(cls, name, raw):
         return patches.bound(session, name, raw, x)
@@ -60,6 +62,7 @@ def load_attr(session: TracingSession, x: TensorProxy, name: str) -> Any:
         _note_metadata(session, x, name)
         return getter(x)
     if name == "grad":
+        _refuse_overriding(session, x, name)
         return read_grad(session, x)
     if name == "grad_fn" and tensor_attributes.ATTRIBUTES["is_leaf"](x):
         _note_metadata(session, x, "is_leaf")
@@ -74,7 +77,7 @@ def load_attr(session: TracingSession, x: TensorProxy, name: str) -> Any:
     if symbol is not None:
         return call_symbol(session, symbol, (x,), {})
     if isinstance(raw, staticmethod | classmethod):
-        return raw.__get__(None, torch.Tensor)
+        return raw.__get__(None, cls)
     raise UnsupportedProgram(
         f"the program reads the attribute {name!r} of a tensor, which thunder does not model",
         found={x.name: x.type_string()},
@@ -85,8 +88,19 @@ def load_attr(session: TracingSession, x: TensorProxy, name: str) -> Any:
 def _note_metadata(session: TracingSession, x: TensorProxy, name: str) -> None:
     """Note facts about an input that the check of all tensors leaves out."""
     entry = session.entry_of(x)
-    if entry is not None and name == "is_leaf":
+    if entry is not None and name == "is_leaf" and x.requires_grad:  # others always are
+        _refuse_overriding(session, x, name)
         session.note("is", entry.path.step("attribute", name), x.declared_leaf)
+
+
+def _refuse_overriding(session: TracingSession, x: TensorProxy, name: str) -> None:
+    """Refuse a read whose guard would call ``__torch_function__`` of an input."""
+    if id(x) in session.objects.tensor_classes and session.entry_of(x) is not None:
+        raise UnsupportedProgram(
+            f"the program reads {name} of an input of the class {seen_type(session, x).__qualname__}, which "
+            "overrides torch's functions",
+            hint="Read it before the call.",
+        )
 
 
 def storage_offset(session: TracingSession, x: TensorProxy) -> int:
@@ -101,6 +115,7 @@ def storage_offset(session: TracingSession, x: TensorProxy) -> int:
             found={x.name: x.type_string()},
             hint="Read it of an input, or outside the compiled function.",
         )
+    _refuse_overriding(session, x, "storage_offset()")
     assert x.input_offset is not None, "every input has its offset"
     session.note("offset", entry.path, x.input_offset)
     return x.input_offset
@@ -203,6 +218,8 @@ def _load_own(session: TracingSession, x: TensorProxy, name: str) -> Any:
             entry.attrs[name] = _read_own(session, entry, name)
         if entry.attrs[name] is not MISSING:
             return entry.attrs[name]
+    elif (own := tensor_subclasses.attributes_of(session, x)) is not None and name in own:
+        return own[name]
     elif is_hint(name) and (value := session.state(TensorHints).read(x, name)) is not MISSING:
         return value
     text = f"'{seen_type(session, x).__name__}' object has no attribute '{name}'"
@@ -223,6 +240,12 @@ def store_attr(session: TracingSession, x: TensorProxy, name: str, value: Any) -
     Raises UnsupportedProgram for torch's own attributes, and for intermediates.
     """
     entry = session.entry_of(x)
+    if session.state(TorchFunctions).applies:
+        written = override_calls.access(session, name, "__set__", x, value)
+        if written is not override_calls.NOT_OVERRIDDEN:
+            return
+    if tensor_subclasses.write_own(session, x, seen_type(session, x), name, value):
+        return
     if entry is None and is_hint(name):
         session.state(TensorHints).write(x, name, value)
         return
@@ -230,6 +253,7 @@ def store_attr(session: TracingSession, x: TensorProxy, name: str, value: Any) -
         request_grad(session, x, value)
         return
     if name == "grad":
+        _refuse_overriding(session, x, name)
         assign_grad(session, x, value)
         return
     if entry is None or lookup_type(torch.Tensor, name) is not ABSENT:
@@ -245,8 +269,13 @@ def call_function(
     session: TracingSession, fn: Any, symbol: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Record a call of torch's function ``fn`` as its operator, if torch parses the call."""
-    if parse(fn, args, kwargs) is NotImplemented:
+    parsed = parse(fn, args, kwargs)
+    if parsed is NotImplemented:
         return NotImplemented
+    if parsed is OVERRIDDEN:
+        result = override_calls.call(session, fn, args, kwargs)
+        if result is not override_calls.NOT_OVERRIDDEN:
+            return result
     if not _ORDINARY.issuperset(map(type, args)):  # torch accepts NumPy's numbers as Python's
         args = tuple(a.item() if is_numpy_scalar(a) else a for a in args)
     if kwargs and not _ORDINARY.issuperset(map(type, kwargs.values())):
@@ -273,5 +302,9 @@ def call_symbol(session: TracingSession, symbol: Any, args: tuple[Any, ...], kwa
 
 def call_unknown(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a torch function that the language lacks, by its rule for unknown functions."""
+    if override_calls.has_foreign(args):
+        result = override_calls.call(session, fn, args, kwargs)
+        if result is not override_calls.NOT_OVERRIDDEN:
+            return result
     args, kwargs = rng_generators.with_proxies(session, args, kwargs)
     return unknown_torch_function(fn)(*args, **kwargs)

@@ -95,7 +95,7 @@ def is_extended_list(cls: type) -> bool:
 
 def _adds_only(cls: type, extended: tuple[type, ...], called: frozenset[str]) -> bool:
     return all(
-        _is_python_class(base) and base.__dict__.keys().isdisjoint(called)
+        is_python_class(base) and base.__dict__.keys().isdisjoint(called)
         for base in cls.__mro__
         if base not in (*extended, object)
     )
@@ -120,7 +120,7 @@ def _find_plain_base(cls: type) -> type:
     for base in cls.__mro__:
         if base in LEAVES or base in CONTAINERS:
             return base
-        if not _is_python_class(base) or set(base.__dict__) - _HARMLESS:
+        if not is_python_class(base) or set(base.__dict__) - _HARMLESS:
             return object
     return object
 
@@ -144,10 +144,10 @@ def is_foreign(t: type, past: type = object) -> bool:
 
     A class implemented in C may, and a class derived from one other than ``past``.
     """
-    return not all(base in _OPEN_BASES or base is past or _is_python_class(base) for base in t.__mro__)
+    return not all(base in _OPEN_BASES or base is past or is_python_class(base) for base in t.__mro__)
 
 
-def _is_python_class(cls: type) -> bool:
+def is_python_class(cls: type) -> bool:
     """Return whether a class was created by a class statement.
 
     C code can create heap types too, but with native methods that are not those of a base (``__hash__ =

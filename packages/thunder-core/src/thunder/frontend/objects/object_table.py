@@ -28,6 +28,7 @@ from thunder.base.provenance import (
     is_weak,
     object_root,
     own_name,
+    plain_tensor,
     proxied,
 )
 from thunder.frontend.facts import Fact, GuardKind, TensorFacts
@@ -46,6 +47,7 @@ from thunder.frontend.objects.class_kinds import (
 )
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.shadow_copies import CONTAINERS, ItemOverlay, Shadow
+from thunder.frontend.objects.tensor_classes import overrides_torch
 from thunder.frontend.objects.unmodelled_tensors import refuse_unmodelled
 from thunder.ir.proxies import TensorProxy
 from thunder.wrappers.module_class import ModuleClass
@@ -80,6 +82,12 @@ class ObjectTable:
         self.python_keyed: dict[int, Any] = {}  # dicts and sets with keys whose methods are Python, by id
         #: items of containers that cannot be adopted, by id: the program may pass these on
         self.unread: dict[int, ObjectEntry] = {}
+        #: tensors that are not of torch's own classes, with their classes, by id of the proxy
+        self.tensor_classes: dict[int, tuple[TensorProxy, type]] = {}
+        #: the attributes of those that the program made, by id of the proxy
+        self.tensor_attributes: dict[int, dict[str, Any]] = {}
+        #: called when the program has a tensor whose class overrides torch's functions
+        self.note_overriding_tensor: Callable[[], None] = lambda: None
         self._noted: set[tuple[Any, ...]] = set()
         self._object_roots: dict[int, Path] = {}
 
@@ -199,12 +207,28 @@ class ObjectTable:
     def _adopt_tensor(
         self, raw: torch.Tensor, path: Path, original: torch.Tensor | None = None
     ) -> TensorProxy:
-        refuse_unmodelled(raw, path)
+        with torch._C.DisableTorchFunctionSubclass():
+            refuse_unmodelled(raw, path)
+        if overrides_torch(type(raw)):
+            return self._adopt_overriding(raw, path)
         if original is not None and not (self.keeps_original_metadata and has_other_form(raw, original)):
             original = None
         proxy: TensorProxy = self.make_input(raw, path, original)
         self.note("tensor", path, TensorFacts.of(raw, to_torch_device(proxy.device)))
         self._track(raw, path, proxy)
+        return proxy
+
+    def _adopt_overriding(self, raw: torch.Tensor, path: Path) -> TensorProxy:
+        """Adopt a tensor whose class overrides torch's functions; the trace has it as a plain tensor."""
+        self.note("type", path, type(raw))
+        plain, plain_path = plain_tensor(raw), path.step("plain", "plain")
+        proxy: TensorProxy = self.make_input(plain, plain_path)
+        with torch._C.DisableTorchFunctionSubclass():
+            proxy.declared_leaf = raw.is_leaf
+        self.note("tensor", plain_path, TensorFacts.of(plain, to_torch_device(proxy.device)))
+        self._track(raw, path, proxy)
+        self.tensor_classes[id(proxy)] = proxy, type(raw)
+        self.note_overriding_tensor()
         return proxy
 
     def _adopt_compiled(self, raw: ThunderModule, path: Path) -> torch.nn.Module:

@@ -7,6 +7,7 @@ import torch
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path
 from thunder.base.torch_versions import has_dimension_names
+from thunder.frontend.objects.tensor_classes import is_followed
 
 __all__ = ["refuse_unmodelled"]
 
@@ -18,12 +19,13 @@ def refuse_unmodelled(tensor: torch.Tensor, path: Path) -> None:
             f"{path.source} has no shape yet: it belongs to a lazy module that was never called",
             hint="Call the module once before it is compiled.",
         )
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+    if not is_followed(type(tensor)):
         raise UnsupportedProgram(
             f"the tensor subclass {type(tensor).__module__}.{type(tensor).__qualname__} "
             "is not one that thunder models",
             found={path.source: type(tensor).__name__},
-            hint="Pass a plain tensor: tensor.as_subclass(torch.Tensor).",
+            hint="Pass a plain tensor, tensor.as_subclass(torch.Tensor). A class that is written in Python, "
+            "without __torch_dispatch__, is followed.",
         )
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else f"{tensor.layout}"

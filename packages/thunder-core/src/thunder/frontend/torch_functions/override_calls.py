@@ -19,7 +19,7 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch
 
@@ -32,12 +32,14 @@ from thunder.torch.argument_parser import SILENT, stand_in
 
 __all__ = [
     "NOT_OVERRIDDEN",
+    "access",
     "call",
     "call_native",
+    "has_foreign",
     "has_override",
+    "is_accessor",
     "overloaded_arguments",
     "override",
-    "read",
 ]
 
 
@@ -88,12 +90,33 @@ def call(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return override(session, function, overloaded, args, kwargs if has_keywords else None)
 
 
-def read(session: TracingSession, x: TensorProxy, name: str) -> Any:
-    """Read an attribute of a tensor by the override protocol; NOT_OVERRIDDEN if no override is left."""
+def has_foreign(values: Iterable[Any]) -> bool:
+    """Return whether an argument is no tensor and has ``__torch_function__``."""
+    return any(type(v) not in _ORDINARY and hasattr(type(v), "__torch_function__") for v in values)
+
+
+_ORDINARY: Final = frozenset(
+    {TensorProxy, int, float, bool, str, tuple, list, slice, type(None), torch.dtype}
+)
+
+
+def access(
+    session: TracingSession, name: str, method: Literal["__get__", "__set__"], x: TensorProxy, *value: Any
+) -> Any:
+    """Read or write an attribute of a tensor by the override protocol.
+
+    Return NOT_OVERRIDDEN if no override is left.
+    """
     descriptor = vars(torch._C.TensorBase).get(name)
     if not isinstance(descriptor, types.GetSetDescriptorType) or name == "__dict__":
         return NOT_OVERRIDDEN
-    return call(session, getattr(torch.Tensor, name).__get__, (x,), {})
+    return call(session, getattr(getattr(torch.Tensor, name), method), (x, *value), {})
+
+
+def is_accessor(fn: Any) -> bool:
+    """Return whether ``fn`` is ``__get__`` or ``__set__`` of an attribute of torch's tensors."""
+    owner: Any = getattr(fn, "__self__", None) if isinstance(fn, types.MethodWrapperType) else None
+    return isinstance(owner, types.GetSetDescriptorType) and owner.__objclass__ is torch._C.TensorBase
 
 
 def has_override(session: TracingSession, values: Iterable[Any]) -> bool:
@@ -202,10 +225,7 @@ def _stand_in(session: TracingSession, value: Any) -> Any:
 def _is_native_of_torch(session: TracingSession, fn: Any) -> bool:
     if isinstance(fn, types.BuiltinFunctionType | type):
         return id(fn) in _OTHERS or native_calls.is_unknown_torch(fn)
-    if isinstance(fn, types.MethodWrapperType):
-        owner = fn.__self__
-        return isinstance(owner, types.GetSetDescriptorType) and owner.__objclass__ is torch._C.TensorBase
-    return native_calls.is_unknown_torch(fn)
+    return is_accessor(fn) or native_calls.is_unknown_torch(fn)
 
 
 def _tests_overrides(session: TracingSession, fn: types.FunctionType) -> bool:
@@ -242,7 +262,10 @@ class _Bridge:
 
 
 def call_native(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """Call native code, such as ``operator.mul``, whose calls of torch may be overridden."""
+    """Call native code, such as ``operator.mul``, whose calls of torch may be overridden.
+
+    Other native code is called as it is.
+    """
     if not _calls_operators(fn) or not any(isinstance(v, TensorProxy) for v in _leaves(args, kwargs)):
         return native_calls.call(session, fn, args, kwargs)
     torch._C._push_on_torch_function_stack(_Bridge(session))

@@ -37,11 +37,10 @@ class TorchFunctions(SessionState):
         self._session = session
         self._modes: list[Any] = []
         self._disabled = Disabled.NOTHING
-        #: classes of the tensors that the program computed and that are not torch.Tensor, by id of the proxy
-        self.classes: dict[int, tuple[TensorProxy, type]] = {}
         #: whether calls of torch may have overrides; read before each call
         self.applies = False
-        self._has_overriding_tensors = False
+        self._has_overriding_tensors = bool(session.objects.tensor_classes)
+        session.objects.note_overriding_tensor = self.note_overriding
 
     @property
     def modes(self) -> tuple[Any, ...]:
@@ -91,10 +90,21 @@ class TorchFunctions(SessionState):
             self.push(mode)
 
     @contextmanager
-    def suspended(self) -> Iterator[None]:
-        """Within the context, no mode is active and nothing is disabled."""
+    def without_modes(self) -> Iterator[None]:
+        """Within the context, no mode is active and nothing is disabled, as in a backward."""
+        with self._changed(Disabled.NOTHING):
+            yield
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Within the context, what a rule records for a call that has passed the overrides is not refused."""
+        with self._changed(Disabled.EVERYTHING):
+            yield
+
+    @contextmanager
+    def _changed(self, within: Disabled) -> Iterator[None]:
         modes, disabled = self._modes, self._disabled
-        self._modes, self.disabled = [], Disabled.NOTHING
+        self._modes, self.disabled = [], within
         try:
             yield
         finally:
@@ -136,7 +146,7 @@ def seen_type(session: TracingSession, x: TensorProxy) -> type:
     entry = session.entry_of(x)
     if entry is not None:
         return type(entry.obj)
-    computed = session.state(TorchFunctions).classes.get(id(x))
+    computed = session.objects.tensor_classes.get(id(x))
     return torch.Tensor if computed is None else computed[1]
 
 

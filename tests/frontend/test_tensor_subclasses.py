@@ -1,0 +1,215 @@
+"""Tensors of subclasses, and other objects with ``__torch_function__``."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import thunder
+
+
+class Tagged(torch.Tensor):
+    """Torch's own ``__torch_function__``: results have the class."""
+
+
+class Logged(torch.Tensor):
+    lines: ClassVar = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        Logged.lines.append((func.__name__, tuple(t.__name__ for t in types)))
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Boxes(torch.Tensor):
+    """Keeps class and attributes in ``clone`` alone."""
+
+    @staticmethod
+    def __new__(cls, data, layout="xyxy"):
+        return torch.as_tensor(data).as_subclass(cls)
+
+    def __init__(self, data, layout="xyxy"):
+        self.boxes = layout
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+        return cls(result, args[0].boxes) if func is torch.Tensor.clone else result
+
+    @property
+    def area(self):
+        return self[..., 2] * self[..., 3]
+
+
+class Disabled(torch.Tensor):
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+
+class Weight(torch.nn.Parameter):
+    def doubled(self):
+        return self * 2
+
+
+class Scaled(torch.nn.Parameter):
+    factor = 2.0
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+        return result * cls.factor if func is F.linear else result
+
+
+class Lazy:
+    """Is no tensor, and holds one."""
+
+    def __init__(self, value):
+        self.value = value
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        def opened(arg):
+            return [opened(a) for a in arg] if isinstance(arg, list) else getattr(arg, "value", arg)
+
+        return Lazy(func(*map(opened, args), **(kwargs or {})))
+
+
+def text(value):
+    """Return what one sees of a result: classes, values, attributes."""
+    if isinstance(value, torch.Tensor):
+        with torch._C.DisableTorchFunctionSubclass():
+            return type(value), value.requires_grad, value.tolist(), vars(value)
+    return [text(v) for v in value] if isinstance(value, tuple | list) else value
+
+
+def ramp(cls=None):
+    x = torch.arange(8.0).reshape(2, 4)
+    return x if cls is None else x.as_subclass(cls)
+
+
+def results(x, y):
+    return x * 2 + 1, y + x, F.softmax(x, 0), torch.cat([y, x]), [r for r in x], x.shape, x.dim(), x
+
+
+def kinds(x, y):
+    plain = x.as_subclass(torch.Tensor)
+    return isinstance(x, Tagged), type(x * 2), isinstance(plain, Tagged), plain, x.as_subclass(Logged), x is x
+
+
+@pytest.mark.parametrize("cls", [None, Tagged, Logged, Disabled])
+@pytest.mark.parametrize("program", [results, kinds])
+def test_classes_and_calls_are_those_of_eager(program, cls):
+    compiled, seen = thunder.jit(program), []
+    for fn in (program, compiled, compiled):
+        Logged.lines.clear()
+        seen.append((text(fn(ramp(cls), torch.ones(2, 4))), list(Logged.lines)))
+    assert seen[0] == seen[1] == seen[2]
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_attributes_methods_and_properties_of_a_subclass_are_its_own():
+    def program(x, y):
+        own = Boxes(y, "cxcy")
+        return x.boxes, x.area, x.clone(), x.clone().boxes, own, own.area, own + x
+
+    compiled = thunder.jit(program)
+    for layout in ("xyxy", "xywh"):
+        x = Boxes(ramp(), layout)
+        assert text(compiled(x, ramp())) == text(program(x, ramp()))
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_gradients_flow_through_the_class():
+    def program(x):
+        return (x.sin() * x.as_subclass(torch.Tensor).as_subclass(Tagged)).sum()
+
+    grads = []
+    for fn in (program, thunder.jit(program)):
+        x = ramp().requires_grad_()
+        fn(x.as_subclass(Tagged)).as_subclass(torch.Tensor).backward()
+        grads.append(x.grad)
+    torch.testing.assert_close(*grads)
+
+
+def test_parameters_of_a_subclass_train(monkeypatch):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.scale = Scaled(torch.ones(4, 4)), Weight(torch.ones(4))
+
+        def forward(self, x):
+            return F.linear(x, self.weight) + self.scale.doubled()
+
+    model = Model()
+    compiled = thunder.jit(model)
+
+    def step(fn):
+        model.zero_grad()
+        loss = fn(ramp()).sum()
+        loss.backward()
+        return loss.item(), model.weight.grad.clone(), model.scale.grad.clone()
+
+    for factor in (2.0, 3.0):
+        monkeypatch.setattr(Scaled, "factor", factor)
+        torch.testing.assert_close(step(compiled), step(model))
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_a_tensor_of_a_subclass_that_is_passed_twice_is_compiled_again():
+    def program(a, b):
+        a.add_(1)
+        return a + b, a is b
+
+    compiled = thunder.jit(program)
+    for twice in (False, True, False):
+        seen = []
+        for fn in (program, compiled):
+            a = ramp(Tagged).clone()
+            seen.append((text(fn(a, a if twice else ramp(Tagged))), text(a)))
+        assert seen[0] == seen[1]
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_another_torch_function_of_a_class_is_compiled_again(monkeypatch):
+    def program(x):
+        return x + 1
+
+    compiled = thunder.jit(program)
+    assert text(compiled(ramp(Logged))) == text(program(ramp(Logged)))
+    monkeypatch.setattr(Logged, "__torch_function__", torch._C._disabled_torch_function_impl)
+    assert text(compiled(ramp(Logged))) == text(program(ramp(Logged)))
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_an_object_that_is_no_tensor_overrides_torchs_functions():
+    def program(x, lazy):
+        y = torch.add(x, lazy).value, (x * Lazy(x)).value, torch.cat([lazy, lazy]).value
+        return (*y, F.softmax(lazy, 0).value, torch.overrides.has_torch_function((x, lazy)))
+
+    x = ramp()
+    assert text(thunder.jit(program)(x, Lazy(x + 1))) == text(program(x, Lazy(x + 1)))
+
+
+class Dispatching(torch.Tensor):
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+class OwnAdd(torch.Tensor):
+    def __add__(self, other):
+        return 7
+
+
+@pytest.mark.parametrize(("cls", "reason"), [(Dispatching, "__torch_dispatch__"), (OwnAdd, "OwnAdd.__add__")])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_class_that_is_not_followed_is_refused(cls, reason, inside):
+    def program(x):
+        return (x.as_subclass(cls) if inside else x) + 1
+
+    with pytest.raises(thunder.UnsupportedProgram, match=reason):
+        thunder.jit(program)(ramp() if inside else ramp(cls))
