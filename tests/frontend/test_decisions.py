@@ -345,14 +345,13 @@ def test_a_seed_from_the_operating_system_is_not_drawn_early() -> None:
         thunder.jit(fn)(UP)
 
 
-def test_a_text_of_values_is_for_programs_that_raise() -> None:
+def test_a_text_of_values_after_a_decision() -> None:
     def fn(x: Tensor) -> tuple[Tensor, str]:
         return (x, "positive") if x.sum() > 0 else (x, f"negative: {x}")
 
     compiled = thunder.jit(fn)
     compiled(UP)
-    with pytest.raises(thunder.UnsupportedProgram, match="the text of a tensor shows its values"):
-        compiled(DOWN)
+    assert compiled(DOWN)[1] == f"negative: {DOWN}"
     assert compiled(UP)[1] == "positive"
 
 

@@ -1,10 +1,11 @@
-"""Texts of tensors: refused in programs, however they are made; authors' code may make them."""
+"""Texts of tensors and of numbers out of them: made in each call; a program may not look into them."""
 
 # ruff: noqa: UP031  (formatting by percent is what is tested)
 
 from __future__ import annotations
 
 import collections
+import logging
 import types
 
 import pytest
@@ -16,27 +17,92 @@ from thunder.extend import OperatorExecutor
 PROGRAMS = {
     "percent": lambda x: "%s" % x,
     "percent of a list": lambda x: "%s" % [x],
-    "percent by name": lambda x: "%(x)s" % {"x": x},
     "percent of a mapping": lambda x: "%(x)s" % collections.OrderedDict(x=x),
-    "f-string": lambda x: f"{x}",
     "format_map": lambda x: "{x}".format_map({"x": x}),
     "text of an exception": lambda x: str(ValueError(x)),
     "repr of a deque": lambda x: repr(collections.deque([x])),
     "text of a namespace": lambda x: str(types.SimpleNamespace(x=x)),
+}
+#: these are made in each call
+MADE = {
+    "f-string": lambda x: f"a {x} {x!r} {x.shape}",
+    "percent by name": lambda x: "%(x)s" % {"x": x},
     "method": lambda x: x.__format__(""),
+    "str": lambda x: "[" + ", ".join([str(x), repr([x])]) + "]",
+    "number": lambda x: {"loss": f"{x.sum().item():.3f}"},
+}
+#: what looks into them is refused
+LOOKING = {
+    "comparison": lambda s: s == "a",
+    "length": lambda s: len(s),
+    "truth": lambda s: 1 if s else 2,
+    "key": lambda s: {s: 1},
+    "search": lambda s: "-" in s,
+    "method": lambda s: s.upper(),
+    "item": lambda s: s[0],
+    "padding": lambda s: f"{s:>10}",
+    "number": lambda s: float(s),
+    "order": lambda s: sorted(["a", s]),
+    "repeated": lambda s: [c for c in s],
 }
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_that_makes_a_text_of_a_tensor_is_refused(name):
+def test_native_code_that_makes_a_text_of_a_tensor_is_refused(name):
     with pytest.raises(thunder.UnsupportedProgram, match="the text of a tensor shows its values"):
         thunder.jit(PROGRAMS[name])(torch.ones(2))
 
 
-@pytest.mark.parametrize("name", ["percent", "percent of a list", "f-string", "text of a namespace"])
+@pytest.mark.parametrize("name", ["percent", "percent of a list", "text of a namespace"])
 def test_a_program_that_makes_a_text_of_a_number_out_of_a_tensor_is_refused(name):
     with pytest.raises(thunder.DataDependentControlFlow, match="the text of a number that comes out of a"):
         thunder.jit(lambda x: PROGRAMS[name](x.sum().item()))(torch.ones(2))
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_text_of_values_is_made_in_each_call(name):
+    compiled = thunder.jit(MADE[name])
+    for x in (torch.ones(2), torch.zeros(2)):
+        assert compiled(x) == MADE[name](x)
+    assert thunder.cache_misses(compiled) == 1
+
+
+@pytest.mark.parametrize("name", LOOKING)
+def test_a_program_that_looks_into_a_text_of_values_is_refused(name):
+    with pytest.raises(thunder.UnsupportedProgram, match="the text of a number that comes out of a tensor"):
+        thunder.jit(lambda x: LOOKING[name](f"{x.sum().item():.3f}"))(torch.ones(2))
+
+
+def test_texts_of_values_are_printed_and_logged(capsys, caplog):
+    def program(x):
+        loss = x.sum().item()
+        print(f"loss {loss:.2f}", x.max(), loss, sep="|")
+        logging.getLogger("texts").warning(f"mean {x.mean()}")
+        return type(f"{loss}") is str and isinstance(f"{loss}", str)
+
+    compiled = thunder.jit(program)
+    for value in (1.0, 2.0):
+        assert compiled(torch.full((2,), value))
+    assert capsys.readouterr().out == "loss 2.00|tensor(1.)|2.0\nloss 4.00|tensor(2.)|4.0\n"
+    assert caplog.messages == ["mean 1.0", "mean 2.0"]
+
+
+def test_text_of_a_tensor_is_refused_after_a_write_to_one():
+    def program(x):
+        text = f"{x}"
+        x.add_(1)
+        print(text)
+
+    with pytest.raises(thunder.UnsupportedProgram, match="before the write"):
+        thunder.jit(program)(torch.ones(2))
+
+
+def test_error_with_a_text_of_values_is_eagers():
+    def program(x):
+        raise ValueError(f"bad {x.sum().item():.1f}")
+
+    with pytest.raises(ValueError, match=r"^bad 2\.0$"):
+        thunder.jit(program)(torch.ones(2))
 
 
 def test_texts_without_tensors_are_made():

@@ -51,6 +51,7 @@ from thunder.frontend.objects.class_kinds import has_python_key
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.opaque_calls.opaque_hints import add_opaque_hint
 from thunder.frontend.output import logging_calls, printing, warning_calls
+from thunder.frontend.output.deferred_texts import combined, copies_texts
 from thunder.frontend.raised_errors import name_tensors
 from thunder.frontend.torch_functions import override_calls
 from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
@@ -177,7 +178,7 @@ class Tracer(AttributePolicy):
                     return result
             handler = self._calls.resolve(fn)
             if handler is not None:
-                if self.objects.unread and type(fn) is not CompiledFunction:
+                if self.objects.unread and type(fn) is not CompiledFunction and fn not in _OUTPUT:
                     unread_items.check_call(self, fn, fn, (*args, *kwargs.values()))
                 return handler(self, fn, args, kwargs)
             return self.machine.generic_call(fn, args, kwargs)
@@ -187,12 +188,19 @@ class Tracer(AttributePolicy):
 
     def call_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.objects.unread:
-            unread_items.check_call(self, fn, descriptor_of(fn), (*args, *kwargs.values()))
+            descriptor = descriptor_of(fn)
+            if copies_texts(self, fn, descriptor, args):
+                return combined(self, native_calls.call(self, fn, args, kwargs))
+            unread_items.check_call(self, fn, descriptor, (*args, *kwargs.values()))
         if self._region_stack:
             return region_effects.call_native(self, fn, args, kwargs)
         if self._torch_functions.applies or override_calls.has_foreign(args):
             return override_calls.call_native(self, fn, args, kwargs)
-        return native_calls.call(self, fn, args, kwargs)
+        return combined(self, native_calls.call(self, fn, args, kwargs))
+
+    def copied_text(self, text: str) -> str:
+        copied: str = combined(self, text)
+        return copied
 
     def is_same(self, a: Any, b: Any) -> bool:
         if type(a) is weakrefs.MaybeDead or type(b) is weakrefs.MaybeDead:
@@ -306,3 +314,5 @@ class Tracer(AttributePolicy):
 
 
 _PLAIN_GETTER = object.__getattribute__
+#: functions whose rules make texts of their arguments by calls of the program
+_OUTPUT = (print, logging.Logger._log)

@@ -208,6 +208,10 @@ class Policy:
         """
         return fn(*args, **kwargs)
 
+    def copied_text(self, text: str) -> str:
+        """Return a text that the interpreter has put together of others."""
+        return text
+
     def next(self, iterator: Iterator[Any]) -> Any:
         """Return the next element of an iterator implemented in C, or MISSING at its end."""
         return builtins.next(iterator, MISSING)

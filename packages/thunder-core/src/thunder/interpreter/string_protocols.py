@@ -72,7 +72,7 @@ def _repr_container(machine: Machine, value: Any) -> str:
     finally:
         open_containers.discard(id(value))
     comma = "," if type(value) is tuple and len(items) == 1 else ""
-    return f"{opening}{', '.join(items)}{comma}{closing}"
+    return machine.policy.copied_text(f"{opening}{', '.join(items)}{comma}{closing}")
 
 
 def to_str(machine: Machine, value: Any) -> str:

@@ -28,6 +28,8 @@ from thunder.frontend.lookasides.rng_generators import Generators
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, plain_base
 from thunder.frontend.objects.object_entry import DELETED, ObjectEntry
 from thunder.frontend.objects.shadow_copies import ItemOverlay, Shadow
+from thunder.frontend.output.deferred_texts import DeferredText, template_of
+from thunder.frontend.output.output_replay import formatted
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
 from thunder.ir.object_names import readable_name
@@ -137,6 +139,9 @@ class EpilogueBuilder:
             return value.name
         if type(value) in _PRINTABLE:
             return repr(value)
+        if type(value) is DeferredText:
+            template, values, specs = template_of(self.session, value)
+            return f"{self.refer(formatted)}({template!r}, {self.items('[', values, ']')}, {specs!r})"
         generator = self.session.state(Generators).created_proxy(value)
         if generator is not None:
             self.tensors[generator.name] = generator

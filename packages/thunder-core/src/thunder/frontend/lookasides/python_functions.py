@@ -20,6 +20,7 @@ from thunder.frontend.lookasides.globals_view import GlobalsView, namespace_of_v
 from thunder.frontend.lookasides.lookaside_registry import LookasideRule, LookasideTable
 from thunder.frontend.lookasides.tensors import is_inference, is_marked, storage_offset
 from thunder.frontend.objects.class_kinds import is_immutable
+from thunder.frontend.output.deferred_texts import DeferredText, deferred
 from thunder.frontend.raised_errors import text_refusal
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.override_state import seen_type
@@ -90,6 +91,8 @@ def _type(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]
         return seen_type(session, args[0])
     if len(args) == 1 and not kwargs and isinstance(args[0], NumberProxy):
         return args[0].python_type
+    if len(args) == 1 and not kwargs and type(args[0]) is DeferredText:
+        return str
     return session.machine.generic_call(type, args, kwargs)
 
 
@@ -132,6 +135,9 @@ def _of_proxy(method: Callable[..., Any]) -> LookasideRule:
 )
 def _text(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     proxy, *spec = args
+    text = deferred(session, proxy, spec[0] if spec else None)
+    if text is not None:
+        return text
     if session.speculation is None:
         raise text_refusal(proxy)
     value = session.speculation.values_for_text(proxy, text_refusal(proxy))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from thunder.base.errors import UnsupportedProgram
+from thunder.base.errors import ThunderError
 from thunder.base.provenance import Path
 from thunder.interpreter.policy import MISSING
 
@@ -34,7 +34,7 @@ class ObjectEntry:
         self.moved: set[str] = set()  # names deleted before they were written: they come last
         self.members: dict[str, Path] = {}  # paths to the object's own dictionaries
         self.own: dict[str, Any] | None = None  # the shadow of ``__dict__``, once the program has read it
-        self.refusal: UnsupportedProgram | None = None
+        self.refusal: ThunderError | None = None
 
     def write(self, name: str, value: Any) -> None:
         """Set an attribute in the overlay."""

@@ -15,6 +15,7 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.environment_queries import Queries
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.output import output_replay
+from thunder.frontend.output.deferred_texts import DeferredText, template_of
 from thunder.frontend.output.printing import is_plain, printable
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.operator_protocols import binary
@@ -90,6 +91,9 @@ def _log_message(
         message, args = binary(session.machine, BINARY_OPERATORS["%"], str_of(session, message), args), ()
     line = _line(session, stacklevel)
     session.guard_identity(logger)
+    if type(message) is DeferredText and not args:
+        prims.python_call(output_replay.log_text, logger, level, line, *template_of(session, message), extra)
+        return
     shown = printable(session, message), printable(session, args)
     prims.python_call(output_replay.log, logger, level, line, *shown, extra)
 

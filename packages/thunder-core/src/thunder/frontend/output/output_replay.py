@@ -15,10 +15,41 @@ from thunder.frontend.natives.libraries import is_own, library_module
 #: the module whose frame runs a computation; the frames above it are the caller's code
 _DISPATCH = "thunder.compiler.dispatch"
 
+#: surrounds the number of a value in the text of a statement
+MARK = "\0value\0"
+
 
 def print_to(stream: str, *values: Any, **options: Any) -> None:
     """Print to ``sys.stdout`` or ``sys.stderr``, whichever file that is now."""
     print(*values, file=getattr(sys, stream), **options)
+
+
+def formatted(template: str, values: tuple[Any, ...], specs: tuple[str | None, ...]) -> str:
+    """Return a text of values: each odd part between marks is the index of one."""
+    pieces = template.split(MARK)
+    for i, (value, spec) in enumerate(zip(values, specs, strict=True)):
+        pieces[2 * i + 1] = repr(value) if spec is None else format(value, spec)
+    return "".join(pieces)
+
+
+def print_text(
+    stream: str, template: str, values: tuple[Any, ...], specs: tuple[str | None, ...], **options: Any
+) -> None:
+    """Print a text of values to ``sys.stdout`` or ``sys.stderr``."""
+    print_to(stream, formatted(template, values, specs), **options)
+
+
+def log_text(
+    logger: logging.Logger,
+    level: int,
+    line: LogLine,
+    template: str,
+    values: tuple[Any, ...],
+    specs: tuple[str | None, ...],
+    extra: Mapping[str, Any] | None,
+) -> None:
+    """Log a text of values, with the program's line."""
+    log(logger, level, line, formatted(template, values, specs), (), extra)
 
 
 def write_to(stream: str, text: str) -> None:

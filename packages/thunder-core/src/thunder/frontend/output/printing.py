@@ -13,9 +13,10 @@ from thunder.frontend.epilogue.statements import python_lines
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.frontend.output import output_replay
+from thunder.frontend.output.deferred_texts import DeferredText, combined, template_of
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.interpreter.policy import MISSING
-from thunder.ir.proxies import TensorProxy
+from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ops import prims
 
 TABLE = LookasideTable()
@@ -93,10 +94,20 @@ def _print(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any
         return
     options = {k: v for k, v in kwargs.items() if k != "file"}
     shown = [printable(session, a) for a in args]
-    if file is None or file._name == "stdout":
+    if any(type(a) is DeferredText for a in shown):
+        _print_text(session, shown, "stdout" if file is None else file._name, options)
+    elif file is None or file._name == "stdout":
         prims.python_print(*shown, **options)
     else:
         prims.python_call(output_replay.print_to, file._name, *shown, **options)
+
+
+def _print_text(session: TracingSession, shown: list[Any], stream: str, options: dict[str, Any]) -> None:
+    separator = options.pop("sep", None)
+    texts = [session.call(str, (value,), {}) for value in shown]
+    text = combined(session, (" " if separator is None else separator).join(texts))
+    template, values, specs = template_of(session, text)
+    prims.python_call(output_replay.print_text, stream, template, values, specs, **options)
 
 
 def _print_elsewhere(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -128,7 +139,7 @@ def is_plain(x: Any) -> bool:
     if isinstance(x, dict):
         return type(x) is dict and all(map(is_plain, [*x.keys(), *x.values()]))
     return (
-        isinstance(x, TensorProxy)
+        isinstance(x, TensorProxy | NumberProxy)
         or type(x) in LEAVES
         or (type(x) in (list, tuple) and all(map(is_plain, x)))
     )

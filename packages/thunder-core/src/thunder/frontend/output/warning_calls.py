@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.output import output_replay
+from thunder.frontend.output.deferred_texts import DeferredText
 from thunder.frontend.output.output_replay import Warned, WarningPlace
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.interpreter.frame import Frame
@@ -131,6 +132,11 @@ def warn(
     else:
         text = message if type(message) is str else session.call(str, (message,), {})
         message = text
+    if type(text) is DeferredText:
+        raise UnsupportedProgram(
+            "the program warns with a text of values, by which the filters of warnings decide",
+            hint="Leave the values out of the text, or print it.",
+        )
     if source is not None:
         raise UnsupportedProgram("the program warns with source=", hint="Leave the argument out.")
     warned, filters = Warned(message, text, category), session.state(Filters)

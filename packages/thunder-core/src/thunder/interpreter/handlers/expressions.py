@@ -199,7 +199,7 @@ def FORMAT_WITH_SPEC(frame: Frame, stack: list[Any], arg: None) -> None:
 def BUILD_STRING(frame: Frame, stack: list[Any], count: int) -> None:
     parts = stack[len(stack) - count :]
     del stack[len(stack) - count :]
-    stack.append("".join(parts))
+    stack.append(frame.machine.policy.copied_text("".join(parts)))
 
 
 def GET_LEN(frame: Frame, stack: list[Any], arg: None) -> None:

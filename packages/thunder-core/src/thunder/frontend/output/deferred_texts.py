@@ -1,0 +1,122 @@
+"""Texts of values that a program prints, logs, returns or stores: made in each call.
+
+    print(f"loss {loss.item():.3f}")      →   print_text('loss <0>', (t3,), ('.3f',))
+
+While tracing, such a text is a ``str`` with a mark in the place of each value. Texts are put together, and
+everything else that would look into one is refused, as for other values that cannot be read.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from thunder.base.errors import ThunderError, UnsupportedProgram
+from thunder.base.tags import OpTags
+from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.objects.object_entry import ObjectEntry
+from thunder.frontend.output import output_replay
+from thunder.frontend.raised_errors import text_refusal
+from thunder.frontend.session import SessionState, TracingSession
+from thunder.ir.symbol import has_tags
+
+__all__ = ["DeferredText", "Texts", "combined", "copies_texts", "deferred", "template_of"]
+
+_MARK = output_replay.MARK
+
+
+class DeferredText(str):
+    """A text with marks in the places of values: each is a number between two marks."""
+
+
+class Texts(SessionState):
+    """The values in the texts of a program, each with its format specification, or None for ``repr``."""
+
+    def __init__(self, session: TracingSession) -> None:
+        self.values: list[tuple[Any, str | None]] = []
+        self.start = 0  # the number of calls before the first text
+
+
+#: native functions that copy texts into a text
+_METHODS = ("__add__", "__mod__", "__str__", "join", "format")
+_COPYING = frozenset(
+    map(
+        id,
+        (
+            *(operator.add, operator.iadd, operator.mod, str, format, str.__new__),
+            *(vars(str)[name] for name in _METHODS),
+        ),
+    )
+)
+
+
+def deferred(session: TracingSession, proxy: Any, spec: str | None) -> DeferredText | None:
+    """Return the text of a value, to be made in each call; None where no statement can hold the value."""
+    if (
+        len(session.trace.scopes) != 1
+        or session.state(BackwardState).stack
+        or not isinstance(spec, str | None)
+    ):
+        return None
+    if type(spec) is DeferredText or session.speculation is None:
+        return None
+    texts = session.state(Texts)
+    if not texts.values:
+        texts.start = len(session.trace.bound_symbols)
+    texts.values.append((proxy, spec))
+    return _tracked(session, f"{_MARK}{len(texts.values) - 1}{_MARK}")
+
+
+def _tracked(session: TracingSession, content: str) -> DeferredText:
+    text = DeferredText(content)
+    entry = ObjectEntry(text, session.object_root(text, "a text of values"), text)
+    entry.refusal = _refusal(session, content)
+    session.objects.entries[id(text)] = session.objects.unread[id(text)] = entry
+    return text
+
+
+def _refusal(session: TracingSession, content: str) -> ThunderError:
+    index = int(content.split(_MARK)[1])
+    return text_refusal(session.state(Texts).values[index][0])
+
+
+def combined(session: TracingSession, text: Any) -> Any:
+    """Return a text; if native code has copied texts of values into it, as one of these."""
+    if type(text) is str and _MARK in text and session.state(Texts).values:
+        return _tracked(session, text)
+    return text
+
+
+def copies_texts(session: TracingSession, fn: Any, descriptor: Any, args: tuple[Any, ...]) -> bool:
+    """Return whether a call only puts texts together, or makes an exception of one."""
+    if not session.state(Texts).values:
+        return False
+    if isinstance(fn, type) and issubclass(fn, BaseException):
+        return True
+    if issubclass(getattr(descriptor, "__objclass__", object), BaseException):
+        return True
+    if id(descriptor) not in _COPYING or (fn is format and args[1:] != ("",)[: len(args) - 1]):
+        return False
+    parts = [p for a in args for p in (a if type(a) in (list, tuple) else (a,))]
+    unread = session.objects.unread
+    return all(type(p) is DeferredText or id(p) not in unread for p in parts)
+
+
+def template_of(
+    session: TracingSession, text: DeferredText
+) -> tuple[str, tuple[Any, ...], tuple[str | None, ...]]:
+    """Return a text with marks numbered from 0, its values, and their format specifications.
+
+    Raises UnsupportedProgram if the program has written to a tensor since it made its first text.
+    """
+    texts = session.state(Texts)
+    if any(has_tags(b, {OpTags.IN_PLACE}) for b in session.trace.bound_symbols[texts.start :]):
+        raise UnsupportedProgram(
+            "the program uses a text of values after it has written to a tensor in place",
+            hint="Print or return the text before the write.",
+        )
+    pieces = str.split(text, _MARK)
+    used = [texts.values[int(index)] for index in pieces[1::2]]
+    for i in range(len(used)):
+        pieces[2 * i + 1] = f"{_MARK}{i}{_MARK}"
+    return "".join(pieces), tuple(v for v, _ in used), tuple(spec for _, spec in used)
