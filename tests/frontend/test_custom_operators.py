@@ -189,9 +189,17 @@ def test_another_gradient_is_noticed():
 REFUSED = {
     "no fake implementation": (lambda x: without_fake(x), ("without_fake", "register_fake")),
     "writes to its argument": (lambda x: writes(x), ("writes", "mutates_args")),
-    "a shape that depends on data": (lambda x: positive(x), ("positive", "depends on data")),
     "no tensor": (lambda x: factory(3) + x, ("factory", "without a tensor argument")),
 }
+
+
+def test_a_shape_that_depends_on_data_is_a_decision():
+    compiled = thunder.jit(lambda x: positive(x * 2) + 1)
+    for x in (torch.tensor([1.0, -1.0]), torch.tensor([1.0, 1.0]), torch.tensor([-1.0, 2.0])):
+        assert torch.equal(compiled(x), positive(x * 2) + 1)
+    assert thunder.cache_misses(compiled) == 2
+    with pytest.raises(thunder.UnsupportedOperator, match=r"positive.*depends on data"):
+        thunder.jit(lambda x: positive(x), data_dependent="refuse")(leaf(3, grad=False))
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -109,29 +109,18 @@ REFUSED: dict[str, str] = {
     "_batch_norm_with_update": "writes to its arguments",
     "_native_batch_norm_legit": "writes to its arguments",
     "allclose": "returns a Python value made of data",
-    "argwhere": "the shape of its result depends on data",
-    "bincount": "the shape of its result depends on data",
     "equal": "returns a Python value made of data",
-    "masked_select": "the shape of its result depends on data",
     "native_batch_norm": "writes to its arguments, and its schema does not say so",
-    "nonzero": "the shape of its result depends on data",
     "slice": "returns memory of its argument, by torch.ops; indexing does the same",
     "to_sparse": "its result is not strided",
-    "unique": "the shape of its result depends on data",
-    "unique_consecutive": "the shape of its result depends on data",
 }
 
 WITHOUT_ROW = FALLBACK | INTERPRETED | REFUSED.keys()
 
 #: entries some of whose samples are refused by name, and why
 PARTLY_REFUSED: dict[str, str] = {
-    "__getitem__": "a boolean mask: the shape depends on data",
-    "index_put": "a boolean mask: the shape depends on data",
     "linalg.lstsq": "gelss and gelsd: the shape of the residuals depends on the rank",
     "linalg.lstsq.grad_oriented": "gelss and gelsd: the shape of the residuals depends on the rank",
     "narrow": "a start in a tensor",
-    "nn.functional.one_hot": "without num_classes the shape depends on data",
-    "repeat_interleave": "repeats in a tensor: the shape depends on data",
     "resize_": "another shape changes the memory of its argument",
-    "tensor_split": "indices in a tensor: shapes depend on data",
 }

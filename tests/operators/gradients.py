@@ -21,7 +21,7 @@ import torchgen
 
 import thunder
 from operators.entries_without_rows import INTERPRETED, REFUSED
-from operators.sample_traces import Recording
+from operators.sample_traces import Recording, SizesOfValues
 from operators.samples import SEED, SKIPPED, UNINITIALISED, name_of
 from thunder.autograd.joint_trace import differentiable_outputs, differentiate, joint_trace
 from thunder.base.langctx import TORCH
@@ -213,8 +213,10 @@ def _leaves(tree: Any) -> list[Any]:
 def recorded(sample: Sample) -> tuple[TraceCtx, list[torch.Tensor]]:
     """The program of a sample, which returns the results that require grad, and the tensors it takes."""
     trace, tensors = TraceCtx(), _tensors((sample.args, sample.kwargs))
-    with tracectx(trace):
+    values: dict[str, torch.Tensor] = {}
+    with tracectx(trace, recorder=SizesOfValues(trace, values)):
         proxies = {id(x): _proxy(x) for x in tensors}
+        values |= {proxies[id(x)].name: x.detach() for x in tensors}
         trace.args = list(proxies.values())
         args, kwargs = tree_map(lambda x: proxies.get(id(x), x), (sample.args, sample.kwargs))
         with Recording():

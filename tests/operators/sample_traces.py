@@ -13,9 +13,12 @@ from torch.overrides import TorchFunctionMode
 from thunder.base.langctx import TORCH
 from thunder.base.pytree import tree_flatten, tree_map, tree_unflatten
 from thunder.ir.proxies import NumberProxy, TensorProxy
+from thunder.ir.recorder import PLAIN, UNDECIDED, Recorder
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, tracectx
 from thunder.ops.operator import row_of
+from thunder.ops.prims.decision_checks import answer_to
+from thunder.ops.sized_results import described
 
 
 class Recording(TorchFunctionMode):
@@ -28,9 +31,39 @@ class Recording(TorchFunctionMode):
         return meaning(*args, **(kwargs or {}))
 
 
-def record(fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[TraceCtx, dict[str, torch.Tensor], Any]:
+class SizesOfValues(Recorder):
+    """Decides sizes by the values of a sample, as the frontend does by those of a call."""
+
+    def __init__(self, trace: TraceCtx, values: dict[str, torch.Tensor]) -> None:
+        self._trace, self._values = trace, values
+
+    def decide(self, question: str, operands: tuple[Any, ...]) -> Any:
+        """The answer to a question about sizes; there is no check of it."""
+        if question not in ("bool", "index", "tolist"):
+            return UNDECIDED
+        with torch._C.DisableTorchFunction():
+            return answer_to(question, self._values_of(operands))
+
+    def record_sized(self, call: str, compute: Any, record: Any, args: Any, kwargs: Any) -> Any:
+        """Record a call with the sizes of its results."""
+        if len(self._trace.scopes) > 1:
+            return UNDECIDED
+        with torch._C.DisableTorchFunction():
+            args, kwargs = self._values_of((args, kwargs))
+            results = described(compute(*args, **kwargs))
+        return record(results=results, decision=0)
+
+    def _values_of(self, tree: Any) -> Any:
+        env = dict(self._values)
+        _evaluate(self._trace, env, primitives=False)
+        return tree_map(lambda x: env[x.name] if isinstance(x, TensorProxy | NumberProxy) else x, tree)
+
+
+def record(
+    fn: Callable[..., Any], args: Any, kwargs: Any, *, decides: bool = False
+) -> tuple[TraceCtx, dict[str, torch.Tensor], Any]:
     """Traces ``fn`` on proxies for the tensors among its arguments: the trace, the tensors by proxy name, the
-    output.
+    output. If it ``decides``, sizes that depend on data are those for these tensors.
     """
     trace = TraceCtx()
     values: dict[str, torch.Tensor] = {}
@@ -44,7 +77,8 @@ def record(fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[TraceCtx, di
             values[proxy.name] = x
         return proxies[id(x)]
 
-    with tracectx(trace), torch.no_grad():
+    recorder = SizesOfValues(trace, values) if decides else PLAIN
+    with tracectx(trace, recorder=recorder), torch.no_grad():
         args, kwargs = tree_map(stand_in, (args, kwargs))
         with Recording():
             output = (TORCH.resolve(fn) or fn)(*args, **kwargs)
@@ -54,6 +88,13 @@ def record(fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[TraceCtx, di
 def run(trace: TraceCtx, values: dict[str, torch.Tensor], output: Any, *, primitives: bool) -> Any:
     """The output's values: each recorded row run as a whole, or down to the primitives."""
     env: dict[str, Any] = dict(values)
+    value = _evaluate(trace, env, primitives)
+    leaves, spec = tree_flatten(output)
+    return tree_unflatten([value(leaf) for leaf in leaves], spec)
+
+
+def _evaluate(trace: TraceCtx, env: dict[str, Any], primitives: bool) -> Callable[[Any], Any]:
+    """Enters the values of a trace by name; returns the function that reads them."""
 
     def value(x: Any) -> Any:
         return env[x.name] if isinstance(x, TensorProxy | NumberProxy) else x
@@ -65,8 +106,7 @@ def run(trace: TraceCtx, values: dict[str, torch.Tensor], output: Any, *, primit
             for proxy, tensor in zip(_proxies(bsym.output), tree_flatten(_plain(result))[0], strict=True):
                 if proxy is not None:
                     env[proxy.name] = tensor
-    leaves, spec = tree_flatten(output)
-    return tree_unflatten([value(leaf) for leaf in leaves], spec)
+    return value
 
 
 def _plain(result: Any) -> Any:

@@ -108,7 +108,7 @@ def check(op: Any, args: Any, kwargs: Any) -> None:
         assert_same_values(program(*copied(args), **copied(kwargs)), expected, exact=True)
         return
     for primitives in (False, True):
-        trace, values, output = record(op.op, copied(args), copied(kwargs))
+        trace, values, output = record(op.op, copied(args), copied(kwargs), decides=True)
         assert_same_metadata(output, expected)
         torch.manual_seed(SEED)
         result = run(trace, values, output, primitives=primitives)
@@ -132,9 +132,9 @@ def check_in_place(fn: Any, args: Any, kwargs: Any) -> bool:
     if (theirs[0].shape, theirs[0].stride()) != (args[0].shape, args[0].stride()):
         refusal = "changes the shape or the memory of a tensor in place|doesn't match the broadcast shape"
         with pytest.raises((OperatorError, UnsupportedProgram), match=refusal):
-            record(fn, ours, copied(kwargs))
+            record(fn, ours, copied(kwargs), decides=True)
         return True
-    trace, values, output = record(fn, ours, copied(kwargs))
+    trace, values, output = record(fn, ours, copied(kwargs), decides=True)
     assert_same_metadata(output, theirs[0])
     assert output.name == next(name for name, t in values.items() if t is ours[0]), (
         "another tensor is returned"

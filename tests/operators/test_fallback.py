@@ -185,11 +185,12 @@ def test_a_function_that_writes_without_saying_so_is_caught_when_it_runs() -> No
         checked("part", lambda x: x[0])(X.clone())
 
 
-def test_a_shape_that_depends_on_data_is_refused_with_the_line() -> None:
+def test_a_shape_that_depends_on_data_is_a_decision_and_is_refused_with_the_line_by_an_option() -> None:
     for fn in (lambda x: torch.ops.aten.nonzero(x), lambda x: torch.ops.aten.bincount(x.long().abs())):
-        error = refusal(fn, X)
-        assert "depends on data" in str(error)
-        assert "test_fallback.py" in str(error)
+        compiled = thunder.jit(fn)
+        assert all(torch.equal(compiled(x), fn(x)) for x in (X.flatten(), X.flatten() * 0))
+        with pytest.raises(UnsupportedOperator, match=r"(?s)depends on data.*test_fallback\.py"):
+            thunder.jit(fn, data_dependent="refuse")(X.flatten())
 
 
 def test_under_autocast_torch_runs_the_function_under_it() -> None:

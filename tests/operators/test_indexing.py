@@ -1,4 +1,4 @@
-"""``x[key]`` and ``x[key] = value``, against eager, and the masks that must be refused."""
+"""``x[key]`` and ``x[key] = value``, against eager, with boolean masks too."""
 
 from __future__ import annotations
 
@@ -73,6 +73,26 @@ def test_getitem_gives_what_eager_gives(key: Any) -> None:
         assert_same_values(run(trace, values, output, primitives=primitives), X[key], exact=True)
 
 
+MASKS = [X > 50, (slice(None), X[0] > 5), (X[:, :, 0, 0] > 20, 1), (..., X[0, 0, 0] > 1), (X > 0) & False]
+
+
+@pytest.mark.parametrize("key", [*MASKS, torch.tensor(True), (X[:, 0, 0, 0] > 0, ROWS[:1])], ids=shown)
+def test_a_read_through_a_mask_takes_positions(key: Any) -> None:
+    for primitives in (False, True):
+        trace, values, output = record(torch.Tensor.__getitem__, (X, key), {}, decides=True)
+        assert_same_metadata(output, X[key])
+        assert_same_values(run(trace, values, output, primitives=primitives), X[key], exact=True)
+
+
+@pytest.mark.parametrize("key", MASKS, ids=shown)
+def test_a_write_of_one_value_for_each_element_goes_to_positions(key: Any) -> None:
+    value, expected, ours = torch.rand(X[key].shape), X.clone(), X.clone()
+    expected[key] = value
+    trace, values, _ = record(torch.Tensor.__setitem__, (ours, key, value), {}, decides=True)
+    run(trace, values, None, primitives=True)
+    assert_same_values(ours, expected, exact=True)
+
+
 @pytest.mark.parametrize("key", KEYS, ids=shown)
 @pytest.mark.parametrize("kind", ["number", "same shape", "broadcast", "other dtype"])
 def test_setitem_leaves_what_eager_leaves(key: Any, kind: str) -> None:
@@ -120,14 +140,14 @@ def test_a_masked_write_of_a_value_that_broadcasts_is_a_choice(mask: torch.Tenso
     assert_same_values(ours, expected, exact=True)
 
 
-@pytest.mark.parametrize("key", [X > 0, (slice(None), X[0] > 0), torch.tensor(True), (X > 0).byte()])
-def test_reading_through_a_mask_is_refused(key: Any) -> None:
+@pytest.mark.parametrize("key", [X > 0, (slice(None), X[0] > 0), torch.tensor(True)])
+def test_reading_through_a_mask_is_refused_where_no_size_can_be_decided(key: Any) -> None:
     with pytest.raises(UnsupportedOperator, match="depends on data"):
         record(torch.Tensor.__getitem__, (X, key), {})
 
 
 @pytest.mark.parametrize("name", ["nonzero", "unique", "masked_select", "argwhere"])
-def test_functions_whose_shape_depends_on_data_are_refused(name: str) -> None:
+def test_functions_whose_shape_depends_on_data_are_refused_likewise(name: str) -> None:
     args = (X, X > 0) if name == "masked_select" else (X,)
     with pytest.raises(UnsupportedOperator, match=name):
         record(getattr(torch, name), args, {})

@@ -20,7 +20,6 @@ from thunder.base.errors import SharpEdge, UnsupportedProgram
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about deprecated functions
 
-_OF_DATA = "its result, or the shape of it, depends on data"
 _METADATA = "changes the shape or the memory of a tensor, or what autograd knows of it"
 _TAKEN_OUT = "takes the data of a tensor out of the program"
 _LAYOUT = "gives or takes a tensor that is not strided, or is quantized"
@@ -51,9 +50,6 @@ REFUSED: dict[str, str] = {
     ),
     **_all("torch.Tensor", "swapaxes_ swapdims_ t_ transpose_ unsqueeze_", _METADATA),
     **_all("torch", "as_strided_ detach_", _METADATA),
-    **_all("torch.Tensor", "argwhere nonzero unique unique_consecutive", _OF_DATA),
-    **_all("torch", "argwhere nonzero unique unique_consecutive where", _OF_DATA),
-    **_all("torch.nn.functional", "one_hot", _OF_DATA),
     **_all("torch.Tensor", "is_pinned is_set_to is_shared storage_offset", _OF_MEMORY),
     **_all("torch", "cudnn_is_acceptable is_vulkan_available", _OF_MEMORY),
     **_all("torch.Tensor", "addcdiv addcdiv_ addcmul addcmul_", _OLD),

@@ -73,6 +73,8 @@ for _tag in (
     "NONDIFFERENTIABLE",
     #: a function of torch without a row, run as it is
     "FALLBACK",
+    #: raises DecisionChanged where its data, or the sizes of its results, are not those of the trace
+    "CHECKS_DECISION",
     #: its results are compared with its meta function's when they are computed
     "CHECK_RESULTS",
 ):

@@ -34,7 +34,7 @@ from thunder.base.tags import OpTags
 from thunder.frontend.acquire import Acquisition
 from thunder.frontend.ambient_state import Modes
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
-from thunder.ir.symbol import BoundSymbol, with_parts
+from thunder.ir.symbol import BoundSymbol, has_tags, with_parts
 from thunder.ir.trace import TraceCtx
 from thunder.ops import prims
 from thunder.ops.data_errors import is_opaque
@@ -184,7 +184,7 @@ def check_writes_are_last(traces: Iterable[TraceCtx]) -> None:
     """
     written: BoundSymbol | None = None
     for bsym in (b for trace in traces for b in trace.bound_symbols):
-        if written is not None and any(b.sym.id == prims.check_decision.id for b in with_parts((bsym,))):
+        if written is not None and has_tags(bsym, {OpTags.CHECKS_DECISION}):
             raise DataDependentControlFlow(
                 "the program asks for data after it has written to its arguments",
                 found={"write": written.line, "question": bsym.line},

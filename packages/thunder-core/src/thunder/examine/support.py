@@ -113,6 +113,8 @@ class _Recorder(TorchFunctionMode):
             plan(lambda: func(*args, **kwargs))
         except Exception as error:
             if isinstance(error, ThunderError):
+                if "sizes" in error.facts:  # a decision on data, for which a plan has none
+                    return
                 error.where.clear()  # the line of the call above, which is not the user's
             operation.error = error
             operation.stack = _user_lines(sys._getframe(2))

@@ -9,6 +9,8 @@ from thunder.ir.recorder import UNDECIDED, AdaptedCall, Recorder
 from thunder.ops.constant_folding import constant_value
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from thunder.frontend.session import TracingSession
@@ -44,6 +46,20 @@ class ProgramRecorder(Recorder):
             self._torch_functions.refuse_unseen(f"{question}(tensor)", operands)
         speculation = self._session.speculation
         return UNDECIDED if speculation is None else speculation.decide(question, operands)
+
+    def record_sized(
+        self,
+        call: str,
+        compute: Callable[..., Any],
+        record: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Record a call with the sizes of its results in the call that is traced, a decision."""
+        speculation = self._session.speculation
+        if speculation is None:
+            return UNDECIDED
+        return speculation.record_sized(call, compute, record, args, kwargs)
 
     def compute_number(self, operation: str, operands: tuple[Any, ...]) -> Any:
         """Return the number as a value of the trace, or its value of this call, as a decision."""

@@ -56,6 +56,21 @@ class Recorder:
         """
         return UNDECIDED
 
+    def record_sized(
+        self,
+        call: str,
+        compute: Callable[..., Any],
+        record: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Record a call whose results have sizes that depend on data, or return UNDECIDED.
+
+        ``compute`` returns the results for tensors, ``record(results=…, decision=…)`` records the statement
+        (Note [Sizes that depend on data]). ``call`` is the text of the call.
+        """
+        return UNDECIDED
+
     def compute_number(self, operation: str, operands: tuple[Any, ...]) -> Any:
         """Return the proxy of a number that is computed from numbers out of tensors, or UNDECIDED.
 

@@ -20,7 +20,7 @@ _INDEXED = (
     "prims.gather prims.take prims.take_along_axis prims.scatter prims.scatter_add prims.index_add "
     "prims.index_copy prims.index_put prims.index prims.embedding prims.embedding_renorm "
     "torch.index_fill torch.index_reduce torch.put torch.scatter_reduce torch.masked_scatter "
-    "torch.unravel_index torch.searchsorted torch.tensor_split torch.repeat_interleave "
+    "torch.unravel_index torch.searchsorted torch.tensor_split torch.bincount ltorch.repeated_positions "
     "torch.nn.functional.one_hot torch.nn.functional.embedding_bag torch.nn.functional.max_unpool1d "
     "torch.nn.functional.max_unpool2d torch.nn.functional.max_unpool3d"
 )

@@ -123,7 +123,7 @@ def key_items(key: Any) -> tuple[Any, ...]:
     return key if isinstance(key, tuple) else (key,)
 
 
-def _rank(item: Any) -> int:
+def rank_of(item: Any) -> int:
     """Return the number of dimensions of the tensor that an item indexes."""
     if item is None or item is Ellipsis or isinstance(item, bool):
         return 0
@@ -132,9 +132,9 @@ def _rank(item: Any) -> int:
     return _list_rank(item) if is_constant_mask(item) else 1
 
 
-def _expanded(items: tuple[Any, ...], rank: int) -> list[Any]:
+def expanded(items: tuple[Any, ...], rank: int) -> list[Any]:
     """Return the items with ``...`` (or the missing end) written out as full slices."""
-    used = sum(map(_rank, items))
+    used = sum(map(rank_of, items))
     if used > rank:
         raise OperatorIndexError(f"too many indices for tensor of dimension {rank}")
     if sum(1 for i in items if i is Ellipsis) > 1:
@@ -152,7 +152,7 @@ def select(shape: Sequence[int], items: tuple[Any, ...]) -> Selection:
     Raises IndexError and ValueError as torch does.
     """
     selection = Selection()
-    for item in _expanded(items, len(shape)):
+    for item in expanded(items, len(shape)):
         dim = len(selection.starts)
         if item is None:
             selection.new.append(True)

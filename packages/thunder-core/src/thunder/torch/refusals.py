@@ -12,17 +12,6 @@ from thunder.ir.refused_methods import decided
 from thunder.ops.torch_errors import described_arguments
 from thunder.torch.argument_binding import unpacked
 from thunder.torch.registration import torch_names
-from thunder.torch.rows.indexing import refuse_mask
-
-#: the result's shape depends on data
-DATA_DEPENDENT_SHAPES = (
-    "torch.argwhere",
-    "torch.bincount",
-    "torch.masked_select",
-    "torch.nonzero",
-    "torch.unique",
-    "torch.unique_consecutive",
-)
 
 #: method → the out-of-place form; they change shape, strides or storage of a tensor, not its values
 METADATA_WRITES = {
@@ -95,8 +84,6 @@ _resized("resize_", lambda *size: unpacked(size))
 _resized("resize_as_", lambda other: other.shape)
 
 
-for _name in DATA_DEPENDENT_SHAPES:
-    _refuse((_name,), (_name.rpartition(".")[2],), lambda *args, _name=_name, **kwargs: refuse_mask(_name))
 for _method, _instead in METADATA_WRITES.items():
     _refuse((f"torch.{_method}",), (_method,), _write_error(_method, _instead))
 

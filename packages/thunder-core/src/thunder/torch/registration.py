@@ -50,6 +50,7 @@ def torchsymbol(
     eager: Fn | None = None,
     eager_path: str | None = None,
     spelling: Spelling | None = None,
+    other_forms: Fn | None = None,
     vjp: GradientDeclaration = None,
     autocast: AutocastDeclaration = INHERIT,
     tags: Iterable[Any] = (),
@@ -61,7 +62,8 @@ def torchsymbol(
     that this torch lacks are skipped. ``methods`` and ``properties`` are attributes of ``torch.Tensor``. The
     id is the first name. ``eager`` is the function with the row's id unless it is passed.
 
-    ``autocast`` is that of :class:`~thunder.ops.operator.Operator`.
+    ``other_forms`` returns the result of a call that means other operators, or NotImplemented. ``autocast``
+    is that of :class:`~thunder.ops.operator.Operator`.
 
     ``inplace`` names in-place methods whose row is derived from this one: the first is its id, the others
     (``__iadd__``) are aliases; ``inplace_functions`` are functions among them (``torch.relu_``).
@@ -89,7 +91,7 @@ def torchsymbol(
             module="ltorch",
             **{"meta" if prim else "decomposition": fn},
         )
-        symbol = _add(row, spelling)
+        symbol = _add(row, spelling, other_forms)
         if inplace:
             _add_inplace(symbol, tuple(inplace), tuple(inplace_functions), spelling, row)
         return symbol
@@ -151,11 +153,16 @@ def _tensor_paths(methods: Iterable[str], properties: Iterable[str]) -> list[str
     return [*(f"torch.Tensor.{m}" for m in methods), *(f"torch.Tensor.{p}.__get__" for p in properties)]
 
 
-def _add(row: Operator, spelling: Spelling | None) -> Symbol:
+def _add(row: Operator, spelling: Spelling | None, other_forms: Fn | None = None) -> Symbol:
     # core's rows are in the table of autocast rules by their ids
     sources = () if is_of_core(row.meta or row.decomposition) else row.torch
     symbol = register(
-        row, make_symbol=TorchSymbol, spelling=spelling, eager=row.eager, autocast_sources=sources
+        row,
+        make_symbol=TorchSymbol,
+        spelling=spelling,
+        eager=row.eager,
+        other_forms=other_forms,
+        autocast_sources=sources,
     )
     for fn in row.torch:
         _register_in_language(fn, symbol)

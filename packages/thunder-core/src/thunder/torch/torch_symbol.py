@@ -23,6 +23,8 @@ class TorchSymbol(Symbol):
 
     spelling: Spelling | None = None
     eager: Fn | None = None
+    #: returns the result of a call that means other operators than the row's, else NotImplemented
+    other_forms: Fn | None = None
 
     @functools.cached_property
     def _normaliser(self) -> Spelling:
@@ -37,6 +39,10 @@ class TorchSymbol(Symbol):
         if kwargs.get("out") is not None:
             return self._write_to_out(args, kwargs)
         try:
+            if self.other_forms is not None:
+                result = self.other_forms(*args, **kwargs)
+                if result is not NotImplemented:
+                    return result
             return super().__call__(*args, **kwargs)
         except Exception as error:
             eager_args, eager_kwargs = self._eager_arguments(args, kwargs)

@@ -13,8 +13,12 @@ from typing import Any, Final
 
 import torch
 
-from thunder.base.errors import DataDependentControlFlow, InternalError, ThunderError
+from thunder.base.autocast_state import OFF, autocast_as
+from thunder.base.devices import Device, to_torch_device
+from thunder.base.dtypes import dtype, to_torch_dtype
+from thunder.base.errors import DataDependentControlFlow, DecisionChanged, InternalError, ThunderError
 from thunder.base.provenance import Path
+from thunder.base.pytree import tree_map
 from thunder.base.structural_ids import STRUCTURAL
 from thunder.base.tags import OpTags
 from thunder.ir.effects import KEPT
@@ -100,6 +104,21 @@ class EarlyRun:
                 raise
             except Exception as error:
                 raise RaisedEarly(error) from error
+
+    def compute(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what a function without effects returns for values of the program so far."""
+        self._advance()
+
+        def value(leaf: Any) -> Any:
+            if is_proxy(leaf):
+                return self._values[leaf.name]
+            if isinstance(leaf, dtype):
+                return to_torch_dtype(leaf)
+            return to_torch_device(leaf) if isinstance(leaf, Device) else leaf
+
+        args, kwargs = tree_map(value, (args, kwargs))
+        with _errors_of_program(), torch.no_grad(), autocast_as(OFF):
+            return function(*args, **kwargs)
 
     def note(self, results: Mapping[str, Any]) -> None:
         """Note the results of a statement that is not to be run, by name."""
@@ -214,6 +233,10 @@ def _errors_of_program() -> Iterator[None]:
     """Raise RaisedEarly for what an operator raises on these values."""
     try:
         yield
+    except DecisionChanged as change:  # executors round differently: Python runs the call
+        raise RaisedEarly(
+            _refusal("the early run computes other sizes than the compiled program", str(change.answer))
+        ) from None
     except ThunderError as error:
         raise _refusal("a part of it has no torch function", str(error)) from error
     except Exception as error:

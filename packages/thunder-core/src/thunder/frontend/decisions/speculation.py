@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from thunder.base.errors import DataDependentControlFlow, ThunderError
-from thunder.base.pytree import tree_map
+from thunder.base.pytree import tree_iter, tree_map
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.decisions.early_run import EarlyRun
@@ -19,6 +19,7 @@ from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import Proxy, TensorProxy, is_proxy, pytype
 from thunder.ir.recorder import UNDECIDED
 from thunder.ops import prims
+from thunder.ops.sized_results import described
 
 __all__ = ["Speculation"]
 
@@ -76,6 +77,39 @@ class Speculation:
         """Run a function that a program calls, once, on values of the program so far."""
         self.has_run = True
         return self._run.run_once(function, operands)
+
+    def record_sized(
+        self,
+        call: str,
+        compute: Callable[..., Any],
+        record: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Record a call with the metadata of its results, which depend on data, as a decision.
+
+        It is computed for them, unless they are known; UNDECIDED where no check can be recorded.
+        """
+        if not self._may_decide():
+            return UNDECIDED
+        self.has_run = True
+        index, values = len(self.decisions), None
+        if index < len(self._known):
+            answer = self._known[index]
+        else:
+            try:
+                values = self._run.compute(compute, args, kwargs)
+            except DataDependentControlFlow as error:
+                raise error.add_locations(self._session.locations()) from error.__cause__
+            answer = described(values)
+        results = record(results=answer, decision=index)
+        if values is not None:
+            proxies = tree_iter(results)
+            self._run.note({p.name: v for p, v in zip(proxies, tree_iter(values), strict=True)})
+        source = self._session.locate()
+        where = None if source is None else source.location
+        self.decisions.append(Decision(question="sizes", operands=call, answer=answer, where=where))
+        return results
 
     def note_run(self, name: str, answer: Any, results: Iterable[TensorProxy], values: Iterable[Any]) -> None:
         """Note the results of a function that has run: what the program depends on is a decision."""

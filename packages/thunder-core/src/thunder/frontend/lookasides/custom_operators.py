@@ -33,6 +33,7 @@ from thunder.ops.meta_kernels import as_proxies, on_meta
 from thunder.ops.operator import Operator, register, row_of, symbol_of
 from thunder.torch.autocast import is_eligible
 from thunder.torch.namespace import ltorch
+from thunder.torch.sized_calls import record_sized, register_sized
 
 TABLE = LookasideTable()
 
@@ -72,9 +73,27 @@ def call_custom(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
     args, symbol = _under_autocast(op, definition, args, kwargs)
     backward = session.instance_attr(definition, "_backward_fn") if definition is not None else None
     if backward is None or not any(map(requires_grad, tree_iter(args))):
-        return symbol(*args, **kwargs)
+        return _record(symbol, args, kwargs)
     setup = session.instance_attr(definition, "_setup_context_fn")
     return _OperatorCall(session, symbol, args, kwargs, setup, backward).run()
+
+
+def _record(symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Record a call; sizes that depend on data are a decision."""
+    try:
+        return symbol(*args, **kwargs)
+    except UnsupportedOperator as error:
+        if "sizes" not in error.facts:
+            raise
+    row = row_of(symbol)
+    kernel: Any = None if row is None else row.eager
+    assert kernel is not None, "the row of a custom operator has its kernel"
+    row_id = f"sized.{symbol.id}"
+    sized = row_of(row_id)
+    if sized is None or getattr(sized.eager, "__wrapped__", None) is not kernel:
+        random = (OpTags.RANDOM_OP,) if OpTags.RANDOM_OP in symbol.tags else ()
+        register_sized(row_id, kernel, replace=sized is not None, tags=random)
+    return record_sized(symbol_of(row_id), kernel, args, kwargs)
 
 
 def _overload(fn: Any) -> Overload:
@@ -243,6 +262,7 @@ def _meta(op: Overload) -> Any:
             raise UnsupportedOperator(
                 f"the shape of a result of the operator {op._schema.name} depends on data",
                 hint="Call it outside the compiled function, or let it return a tensor of the largest shape.",
+                facts={"sizes": "data"},
             ) from error
         return as_proxies(result, args, kwargs)
 

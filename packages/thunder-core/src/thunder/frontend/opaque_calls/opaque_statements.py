@@ -60,6 +60,7 @@ def _rule(call: OpaqueCall, tensors: tuple[Any, ...]) -> Any:
 
 _TAGS = (
     OpTags.DONT_DCE,
+    OpTags.CHECKS_DECISION,
     OpTags.RANDOM_OP,
     OpTags.CTX_MANAGER_ENTER_EXIT_OP,
     OpTags.DONT_RECOMPUTE_IN_BACKWARD,

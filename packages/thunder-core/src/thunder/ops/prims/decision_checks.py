@@ -52,6 +52,7 @@ QUESTIONS: Final[dict[str, Callable[..., Any]]] = {
     "equal": torch.equal,
     "allclose": torch.allclose,
     "value": lambda number: number,
+    "sizes": lambda results: results,  # of an operator, which checks them (Note [Sizes that depend on data])
     "opaque": lambda signature: signature,  # of the results of an opaque callable, which checks it
     **{name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
 }
@@ -75,7 +76,11 @@ def _check(*operands: Any, question: str, answer: Any, index: int) -> None:
 
 #: raises DecisionChanged(index, other answer) unless the question has this answer
 check_decision = primitive(
-    "check_decision", _nothing, python_impl=_check, vjp=NONDIFFERENTIABLE, tags=(OpTags.DONT_DCE,)
+    "check_decision",
+    _nothing,
+    python_impl=_check,
+    vjp=NONDIFFERENTIABLE,
+    tags=(OpTags.DONT_DCE, OpTags.CHECKS_DECISION),
 )
 
 

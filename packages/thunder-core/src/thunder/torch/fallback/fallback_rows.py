@@ -31,7 +31,9 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops.gradient_rules import VjpCall, wants_grad
 from thunder.ops.operator import Operator, register, row_of, symbol_of
+from thunder.ops.sized_results import without_sizes
 from thunder.torch.fallback.schema_probe import UNDER_AUTOCAST, as_proxies, memory_of, probe, results_of
+from thunder.torch.sized_calls import record_sized, register_sized
 
 Fn = Callable[..., Any]
 
@@ -47,7 +49,10 @@ def record_fallback(name: str, fn: Fn, args: tuple[Any, ...], kwargs: dict[str, 
         state = autocast_now()
         name, fn = f"{UNDER_AUTOCAST}{state.label}.{name}", under_autocast(state, fn)
     outcome = probe(name, fn, args, kwargs)
-    result = fallback_symbol(name, fn, is_random=outcome.is_random)(*args, **kwargs)
+    if outcome.has_sizes_of_data:
+        result = record_sized(sized_symbol(name, fn), checked(name, fn), args, kwargs)
+    else:
+        result = fallback_symbol(name, fn, is_random=outcome.is_random)(*args, **kwargs)
     for proxy, fake in zip(results_of(result), results_of(outcome.result), strict=True):
         if isinstance(proxy, TensorProxy) and not fake.requires_grad:
             proxy.requires_grad = False  # torch has no gradient of this result
@@ -69,7 +74,23 @@ def fallback_symbol(name: str, fn: Fn, *, is_random: bool) -> Symbol:
             return _register(row_id, name, fn, is_random)
         if _runs(row, fn):
             return symbol_of(row_id)
-    raise UnsupportedOperator(
+    raise _two_of(name)
+
+
+def sized_symbol(name: str, fn: Fn) -> Symbol:
+    """Return the operator of a function whose results have sizes that depend on data."""
+    row_id = f"sized.{name}"
+    row = row_of(row_id)
+    if row is None:
+        gradients = gradients_by_torch(row_id, without_sizes(fn))
+        return register_sized(row_id, checked(name, fn), vjp=gradients, tags=_TAGS)
+    if getattr(getattr(row.eager, "__wrapped__", None), "__wrapped__", None) != fn:
+        raise _two_of(name)
+    return symbol_of(row_id)
+
+
+def _two_of(name: str) -> UnsupportedOperator:
+    return UnsupportedOperator(
         f"two functions of torch are called {name}", hint="Call one of them outside the compiled function."
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,13 +24,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder.base import devices, dtypes
 from thunder.base.errors import UnsupportedOperator
+from thunder.base.optional_modules import optional_module
 from thunder.base.pytree import tree_flatten, tree_iter, tree_map, tree_unflatten
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
 from thunder.ops.stand_ins import empty_tensor, to_torch
 from thunder.ops.torch_errors import TORCH_REFUSALS, described_arguments
-
-#: tags of operators whose results have a shape, or are Python values, that depend on data
-_OF_DATA = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 
 #: operators that write to running statistics, which their schemas do not declare
 _UNDECLARED_MUTATION = frozenset(
@@ -71,12 +69,18 @@ _WRITES = CannotProbe("it writes to its arguments", "Use a form of it that retur
 class ProbeResult:
     """The result of a call, of tensors without data, and whether the call is random.
 
-    The tensors represent ones on ``device``, or if that is None on their own.
+    The tensors represent ones on ``device``, or if that is None on their own. Where ``has_sizes_of_data``,
+    the sizes of the result depend on data, and are unknown.
     """
 
     result: Any
     is_random: bool
     device: torch.device | None
+    has_sizes_of_data: bool = False
+
+
+class _SizesOfData(Exception):
+    """An operator returns a tensor whose sizes depend on data."""
 
 
 def probe(name: str, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ProbeResult:
@@ -86,19 +90,40 @@ def probe(name: str, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     whose result has a shape that depends on data, and torch's error for a call that torch refuses.
     """
     _check_arguments(args, kwargs)
+    try:
+        return _probe_sizes(name, fn, args, kwargs)
+    except _SizesOfData:
+        pass
+    outcome = None
+    symbolic = optional_module("torch.fx.experimental.symbolic_shapes")  # it imports a compiler's libraries
+    if symbolic is not None:
+        sizes = symbolic.ShapeEnv()
+        with suppress(_SizesOfData, symbolic.GuardOnDataDependentSymNode):
+            outcome = _probe_on(_fake_tensors(sizes), None, None, fn, args, kwargs, sizes)
+    if outcome is None or outcome.is_random:
+        raise UnsupportedOperator(
+            f"the shape or the value of what {name} returns depends on data",
+            found=described_arguments(tuple(args), dict(kwargs)),
+            hint="Call it outside the compiled function, or keep all elements, with torch.where.",
+        )
+    return outcome
+
+
+def _probe_sizes(name: str, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ProbeResult:
+    """Probe a call whose sizes do not depend on data; raise _SizesOfData for another."""
     device = None if name.startswith(UNDER_AUTOCAST) else _only_device(args, kwargs)
     if device is not None:
         try:
-            return _probe_on(nullcontext(), _META, device, name, fn, args, kwargs)
-        except (CannotProbe, UnsupportedOperator):
+            return _probe_on(nullcontext(), _META, device, fn, args, kwargs)
+        except (CannotProbe, UnsupportedOperator, _SizesOfData):
             raise
         except TORCH_REFUSALS:  # no meta kernel, or one that checks more: fake tensors know more functions
-            return _probe_on(_fake_tensors(), None, None, name, fn, args, kwargs)
-    return _probe_on(_fake_tensors(), None, None, name, fn, args, kwargs)
+            return _probe_on(_fake_tensors(), None, None, fn, args, kwargs)
+    return _probe_on(_fake_tensors(), None, None, fn, args, kwargs)
 
 
-def _fake_tensors() -> FakeTensorMode:
-    return FakeTensorMode(allow_fallback_kernels=False)
+def _fake_tensors(sizes: Any = None) -> FakeTensorMode:
+    return FakeTensorMode(allow_fallback_kernels=False, shape_env=sizes)
 
 
 _META = torch.device("meta")
@@ -122,25 +147,28 @@ def _probe_on(
     context: AbstractContextManager[Any],
     stand_in_device: torch.device | None,
     result_device: torch.device | None,
-    name: str,
     fn: Any,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
+    sizes: Any = None,
 ) -> ProbeResult:
-    """Run ``fn`` on tensors without data, which are on ``stand_in_device``, or on that of their proxies."""
+    """Run ``fn`` on tensors without data, which are on ``stand_in_device``, or on that of their proxies.
+
+    ``sizes`` is torch's environment of sizes that depend on data.
+    """
     # Neither the proxies' __torch_function__ nor the mode under which programs are traced may handle this.
     with torch._C.DisableTorchFunction(), _silently(), context:
         fakes: dict[str, torch.Tensor] = {}
         fake_args, fake_kwargs = tree_map(
             lambda leaf: _stand_in(leaf, fakes, stand_in_device), (tuple(args), dict(kwargs))
         )
-        mode = _DispatchProbe(name, fakes.values(), described_arguments(tuple(args), dict(kwargs)))
+        mode = _DispatchProbe(fakes.values(), sizes)
         with mode:
             result = fn(*fake_args, **fake_kwargs)
     if not mode.operators:
         raise CannotProbe("torch has no schema of what it does", _OUTSIDE)
     _check_result(result, fakes.values())
-    return ProbeResult(result, mode.is_random, result_device)
+    return ProbeResult(result, mode.is_random, result_device, sizes is not None)
 
 
 _log = logging.getLogger("torch._subclasses.fake_tensor")
@@ -184,9 +212,10 @@ def _stand_in(leaf: Any, fakes: dict[str, torch.Tensor], device: torch.device | 
 class _DispatchProbe(TorchDispatchMode):
     """A mode that reads the schema of each operator of a call."""
 
-    def __init__(self, name: str, fakes: Iterable[torch.Tensor], arguments: dict[str, str]) -> None:
+    def __init__(self, fakes: Iterable[torch.Tensor], sizes: Any) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.name, self.described = name, arguments
+        #: torch's environment of sizes that depend on data, or None where an operator may return none
+        self.sizes = sizes
         self.memory = {memory_of(t) for t in fakes}
         self.operators = 0
         self.is_random = False
@@ -200,8 +229,10 @@ class _DispatchProbe(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         self.operators += 1
-        if not _OF_DATA.isdisjoint(func.tags):
-            raise self._of_data()
+        if torch.Tag.data_dependent_output in func.tags:
+            raise _SizesOfData
+        if torch.Tag.dynamic_output_shape in func.tags and self.sizes is None:
+            raise _SizesOfData
         if func._schema.name in _UNDECLARED_MUTATION:
             raise _WRITES
         arguments = func._schema.arguments
@@ -214,14 +245,7 @@ class _DispatchProbe(TorchDispatchMode):
         try:
             return func(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
-            raise self._of_data() from None  # its tags do not declare it
-
-    def _of_data(self) -> UnsupportedOperator:
-        return UnsupportedOperator(
-            f"the shape or the value of what {self.name} returns depends on data",
-            found=self.described,
-            hint="Call it outside the compiled function, or keep all elements, with torch.where.",
-        )
+            raise _SizesOfData from None  # its tags do not declare it
 
     def _refuse_write(self, target: Any) -> None:
         for t in tree_iter(target):

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from thunder.base.errors import UnsupportedOperator
+from thunder.base.errors import ThunderError, UnsupportedOperator
 from thunder.base.langctx import TORCH, UNKNOWN, LanguageContext
 from thunder.base.tags import OpTags
 from thunder.ops.meta_kernels import raise_torch_error
@@ -76,7 +76,7 @@ def run_by_torch(fn: Any) -> Callable[..., Any]:
             return record_fallback(name, fn, args, kwargs)
         except CannotProbe as problem:
             raise _refusal(name, args, kwargs, problem.reason, f"{problem.hint} {_WAYS_OUT}") from None
-        except UnsupportedOperator:
+        except ThunderError:
             raise
         except TORCH_REFUSALS as error:
             raise_torch_error(fn, args, kwargs, error)

@@ -10,7 +10,9 @@ from numbers import Integral
 from typing import Any
 
 from thunder.base.errors import OperatorError, UnsupportedOperator
-from thunder.ir.proxies import TensorProxy
+from thunder.ir.proxies import TensorProxy, constant_value
+from thunder.ir.recorder import UNDECIDED
+from thunder.ir.refused_methods import decided
 from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.promotion import result_dtype
@@ -142,7 +144,23 @@ def chunk(input: TensorProxy, chunks: int, dim: int = 0) -> tuple[TensorProxy, .
     return _pieces(input, [min(size, length - at) for at in range(0, length, size)], d)
 
 
-@torchsymbol("torch.tensor_split", methods=("tensor_split",), tags=VIEW)
+def _tensor_split_spelling(
+    input: Any, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    cuts = next((c for c in (indices_or_sections, indices, sections) if c is not None), None)
+    if isinstance(cuts, TensorProxy):
+        cuts = _elements(cuts)
+    return (input, cuts, dim), {}
+
+
+def _elements(cuts: TensorProxy) -> Any:
+    """Return the number or the numbers in a tensor, where they are known or the program decides on them."""
+    value = constant_value(cuts)
+    answer = decided("tolist", cuts) if value is None else value.tolist()
+    return cuts if answer is UNDECIDED else answer
+
+
+@torchsymbol("torch.tensor_split", methods=("tensor_split",), spelling=_tensor_split_spelling, tags=VIEW)
 def tensor_split(
     input: TensorProxy, indices_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[TensorProxy, ...]:

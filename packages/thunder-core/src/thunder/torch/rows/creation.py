@@ -14,6 +14,8 @@ from thunder.base.dtypes import int64, to_dtype
 from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy, number_in, pytype
+from thunder.ir.recorder import UNDECIDED
+from thunder.ir.refused_methods import decided
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
 from thunder.ops.casting import cast
@@ -24,6 +26,7 @@ from thunder.torch.broadcasting import broadcast_to_shape, operands
 from thunder.torch.inplace import assign, write_back
 from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.casts import check_memory_format, to
+from thunder.torch.rows.reduction import amax
 from thunder.torch.rows.shape import diagonal, unsqueeze
 
 
@@ -322,7 +325,16 @@ def meshgrid(*tensors: TensorProxy, indexing: str = "ij") -> tuple[TensorProxy, 
     )
 
 
-@torchsymbol("torch.nn.functional.one_hot", vjp=NONDIFFERENTIABLE)
+def _one_hot_spelling(tensor: TensorProxy, num_classes: int = -1) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if num_classes == -1:
+        if not math.prod(tensor.shape):
+            raise OperatorError("Can not infer total number of classes from empty tensor.")
+        largest = decided("index", amax(tensor, ()))
+        num_classes = -1 if largest is UNDECIDED else largest + 1
+    return (tensor, num_classes), {}
+
+
+@torchsymbol("torch.nn.functional.one_hot", spelling=_one_hot_spelling, vjp=NONDIFFERENTIABLE)
 def one_hot(tensor: TensorProxy, num_classes: int = -1) -> TensorProxy:
     """1 at each index of a new last dimension, 0 elsewhere."""
     if num_classes == -1:

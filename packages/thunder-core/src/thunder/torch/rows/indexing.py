@@ -1,9 +1,9 @@
 """``x[key]`` and ``x[key] = value``.
 
 Integers, slices, ``None`` and ``...`` become one slice, one squeeze and one broadcast; a tensor without
-dimensions one ``prims.dynamic_select``; other integer tensors one ``prims.index``. Boolean masks select a
-number of elements that depends on data, so they are refused in a read and become a choice (``where``) in a
-write.
+dimensions one ``prims.dynamic_select``; other integer tensors one ``prims.index``. A boolean mask becomes the
+positions of its elements, whose number is a decision on data; in a write of values that do not depend on that
+number it becomes a choice (``where``).
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from thunder.torch.broadcasting import broadcast_to_shape, common_shape
 from thunder.torch.index_keys import Selection, is_constant_mask, is_mask, key_items, normal_key, select
 from thunder.torch.inplace import assign
 from thunder.torch.registration import torch_names, torchsymbol
+from thunder.torch.rows.positions import with_positions
+from thunder.torch.sized_calls import refuse_sizes
 
-_HINT = "Use torch.where or masked_fill, which keep the shape."
 
-
-def refuse_mask(what: str) -> UnsupportedOperator:
-    """Return the refusal of an operator whose result's shape depends on data."""
-    return UnsupportedOperator(f"{what} gives a tensor whose shape depends on data", hint=_HINT)
+def _read_spelling(input: Any, key: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return (input, with_positions(input, normal_key(key), "indexing with a boolean mask")), {}
 
 
 def basic_view(a: TensorProxy, selection: Selection) -> TensorProxy:
@@ -48,14 +47,15 @@ def basic_view(a: TensorProxy, selection: Selection) -> TensorProxy:
 
 @torchsymbol(
     "torch.Tensor.__getitem__",
-    spelling=lambda input, key: ((input, normal_key(key)), {}),
+    spelling=_read_spelling,
     tags=(OpTags.SHAPE_OP, OpTags.MAYBE_VIEW),
 )
 def getitem(input: TensorProxy, key: Any) -> TensorProxy:
     """``input[key]``."""
     items = key_items(key)
+    _refuse_bytes(items)
     if any(map(is_mask, items)):
-        raise refuse_mask("indexing with a boolean mask")
+        raise refuse_sizes("indexing with a boolean mask")
     selection = select(input.shape, items)
     viewed = basic_view(input, selection)
     for dim in sorted(selection.picked, reverse=True):
@@ -63,6 +63,14 @@ def getitem(input: TensorProxy, key: Any) -> TensorProxy:
     if not selection.tensors:
         return prims.shallow_copy(input) if viewed is input else viewed
     return prims.index(viewed, index_list(selection.tensors))
+
+
+def _refuse_bytes(items: tuple[Any, ...]) -> None:
+    if any(is_mask(i) and i.dtype is not bool8 for i in items):
+        raise UnsupportedOperator(
+            "a key with a mask of bytes, of which torch warns",
+            hint="Use a mask of truth values: mask.bool().",
+        )
 
 
 def index_list(tensors: Mapping[int, TensorProxy]) -> list[TensorProxy | None]:
@@ -102,9 +110,10 @@ def _fitted(value: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
 
 def _masked_write(input: TensorProxy, items: tuple[Any, ...], value: Any) -> TensorProxy:
     """``input[mask] = value`` for a value that broadcasts: ``where(mask, value, input)``."""
+    _refuse_bytes(items)
     (mask,) = items if len(items) == 1 else (None,)
-    if not isinstance(mask, TensorProxy) or mask.dtype is not bool8:
-        raise refuse_mask("writing through a mask of bytes, or through a mask together with other indices,")
+    if mask is None:
+        raise refuse_sizes("writing through a mask together with other indices")
     rest = input.shape[len(mask.shape) :]
     if mask.shape != input.shape[: len(mask.shape)]:
         raise OperatorIndexError(
@@ -112,7 +121,7 @@ def _masked_write(input: TensorProxy, items: tuple[Any, ...], value: Any) -> Ten
         )
     value = _masked_value(input, value, fills=bool(mask.shape))
     if len(value.shape) > len(rest):
-        raise refuse_mask("writing one value per element of a boolean mask")
+        raise refuse_sizes("writing one value per element of a boolean mask")
     spread = broadcast_to_shape(_fitted(value, rest), input.shape)
     wide = prims.broadcast_in_dim(mask, input.shape, tuple(range(len(mask.shape))))
     return prims.where(wide, spread, input)
@@ -175,7 +184,19 @@ def _key_of(selection: Selection) -> tuple[Any, ...]:
 
 
 def _write_spelling(input: Any, key: Any, value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return (input, normal_key(key), value), {}
+    key = normal_key(key)
+    if not _is_choice(input, key_items(key), value):
+        key = with_positions(input, key, "writing through a boolean mask")
+    return (input, key, value), {}
+
+
+def _is_choice(input: TensorProxy, items: tuple[Any, ...], value: Any) -> bool:
+    """Return whether a write is through one mask, of a value that does not depend on how much it selects."""
+    if len(items) != 1 or not is_mask(items[0]):
+        return False
+    shape = value.shape if isinstance(value, TensorProxy) else ()
+    leading = next((d for d, size in enumerate(shape) if size != 1), len(shape))
+    return len(shape) - leading <= len(input.shape) - len(items[0].shape)
 
 
 @torchsymbol(id="ltorch.setitem", spelling=_write_spelling)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from thunder.base.dtypes import int64
-from thunder.base.errors import OperatorError, UnsupportedOperator
+from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
@@ -15,6 +15,7 @@ from thunder.torch.argument_binding import BindingError, unpacked
 from thunder.torch.broadcasting import canonical_dim, canonical_dims, integers
 from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.cat_split import narrowed
+from thunder.torch.rows.counts import repeated_elements
 from thunder.torch.rows.shape import COPY, expand, permute, reshape, transpose, unsqueeze
 
 # -- repeating -----------------------------------------------------------------------------------------------
@@ -53,16 +54,13 @@ def tile(input: TensorProxy, dims: Sequence[int]) -> TensorProxy:
     return repeat(input, (1,) * (len(input.shape) - len(dims)) + tuple(dims))
 
 
-@torchsymbol("torch.repeat_interleave", methods=("repeat_interleave",), tags=COPY)
+@torchsymbol(
+    "torch.repeat_interleave", methods=("repeat_interleave",), other_forms=repeated_elements, tags=COPY
+)
 def repeat_interleave(
     input: TensorProxy, repeats: int, dim: int | None = None, *, output_size: int | None = None
 ) -> TensorProxy:
     """Each element of a dimension ``repeats`` times in a row."""
-    if isinstance(repeats, TensorProxy):
-        raise UnsupportedOperator(
-            "torch.repeat_interleave with repeats in a tensor gives a shape that depends on data",
-            hint="Give the repeats as a Python integer.",
-        )
     if repeats < 0:
         raise OperatorError("repeats can not be negative")
     a = reshape(input, (-1,)) if dim is None else input

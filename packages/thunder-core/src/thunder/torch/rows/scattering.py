@@ -17,8 +17,9 @@ from thunder.ops.promotion import result_dtype
 from thunder.torch.argument_binding import BindingError
 from thunder.torch.broadcasting import broadcast_to_shape, canonical_dim, on_one_device
 from thunder.torch.registration import torchsymbol
-from thunder.torch.rows.indexing import refuse_mask
+from thunder.torch.rows.positions import index_tensors
 from thunder.torch.rows.shape import reshape
+from thunder.torch.sized_calls import refuse_sizes
 
 
 def _index(index: TensorProxy) -> TensorProxy:
@@ -176,8 +177,23 @@ def index_fill(input: TensorProxy, dim: int, index: TensorProxy, value: Any) -> 
     return prims.index_copy(input, index, filled, d)
 
 
+def _index_put_spelling(
+    input: Any, indices: Any, values: Any, accumulate: bool = False
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    masked = any(isinstance(i, TensorProxy) and i.dtype.is_bool for i in indices)
+    if masked and not _is_choice(input, indices, values, accumulate):
+        indices = index_tensors(input, indices)
+    return (input, list(indices), values, accumulate), {}
+
+
+def _is_choice(input: TensorProxy, indices: Sequence[Any], values: TensorProxy, accumulate: bool) -> bool:
+    is_whole = len(indices) == 1 and indices[0].dtype.is_bool and indices[0].shape == input.shape
+    return is_whole and not values.shape and not accumulate
+
+
 @torchsymbol(
     "torch.index_put",
+    spelling=_index_put_spelling,
     methods=("index_put",),
     inplace=("index_put_",),
     inplace_functions=("torch.index_put_",),
@@ -186,12 +202,10 @@ def index_put(
     input: TensorProxy, indices: Sequence[TensorProxy], values: TensorProxy, accumulate: bool = False
 ) -> TensorProxy:
     """``input`` after ``input[indices] = values``."""
-    masks = [i for i in indices if i.dtype.is_bool]
-    if masks:
-        spread = len(indices) == 1 and masks[0].shape == input.shape and not values.shape and not accumulate
-        if not spread:
-            raise refuse_mask("torch.index_put through a boolean mask")
-        return prims.where(masks[0], broadcast_to_shape(values, input.shape), input)
+    if any(i.dtype.is_bool for i in indices):
+        if not _is_choice(input, indices, values, accumulate):
+            raise refuse_sizes("torch.index_put through a boolean mask")
+        return prims.where(indices[0], broadcast_to_shape(values, input.shape), input)
     return prims.index_put(input, [_index(i) for i in indices], values, accumulate)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from thunder.base.dtypes import bool8
-from thunder.base.errors import OperatorError, UnsupportedOperator
+from thunder.base.errors import OperatorError
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.ops.casting import cast
@@ -19,18 +19,17 @@ from thunder.torch.broadcasting import (
 )
 from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.binary import add, div, mul
+from thunder.torch.rows.positions import nonzero
 
-_NOTHING = object()
+
+def _positions(condition: TensorProxy, *values: Any, **named: Any) -> Any:
+    """``torch.where(condition)``: the positions at which it is True."""
+    return NotImplemented if values or named else nonzero(condition, as_tuple=True)
 
 
-@torchsymbol("torch.where")
-def where(condition: TensorProxy, input: Any = _NOTHING, other: Any = _NOTHING) -> TensorProxy:
+@torchsymbol("torch.where", other_forms=_positions)
+def where(condition: TensorProxy, input: Any, other: Any) -> TensorProxy:
     """``input`` where the condition is True, else ``other``."""
-    if input is _NOTHING or other is _NOTHING:
-        raise UnsupportedOperator(
-            "torch.where(condition) gives a tensor whose shape depends on data",
-            hint="Give both values: torch.where(condition, a, b).",
-        )
     require_tensor("where", condition)
     if condition.dtype is not bool8:
         raise OperatorError(
