@@ -1,4 +1,4 @@
-"""Operators whose results have sizes that depend on data: each size is a decision, checked by the operator."""
+"""Operators whose results have sizes that depend on data: a size is a decision that the operator checks."""
 
 from __future__ import annotations
 
