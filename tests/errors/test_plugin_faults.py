@@ -52,6 +52,12 @@ def with_operator(meta: Any = like, fn: Any = lambda x: x * 2, **more: Any) -> N
     run(lambda x: op(x), ex)
 
 
+def with_batching_rule(batch: Any) -> None:
+    ex = OperatorExecutor("faulty")
+    op = ex.register_operator("op", meta=like, fn=lambda x: x * 2, batch=batch, replace=True)
+    run(lambda x: torch.vmap(op)(x[:, None]), ex)
+
+
 def with_decomposition(decomposition: Any) -> None:
     ex = OperatorExecutor("faulty")
     op = ex.register_operator("composed", like=decomposition, replace=True)
@@ -282,6 +288,11 @@ FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
     "an execution transform returns None": (
         lambda: with_implementation(execution_transform=lambda a: None),
         "transform:  None",
+    ),
+    "a batching rule raises": (lambda: with_batching_rule(raising), "raised KeyError"),
+    "a batching rule returns an example": (
+        lambda: with_batching_rule(lambda c: ltorch.sum(c.x, 0)),
+        "other shapes or dtypes",
     ),
     "a gradient rule raises": (lambda: with_implementation(grad_transform=raising), "raised KeyError"),
     "a gradient rule returns None": (

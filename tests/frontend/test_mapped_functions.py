@@ -13,11 +13,13 @@ from torch.nn import functional as F
 import thunder
 from operators.batching_sweep import check, entries
 from sweeping import one_in
+from thunder.extend import OperatorExecutor
 
 ROWS = torch.arange(12.0).reshape(4, 3).sin()
 WEIGHT, BIAS = torch.arange(15.0).reshape(5, 3).cos(), torch.ones(5)
 MODELS = [nn.Linear(3, 2) for _ in range(2)]
 CONVOLUTION = nn.Conv2d(2, 4, 2)
+WEIGHT_LEAF = WEIGHT.clone().requires_grad_()
 MAPPED = vmap(lambda e: e * 2)
 
 
@@ -153,3 +155,34 @@ def test_torchs_samples_are_mapped_as_by_torch(name: str, op: Any) -> None:
     if difference.startswith(("UnsupportedOperator", "DataDependent")) or "pybind11_object" in difference:
         pytest.skip(difference.splitlines()[0])
     assert agree == judged, difference
+
+
+def test_a_package_gives_its_operator_a_batching_rule() -> None:
+    calls = []
+    ex = OperatorExecutor("mapped_acme")
+
+    def kernel(x: Tensor) -> Tensor:
+        calls.append(tuple(x.shape))
+        return x.flip(-1)
+
+    meta = lambda x: thunder.TensorProxy(like=x)  # noqa: E731
+    with_rule = ex.register_operator("with_rule", meta=meta, fn=kernel, batch=lambda c: with_rule(c.x))
+    without = ex.register_operator("without_rule", meta=meta, fn=kernel)
+    for operator, shapes in ((with_rule, [(4, 3)]), (without, [(3,)] * 4)):
+        calls.clear()
+        assert torch.equal(thunder.vmap(lambda e, op=operator: op(e))(ROWS), ROWS.flip(-1))
+        assert calls == shapes
+    with pytest.raises(thunder.UnsupportedProgram, match="257 examples are too many"):
+        thunder.vmap(lambda e: without(e))(torch.ones(257, 1))
+
+
+def test_gradients_for_a_batch_of_cotangents_are_eagers() -> None:
+    def program(x: Tensor) -> Any:
+        y = x.sin() * 2
+        gradients = torch.autograd.grad(
+            y, (x, WEIGHT_LEAF), torch.eye(3), is_grads_batched=True, allow_unused=True
+        )
+        return gradients, torch.autograd.functional.jacobian(lambda e: e.exp() * e.sum(), x, vectorize=True)
+
+    x = ROWS[0].clone().requires_grad_()
+    torch.testing.assert_close(thunder.jit(program)(x), program(x))

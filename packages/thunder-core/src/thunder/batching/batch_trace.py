@@ -23,21 +23,24 @@ from typing import Any
 import torch
 
 import thunder.batching.rules  # noqa: F401  (declares the rules)
-from thunder.base.errors import OperatorError, TraceError, UnsupportedProgram
+from thunder.base.errors import OperatorError, PluginError, TraceError, UnsupportedProgram
+from thunder.base.extension_origin import origin_of
+from thunder.base.plugin_calls import plugin_call
 from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
 from thunder.base.tags import OpTags
 from thunder.batching.batched_call import RULES, BatchedCall, BatchRule, arguments_of
 from thunder.batching.elementwise_calls import call_again
-from thunder.batching.rules.batched_random import check_randomness
+from thunder.batching.rules.batched_random import WITH_SAME_NUMBERS, check_randomness
 from thunder.ir.decomposition import with_decomposition
 from thunder.ir.effects import KEPT
 from thunder.ir.proxies import TensorProxy, is_proxy
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.substitution import substitute_in_tree
-from thunder.ir.symbol import BoundSymbol, has_tags, with_parts
+from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ir.trace import TraceCtx, get_tracectx
 from thunder.ops import prims
+from thunder.ops.extension_code import call_extension
 from thunder.ops.operator import row_of
 from thunder.torch.namespace import ltorch
 
@@ -105,7 +108,9 @@ class Batching:
         is_random = _is_random(bsym)
         if not has_batched and (not is_random or self.randomness == "same"):
             return self._bind(bsym, bsym.sym(*args, **kwargs), is_batched=False)
-        if is_random:
+        if is_random and bsym.subsymbols and _rule_of(bsym) is None:
+            return self.run(bsym.subsymbols)
+        if is_random and not (self.randomness == "same" and bsym.sym.id in WITH_SAME_NUMBERS):
             self._check_randomness(bsym, has_batched)
         result = self._by_rule(bsym, args, kwargs)
         if result is not NotImplemented:
@@ -128,6 +133,8 @@ class Batching:
             randomness=self.randomness,
         )
         rule = _rule_of(bsym)
+        if rule is not None and rule is not RULES.get(bsym.sym.id, _pointwise):
+            return self._by_rule_of_package(rule, call, bsym)
         candidates = [rule] if rule is not None else []
         if not bsym.sym.is_prim and rule is None:
             candidates.append(lambda c: call_again(c, bsym))
@@ -146,6 +153,24 @@ class Batching:
                     _current_trace().record(b)
                 return result
         return NotImplemented
+
+    def _by_rule_of_package(self, rule: BatchRule, call: BatchedCall, bsym: BoundSymbol) -> Any:
+        """Return the results by the rule that a package declares; raise PluginError for its faults."""
+        with plugin_call(
+            "a batching rule",
+            lambda: origin_of(rule),
+            found=lambda: {"call": bsym.line},
+            where=bsym.locations,
+            hint="A rule returns the results of all examples, with the batch as their first dimension.",
+        ):
+            result = call_extension(rule, (call,), {})
+            if result is NotImplemented or self._fits(bsym, result):
+                return result
+            shown = ", ".join(getattr(p, "type_string", p.__class__)() for p in proxies_in(result))
+            raise PluginError(
+                f"the batching rule of {bsym.sym.id} returned results of other shapes or dtypes",
+                found={"results": shown or repr(result), "examples": self.size, "call": bsym.line},
+            ).blame(origin_of(rule))
 
     def _fits(self, bsym: BoundSymbol, result: Any) -> bool:
         """Return whether results have the shapes and dtypes of the examples' results, with a batch."""
@@ -238,7 +263,8 @@ def _check_may_repeat(bsym: BoundSymbol, size: int) -> None:
 
 
 def _is_random(bsym: BoundSymbol) -> bool:
-    return any(has_tags(b, {OpTags.RANDOM_OP}) for b in with_parts((bsym,)))
+    """Return whether a call draws random numbers: a primitive in it does."""
+    return any(not b.subsymbols and OpTags.RANDOM_OP in b.tags for b in with_parts((bsym,)))
 
 
 def _current_trace() -> TraceCtx:

@@ -82,6 +82,7 @@ class OperatorExecutor(Executor):
         bind_postprocess: Callable[[BoundSymbol], None] | None = None,
         python_printer: Callable[..., Sequence[str]] | None = None,
         vjp: GradientDeclaration = None,
+        batch: Callable[[Any], Any] | None = None,
         replace: bool = False,
     ) -> Symbol:
         """Define an operator and return its symbol, whose id is `"<executor>.<name>"`.
@@ -95,7 +96,9 @@ class OperatorExecutor(Executor):
         `fn` runs it: the program calls it under its bare name, with torch tensors. With `module` the program
         calls `module.name` instead. `replaces` are Python functions whose traced calls become this operator.
         `vjp` declares its gradient: a formula of the call for each argument, None for one without gradient,
-        or a function from the call to the gradients by argument.
+        or a function from the call to the gradients by argument. `batch` is its batching rule: a function
+        from the call, whose batched tensors have the batch as their first dimension, to the results of all
+        examples.
 
         `autocast` says what autocast does with the arguments: `"lower"` casts them to its dtype, `"fp32"` to
         float32, `"promote"` to the widest dtype among them, None does nothing. By default it does what it
@@ -114,7 +117,7 @@ class OperatorExecutor(Executor):
         if fn is not None:
             check_signatures(self, name, like.meta if isinstance(like, Symbol) else meta or like, fn)
         functions = replaced_functions(replaces)
-        row, call_path = self._row(name, meta, like, fn, module, tags, autocast, python_printer, vjp)
+        row, call_path = self._row(name, meta, like, fn, module, tags, autocast, python_printer, vjp, batch)
         symbol = self._symbol(
             row,
             autocast_sources=(*functions, *((like,) if isinstance(like, Symbol) else ())),
@@ -140,6 +143,7 @@ class OperatorExecutor(Executor):
         autocast: AutocastDeclaration,
         python_printer: Callable[..., Sequence[str]] | None,
         vjp: GradientDeclaration,
+        batch: Callable[[Any], Any] | None,
     ) -> tuple[Operator, str | None]:
         own = f"{self.name}.{name}"
         call_path = None
@@ -159,6 +163,7 @@ class OperatorExecutor(Executor):
             meta=None if composite else definition,
             decomposition=definition if composite else None,
             vjp=inherited if vjp is None else vjp,
+            batch=batch,
             autocast=autocast,
             tags=frozenset(tags or ()) | (symbol.tags if symbol is not None else frozenset()),
             python_printer=checked_printer(python_printer, own, lambda: self.origin),

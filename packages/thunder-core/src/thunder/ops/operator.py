@@ -72,6 +72,10 @@ class Operator:
     def __post_init__(self) -> None:
         as_gradient(self.id, self.vjp)
         check_autocast(self.id, self.autocast)
+        if self.batch is not None and not callable(self.batch):
+            raise RegistrationError(
+                f"operator {self.id!r} has batch={self.batch!r}, and a batching rule is a function"
+            )
         _check_tags(self.id, self.tags)
 
     @property

@@ -47,9 +47,19 @@ def _with_shape(c: BatchedCall) -> Any:
     return c.again(**changes)
 
 
+#: operators with the same numbers for all examples of a batched argument
+WITH_SAME_NUMBERS = frozenset({"torch.nn.functional.dropout"})
+
+
 @batches("torch.nn.functional.dropout")
 def _dropout(c: BatchedCall) -> Any:
-    return NotImplemented if c.inplace else c.again(input=c.full(c.input))
+    if c.inplace:
+        return NotImplemented
+    if c.randomness == "same":
+        shape, input = c.shape(c.input), c.full(c.input)
+        ones = prims.full(shape, 1.0, device=input.device, dtype=input.dtype)
+        return prims.mul(input, c.full(c.again(input=ones)))
+    return c.again(input=c.full(c.input))
 
 
 @batches("prims.bernoulli")

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_flatten
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.inner_gradients.recorded_gradients import gradients
+from thunder.frontend.inner_transforms.mapped_calls import Mapped
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
@@ -42,10 +44,8 @@ def _gradients_of(
             "but got: allow_unused=False."
         )
     if is_grads_batched:
-        raise UnsupportedProgram(
-            "torch.autograd.grad with is_grads_batched=True inside a compiled function",
-            hint="Call it for each cotangent.",
-        )
+        options = (retain_graph, create_graph, only_inputs, allow_unused, False, materialize_grads)
+        return _for_each_cotangent(session, outputs, inputs, grad_outputs, options)
     names = list(inputs) if isinstance(inputs, dict) else None
     if names is None and isinstance(inputs, Mapping):
         raise TypeError(
@@ -65,6 +65,23 @@ def _gradients_of(
             ltorch.zeros_like(i) if g is None else g for i, g in zip(starts, results, strict=True)
         )
     return results if names is None else dict(zip(names, results, strict=True))
+
+
+def _for_each_cotangent(
+    session: TracingSession, outputs: Any, inputs: Any, grad_outputs: Any, options: tuple[Any, ...]
+) -> Any:
+    """Record the gradients for a batch of cotangents, the first dimension of ``grad_outputs``."""
+    leaves, spec = tree_flatten((grad_outputs,))
+    dims = [0 if isinstance(x, TensorProxy) else None for x in leaves]
+    sizes = {x.shape[0] for x in leaves if isinstance(x, TensorProxy) and x.shape}
+    if len(sizes) != 1:
+        raise RuntimeError(f"grad_outputs of is_grads_batched=True have the batch sizes {sorted(sizes)}")
+
+    def gradients_of(cotangents: Any) -> Any:
+        return _gradients_of(session, outputs, inputs, cotangents, *options)
+
+    mapped = Mapped(session, "grad", gradients_of, 0, "error", dims, spec, with_none=True)
+    return mapped.call(sizes.pop(), leaves)
 
 
 def differentiated(

@@ -6,7 +6,7 @@ The function is interpreted once, on proxies that have the shapes of one example
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -45,7 +45,12 @@ def _call_mapped(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     functorch_vmap._check_out_dims_is_int_or_int_pytree(out_dims, fn)
     _check_containers(inputs)
     size, dims, leaves, spec = functorch_vmap._process_batched_inputs(in_dims, tuple(inputs), fn)
-    mapped = _Mapped(session, fn, out_dims, randomness, dims, spec, kwargs)
+    name = functorch_vmap._get_name(fn)
+
+    def call(*examples: Any) -> Any:
+        return session.call(fn, examples, kwargs)
+
+    mapped = Mapped(session, name, call, out_dims, randomness, dims, spec)
     if chunk_size is None:
         return mapped.call(size, leaves)
     return _in_chunks(mapped, size, leaves, int(chunk_size))
@@ -67,8 +72,12 @@ def _check_containers(inputs: Sequence[Any]) -> None:
             )
 
 
-def _in_chunks(mapped: _Mapped, size: int, leaves: list[Any], chunk: int) -> Any:
+def _in_chunks(mapped: Mapped, size: int, leaves: list[Any], chunk: int) -> Any:
     """Call the function for parts of the batch, and join the results along ``out_dims``."""
+    if mapped.randomness == "same" and chunk < size:
+        raise UnsupportedProgram(
+            'torch.vmap with chunk_size and randomness="same"', hint="Leave chunk_size out."
+        )
     parts, dims, spec = [], [], None
     for start in range(0, size, chunk):
         count = min(chunk, size - start)
@@ -78,7 +87,7 @@ def _in_chunks(mapped: _Mapped, size: int, leaves: list[Any], chunk: int) -> Any
         ]
         flat, spec = tree_flatten(mapped.call(count, values))
         parts.append(flat)
-        dims = mapped.out_dims_of(spec, None)
+        dims = mapped.result_dims
     assert spec is not None, "a batch that is split is not empty"
     joined = [
         column[0] if dim is None else ltorch.cat(list(column), dim)
@@ -87,21 +96,25 @@ def _in_chunks(mapped: _Mapped, size: int, leaves: list[Any], chunk: int) -> Any
     return tree_unflatten(joined, spec)
 
 
-class _Mapped:
+class Mapped:
     """A call of a mapped function; ``dims`` are those of the batch in its arguments' leaves, or None."""
 
     def __init__(
         self,
         session: TracingSession,
-        fn: Any,
+        name: str,
+        fn: Callable[..., Any],
         out_dims: Any,
         randomness: str,
         dims: Sequence[int | None],
         spec: Any,
-        kwargs: Kwargs,
+        with_none: bool = False,
     ) -> None:
-        self.session, self.fn, self.out_dims, self.randomness = session, fn, out_dims, randomness
-        self.dims, self.spec, self.kwargs = dims, spec, kwargs
+        self.session, self.name, self.fn = session, name, fn
+        self.out_dims, self.randomness, self.dims, self.spec = out_dims, randomness, dims, spec
+        self.with_none = with_none
+        #: the dimension of the batch in each leaf of the last result
+        self.result_dims: list[int | None] = []
 
     def call(self, size: int, leaves: Sequence[Any]) -> Any:
         """Record the call for ``size`` examples, and return its result."""
@@ -109,9 +122,9 @@ class _Mapped:
         examples = [x if dim is None else _example(x, dim) for x, dim in zip(leaves, self.dims, strict=True)]
         arguments = [e for e, dim in zip(examples, self.dims, strict=True) if dim is not None]
         args = tree_unflatten(examples, self.spec)
-        inner = inner_program(session, "vmap", arguments, lambda: session.call(self.fn, args, self.kwargs))
+        inner = inner_program(session, "vmap", arguments, lambda: self.fn(*args))
         flat, spec = tree_flatten(inner.result)
-        out_dims = self.out_dims_of(spec, inner.result)
+        out_dims = self.result_dims = self._out_dims_of(spec, inner.result)
         inputs = [(x, dim) for x, dim in zip(leaves, self.dims, strict=True) if dim is not None]
         recorded: list[Any] = []
         with session.trace.recording_into(recorded):
@@ -143,7 +156,9 @@ class _Mapped:
         return outputs
 
     def _output(self, value: Any, dim: int | None, is_batched: bool, size: int, outside: set[str]) -> Any:
-        name = functorch_vmap._get_name(self.fn)
+        name = self.name
+        if value is None and self.with_none:
+            return None
         if dim is None:
             if is_batched:
                 raise ValueError(
@@ -193,7 +208,7 @@ class _Mapped:
             )
         write_back(value, target)
 
-    def out_dims_of(self, spec: Any, result: Any) -> list[int | None]:
+    def _out_dims_of(self, spec: Any, result: Any) -> list[int | None]:
         """Return the dimension of the batch in each leaf of the result. Raises torch's error."""
         dims = self.out_dims
         if isinstance(result, TensorProxy) and isinstance(dims, tuple) and len(dims) == 1:
@@ -201,7 +216,7 @@ class _Mapped:
         flat = _broadcast_to_and_flatten(dims, spec)
         if flat is None or (isinstance(result, TensorProxy) and not isinstance(dims, int | None)):
             raise ValueError(
-                f"vmap({functorch_vmap._get_name(self.fn)}, ..., out_dims={dims})(<inputs>): "
+                f"vmap({self.name}, ..., out_dims={dims})(<inputs>): "
                 f"out_dims is not compatible with the structure of `outputs`. "
                 f"out_dims has structure {tree_flatten(dims)[1]} but inputs has structure {spec}."
             )
