@@ -7,6 +7,8 @@ import gc
 import itertools
 import random
 import sys
+import time
+import types
 import warnings
 import weakref
 from typing import Any
@@ -316,6 +318,47 @@ def test_the_compiled_forward_shares_the_program_of_the_call_where_there_are_no_
     with torch.no_grad():
         assert torch.equal(compiled(ramp(2, 3)), compiled.forward(ramp(2, 3)) * 2)
     assert thunder.cache_misses(compiled) == 2
+
+
+def test_an_assigned_forward_that_calls_the_compiled_one_runs_around_it() -> None:
+    model, x = KINDS["linear"](), ramp(2, 3)
+    compiled, expected, log = thunder.jit(model), model(x), []
+    earlier = compiled.forward
+
+    def timed(x: torch.Tensor) -> torch.Tensor:
+        log.append(time.perf_counter())
+        return earlier(x) * 2
+
+    compiled.forward = timed
+    for called in (compiled, model, copy.deepcopy(compiled)):
+        assert torch.equal(called(x), expected * 2)
+    again = compiled.forward
+    assert again is timed
+    compiled.forward = lambda x: again(x) / 2
+    assert torch.equal(compiled(x), expected)
+    compiled.forward = again
+    assert (len(log), thunder.cache_misses(compiled)) == (4, 1)
+    compiled.register_forward_hook(lambda module, args, out: out + 1)
+    assert torch.equal(compiled(x), expected * 2 + 1)
+    compiled.forward = lambda x: x * 5
+    assert torch.equal(compiled(x), x * 5 + 1)
+    del compiled.forward
+    assert torch.equal(compiled(x), expected + 1)
+
+
+def test_a_forward_whose_function_is_wrapped_is_compiled_with_the_wrapper() -> None:
+    """As libraries of mixed precision do."""
+    model, x = KINDS["linear"](), ramp(2, 3)
+    compiled = thunder.jit(model)
+    original = compiled.forward
+    compiled.forward = types.MethodType(
+        torch.autocast("cpu", dtype=torch.bfloat16)(original.__func__), compiled
+    )
+    assert compiled(x).dtype == torch.bfloat16
+    assert torch.equal(compiled(x), model(x))
+    assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (1, 1)
+    compiled.forward = original
+    assert compiled(x).dtype == torch.float32
 
 
 def test_a_part_with_overridden_tensors_is_not_loaded_by_its_parent() -> None:

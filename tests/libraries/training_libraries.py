@@ -112,6 +112,11 @@ def lightning_bf16_mixed(compile_module: Compile) -> Any:
     return _fitted(lambda module: module, compile_module, precision="bf16-mixed")
 
 
+@use("lightning.ddp")
+def lightning_ddp(compile_module: Compile) -> Any:
+    return _fitted(lambda module: module, compile_module, strategy="ddp")
+
+
 def _accelerated(compile_module: Compile, **settings: Any) -> Any:
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState

@@ -108,10 +108,12 @@ class ThunderModule(torch.nn.Module, metaclass=ModuleClass):
             raise
 
     def __setattr__(self, name: str, value: Any) -> None:
-        model = _state(self).model
-        setattr(model, name, value)
-        if name == "__class__":
-            object.__setattr__(self, "__class__", _class_for(model))
+        state = _state(self)
+        setattr(state.model, name, value)
+        if name == "forward":
+            state.assign_forward(value)
+        elif name == "__class__":
+            object.__setattr__(self, "__class__", _class_for(state.model))
 
     def __delattr__(self, name: str) -> None:
         delattr(_state(self).model, name)
@@ -207,12 +209,16 @@ class ThunderModule(torch.nn.Module, metaclass=ModuleClass):
     def __copy__(self) -> Any:
         state = _state(self)
         model = copy.copy(state.model)
-        return _with_hooks(state.recompiler.make(model, state.overrides.copied(model)), state.hooks)
+        return _with_hooks(
+            state.recompiler.make(model, state.overrides.copied(model)), state.hooks, state.around
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         state = _state(self)
         model = copy.deepcopy(state.model, memo)
-        return _with_hooks(state.recompiler.make(model, state.overrides.copied(model, memo)), state.hooks)
+        return _with_hooks(
+            state.recompiler.make(model, state.overrides.copied(model, memo)), state.hooks, state.around
+        )
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         state = _state(self)
@@ -246,8 +252,9 @@ def dispatcher_of(fn: Any) -> Any:
     return dispatcher_of(fn.__func__) if kind is types.MethodType else None
 
 
-def _with_hooks(module: Any, hooks: set[int]) -> Any:
-    _state(module).hooks = set(hooks)
+def _with_hooks(module: Any, hooks: set[int], around: Callable[..., Any] | None = None) -> Any:
+    state = _state(module)
+    state.hooks, state.around = set(hooks), around
     return module
 
 
