@@ -65,9 +65,20 @@ REFUSED: list[Callable[[Tensor], Tensor]] = [
     of_nothing_else,
     returned,
     no_longer,
-    lambda x: x.requires_grad_(),
-    lambda x: x.argmax().requires_grad_(),
+    lambda x: (x * 2 + x.requires_grad_()).detach(),
 ]
+
+
+def test_integers_cannot_require_gradients() -> None:
+    with pytest.raises(RuntimeError, match="only Tensors of floating point dtype can require gradients"):
+        thunder.jit(lambda x: x.argmax().requires_grad_())(torch.ones(3))
+
+
+def test_an_argument_may_be_returned_that_requires_gradients() -> None:
+    x = torch.ones(3)
+    assert thunder.jit(lambda x: x.requires_grad_())(x) is x
+    assert x.requires_grad
+    assert x.is_leaf
 
 
 @pytest.mark.parametrize("fn", REFUSED)

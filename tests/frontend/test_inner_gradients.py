@@ -184,6 +184,31 @@ def test_guidance_in_a_program_without_gradients() -> None:
     assert not result.requires_grad
 
 
+@pytest.mark.parametrize("by_method", [False, True])
+def test_an_argument_that_the_program_lets_require_grad(by_method: bool) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+
+    def forces(positions: Tensor) -> tuple[Tensor, Tensor]:
+        if by_method:
+            positions.requires_grad_(True)
+        else:
+            positions.requires_grad = True
+        energy = model(positions).sum()
+        return energy, -grad(energy, positions, create_graph=True)[0]
+
+    compiled, places = thunder.jit(forces), [values(2, 3), values(2, 3)]
+    for x in places:
+        outcomes = []
+        for call in (forces, compiled):
+            model.zero_grad()
+            x = x.detach()
+            energy, force = call(x)
+            (energy + force.pow(2).sum()).backward()
+            outcomes.append((energy, force, x.grad, model[0].weight.grad, x.requires_grad))
+        torch.testing.assert_close(outcomes[1], outcomes[0])
+    assert thunder.cache_misses(compiled) == 1
+
+
 def test_an_unused_input() -> None:
     def program(x: Tensor, y: Tensor) -> tuple[Any, ...]:
         z = (x**2).sum()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any
 
@@ -191,7 +191,7 @@ def _entry(
     return CacheEntry(
         prologue_fn=prologues[-1].python_callable(),
         prologue_traces=list(prologues),
-        computation_fn=compiled.fn,
+        computation_fn=_with_grad_requests(program, compiled),
         computation_traces=compiled.traces,
         backward_fn=compiled.backward_fn,
         backward_traces=compiled.backward_traces,
@@ -208,6 +208,22 @@ def _entry(
         replaced=program.replaced,
         decisions=program.decisions,
     )
+
+
+def _with_grad_requests(program: Acquisition, compiled: Compiled) -> Callable[..., Any]:
+    """Return the computation, before which the inputs require grad of which the program sets it."""
+    computation = compiled.fn
+    names = [getattr(a, "name", None) for a in compiled.traces[-1].args]
+    positions = [i for i, name in enumerate(names) if name in program.grad_requests]
+    if not positions:
+        return computation
+
+    def requesting(*inputs: Any) -> Any:
+        for position in positions:
+            inputs[position].requires_grad_()
+        return computation(*inputs)
+
+    return requesting
 
 
 def _rewrites_inputs(transforms: Sequence[Transform]) -> bool:

@@ -30,6 +30,7 @@ from thunder.frontend.default_lookasides import default_lookasides
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import Prologue, Trusted, ambient_fact, prologue_trace
 from thunder.frontend.lookasides import patches, rng_generators, weakrefs
+from thunder.frontend.lookasides.grad_requests import GradRequests
 from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.natives import cached_functions
 from thunder.frontend.objects.input_overlap import Member, overlapping_groups
@@ -86,6 +87,8 @@ class Acquisition:
     replaced: tuple[ReplacedFunction, ...] = ()
     #: the questions about data that the program asks, with the answers that the traces are for
     decisions: tuple[Decision, ...] = ()
+    #: the inputs, by name, that require grad before the computation runs, because the program sets it
+    grad_requests: frozenset[str] = frozenset()
 
 
 def acquire(
@@ -126,6 +129,7 @@ def acquire(
     lookasides, table = default_lookasides(), ReplacementTable(replacements)
     session = Tracer(trace, objects, language, sharp_edge, lookasides, table, assumed_device=device)
     session.speculation = _speculation(session, inputs, roots, answers, opaque)
+    session.tracks_grad = not disable_grad
     machine = Machine(session, natives=lookasides.class_methods, record_history=record_log)
     try:
         with ambient_state.restored(), tracectx(trace), using_language(language), jitting():
@@ -168,6 +172,7 @@ def _reported(session: TracingSession, machine: Machine, finalizer: TraceFinaliz
         "handles_errors": session.handles_errors,
         "calls_symbols": session.calls_symbols,
         "replaced": session.state(ReplacedCalls).summary(),
+        "grad_requests": frozenset(x.name for x in session.state(GradRequests).inputs),
         "decisions": () if session.speculation is None else tuple(session.speculation.decisions),
     }
 

@@ -80,7 +80,7 @@ def _wrap(session: TracingSession, args: Args, kwargs: Kwargs) -> TensorProxy:
 def _set_requires_grad(session: TracingSession, args: Args, kwargs: Kwargs) -> TensorProxy:
     (x,) = args
     if not x.dtype.is_inexact:
-        raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
+        raise RuntimeError("only Tensors of floating point dtype can require gradients")
     request_grad(session, x, True)
     return x  # type: ignore[no-any-return]
 

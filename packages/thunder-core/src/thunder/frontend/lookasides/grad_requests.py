@@ -11,6 +11,11 @@ keeps requires gradients for no other reason: the backward of that tensor would 
 A detached tensor that the program returns or keeps is a leaf, as in eager: the epilogue sets its
 ``requires_grad``. Nothing else that leaves the program may depend on it, because a gradient would have to
 reach it.
+
+    x.requires_grad_(); return torch.autograd.grad(self.energy(x), x)      # an argument of the call
+
+An input requires gradients from then on, in the caller's hands too. The cache entry sets it before the
+computation runs, so that results are connected with it; so the program may not have used the input before.
 """
 
 from __future__ import annotations
@@ -35,12 +40,14 @@ TABLE = LookasideTable()
 class GradRequests(SessionState):
     """The tensors of which the program set ``requires_grad``, with the lines.
 
-    ``without_use`` are those whose gradient must not be used, because the trace would pass it on.
+    ``without_use`` are those whose gradient must not be used, because the trace would pass it on. ``inputs``
+    are inputs of the program: they require grad before the computation runs.
     """
 
     def __init__(self, session: TracingSession) -> None:
         self.requests: list[tuple[TensorProxy, list[Location]]] = []
         self.without_use: list[tuple[TensorProxy, list[Location]]] = []
+        self.inputs: list[TensorProxy] = []
 
     def has_any(self) -> bool:
         """Return whether the program set ``requires_grad`` of an intermediate."""
@@ -52,12 +59,17 @@ def request_grad(session: TracingSession, x: TensorProxy, value: bool) -> None:
 
     No gradient may flow back from a tensor that was computed without gradients from one that requires them,
     and ``detach`` is the one call of a trace that stops gradients: at the end of the program,
-    :func:`refuse_used` looks whether one would. Raises UnsupportedProgram for an input, and if a tensor
-    ceases to require gradients.
+    :func:`refuse_used` looks whether one would. Raises UnsupportedProgram if a tensor ceases to require
+    gradients, and for an input that the program has computed with before.
     """
     if x.requires_grad == value:
         return
-    if not value or session.entry_of(x) is not None or not x.dtype.is_inexact:
+    if value and not x.dtype.is_inexact:
+        raise RuntimeError("only Tensors of floating point dtype can require gradients")
+    if value and session.entry_of(x) is not None:
+        _request_grad_of_input(session, x)
+        return
+    if not value:
         raise UnsupportedProgram(
             f"the program sets requires_grad of a tensor to {value}",
             found={x.name: f'"{x.type_string()}"'},
@@ -67,6 +79,36 @@ def request_grad(session: TracingSession, x: TensorProxy, value: bool) -> None:
     x.requires_grad = x.declared_leaf = True
     state = session.state(GradRequests)
     (state.without_use if passes_on else state.requests).append((x, session.locations()))
+
+
+def _request_grad_of_input(session: TracingSession, x: TensorProxy) -> None:
+    """Let an input require grad from the beginning, which is the same where it has not been used yet."""
+    entry = session.entry_of(x)
+    assert entry is not None, "the caller has checked it"
+    used = any(
+        p is x and b.sym.id != "torch.detach" and any(q.dtype.is_inexact for q in _results(b))
+        for scope in session.trace.scopes
+        for b in scope
+        for p in b.flat_proxy_args
+    )
+    with torch._C.DisableTorchFunction():
+        is_special = entry.obj.is_inference() or session.objects.keeps_original_metadata
+    if used or is_special:
+        raise UnsupportedProgram(
+            "the program sets requires_grad of a tensor that it has computed with before"
+            if used
+            else "the program sets requires_grad of a tensor of inference mode, or that a transform replaces",
+            found={x.name: f'"{x.type_string()}"'},
+            hint="Set it before the call, or use detach().",
+        )
+    session.note_write()
+    session.trace.grad_enabled |= session.modes.grad and session.tracks_grad
+    x.requires_grad = x.declared_leaf = True
+    session.state(GradRequests).inputs.append(x)
+
+
+def _results(bsym: BoundSymbol) -> list[TensorProxy]:
+    return [p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)]
 
 
 def refuse_used(session: TracingSession, returned: Iterable[TensorProxy]) -> None:
