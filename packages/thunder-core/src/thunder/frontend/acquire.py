@@ -32,6 +32,7 @@ from thunder.frontend.guards import Prologue, Trusted, ambient_fact, prologue_tr
 from thunder.frontend.lookasides import patches, rng_generators, weakrefs
 from thunder.frontend.lookasides.grad_requests import GradRequests
 from thunder.frontend.lookasides.mode_regions import InferenceModes
+from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
 from thunder.frontend.natives import cached_functions
 from thunder.frontend.objects.input_overlap import Member, overlapping_groups
 from thunder.frontend.objects.object_table import ObjectTable
@@ -191,7 +192,7 @@ def _object_table(
         inputs.append((proxy, path))
         return proxy
 
-    return ObjectTable(make_input)
+    return ObjectTable(make_input, inputs)
 
 
 def _apply_overrides(
@@ -258,6 +259,7 @@ def _written(session: TracingSession) -> list[str]:
     written += [name for _, name in session.variables.global_writes] + [
         path.source for path, _ in session.variables.cell_writes.values()
     ]
+    written += [x.name for x, _, _ in session.state(ReboundTensors).statements]
     return written
 
 

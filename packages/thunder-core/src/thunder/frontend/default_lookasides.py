@@ -26,6 +26,7 @@ from thunder.frontend.lookasides import (
     module_tracking,
     optimizer_steps,
     python_functions,
+    rebound_tensors,
     rng_generators,
     transformer_masks,
     weakrefs,
@@ -37,6 +38,7 @@ from thunder.frontend.torch_functions import mode_stack, tensor_subclasses
 _MODULES = (
     argument_checks,
     python_functions,
+    rebound_tensors,
     mode_regions,
     mode_stack,
     tensor_subclasses,

@@ -18,6 +18,7 @@ from thunder.frontend.custom_gradients.tensor_hooks import refuse_written_views
 from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder, is_simple
 from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
 from thunder.frontend.lookasides.leaf_gradients import refuse_returned_leaves
+from thunder.frontend.lookasides.rebound_tensors import ReboundTensors, refuse_shared_data
 from thunder.frontend.lookasides.tensor_hints import TensorHints
 from thunder.frontend.objects.shadow_copies import Shadow
 from thunder.frontend.objects.shared_attributes import refuse_shared_attributes
@@ -56,15 +57,18 @@ class TraceFinalizer:
             session.variables.cell_writes,
             autocast,
         )
-        self.writes = any(writes)
+        self.writes = any(writes) or bool(session.state(ReboundTensors).statements)
         retained = session.state(RetainedGradients)
         refuse_written_views(session)
         refuse_written_results(session)
+        rebound = session.state(ReboundTensors)
+        refuse_shared_data(session)
         is_annotated = (
             session.state(GradRequests).has_any()
             or session.state(TensorHints)
             or retained.intermediates
             or retained.inputs
+            or rebound.statements
         )
         if simple and not self.writes and not is_annotated:
             backward_reads.refuse_changed(session, seen)
@@ -75,6 +79,9 @@ class TraceFinalizer:
             builder.count(value)
         backward_reads.refuse_changed(session, builder.uses)
         _write_effects(builder, session, written, autocast)
+        for tensor, text, data in rebound.statements:
+            value = "" if data is None else f" = {builder.expression(data)}"
+            builder.emit(f"{builder.expression(tensor)}{text}{value}")
         expression = builder.expression(result)
         refuse_returned_leaves(session, builder.tensors.values())
         for leaf in returned_leaves(session, self.trace.args, builder.tensors.values()):

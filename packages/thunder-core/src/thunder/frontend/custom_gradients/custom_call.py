@@ -113,8 +113,13 @@ def call_with_custom_gradient(session: TracingSession, fn: CustomGradient) -> tu
 def _forward(session: TracingSession, fn: CustomGradient, needed: bool) -> tuple[list[BoundSymbol], Results]:
     """Return the calls of the forward, and its results."""
     with torch.set_grad_enabled(False):
-        with recorded(session.trace) as calls:
-            returned = fn.forward()
+        forwards = session.state(BackwardState).forwards
+        forwards.append(fn)
+        try:
+            with recorded(session.trace) as calls:
+                returned = fn.forward()
+        finally:
+            forwards.pop()
         defined = set(uses_and_definitions(calls)[1])
         with recorded(session.trace) as copies, session.state(TorchFunctions).recording():
             results = Results(fn.context, returned, needed, defined)

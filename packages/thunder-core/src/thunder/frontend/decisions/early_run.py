@@ -132,6 +132,12 @@ class EarlyRun:
             self._values[copy.name] = self._values[value.name]
             self._done.add(copy.name)
 
+    def drop(self, value: TensorProxy) -> None:
+        """Drop a value, which a later call computes again."""
+        self._values.pop(value.name, None)
+        self._noted.pop(value.name, None)
+        self._done.discard(value.name)
+
     def _advance(self) -> None:
         """Run the calls that have been recorded since the last question."""
         calls = self._new_calls()

@@ -122,6 +122,11 @@ class Speculation:
         """Note that a recorded call now computes ``copy``, of which ``value`` is computed."""
         self._run.note_copy(value, copy)
 
+    def note_rebound(self, value: TensorProxy, before: TensorProxy) -> None:
+        """Note that the calls recorded so far compute ``before`` in the place of ``value``."""
+        self._run.note_copy(value, before)
+        self._run.drop(value)
+
     def values_for_text(self, tree: Any, refusal: ThunderError) -> Any:
         """Return a tree in which proxies are replaced by values of this call, for a text of them.
 

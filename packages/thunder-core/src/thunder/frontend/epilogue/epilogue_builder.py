@@ -24,6 +24,7 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path, comes_with_arguments, is_weak, lookup_type
 from thunder.frontend.epilogue.reconstruction import children, description, reconstruction_of
 from thunder.frontend.epilogue.statements import statement
+from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
 from thunder.frontend.lookasides.rng_generators import Generators
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, plain_base
 from thunder.frontend.objects.object_entry import DELETED, ObjectEntry
@@ -68,7 +69,7 @@ class EpilogueBuilder:
     """Expressions for the program's values, over computed results and reached objects."""
 
     def __init__(self, session: TracingSession) -> None:
-        self.session = session
+        self.session, self._rebound = session, session.state(ReboundTensors).inputs
         self.tensors: dict[
             str, TensorProxy | NumberProxy | GeneratorProxy
         ] = {}  # what the computation must return, by name
@@ -135,6 +136,8 @@ class EpilogueBuilder:
         if isinstance(value, TensorProxy | NumberProxy):
             if id(value) in self.session.objects.tensor_classes:
                 return self._of_subclass(value)
+            if id(value) in self._rebound and (own := self.session.entry_of(value)) is not None:
+                return self.reach(own.path, own.obj)
             self.tensors[value.name] = value
             return value.name
         if type(value) in _PRINTABLE:

@@ -17,6 +17,7 @@ from thunder.frontend.lookasides.grad_requests import request_grad
 from thunder.frontend.lookasides.leaf_gradients import assign_grad, read_grad
 from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.lookasides.operator_arguments import checked_arguments
+from thunder.frontend.lookasides.rebound_tensors import assign_data
 from thunder.frontend.lookasides.tensor_hints import TensorHints, is_hint
 from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.objects.object_entry import ObjectEntry
@@ -251,6 +252,9 @@ def store_attr(session: TracingSession, x: TensorProxy, name: str, value: Any) -
         return
     if name == "requires_grad":
         request_grad(session, x, value)
+        return
+    if name == "data":
+        assign_data(session, x, value)
         return
     if name == "grad":
         _refuse_overriding(session, x, name)

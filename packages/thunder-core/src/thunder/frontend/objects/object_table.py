@@ -61,10 +61,11 @@ class ObjectTable:
     Args:
         make_input: makes the proxy of a tensor, or of a generator of random numbers, that is reached by a
         path; a third argument is the tensor whose metadata it has, if that is another one.
+        inputs: the list to which it appends the proxy and its path.
     """
 
-    def __init__(self, make_input: Callable[..., Any]) -> None:
-        self.make_input = make_input
+    def __init__(self, make_input: Callable[..., Any], inputs: list[tuple[Any, Path]]) -> None:
+        self.make_input, self.inputs = make_input, inputs
         self.entries: dict[int, ObjectEntry] = {}  # by id of the user's object, and of its proxy or shadow
         self.shadows: list[Shadow] = []
         self.item_overlays: dict[int, ItemOverlay] = {}  # by id of a dict of the user's without a shadow
@@ -157,6 +158,11 @@ class ObjectTable:
         ):
             return False
         return getattr(type(entry.obj), "__eq__", None) is object.__eq__ and entry.path.kind != "typeattr"
+
+    def replace_input(self, proxy: TensorProxy, by: TensorProxy) -> None:
+        """Let another proxy be the input that the computation receives."""
+        index = next(i for i, (p, _) in enumerate(self.inputs) if p is proxy or p is by)
+        self.inputs[index] = by, self.inputs[index][1]
 
     # -- adoption --------------------------------------------------------------------------------------------
 

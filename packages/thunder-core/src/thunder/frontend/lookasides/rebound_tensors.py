@@ -1,0 +1,213 @@
+"""Tensors that become another tensor in place: ``x.unsqueeze_(0)``, ``h.detach_()``, ``p.data = value``.
+
+Note [Rebound tensors]
+The object stays the same, in all variables and containers of the program, and has other metadata or other
+memory. So its proxy becomes the result of the out-of-place form, and in the calls before, another proxy takes
+its place. For an input, the epilogue does the same to the user's tensor:
+
+    y = x + 1                     y = t0 + 1
+    x.unsqueeze_(0)        →      x = t0.unsqueeze(0)
+    return x * 2                  return x * 2              # epilogue: args[0].unsqueeze_(0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder.base.errors import Location, OperatorError, UnsupportedProgram
+from thunder.frontend.checkpoints.region_effects import RegionState
+from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.session import SessionState, TracingSession
+from thunder.ir.aliasing import views_of
+from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.symbol import with_parts
+from thunder.ops import prims
+from thunder.ops.layouts import Layouts
+from thunder.torch.inplace import is_leaf
+
+TABLE = LookasideTable()
+
+#: in-place method → the out-of-place form
+_FORMS: dict[Any, Any] = {
+    torch.Tensor.squeeze_: torch.Tensor.squeeze,
+    torch.Tensor.swapaxes_: torch.Tensor.swapaxes,
+    torch.Tensor.swapdims_: torch.Tensor.swapdims,
+    torch.Tensor.t_: torch.Tensor.t,
+    torch.Tensor.transpose_: torch.Tensor.transpose,
+    torch.Tensor.unsqueeze_: torch.Tensor.unsqueeze,
+}
+_METADATA = (
+    "shape",
+    "requires_grad",
+    "tags",
+    "strides",
+    "derived_strides",
+    "requires_grad_since_write",
+)
+
+
+class ReboundTensors(SessionState):
+    """The tensors that were rebound.
+
+    ``inputs`` are those of the inputs, by id. ``statements`` are what the epilogue does to them, each with
+    the input and, for new data, the value. ``assigned`` has for each assignment of data the tensor, the
+    value, the call, and where.
+    """
+
+    def __init__(self, session: TracingSession) -> None:
+        self.inputs: dict[int, TensorProxy] = {}
+        self.statements: list[tuple[TensorProxy, str, TensorProxy | None]] = []
+        self.assigned: list[tuple[TensorProxy, TensorProxy, Any, list[Location]]] = []
+
+
+def _register(method: Any, form: Any) -> None:
+    @TABLE.lookaside(method)
+    def rule(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TensorProxy:
+        return _change_shape(session, method, form, args, kwargs)
+
+
+for _method, _form in _FORMS.items():
+    _register(_method, _form)
+
+
+def _change_shape(
+    session: TracingSession, method: Any, form: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> TensorProxy:
+    x, *dims = args
+    name = method.__name__
+    _check_rebinding(session, x, f"calls {name}")
+    if torch.is_grad_enabled() and x.requires_grad and is_leaf(x):
+        raise OperatorError("a leaf Variable that requires grad is being used in an in-place operation.")
+    is_input = session.entry_of(x) is not None
+    if is_input and (x.requires_grad or not all(type(d) is int for d in (*dims, *kwargs.values()))):
+        raise _refusal(x, f"calls {name} of an input that requires grad, or with a number out of a tensor")
+    result = session.call(form, args, kwargs)
+    if result is not x:
+        _rebind(session, x, result, lambda: method(x, *dims, **kwargs))
+    if is_input:
+        text = ", ".join([*map(repr, dims), *(f"{key}={value!r}" for key, value in kwargs.items())])
+        session.state(ReboundTensors).statements.append((x, f".{name}({text})", None))
+    return x  # type: ignore[no-any-return]
+
+
+@TABLE.lookaside(torch.Tensor.detach_, torch.detach_)
+def _detach_(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TensorProxy:
+    (x,) = args
+    _check_rebinding(session, x, "calls detach_")
+    entry = session.entry_of(x)
+    if entry is not None:
+        with torch._C.DisableTorchFunction():
+            is_view = entry.obj._is_view()
+        session.note("is", entry.path.step("attribute", "_base"), entry.obj._base if is_view else None)
+    else:
+        is_view = _is_differentiable_view(session, x)
+    if is_view:
+        raise RuntimeError(
+            "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel "
+            "(DDP) for training, and gradient_as_bucket_view is set as True, gradients are views of DDP "
+            "buckets, and hence detach_() cannot be called on these gradients. To fix this error, please "
+            "refer to the Optimizer.zero_grad() function in torch/optim/optimizer.py as the solution."
+        )
+    _rebind(session, x, prims.detach(x), lambda: None)
+    if entry is not None:
+        x.declared_leaf = True
+        session.state(ReboundTensors).statements.append((x, ".detach_()", None))
+    return x  # type: ignore[no-any-return]
+
+
+def _is_differentiable_view(session: TracingSession, x: TensorProxy) -> bool:
+    """Return whether torch tracks a tensor of the program as a view; results of ``detach`` it does not."""
+    calls = session.trace.bound_symbols
+    layouts = Layouts((a for a, _ in session.objects.inputs if isinstance(a, TensorProxy)), calls)
+    for bsym in calls:
+        for view in views_of(bsym):
+            if view.output is x and not any(call.sym is prims.detach for call in view.path):
+                return view.certain or layouts.share_memory(view.output, view.source)
+    return False
+
+
+def assign_data(session: TracingSession, x: TensorProxy, value: Any) -> None:
+    """Do ``x.data = value``.
+
+    Raises UnsupportedProgram for an intermediate tensor, and for a value of another shape, dtype or device.
+    """
+    if not isinstance(value, TensorProxy):
+        raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+    _check_rebinding(session, x, "assigns the data")
+    same = (x.shape, x.dtype, x.device) == (value.shape, value.dtype, value.device)
+    if session.entry_of(x) is None or not same:
+        raise _refusal(x, "assigns the data of a tensor that it has computed, or data of another form")
+    data = prims.detach(value)
+    if x.requires_grad:
+        result = TensorProxy(like=x)
+        session.trace.record(prims.replace_data.bind(data, x, output=result))
+    else:
+        result = prims.shallow_copy(data)
+    _rebind(session, x, result, lambda: None)
+    rebound, call = session.state(ReboundTensors), session.trace.peek_scope()[-1]
+    rebound.statements = [s for s in rebound.statements if s[0] is not x or s[2] is None]
+    rebound.statements.append((x, ".data", data))
+    rebound.assigned.append((x, value, call, session.locations()))
+
+
+def refuse_shared_data(session: TracingSession) -> None:
+    """Refuse a program that writes in place to a tensor or to its new data, which then share memory."""
+    calls = session.trace.bound_symbols
+    for x, value, call, where in session.state(ReboundTensors).assigned:
+        start = next((i for i, b in enumerate(calls) if b is call), 0)
+        memory = names_of_memory(calls, {x.name}) | names_of_memory(calls, {value.name})
+        for bsym in calls[start:]:
+            if not memory.isdisjoint(written_names(bsym)):
+                raise UnsupportedProgram(
+                    "the program writes in place to a tensor whose data it has assigned, or to that data",
+                    where=[*bsym.locations, *where],
+                    hint="Assign a clone, or write before the assignment.",
+                )
+
+
+# -- rebinding -----------------------------------------------------------------------------------------------
+
+
+def _refusal(x: TensorProxy, what: str) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        f"the program {what}",
+        found={x.name: f'"{x.type_string()}"'},
+        hint="Use the out-of-place form, or do it outside of the compiled function.",
+    )
+
+
+def _check_rebinding(session: TracingSession, x: TensorProxy, what: str) -> None:
+    """Raise UnsupportedProgram in a part of the program that is recorded again, or at another time."""
+    backwards = session.state(BackwardState)
+    in_part = len(session.trace.scopes) > 1 or session.state(RegionState).stack or backwards.stack
+    if in_part or any(x is i for fn in backwards.forwards for i in fn.inputs):
+        raise _refusal(x, f"{what} in a checkpointed region or a function with a gradient of its own")
+
+
+def _rebind(session: TracingSession, x: TensorProxy, result: TensorProxy, change: Callable[[], Any]) -> None:
+    """Let ``x`` be the result of the last call, and another proxy the argument of all calls before.
+
+    ``change`` changes the shape that torch's parser sees of the proxy.
+    """
+    before = x.replace(name=session.trace.make_name(prefix="t"))
+    scope = session.trace.peek_scope()
+    for i, bsym in enumerate(scope):
+        parts = with_parts((bsym,))
+        if any(p.name == x.name for b in parts for p in (*b.flat_proxy_args, *b.flat_proxy_outs)):
+            scope[i] = bsym.from_bsym_swap_proxies({Variable(x): before})
+    scope[-1] = scope[-1].from_bsym_swap_proxies({Variable(result): x})
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        change()  # by torch's code for meta tensors, which reads the metadata of before
+    for field in _METADATA:
+        setattr(x, field, getattr(result, field))
+    inputs = session.state(ReboundTensors).inputs
+    if session.entry_of(x) is not None and id(x) not in inputs:
+        inputs[id(x)] = x
+        session.objects.replace_input(x, before)
+    if session.speculation is not None:
+        session.speculation.note_rebound(x, before)

@@ -1,0 +1,192 @@
+"""Tensors that become another tensor in place: ``unsqueeze_``, ``t_``, ``detach_``, ``p.data = …``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import thunder
+from thunder.base.errors import UnsupportedProgram
+
+
+def known_under_other_names(x: torch.Tensor) -> Any:
+    y = x * 2
+    names, z = {"y": [y]}, y + 1
+    y.unsqueeze_(0)
+    y.mul_(3)
+    return names["y"][0] is y, y.shape, y.sum(0) + z, names
+
+
+def all_methods(x: torch.Tensor) -> Any:
+    y = x.clone().unsqueeze_(0).squeeze_(0)
+    y.unsqueeze_(-1).transpose_(0, 1).mul_(2)
+    y.t_().swapaxes_(0, 1).swapdims_(0, 1)
+    return y, y.stride(), y.is_contiguous()
+
+
+def a_view_is_written(x: torch.Tensor) -> Any:
+    y = x * 2
+    v = y[:2]
+    y.unsqueeze_(0)
+    v.mul_(5)
+    y.add_(1)
+    return y, v
+
+
+def detached(x: torch.Tensor) -> Any:
+    y = x * 2
+    z = y + x
+    y.detach_()
+    return y.requires_grad, y.is_leaf, y * x + z
+
+
+def between_decisions(x: torch.Tensor) -> Any:
+    y = x * torch.rand(3)
+    if y.sum() > 100:
+        return y
+    y.unsqueeze_(0)
+    if y.sum() > 50:
+        return y
+    y.add_(1)
+    y.squeeze_(0)
+    return y * 2 if y[0] > -100 else y
+
+
+def with_gradients(fn: Callable[..., Any]) -> Any:
+    torch.manual_seed(0)
+    results = []
+    for _ in range(2):
+        x = torch.arange(1.0, 4.0, requires_grad=True)
+        result = fn(x)
+        tensors = [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+        sum(t.sum() for t in tensors if t.requires_grad).backward()
+        results.append([result, x.grad])
+    return results
+
+
+@pytest.mark.parametrize(
+    "fn", [known_under_other_names, all_methods, a_view_is_written, detached, between_decisions]
+)
+def test_an_intermediate_becomes_another_tensor(fn: Callable[..., Any]) -> None:
+    compiled = thunder.jit(fn)
+    torch.testing.assert_close(with_gradients(compiled), with_gradients(fn))
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_an_input_changes_its_shape_for_the_caller() -> None:
+    def fn(x: torch.Tensor, base: torch.Tensor, xs: list[Any]) -> Any:
+        xs.append(x)
+        x.t_().unsqueeze_(0)
+        x.add_(base.sum())
+        return x, base * 2
+
+    def run(fn: Any) -> Any:
+        base = torch.arange(6.0).reshape(2, 3)
+        x, xs = base.view(2, 3), list[Any]()
+        returned, doubled = fn(x, base, xs)
+        assert returned is x
+        assert xs[0] is x
+        return x, x.stride(), base, doubled
+
+    compiled = thunder.jit(fn)
+    for _ in range(2):
+        torch.testing.assert_close(run(compiled), run(fn))
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_state_is_detached_before_the_next_step() -> None:
+    class Cell(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell, self.state = nn.GRUCell(2, 3), torch.zeros(1, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.state.detach_()
+            self.state = self.cell(x, self.state)
+            return self.state.sum()
+
+    def run(wrap: Callable[[Any], Any]) -> Any:
+        torch.manual_seed(0)
+        module = Cell()
+        fn = wrap(module)
+        for _ in range(3):
+            fn(torch.ones(1, 2)).backward()
+        return module.state.detach(), [p.grad for p in module.parameters()]
+
+    torch.testing.assert_close(run(thunder.jit), run(lambda m: m))
+
+
+def test_the_data_of_a_parameter_is_assigned() -> None:
+    def run(wrap: Callable[[Any], Any]) -> Any:
+        weight, target = nn.Parameter(torch.arange(3.0)), nn.Parameter(torch.zeros(3), requires_grad=False)
+        before, results = weight.data, list[Any]()
+
+        def fn(x: torch.Tensor) -> Any:
+            weight.data = weight.data.clamp(-1, 1) * 0.9
+            target.data = 0.5 * target.data + 0.5 * weight.data
+            return (weight * weight * x + target).sum(), weight
+
+        step = wrap(fn)
+        for _ in range(2):
+            x = torch.ones(3, requires_grad=True)
+            loss, same = step(x)
+            loss.backward()
+            assert same is weight
+            assert weight.is_leaf
+            results += [loss.detach(), x.grad, weight.grad.clone(), weight.detach().clone(), target.clone()]
+        return results, before
+
+    torch.testing.assert_close(run(thunder.jit), run(lambda m: m))
+
+
+def test_data_are_shared_as_in_eager() -> None:
+    weight = nn.Parameter(torch.zeros(3))
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        weight.data = y
+        return y
+
+    returned = thunder.jit(fn)(torch.ones(3))
+    returned.add_(5)
+    assert weight.data.tolist() == [7, 7, 7]
+
+
+def test_what_cannot_be_rebound_is_refused() -> None:
+    weight = nn.Parameter(torch.zeros(3))
+
+    def written_after(x: torch.Tensor) -> Any:
+        weight.data = x * 2
+        with torch.no_grad():
+            weight.add_(1)
+
+    def of_another_shape(x: torch.Tensor) -> Any:
+        weight.data = x[:1]
+
+    def in_a_region(x: torch.Tensor) -> Any:
+        return torch.utils.checkpoint.checkpoint(lambda x: x.exp().unsqueeze_(0), x, use_reentrant=False)
+
+    for fn, text in (
+        (written_after, "whose data it has assigned"),
+        (of_another_shape, "data of another form"),
+        (in_a_region, "in a checkpointed region"),
+    ):
+        with pytest.raises(UnsupportedProgram, match=text):
+            thunder.jit(fn)(torch.ones(3, requires_grad=True))
+
+
+@pytest.mark.parametrize(
+    ("fn", "text"),
+    [
+        (lambda x: x.unsqueeze_(0) * 2, "a leaf Variable that requires grad"),
+        (lambda x: (x * 2)[1:].detach_() * 2, "Can't detach views in-place"),
+    ],
+)
+def test_what_torch_refuses_raises(fn: Callable[..., Any], text: str) -> None:
+    for call in (fn, thunder.jit(fn)):
+        with pytest.raises(RuntimeError, match=text):
+            call(torch.ones(3, requires_grad=True))
