@@ -82,9 +82,10 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
             compared.append(value)
         elif any(isinstance(getattr(cls, name, None), types.FunctionType) for name in _PROTOCOLS):
             raise UnsupportedProgram(
-                f"native code ({getattr(fn, '__qualname__', fn)}) would call methods of {cls.__qualname__} "
-                "unseen by thunder",
-                hint="Write the loop or comparison in Python.",
+                f"{getattr(fn, '__qualname__', fn)} is implemented in C and would call methods of the class "
+                f"{cls.__qualname__}, which thunder does not see",
+                hint="Write the loop or comparison in Python, or mark the function around it by "
+                "thunder.opaque.",
             )
         elif is_comparison and id(value) in session.objects.entries:
             session.objects.identity_observed = True
@@ -144,7 +145,8 @@ def check_arguments(session: TracingSession, fn: Any, descriptor: Any, args: Ite
             session.objects.identity_observed = True
             continue
         raise UnsupportedProgram(
-            f"native code ({getattr(fn, '__qualname__', fn)}) would look into {entry.path.source}, "
-            "unseen by thunder",
+            f"{entry.path.source} is passed to {getattr(fn, '__qualname__', fn)}, which is implemented in C, "
+            "so that thunder does not see what it reads",
             found={entry.path.source: describe(a)},
+            hint="Mark the function around the call by thunder.opaque.",
         )

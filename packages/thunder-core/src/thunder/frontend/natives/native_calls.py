@@ -132,7 +132,7 @@ def _refuse(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dic
     """Raise the refusal of ``fn``; return its result where the user allows sharp edges."""
     module = _module_of(fn)
     package = module.partition(".")[0]
-    name = f"{module}.{getattr(fn, '__qualname__', type(fn).__name__)}"
+    name = _name_of(fn, module, args)
     if package == "numpy":
         raise UnsupportedProgram(
             f"{name} takes the data of a tensor out of the program, or computes with NumPy's own arrays",
@@ -144,17 +144,33 @@ def _refuse(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dic
             hint="Pass the value as an argument, or set sharp_edges= to bake it in.",
         )
         return _baked(fn(*args, **kwargs), name)
+    if fn == torch.Tensor._make_subclass and args and isinstance(args[0], type):
+        raise UnsupportedProgram(
+            f"the program creates a tensor of the class {args[0].__module__}.{args[0].__qualname__}",
+            hint="Create it before the call, such as parameters in the __init__ of their module.",
+        )
     if any(isinstance(a, TensorProxy) for a in (*args, *kwargs.values())):
         raise UnsupportedProgram(
-            f"{name} is native code that received a tensor; it cannot run on a proxy",
-            hint="Mark it by thunder.opaque, or register it as an operator "
+            f"{name} is implemented in C or C++ and is called with a tensor, which has no data while the "
+            "program is traced",
+            hint="Mark the function around it by thunder.opaque, or register it as an operator "
             "(thunder.extend.OperatorExecutor.register_operator, torch.library).",
         )
     raise UnsupportedProgram(
-        f"{name} is native code of which thunder does not know what it reads",
-        hint="Call it outside the compiled function and pass the result, "
-        "or mark a function around it by thunder.opaque.",
+        f"{name} is implemented in C or C++, so that thunder does not see what it reads",
+        hint="Call it before the compiled function and pass the result, "
+        "or mark the function around it by thunder.opaque.",
     )
+
+
+def _name_of(fn: Any, module: str, args: tuple[Any, ...]) -> str:
+    """Return the name of a native callable in the user's words: for a constructor, that of the class."""
+    name = getattr(fn, "__qualname__", type(fn).__name__)
+    if getattr(fn, "__name__", "") == "__new__" and args and isinstance(args[0], type):
+        return f"{args[0].__module__}.{args[0].__qualname__}"
+    if getattr(fn, "__objclass__", None) is torch._C.TensorBase:
+        return f"torch.Tensor.{fn.__name__}"
+    return f"{module}.{name}"
 
 
 def _note_hierarchy(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> None:

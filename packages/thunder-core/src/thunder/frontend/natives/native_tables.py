@@ -22,6 +22,7 @@ import importlib
 import itertools
 import math
 import operator
+import os
 import re
 import sys
 import types
@@ -152,7 +153,7 @@ PURE_FUNCTIONS = (
         (torch._C._log_api_usage_once,),
     ),
     NativeRow("sizes in, sizes out", (torch._C._infer_size,)),
-    NativeRow("a text in, an equal text out", (sys.intern,)),
+    NativeRow("a text in, an equal text out", (sys.intern, os.fspath)),
 )
 ALLOWED: dict[int, Any] = {id(fn): fn for row in PURE_FUNCTIONS for fn in row.natives}
 

@@ -9,6 +9,7 @@ proxy for a tensor, a shadow for a container, else the object itself.
 from __future__ import annotations
 
 import functools
+import threading
 import types
 import weakref
 from collections import defaultdict, deque
@@ -316,9 +317,11 @@ class ObjectTable:
             t
         ):
             raise UnsupportedProgram(
-                f"{path.source} is {_a(t.__qualname__)}, whose content thunder cannot read and guard",
+                f"{path.source} is {_a(_TYPE_NAMES.get(t, t.__qualname__))}, "
+                "whose content thunder cannot read and guard",
                 hint="Pass tensors (of a NumPy array, torch.from_numpy), numbers, strings, plain containers, "
-                "dataclasses or objects of Python classes.",
+                "dataclasses or objects of Python classes; or mark the function that reads it by "
+                "thunder.opaque.",
             )
         self._track(raw, path, raw)
         return raw
@@ -457,6 +460,12 @@ def _a(noun: str) -> str:
     return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"
 
 
+#: types whose names are not those by which programs create their objects
+_TYPE_NAMES: dict[type, str] = {
+    threading.local: "threading.local",
+    type(threading.Lock()): "threading.Lock",
+    type(threading.RLock()): "threading.RLock",
+}
 #: what a container has beside its items
 _PARTS: dict[type, tuple[str, ...]] = {deque: ("maxlen",), defaultdict: ("default_factory",)}
 _LEAF_KINDS: dict[type, GuardKind] = {
