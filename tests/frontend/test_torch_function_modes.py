@@ -252,3 +252,37 @@ def test_a_mode_that_the_program_does_not_leave_is_refused():
     with pytest.raises(thunder.UnsupportedProgram, match="does not leave it"):
         thunder.jit(program)(torch.ones(2))
     assert torch._C._len_torch_function_stack() == 0
+
+
+def test_a_function_that_torch_vmap_maps_is_under_the_modes_around_it():
+    class Index(TorchFunctionMode):
+        """Reads ``x[i]`` of a scalar tensor without its number, as masks of transformers do."""
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            if func is torch.Tensor.__getitem__:
+                return torch.ops.aten.index(args[0], [*args[1]])
+            return func(*args, **(kwargs or {}))
+
+    def program(mask, rows, columns):
+        allowed = torch.vmap(lambda r, c: mask[r, c] & (c <= r), in_dims=(None, 0))
+        with Index():
+            return torch.vmap(allowed, in_dims=(0, None))(rows, columns)
+
+    mask, rows, columns = (
+        torch.tensor([[True, False], [True, True]]),
+        torch.arange(2),
+        torch.tensor([1, 0, 1]),
+    )
+    assert torch.equal(thunder.jit(program)(mask, rows, columns), program(mask, rows, columns))
+
+
+@pytest.mark.parametrize("shapes", [((), ()), ((), (3,)), ((), None, (3,)), ((2, 2), None, (2,)), (None, ())])
+def test_aten_index_has_eagers_shape_with_scalars_and_with_gaps(shapes):
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    tensors = [None if shape is None else torch.ones(shape, dtype=torch.int64) for shape in shapes]
+
+    def program(x, *tensors):
+        return torch.ops.aten.index(x, [*tensors])
+
+    result, expected = thunder.jit(program)(x, *tensors), program(x, *tensors)
+    assert torch.equal(result, expected)

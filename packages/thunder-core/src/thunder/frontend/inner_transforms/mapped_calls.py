@@ -20,6 +20,7 @@ from thunder.batching.batched_call import moved
 from thunder.frontend.inner_transforms.inner_programs import InnerProgram, inner_program
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import TracingSession
+from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.torch.inplace import is_leaf, write_back
@@ -127,7 +128,7 @@ class Mapped:
         out_dims = self.result_dims = self._out_dims_of(spec, inner.result)
         inputs = [(x, dim) for x, dim in zip(leaves, self.dims, strict=True) if dim is not None]
         recorded: list[Any] = []
-        with session.trace.recording_into(recorded):
+        with session.trace.recording_into(recorded), session.state(TorchFunctions).recording():
             results = self._batched(inner, inputs, size, flat, out_dims)
         location = session.locate()
         for bsym in recorded:

@@ -8,7 +8,7 @@ number it becomes a choice (``where``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Number
 from typing import Any
 
@@ -77,6 +77,21 @@ def index_list(tensors: Mapping[int, TensorProxy]) -> list[TensorProxy | None]:
     """Return the index tensors of a selection as ``prims.index`` takes them, or None for each."""
     last = max(tensors)
     return [cast(tensors[d], int64) if d in tensors else None for d in range(last + 1)]
+
+
+@torch_names("torch.ops.aten.index")
+def index(self: TensorProxy, indices: Sequence[TensorProxy | None]) -> TensorProxy:
+    """``torch.ops.aten.index(x, indices)``: ``x[indices]``, except that None is ``:``.
+
+    Tensors without dimensions index like others: with one of another shape, they are broadcast to it.
+    """
+    tensors = {d: t for d, t in enumerate(indices) if t is not None}
+    if any(map(is_mask, tensors.values())):
+        raise refuse_sizes("torch.ops.aten.index with a boolean mask")
+    scalars = [d for d, t in tensors.items() if not t.shape]
+    if len(scalars) == len(tensors):
+        return getitem(self, tuple(slice(None) if t is None else t for t in indices))
+    return prims.index(self, index_list(tensors | {d: prims.reshape(tensors[d], (1,)) for d in scalars}))
 
 
 # -- writes --------------------------------------------------------------------------------------------------
