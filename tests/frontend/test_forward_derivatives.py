@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 from torch.nn import functional as F
 
@@ -79,6 +80,10 @@ REFUSED: dict[str, tuple[Callable[[Tensor, Tensor], Any], str]] = {
         lambda x, v: jvp(region_without_gradients, (x,), (v,)),
         "region without gradients",
     ),
+    "gradients of symmetric matrices": (
+        lambda x, v: jacfwd(torch.linalg.cholesky)(torch.outer(x, x) + torch.eye(3)),
+        "cannot be derived from its gradient",
+    ),
     "a tangent of another shape": (lambda x, v: jvp(torch.sin, (x,), (v[:2],)), "same size"),
     "a constant, strictly": (lambda x, v: jvp(lambda a: WEIGHT, (x,), (v,), strict=True), "independent"),
     "primals that are not a tuple": (lambda x, v: jvp(torch.sin, x, v), "primals to be a tuple"),
@@ -102,3 +107,15 @@ def test_transforms_compose_and_are_compiled_once() -> None:
     (gradient,) = thunder.grad(lambda x: thunder.jvp(energy)((x,), (V,))[1])(X)
     torch.testing.assert_close(gradient, torch.autograd.functional.hvp(energy, X, V)[1])
     torch.testing.assert_close(thunder.jvp(thunder.jit(torch.sin), (X,), (V,)), (X.sin(), X.cos() * V))
+
+
+def test_dual_numbers_around_a_compiled_module_have_their_tangents() -> None:
+    compiled = thunder.jit(MODEL)
+    compiled(X)
+    for call in (lambda x: compiled(x), compiled):
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(X, V)
+            tangent = forward_ad.unpack_dual(call(dual)).tangent
+        torch.testing.assert_close(tangent, jvp(MODEL, (X,), (V,))[1])
+    compiled(X)
+    assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (1, 1)

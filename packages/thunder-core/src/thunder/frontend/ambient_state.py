@@ -8,10 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from thunder.base.autocast_state import AUTOCAST_DEVICES
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.active_modes import has_active_modes
+
+
+def _dual_level() -> int:
+    """Return the level of dual numbers, of forward derivatives, that is open; -1 for none."""
+    return forward_ad._current_level
+
 
 #: the cheap reads, done at each call: the name in generated code → the function
 AMBIENT_QUERIES = {
@@ -21,11 +28,12 @@ AMBIENT_QUERIES = {
     "is_any_autocast_enabled": torch._C._is_any_autocast_enabled,
     "len_torch_function_stack": torch._C._len_torch_function_stack,
     "len_torch_dispatch_stack": torch._C._len_torch_dispatch_stack,
+    "dual_level": _dual_level,
 }
 
 
 def ambient_key() -> tuple[Any, ...]:
-    """Return grad mode, inference mode, default dtype, autocast, and the numbers of modes."""
+    """Return grad mode, inference mode, default dtype, autocast, the numbers of modes, the dual level."""
     return tuple(read() for read in AMBIENT_QUERIES.values())
 
 
@@ -59,7 +67,8 @@ def torch_traces() -> bool:
     """Return whether torch itself traces the operators of the call, one by one, or transforms it.
 
     ``torch.jit.trace``, ``torch.export`` and ``make_fx`` trace, and modes of ``TorchDispatchMode`` such as
-    ``FakeTensorMode`` and ``FlopCounterMode``; ``torch.vmap`` and ``torch.func.grad`` transform. With none of
+    ``FakeTensorMode`` and ``FlopCounterMode``; ``torch.vmap``, ``torch.func.grad`` and dual
+    numbers transform. With none of
     them a guard on tensors holds.
     """
     return (
@@ -67,6 +76,7 @@ def torch_traces() -> bool:
         or torch.compiler.is_exporting()
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._functorch.peek_interpreter_stack() is not None
+        or _dual_level() >= 0
     )
 
 

@@ -15,7 +15,7 @@ An operator needs no rule for tangents, and the functions have those of their gr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,6 +30,8 @@ from thunder.frontend.lookasides.grad_requests import request_grad
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.requires_grad import any_requires_grad
+from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ops import prims
 from thunder.torch.namespace import ltorch
 
@@ -59,7 +61,7 @@ def _with_tangents(
             arguments = functorch._replace_args(primals, arguments, argnums)
         start = len(session.trace.peek_scope())
         result = session.call(fn, tuple(arguments), {})
-        _refuse_regions_without_gradients(session, start)
+        _check_region(session.trace.peek_scope()[start:])
         result, aux = _split(result, has_aux)
         outputs, output_spec = tree_flatten(result)
         functorch.assert_non_empty_tensor_output(outputs, functorch.jvp_str)
@@ -163,14 +165,33 @@ def _dual(session: TracingSession, level: Level, x: TensorProxy) -> TensorProxy:
     return dual  # type: ignore[no-any-return]
 
 
-def _refuse_regions_without_gradients(session: TracingSession, start: int) -> None:
-    """Refuse a region without gradients: tangents pass it, and gradients do not."""
-    for bsym in session.trace.peek_scope()[start:]:
+#: operators of which torch's tangents are not the transpose of its gradients: those of matrices are gradients
+#: of symmetric ones, and several values may be written to one element
+WITHOUT_TRANSPOSE = frozenset(
+    {
+        *(f"torch.linalg.{name}" for name in ("cholesky", "cholesky_ex", "eigh")),
+        *(f"torch.nn.functional.max_unpool{n}d" for n in (1, 2, 3)),
+        "torch.as_strided_scatter",
+        "prims.as_strided_scatter",
+    }
+)
+
+
+def _check_region(calls: Iterable[BoundSymbol]) -> None:
+    """Refuse what tangents pass otherwise than gradients, in the calls of a function."""
+    for bsym in with_parts(calls):
         if bsym.sym is prims.set_grad_enabled and not bsym.args[0]:
             raise UnsupportedProgram(
                 "a function under torch.func.jvp has a region without gradients, through which tangents pass",
                 where=bsym.locations,
                 hint="Use detach() for what has no tangent, and leave torch.no_grad() out.",
+            )
+        if bsym.sym.id in WITHOUT_TRANSPOSE and any_requires_grad(bsym.flat_proxy_args):
+            raise UnsupportedProgram(
+                f"the tangents of {bsym.sym.id} cannot be derived from its gradient",
+                found={"call": bsym.line},
+                where=bsym.locations,
+                hint="Use torch.func.vjp or jacrev, or differentiate outside of the compiled function.",
             )
 
 
