@@ -66,6 +66,8 @@ class Tied(nn.Module):
 
 TIED = Tied().double()
 
+DETACHED = {name: p.detach() for name, p in MODEL.named_parameters()}
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "nested": (lambda x: grad(lambda y: grad(energy)(y).pow(2).sum())(x), (values(3),)),
     "with outer gradients": (
@@ -77,6 +79,12 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "auxiliary results": (with_auxiliary, (values(3), values(3, requires_grad=True))),
     "a step of gradient descent": (adapted, (values(4, 3), values(4, 1))),
     "vjp": (pulled_back, (values(3, requires_grad=True),)),
+    "gradients of examples": (
+        lambda x: torch.vmap(grad(lambda p, x: functional_call(MODEL, p, (x,)).sum()), (None, 0))(
+            DETACHED, x
+        ),
+        (values(4, 3),),
+    ),
     "tied parameters": (lambda x: functional_call(TIED, {"a.weight": x @ x.T}, (x,)), (values(3, 3),)),
     "Jacobian": (
         lambda x: functional.jacobian(lambda x: x.sin() * x.sum(), x, create_graph=True).pow(2).sum(),

@@ -79,6 +79,33 @@ def of_an_intermediate(model: Any, x: Tensor) -> tuple[Tensor, bool]:
     return x.grad * 2, model[0].weight.grad is None
 
 
+class Adversaries(nn.Module):
+    """A generator and a critic, with dropout and optimizers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = nn.Linear(3, 3)
+        self.critic = nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True), nn.Dropout(0.3), nn.Linear(4, 1))
+        self.of_generator = torch.optim.SGD(self.generator.parameters(), 0.1)
+        self.of_critic = torch.optim.SGD(self.critic.parameters(), 0.1)
+
+
+def compete(model: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """A step of a WGAN with gradient penalty: the critic is used before and after its own step."""
+    fake = model.generator(torch.randn_like(x))
+    model.of_critic.zero_grad()
+    mixed = (x + fake.detach()).requires_grad_()
+    (slope,) = torch.autograd.grad(model.critic(mixed).sum(), mixed, create_graph=True)
+    penalty = (slope.norm(dim=1) - 1).pow(2).mean()
+    loss = model.critic(fake.detach()).mean() - model.critic(x).mean() + penalty
+    loss.backward()
+    model.of_critic.step()
+    model.of_generator.zero_grad()
+    (-model.critic(fake).mean()).backward()
+    model.of_generator.step()
+    return loss.detach(), fake.detach()
+
+
 def pair() -> nn.Module:
     return nn.ParameterList([nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(3))])
 
@@ -93,6 +120,7 @@ CASES = {
     "descend twice": Case(lambda: nn.Linear(3, 2, bias=False), descend_twice),
     "two losses": Case(perceptron, two_losses),
     "of an intermediate": Case(perceptron, of_an_intermediate),
+    "adversaries": Case(Adversaries, compete),
     "one gradient for two": Case(pair, lambda m, x: (m[0] + m[1]).sum().backward()),
     "strides of the parameter": Case(
         channels_last, lambda m, x: m(x.view(1, 3, 2, 2)).pow(2).sum().backward()

@@ -138,6 +138,10 @@ class EarlyRun:
         self._noted.pop(value.name, None)
         self._done.discard(value.name)
 
+    def has_computed(self, value: TensorProxy) -> bool:
+        """Return whether the call that computes a value has run."""
+        return value.name in self._done
+
     def _advance(self) -> None:
         """Run the calls that have been recorded since the last question."""
         calls = self._new_calls()

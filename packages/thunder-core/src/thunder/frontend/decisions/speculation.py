@@ -127,6 +127,10 @@ class Speculation:
         self._run.note_copy(value, before)
         self._run.drop(value)
 
+    def has_computed(self, value: TensorProxy) -> bool:
+        """Return whether an early run has computed a value."""
+        return self._run.has_computed(value)
+
     def values_for_text(self, tree: Any, refusal: ThunderError) -> Any:
         """Return a tree in which proxies are replaced by values of this call, for a text of them.
 

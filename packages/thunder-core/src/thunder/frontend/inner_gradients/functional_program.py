@@ -24,8 +24,9 @@ class FunctionalProgram:
     """The statements that have been recorded, with a new value in place of each write.
 
     ``values`` are the values that the tensors of interest have now. ``holders`` are the tensors of the
-    recorded program that still hold a value of the statements, by its name. ``tensors`` are all of
-    them, and ``written_views`` the names of written tensors of interest that share their memory with others.
+    recorded program that still hold a value of the statements, by its name. ``tensors`` are all tensors of
+    the recorded program, and ``written_views`` the names of those in shared memory that was written where
+    gradients are on.
     """
 
     trace: TraceCtx
@@ -67,7 +68,8 @@ def functional_program(trace: TraceCtx, tensors: Iterable[TensorProxy]) -> Funct
     raw.args, raw.grad_enabled = list(used.values()), True
     if not any(map(writes, calls)):
         return FunctionalProgram(raw, calls, {}, tensors_so_far, tensors_so_far)
-    targets = [b.args[1] for b in flattened(calls) if b.sym is prims.copy_]
+    writing = [b for b in flattened(calls) if b.sym is prims.copy_]
+    targets = [b.args[1] for b in writing]
     read = {p.name: p for p in (*tensors, *targets) if p.name in tensors_so_far}
     enabled = prims.set_grad_enabled.bind(True, output=None)  # a view that is read again is part of the graph
     raw.bound_symbols = [*calls, enabled, prims.sink.bind(*read.values(), output=None)]
@@ -77,5 +79,6 @@ def functional_program(trace: TraceCtx, tensors: Iterable[TensorProxy]) -> Funct
     values = dict(zip(read, reading.args, strict=True))
     holders = {n: p for n, p in tensors_so_far.items() if not info.is_written(p)}
     holders |= {value.name: read[name] for name, value in values.items()}
-    views = frozenset(name for name, p in read.items() if info.is_written(p) and info.may_share(p))
+    tracked = [b.args[1] for b in writing if b.kwargs.get("grad_enabled", True)]
+    views = frozenset(name for name, p in read.items() if any(info.may_share(p, t) for t in tracked))
     return FunctionalProgram(functional, body, values, holders, tensors_so_far, views)

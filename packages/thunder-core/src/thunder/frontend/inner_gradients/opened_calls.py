@@ -17,7 +17,7 @@ from thunder.frontend.session import TracingSession
 from thunder.ir.evaluation import eval_trace
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
-from thunder.ir.symbol import BoundSymbol, Symbol, has_tags
+from thunder.ir.symbol import BoundSymbol, Symbol, has_tags, with_parts
 from thunder.ir.trace import TraceCtx
 from thunder.passes.mutations import COPY, flattened, writes
 
@@ -32,15 +32,24 @@ _NORMS = frozenset(f"torch.nn.functional.{name}_norm" for name in ("batch", "ins
 def open_writing_calls(session: TracingSession) -> None:
     """Let composites that write in place, and whose operands cannot overlap, return all values they compute.
 
-    After an early run they stay as they are: what is inside of them has no value there.
+    Those that an early run has computed stay as they are: what is inside of them has no value there.
     """
-    if session.speculation is not None and session.speculation.has_run:
-        return
     for scope in session.trace.scopes:
         for position, call in enumerate(scope):
             is_open = call.sym.id == COPY or call.sym.id.endswith(_PARTS)
             if not is_open and writes(call) and _has_gradient(call) and _is_separate(call):
+                if _ran_early(session, call):
+                    continue
                 scope[position] = _opened(call, list(flattened([call])))
+
+
+def _ran_early(session: TracingSession, call: BoundSymbol) -> bool:
+    """Return whether an early run has computed a call, or the calls that it consists of."""
+    if session.speculation is None:
+        return False
+    operands = {p.name for p in call.flat_proxy_args}
+    computed = [p for b in with_parts((call,)) for p in b.flat_proxy_outs if p.name not in operands]
+    return any(map(session.speculation.has_computed, computed))
 
 
 def _has_gradient(call: BoundSymbol) -> bool:
@@ -80,7 +89,7 @@ def draw_once(session: TracingSession, between: Iterable[BoundSymbol]) -> bool:
         calls = tape_of_call(session.trace, call)[0]
         if len(calls) == 1 and calls[0].sym.id == call.sym.id:
             continue
-        ran_early = session.speculation is not None and session.speculation.has_run
+        ran_early = place is not None and _ran_early(session, place[0][place[1]])
         if place is None or ran_early or writes(call):
             raise UnsupportedProgram(
                 f"the gradient of {bsym.sym.name} is needed inside the program"

@@ -121,7 +121,10 @@ def refuse_used(session: TracingSession, returned: Iterable[TensorProxy]) -> Non
     state = session.state(GradRequests)
     calls = session.trace.bound_symbols
     memory = shared_memory(b for b in calls if b.sym.id != "torch.detach")
+    computed = {id(p) for b in calls for p in b.flat_proxy_outs}
     for x, where in (*state.without_use, *state.requests):
+        if id(x) not in computed:  # a tensor of a function that was mapped over a batch
+            continue
         leaving = {id(p) for p in returned if memory.find(p.name) == memory.find(x.name)}
         if any(x is y for y, _ in state.without_use):
             uses = any(any_requires_grad(b.flat_proxy_outs) for b in calls if _reads(b, x))

@@ -51,9 +51,11 @@ class AliasInfo:
         """Return whether the storage of a tensor may be written somewhere in the program."""
         return self._alias_sets.get(proxy.name, proxy.name) in self._last_write
 
-    def may_share(self, proxy: TensorProxy) -> bool:
-        """Return whether another tensor of the program may share the storage of a tensor."""
-        return proxy.name in self._alias_sets
+    def may_share(self, a: TensorProxy, b: TensorProxy | None = None) -> bool:
+        """Return whether a tensor may share storage with another of the program, or with ``b``."""
+        if b is None or a.name not in self._alias_sets:
+            return b is None and a.name in self._alias_sets
+        return self._alias_sets[a.name] == self._alias_sets.get(b.name)
 
     def view_matters(self, view: View, position: int) -> bool:
         """Return whether it matters that an output of the statement at ``position`` is a view.
