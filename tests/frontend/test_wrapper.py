@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import inspect
 import itertools
 import random
 import sys
@@ -275,6 +276,7 @@ def test_the_class_of_a_compiled_module_has_the_attributes_of_the_modules_class(
     cls = type(compiled)
     assert (cls.size, cls.forward, cls.of(5).size) == (3, Model.forward, 5)
     assert type(compiled.clone()) is Model
+    assert inspect.signature(cls) == inspect.signature(Model)
     assert cls == Model
     assert {Model: 1}[cls] == 1
     assert isinstance(Model(), cls)

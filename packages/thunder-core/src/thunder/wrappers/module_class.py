@@ -10,6 +10,7 @@ itself. Methods of a compiled module run on the compiled module, and may ask for
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,8 @@ class ModuleClass(type):
         user = user_class(cls)
         if user is None:
             return _own_attribute(cls, name)
+        if name == "__signature__":  # else inspect would take that of __call__ below
+            return inspect.signature(user)
         try:
             return getattr(user, name)
         except AttributeError:
