@@ -321,6 +321,7 @@ def _note_last_facts(
     patches.note_special_methods(session, classes | {cls for _, cls in objects.tensor_classes.values()})
     _note_shared_memory(session.trace, objects, _tensors(inputs), roots, inputs_are_disjoint)
     objects.guard_distinctness()
+    objects.guard_appended()
     _note_contributed(objects, contributed)
     weakrefs.hold_weakly(objects)
 

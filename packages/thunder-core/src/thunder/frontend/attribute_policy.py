@@ -7,6 +7,7 @@ from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, lookup_instance, own_name, reads_natively
+from thunder.frontend.checkpoints.region_effects import RegionState
 from thunder.frontend.custom_gradients import backward_reads
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.lookasides import module_members
@@ -14,12 +15,17 @@ from thunder.frontend.objects.callable_kinds import DICT_GETTERS, METHODS
 from thunder.frontend.objects.class_attributes import ClassAttributes
 from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.frontend.objects.object_entry import ObjectEntry
+from thunder.frontend.objects.shadow_copies import SEQUENCES
 from thunder.frontend.session import TracingSession
+from thunder.interpreter.handlers.expressions import LOAD_ATTR, LOAD_ATTR_TO_CALL
+from thunder.interpreter.handlers.variables import LOAD_DEREF, LOAD_GLOBAL
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
 
 #: types of objects that are roots where the program reaches them by no path
 _ROOT_TYPES = (type, types.FunctionType, types.ModuleType, types.CodeType)
+#: instructions that read a name and push nothing but its value
+_LOADS = frozenset({LOAD_ATTR, LOAD_GLOBAL})
 _NAMES = ("__qualname__", "co_qualname", "__name__")
 
 
@@ -60,9 +66,27 @@ class AttributePolicy(TracingSession):
             return self.module_attr(entry, name)
         if name in entry.attrs:
             return entry.attrs[name]
+        raw = lookup_instance(entry.obj, name)
+        if type(raw) in SEQUENCES and self.is_appended(name):
+            return self.objects.adopt_to_append(raw, entry.path.step("instance", name))
         value = self.read_instance(entry, name)
         entry.attrs[name] = value
         return value
+
+    def is_appended(self, name: str | None) -> bool:
+        """Return whether the running instruction reads ``name`` for a call of ``append`` or ``extend`` of it.
+
+        ``name`` is None for a cell. Within a backward or a checkpointed region, whose effects are compared,
+        all lists are read.
+        """
+        if self._backward_stack or self.state(RegionState).stack:
+            return False
+        frame = self.machine.frames[-1]
+        load, argument = frame.decoded.instructions[frame.pc]
+        if load is not LOAD_DEREF if name is None else load not in _LOADS or argument != name:
+            return False
+        call, method = frame.decoded.instructions[frame.pc + 1]
+        return call is LOAD_ATTR_TO_CALL and method in ("append", "extend")
 
     def resolve_entry(self, obj: Any) -> ObjectEntry | None:
         """Return the entry of an object.

@@ -23,6 +23,7 @@ from thunder.base.errors import (
     ThunderError,
 )
 from thunder.base.langctx import LanguageContext
+from thunder.base.provenance import cell_content
 from thunder.frontend.attribute_policy import AttributePolicy
 from thunder.frontend.call_dispatch import CallResolver
 from thunder.frontend.checkpoints import region_effects
@@ -49,6 +50,7 @@ from thunder.frontend.natives.native_tables import descriptor_of
 from thunder.frontend.objects.callable_kinds import LAZY
 from thunder.frontend.objects.class_kinds import has_python_key
 from thunder.frontend.objects.object_table import ObjectTable
+from thunder.frontend.objects.shadow_copies import SEQUENCES
 from thunder.frontend.opaque_calls.opaque_hints import add_opaque_hint
 from thunder.frontend.output import logging_calls, printing, warning_calls
 from thunder.frontend.output.deferred_texts import combined, copies_texts
@@ -143,11 +145,20 @@ class Tracer(AttributePolicy):
     def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
         if self._backward_stack:
             backward_reads.check_global(self, namespace, builtin_names, name)
+        if type(namespace.get(name)) in SEQUENCES and self.is_appended(name):
+            path = self.variables.unread_global(namespace, name)
+            if path is not None:
+                return self.objects.adopt_to_append(namespace[name], path)
         return self.variables.load_global(namespace, builtin_names, name)
 
     def load_cell(self, cell: types.CellType) -> Any:
         if self._backward_stack:
             backward_reads.check_cell(self, cell)
+        content = cell_content(cell)
+        if type(content) in SEQUENCES and self.is_appended(None):
+            path = self.variables.unread_cell(cell)
+            if path is not None:
+                return self.objects.adopt_to_append(content, path)
         return self.variables.load_cell(cell)
 
     def namespace(self, namespace: Any) -> Any:

@@ -282,10 +282,10 @@ class EpilogueBuilder:
             self._write_dict(target, now, shadow.snapshot)
         elif isinstance(now, set):
             self.emit(f"{target}.clear()", f"{target}.update({self.items('[', now, ']')})")
+        elif _begins_with(list(now), shadow.snapshot):
+            self.emit(f"{target}.extend({self.items('[', list(now)[len(shadow.snapshot) :], ']')})")
         elif isinstance(now, deque):
             self.emit(f"{target}.clear()", f"{target}.extend({self.items('[', now, ']')})")
-        elif _begins_with(now, shadow.snapshot):
-            self.emit(f"{target}.extend({self.items('[', now[len(shadow.snapshot) :], ']')})")
         else:
             self.emit(f"{target}[:] = {self.items('[', now, ']')}")
 

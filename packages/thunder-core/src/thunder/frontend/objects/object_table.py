@@ -47,7 +47,7 @@ from thunder.frontend.objects.class_kinds import (
     plain_base,
 )
 from thunder.frontend.objects.object_entry import ObjectEntry
-from thunder.frontend.objects.shadow_copies import CONTAINERS, ItemOverlay, Shadow
+from thunder.frontend.objects.shadow_copies import CONTAINERS, SEQUENCES, ItemOverlay, Shadow
 from thunder.frontend.objects.tensor_classes import overrides_torch
 from thunder.frontend.objects.unmodelled_tensors import refuse_unmodelled
 from thunder.ir.proxies import TensorProxy
@@ -82,6 +82,8 @@ class ObjectTable:
         #: whether native code has compared objects of the user, or used one as a key
         self.identity_observed = False
         self.python_keyed: dict[int, Any] = {}  # dicts and sets with keys whose methods are Python, by id
+        #: the shadows, without content, of lists to which the program has only appended, by id of the list
+        self.appended: dict[int, Shadow] = {}
         #: items of containers that cannot be adopted, by id: the program may pass these on
         self.unread: dict[int, ObjectEntry] = {}
         #: tensors that are not of torch's own classes, with their classes, by id of the proxy
@@ -184,6 +186,8 @@ class ObjectTable:
             self.note("is", path, raw)  # the overriding tensor replaces this one, not a later one
             path, original = instead, None if instead in self.own_form else raw
             raw = path.fetch({})
+        if self.appended and id(raw) in self.appended:
+            self._read_appended(raw)
         entry = self.entries.get(id(raw))
         if entry is not None:
             if entry.path is not path and not isinstance(raw, IDENTITY_TYPES):
@@ -351,6 +355,44 @@ class ObjectTable:
             self.python_keyed[id(shadow.copy)] = shadow.copy
         return shadow.copy
 
+    def adopt_to_append(self, raw: Any, path: Path) -> Any:
+        """Return the shadow of a list or deque to which the program appends, without its content.
+
+        If the program reads the list later, :meth:`adopt` adds the content and the facts about it.
+        """
+        if id(raw) in self.entries:
+            return self.adopt(raw, path)
+        shadow = self.appended.get(id(raw))
+        if shadow is None:
+            shadow = self.appended[id(raw)] = Shadow.of(raw, path)
+            shadow.fill([])
+            self.shadows.append(shadow)
+            self.entries[id(shadow.copy)] = ObjectEntry(raw, path, shadow.copy)
+            if path.parent is not None:
+                self.note("type", path, type(raw))
+        elif shadow.path is not path:
+            self.note("same", path, True, others=(shadow.path,))
+        return shadow.copy
+
+    def _read_appended(self, raw: list[Any]) -> None:
+        """Add the content of a list to its shadow, before what the program has appended."""
+        shadow = self.appended.pop(id(raw))
+        entry = self.entries[id(raw)] = self.entries[id(shadow.copy)]
+        added = list(shadow.copy)
+        shadow.copy.clear()
+        self.note("len", entry.path, len(raw))
+        shadow.fill([self._adopt_item(v, entry.path.step("index", i)) for i, v in enumerate(raw)])
+        shadow.copy.extend(added)
+
+    def guard_appended(self) -> None:
+        """Guard that a list whose content is not read is none of the other lists."""
+        if self.appended:
+            entries = (e for e in self.entries.values() if type(e.obj) in SEQUENCES)
+            held = {id(e): e.path for e in entries if not is_weak(e.path)}
+            if len(held) > 1:
+                first, *others = held.values()
+                self.note("different", first, True, others=tuple(others))
+
     def _adopt_item(self, raw: Any, path: Path) -> Any:
         """Return what the program sees of an item, which a program that does not look into it may have.
 
@@ -442,6 +484,7 @@ class ObjectTable:
         """Release the user's objects, when the program has been traced."""
         self.entries.clear()
         self.shadows.clear()
+        self.appended.clear()
         self.item_overlays.clear()
         self.python_keyed.clear()
         self.unread.clear()
