@@ -202,6 +202,7 @@ RESOLVERS: Final[dict[type, tuple[_Resolver, ...]]] = {
     torch._ops.OpOverloadPacket: _OF_NATIVE_FUNCTIONS,
     type: _OF_CLASSES,
     type(torch.Tensor): _OF_CLASSES,
+    type(torch.FloatTensor): _OF_CLASSES,
     type(torch.Generator): _OF_CLASSES,
     CompiledFunction: (_compiled_function,),
     CACHED: (_cached_function,),

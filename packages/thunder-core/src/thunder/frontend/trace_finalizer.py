@@ -23,7 +23,9 @@ from thunder.frontend.lookasides.tensor_hints import TensorHints
 from thunder.frontend.objects.shadow_copies import Shadow
 from thunder.frontend.objects.shared_attributes import refuse_shared_attributes
 from thunder.frontend.session import TracingSession
+from thunder.frontend.torch_functions.made_parameters import refuse_observed_copies
 from thunder.frontend.value_names import Input, input_order, name_values, parameter_names
+from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance
 from thunder.ops import prims
@@ -62,6 +64,7 @@ class TraceFinalizer:
         refuse_written_views(session)
         refuse_written_results(session)
         rebound = session.state(ReboundTensors)
+        refuse_observed_copies(session, proxies_in([*_built_values(session, written, result)]))
         refuse_shared_data(session)
         is_annotated = (
             session.state(GradRequests).has_any()

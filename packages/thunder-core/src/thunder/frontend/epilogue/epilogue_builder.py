@@ -171,6 +171,12 @@ class EpilogueBuilder:
         built = self.built.get(id(value))
         if built is not None:
             return built[0]
+        if self.session.objects.tensor_classes[id(value)][1] in (torch.nn.Parameter, torch.nn.Buffer):
+            raise UnsupportedProgram(
+                "a parameter that the program has made leaves it",
+                found={"parameter": f'"{value.type_string()}"'},
+                hint="Make it outside of the compiled function, or run the part that makes it once before.",
+            )
         name = self._fresh("tensor")
         while not self.session.trace.is_free(name):
             name = self._fresh("tensor")

@@ -15,6 +15,7 @@ from thunder.base.provenance import ABSENT, lookup_type
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.tensor_classes import is_followed, overrides_torch
 from thunder.frontend.session import TracingSession
+from thunder.frontend.torch_functions.made_parameters import make_parameter
 from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.interpreter import attributes
 from thunder.interpreter.policy import MISSING
@@ -57,6 +58,8 @@ def as_subclass(session: TracingSession, x: TensorProxy, cls: Any) -> TensorProx
 def _make_subclass(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     """``torch.Tensor._make_subclass(cls, data, require_grad)``, which detaches ``data``."""
     cls, data, *rest = (*args, *kwargs.values())
+    if cls in (torch.nn.Parameter, torch.nn.Buffer) and isinstance(data, TensorProxy):
+        return make_parameter(session, cls, data, any(rest))
     if any(rest) or not isinstance(data, TensorProxy) or issubclass(cls, torch.nn.Parameter):
         return session.machine.generic_call(torch.Tensor._make_subclass, args, kwargs)
     with session.state(TorchFunctions).recording():

@@ -9,12 +9,13 @@ import torch
 
 from thunder.base.dtypes import dtype as Dtype
 from thunder.base.dtypes import to_dtype
-from thunder.base.errors import UnsupportedOperator, UnsupportedProgram
+from thunder.base.errors import OperatorError, UnsupportedOperator, UnsupportedProgram
 from thunder.base.torch_versions import ASARRAY_KEEPS_GRADIENTS
 from thunder.ir.proxies import TensorProxy, pytype
 from thunder.ops import prims
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.promotion import number_dtype
+from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.casts import detach, to
 from thunder.torch.rows.creation import default_device, default_dtype
@@ -43,6 +44,8 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     """A tensor from a number or nested lists of numbers; from a tensor, a detached copy."""
     if isinstance(data, TensorProxy):
         return prims.clone(prims.detach(to(data, device, dtype)))
+    if any(isinstance(x, TensorProxy) for x in _numbers(data)):
+        return _of_tensors(data, dtype, device)
     for x in _numbers(data):
         if not isinstance(x, bool | int | float | complex) and pytype(x) is type(x):
             raise UnsupportedOperator(
@@ -54,6 +57,33 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     if isinstance(data, list | tuple):
         return prims.tensor_from_sequence(data, dtype=result_type, device=where)
     return prims.full((), data, device=where, dtype=result_type)
+
+
+def _of_tensors(data: Any, dtype: Any, device: Any) -> TensorProxy:
+    """Return a tensor of a list of numbers and of tensors of one element, whose numbers torch takes."""
+    tensors = [x for x in _numbers(data) if isinstance(x, TensorProxy)]
+    if any(x.shape for x in tensors):
+        raise UnsupportedOperator(
+            "torch.tensor of a list of tensors that have dimensions",
+            found={x.name: f'"{x.type_string()}"' for x in tensors if x.shape},
+            hint="Use torch.stack, or item() for a tensor of one element.",
+        )
+    wide: Any = None
+    for x in _numbers(data):
+        kind = x.dtype if isinstance(x, TensorProxy) else number_dtype(pytype(x))
+        wide = kind.torch_dtype if wide is None else torch.promote_types(wide, kind.torch_dtype)
+    result_type, where = to_dtype(wide if dtype is None else dtype), default_device(device)
+    if not result_type.is_inexact and any(x.dtype.is_inexact for x in tensors):
+        raise OperatorError("only integer tensors of a single element can be converted to an index")
+
+    def build(part: Any) -> TensorProxy:
+        if isinstance(part, list | tuple):
+            return ltorch.stack([build(p) for p in part])  # type: ignore[no-any-return]
+        if isinstance(part, TensorProxy):
+            return detach(to(part, where, result_type))  # type: ignore[no-any-return]
+        return prims.full((), part, device=where, dtype=result_type)  # type: ignore[no-any-return]
+
+    return build(data)
 
 
 @torch_names("torch.as_tensor")

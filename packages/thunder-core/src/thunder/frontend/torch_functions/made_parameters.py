@@ -1,0 +1,65 @@
+"""Parameters and buffers that a program makes: ``torch.nn.Parameter(data)``, and so modules made in it.
+
+In eager a parameter shares memory with its data. Here it is a copy, so that a gradient reaches it after
+writes in place too; a program that could observe the difference is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from thunder.base.errors import Location, UnsupportedProgram
+from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
+from thunder.frontend.lookasides.grad_requests import request_grad
+from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.torch_functions.override_state import TorchFunctions
+from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
+
+
+class MadeParameters(SessionState):
+    """The parameters and buffers that a program has made, with their data, and where."""
+
+    def __init__(self, session: TracingSession) -> None:
+        self.made: list[tuple[TensorProxy, TensorProxy, list[Location]]] = []
+
+
+def make_parameter(session: TracingSession, cls: type, data: TensorProxy, require_grad: bool) -> TensorProxy:
+    """Return a parameter or buffer (``cls``) of the values of a tensor, which is a leaf of torch's graph."""
+    with session.state(TorchFunctions).recording():
+        parameter: TensorProxy = prims.clone(prims.detach(data))
+    session.objects.tensor_classes[id(parameter)] = parameter, cls
+    session.state(MadeParameters).made.append((parameter, data, session.locations()))
+    if require_grad:
+        request_grad(session, parameter, True)
+    return parameter
+
+
+def refuse_observed_copies(session: TracingSession, returned: Iterable[Any]) -> None:
+    """Refuse a program that writes to a parameter it has made, or to its data, and uses the other."""
+    calls = session.trace.bound_symbols
+    leaving = {p.name for p in returned}
+    for parameter, data, where in session.state(MadeParameters).made:
+        start = 1 + next((i for i, b in enumerate(calls) if parameter.name in _results(b)), 0)
+        memories = [names_of_memory(calls, {p.name}) for p in (parameter, data)]
+        written = {name for b in calls[start:] for name in written_names(b)}
+        read = {p.name for b in calls[start:] for p in b.flat_proxy_args} | leaving
+        if memories[0] & memories[1] or any(
+            not memories[i].isdisjoint(written) and not memories[1 - i].isdisjoint(read | _inputs(session))
+            for i in (0, 1)
+        ):
+            raise UnsupportedProgram(
+                "the program makes a parameter, writes in place to it or to its data, and uses the other",
+                found={parameter.name: f'"{parameter.type_string()}"'},
+                where=where,
+                hint="Make it of a clone of the data.",
+            )
+
+
+def _results(bsym: Any) -> set[str]:
+    return {p.name for p in bsym.flat_proxy_outs}
+
+
+def _inputs(session: TracingSession) -> set[str]:
+    return {p.name for p in session.trace.args}
