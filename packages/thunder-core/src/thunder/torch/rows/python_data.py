@@ -78,10 +78,10 @@ def _of_tensors(data: Any, dtype: Any, device: Any) -> TensorProxy:
 
     def build(part: Any) -> TensorProxy:
         if isinstance(part, list | tuple):
-            return ltorch.stack([build(p) for p in part])  # type: ignore[no-any-return]
+            return ltorch.stack([build(p) for p in part])
         if isinstance(part, TensorProxy):
-            return detach(to(part, where, result_type))  # type: ignore[no-any-return]
-        return prims.full((), part, device=where, dtype=result_type)  # type: ignore[no-any-return]
+            return detach(to(part, where, result_type))
+        return prims.full((), part, device=where, dtype=result_type)
 
     return build(data)
 
