@@ -1,6 +1,7 @@
 """Native code that a program calls, and what stands in its place."""
 
 import copy
+import typing
 from collections import OrderedDict
 from dataclasses import dataclass, fields
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import thunder
 
@@ -136,3 +138,38 @@ def test_items_of_a_mapping_of_the_programs_own_are_deleted_natively() -> None:
         return list(Named(x, x))
 
     assert thunder.jit(fn)(torch.ones(1)) == ["second"]
+
+
+class Sized:
+    """Has methods that native code could call."""
+
+    def __len__(self):
+        return 7
+
+    def __eq__(self, other):
+        return "equal"
+
+    __hash__ = None
+
+
+def test_a_comparison_of_a_string_does_not_look_into_other_objects():
+    def program(x, annotation, sized):
+        known = annotation == "Tensor" or annotation is torch.Tensor
+        return x + known, sized == "Tensor", isinstance(sized, torch.nn.Parameter)
+
+    compiled, x = thunder.jit(program), torch.ones(2)
+    for annotation in (typing.Union[torch.Tensor, int], "Tensor", torch.Tensor, 3):  # noqa: UP007
+        result, expected = compiled(x, annotation, Sized()), program(x, annotation, Sized())
+        assert torch.equal(result[0], expected[0])
+        assert result[1:] == expected[1:]
+
+
+def test_backends_of_attention_are_guarded_by_value():
+    def program(x, backend):
+        with sdpa_kernel(backend):
+            return x * (backend == SDPBackend.MATH)
+
+    compiled, x = thunder.jit(program), torch.ones(2)
+    for backend in (SDPBackend.MATH, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH):
+        assert torch.equal(compiled(x, backend), program(x, backend))
+    assert thunder.cache_misses(compiled) == 2

@@ -11,6 +11,7 @@ from typing import Any
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.natives.key_protocols import settle, settle_pairs
 from thunder.frontend.natives.native_tables import (
+    compares_leaves,
     compares_values,
     is_value_preserving,
     looks_up_keys,
@@ -61,6 +62,8 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
     These are methods of its arguments and of their elements: elements at any depth where native code
     compares, because equal containers have equal elements.
     """
+    if compares_leaves(descriptor):
+        return
     is_comparison = compares_values(descriptor)
     searched = values[0] if values and searches(descriptor) else None
     seen: set[int] = set()
@@ -127,7 +130,7 @@ def check_arguments(session: TracingSession, fn: Any, descriptor: Any, args: Ite
     Where it can only observe which object an argument is, the identity is guarded instead.
     """
     entries = session.objects.entries
-    for a in args:
+    for a in () if compares_leaves(descriptor) else args:
         entry = entries.get(id(a))
         if (
             entry is None

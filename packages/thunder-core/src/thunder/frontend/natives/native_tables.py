@@ -296,6 +296,7 @@ VALUE_PRESERVING = (
         (
             *(callable, len, isinstance, issubclass, operator.is_, operator.is_not),
             *(operator.truth, operator.not_),
+            *_methods((type,), "__instancecheck__", "__subclasscheck__"),
             *(vars(abc)[name] for name in ("_abc_instancecheck", "_abc_subclasscheck")),
         ),
     ),
@@ -338,6 +339,16 @@ _KEYED = {id(fn) for fn in (*KEYED_LOOKUPS.natives, *_ALSO_KEYED)}
 def is_value_preserving(descriptor: Any) -> bool:
     """Return whether native code stores or passes on its arguments, without reading them."""
     return id(descriptor) in _VALUE_PRESERVING or type(descriptor) is operator.attrgetter
+
+
+_LEAF_COMPARISONS = frozenset(
+    map(id, _methods((str, bytes, int), "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))
+)
+
+
+def compares_leaves(descriptor: Any) -> bool:
+    """Return whether native code compares strings or integers, and declines any other argument unread."""
+    return id(descriptor) in _LEAF_COMPARISONS
 
 
 def stores_arguments(descriptor: Any) -> bool:
