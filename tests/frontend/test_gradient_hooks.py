@@ -239,3 +239,18 @@ def test_a_write_to_the_input_of_a_hooked_module_raises_as_in_torch() -> None:
     for fn in (model, thunder.jit(model)):
         with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
             fn(torch.ones(2, 3))
+
+
+def test_a_region_of_save_on_cpu_computes_and_other_hooks_on_saved_tensors_are_refused() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        with torch.autograd.graph.save_on_cpu():
+            return (x.exp() * x).sum()
+
+    torch.testing.assert_close(gradients(thunder.jit(fn), 0), gradients(fn, 0))
+
+    def with_hooks(x: torch.Tensor) -> Any:
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+            return x.exp()
+
+    with pytest.raises(UnsupportedProgram, match="hooks on the tensors that are saved"):
+        thunder.jit(with_hooks)(torch.ones(3, requires_grad=True))

@@ -24,7 +24,8 @@ from thunder.wrappers.compiled_function import CompiledFunction
 #: immutable values without identity worth keeping: read once, guarded by type and value
 LEAVES: frozenset[type] = frozenset(
     {int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), slice, range}
-    | {torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, torch.iinfo, torch.finfo}
+    | {torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, torch.Size}
+    | {torch.iinfo, torch.finfo}
     | {torch._C._SDPBackend}
 )
 #: objects of which the program depends on *which* they are: guarded by identity
