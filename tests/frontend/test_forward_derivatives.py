@@ -109,6 +109,31 @@ def test_transforms_compose_and_are_compiled_once() -> None:
     torch.testing.assert_close(thunder.jvp(thunder.jit(torch.sin), (X,), (V,)), (X.sin(), X.cos() * V))
 
 
+def test_functions_of_thunder_grad_are_differentiated_within_programs() -> None:
+    gradient, rows = thunder.grad(energy), torch.stack([X, V])
+    mapped = thunder.vmap(gradient)
+    expected = vmap(grad(energy))(rows)
+    torch.testing.assert_close(mapped(rows), (expected,))
+    torch.testing.assert_close(mapped(rows * 2), (vmap(grad(energy))(rows * 2),))
+    assert thunder.cache_misses(mapped) == 1
+    torch.testing.assert_close(
+        thunder.vmap(thunder.value_and_grad(energy))(rows), (vmap(energy)(rows), (expected,))
+    )
+    torch.testing.assert_close(thunder.vmap(thunder.vjp(torch.sin))(X, V), (X.sin(), (X.cos() * V,)))
+    hessian_product = torch.autograd.functional.hvp(energy, X, V)[1]
+    torch.testing.assert_close(thunder.jvp(gradient)((X,), (V,))[1], (hessian_product,))
+    second = thunder.vmap(thunder.grad(thunder.grad(lambda x: (x**3).sum())))(rows)
+    torch.testing.assert_close(second, (6 * rows,))
+
+
+def test_another_gradient_under_the_same_name_is_another_program() -> None:
+    functions = [thunder.grad(torch.sin)]
+    compiled = thunder.jit(lambda x: functions[0](x)[0])
+    torch.testing.assert_close(compiled(X), X.cos())
+    functions[0] = thunder.grad(torch.exp)
+    torch.testing.assert_close(compiled(X), X.exp())
+
+
 def test_dual_numbers_around_a_compiled_module_have_their_tangents() -> None:
     compiled = thunder.jit(MODEL)
     compiled(X)

@@ -152,7 +152,7 @@ ENTRIES = list(entries())
 @pytest.mark.parametrize(("name", "op"), one_in(40, ENTRIES), ids=lambda x: x if isinstance(x, str) else "")
 def test_torchs_samples_are_mapped_as_by_torch(name: str, op: Any) -> None:
     agree, judged, difference = check(op, most=1)
-    if difference.startswith(("UnsupportedOperator", "DataDependent")) or "pybind11_object" in difference:
+    if difference.startswith(("UnsupportedOperator", "DataDependent")) or "freeze_rng_state" in difference:
         pytest.skip(difference.splitlines()[0])
     assert agree == judged, difference
 

@@ -12,6 +12,7 @@ from thunder.base.errors import InvalidArgument, UnsupportedProgram
 from thunder.base.pytree import tree_flatten, tree_iter, tree_unflatten
 from thunder.compiler.inspection import DIFFERENTIATES
 from thunder.compiler.jit import jit
+from thunder.frontend.inner_transforms.derivative_functions import KIND
 from thunder.interpreter.process_marks import is_jitting
 from thunder.wrappers.thunder_module import dispatcher_of
 
@@ -36,7 +37,7 @@ def grad(fn: Callable[..., Any]) -> Callable[..., tuple[torch.Tensor, ...]]:
     def gradients(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
         return both(*args, **kwargs)[1]
 
-    return _differentiates(gradients, both)
+    return _differentiates(gradients, both, "grad")
 
 
 def value_and_grad(fn: Callable[..., Any]) -> Callable[..., tuple[Any, tuple[torch.Tensor, ...]]]:
@@ -50,7 +51,7 @@ def value_and_grad(fn: Callable[..., Any]) -> Callable[..., tuple[Any, tuple[tor
 
         return _differentiated(compiled, args, kwargs, ones)
 
-    return _differentiates(run, compiled)
+    return _differentiates(run, compiled, "value_and_grad")
 
 
 def vjp(fn: Callable[..., Any]) -> Callable[..., tuple[Any, tuple[torch.Tensor, ...]]]:
@@ -80,7 +81,7 @@ def vjp(fn: Callable[..., Any]) -> Callable[..., tuple[Any, tuple[torch.Tensor, 
         result, gradients = _differentiated(compiled, args, kwargs, matching)
         return result, gradients[: sum(map(_can_require_grad, tree_iter(args)))]
 
-    return _differentiates(run, compiled)
+    return _differentiates(run, compiled, "vjp")
 
 
 def jvp(fn: Callable[..., Any], *directions: Any) -> Any:
@@ -112,13 +113,21 @@ def vmap(
     Raises torch's errors for dimensions that do not fit, and UnsupportedProgram for a call that depends on
     values of an example (``item()``, ``if tensor``).
     """
-    compiled: Callable[..., Any] = jit(torch.vmap(fn, in_dims, out_dims, randomness, chunk_size=chunk_size))
+    mapped: Callable[..., Any] = torch.vmap(fn, in_dims, out_dims, randomness, chunk_size=chunk_size)
+    for name in (DIFFERENTIATES, KIND):  # torch copies the attributes of fn
+        if hasattr(mapped, name):
+            delattr(mapped, name)
+    compiled: Callable[..., Any] = jit(mapped)
     return compiled
 
 
-def _differentiates(gradients: _F, fn: Callable[..., Any]) -> _F:
-    """Mark a function that computes the gradients of ``fn``: it is called as it is, not compiled."""
+def _differentiates(gradients: _F, fn: Callable[..., Any], kind: str) -> _F:
+    """Mark a function that computes the gradients of ``fn``: it is called as it is, not compiled.
+
+    Within a program its ``__wrapped__`` is interpreted instead, and differentiated there by ``kind``.
+    """
     setattr(gradients, DIFFERENTIATES, fn)
+    setattr(gradients, KIND, (kind, gradients.__code__))
     return gradients
 
 
@@ -151,8 +160,8 @@ def _differentiated(
 ) -> tuple[Any, tuple[torch.Tensor, ...]]:
     if is_jitting():
         raise UnsupportedProgram(
-            "a compiled program calls a function that grad, value_and_grad or vjp returned",
-            hint="Call it outside, or call torch.func.grad in the program.",
+            "native code of a compiled program calls a function that grad, value_and_grad or vjp returned",
+            hint="Call it from Python.",
         )
     leaves, spec = tree_flatten((args, kwargs))
     differentiable_twice = torch.is_grad_enabled() and any(map(_tracks, leaves))

@@ -10,6 +10,7 @@ interpreted, and native code arrives in the policy's ``call_native``, where the 
     (any callable)     any type            as it is, if it is opaque, see Note [Opaque calls]
     (any function)     FunctionType, …     its replacement, see Note [Traced replacement]
     torch.add          FunctionType, …     lookaside → that of its code → of its name → operator → rest
+    thunder.grad(fn)   FunctionType        fn, interpreted and differentiated
     compiled           CompiledFunction    the function that was compiled, inlined
     opaque             FunctionType        the function itself, marked by ``make_opaque``
     cached             lru_cache wrapper   the entry of its cache, or interpreted
@@ -27,6 +28,7 @@ from typing import Any, Final
 import torch
 
 from thunder.base.cache_queries import CACHED
+from thunder.frontend.inner_transforms.derivative_functions import call_derivative, is_derivative
 from thunder.frontend.lookasides import custom_operators, module_members, tensors
 from thunder.frontend.lookasides.lookaside_registry import CallHandler, LookasideTable
 from thunder.frontend.lookasides.operator_arguments import bound_to_function
@@ -97,6 +99,10 @@ class CallResolver:
 
 def _opaque(resolver: CallResolver, fn: Any) -> CallHandler | None:
     return opaque_functions.call_opaque if is_opaque(fn) else None
+
+
+def _derivative(resolver: CallResolver, fn: Any) -> CallHandler | None:
+    return call_derivative if is_derivative(fn) else None
 
 
 def _lookaside(resolver: CallResolver, fn: Any) -> CallHandler | None:
@@ -192,7 +198,7 @@ _OF_CLASSES: Final[tuple[_Resolver, ...]] = (_lookaside, _operator)
 _OF_OTHER_TYPES: Final[tuple[_Resolver, ...]] = (_symbol, _module)
 
 RESOLVERS: Final[dict[type, tuple[_Resolver, ...]]] = {
-    types.FunctionType: (_opaque, _lookaside, _lookaside_of_code, _lookaside_of_name, _operator),
+    types.FunctionType: (_opaque, _derivative, _lookaside, _lookaside_of_code, _lookaside_of_name, _operator),
     types.BuiltinFunctionType: _OF_NATIVE_FUNCTIONS,
     types.MethodDescriptorType: _OF_NATIVE_FUNCTIONS,
     types.WrapperDescriptorType: _OF_NATIVE_FUNCTIONS,

@@ -54,8 +54,8 @@ def _with_tangents(
     has_aux: bool,
 ) -> Any:
     inputs, directions, spec = _checked_inputs(primals, tangents, argnums)
-    with _open_level(session) as level:
-        duals = [_dual(session, level, x) for x in inputs]
+    with open_level(session) as level:
+        duals = [dual(session, level, x) for x in inputs]
         arguments = tree_unflatten(duals, spec)
         if argnums is not None:
             arguments = functorch._replace_args(primals, arguments, argnums)
@@ -116,7 +116,7 @@ def _split(result: Any, has_aux: bool) -> tuple[Any, Any]:
 
 
 @contextmanager
-def _open_level(session: TracingSession) -> Iterator[Level]:
+def open_level(session: TracingSession) -> Iterator[Level]:
     """Within the context, gradients are on, and a level of derivatives is open."""
     outside = torch.is_grad_enabled()
     level = Level(outside)
@@ -155,7 +155,7 @@ def _check_tangents(primals: list[TensorProxy], tangents: list[TensorProxy]) -> 
             )
 
 
-def _dual(session: TracingSession, level: Level, x: TensorProxy) -> TensorProxy:
+def dual(session: TracingSession, level: Level, x: TensorProxy) -> TensorProxy:
     """Return a tensor by which the results of the function are differentiated."""
     if x.requires_grad and level.grad_mode:
         return ltorch.view_as(x, x)  # type: ignore[no-any-return]

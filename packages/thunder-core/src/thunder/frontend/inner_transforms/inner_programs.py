@@ -19,6 +19,7 @@ import torch
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.epilogue.subtrace import recorded, uses_and_definitions, writes
+from thunder.frontend.lookasides.grad_requests import GradRequests
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.aliasing import shared_memory
 from thunder.ir.proxies import TensorProxy
@@ -83,6 +84,7 @@ def inner_program(
         _check_writes(session, [raw.args[i] for i in written], raw.args, name)
     *body, end = rest.bound_symbols
     rest.bound_symbols = [*body, end.from_bsym(args=((end.args[0], tuple(written.values())),))]
+    _forget_requests(session, defined.values())
     _mark_private(session, name, (*arguments, *defined.values()))
     return InnerProgram(program=rest, captured=captured, result=result, written=tuple(written))
 
@@ -103,6 +105,20 @@ def _check_writes(
                     where=session.locations(),
                     hint="Use the out-of-place operator, or write to a clone.",
                 )
+
+
+def _forget_requests(session: TracingSession, values: Iterable[Any]) -> None:
+    """Forget of which values the function set ``requires_grad``: they are not values of the outer program."""
+    state, own = session.state(GradRequests), {id(p) for p in values}
+    for x, where in state.without_use:
+        if id(x) in own:
+            raise UnsupportedProgram(
+                "a mapped function sets requires_grad of what it computed from a tensor with gradients",
+                found={x.name: f'"{x.type_string()}"'},
+                where=where,
+                hint="Use what detach() of it returns.",
+            )
+    state.requests = [(x, where) for x, where in state.requests if id(x) not in own]
 
 
 def _mark_private(session: TracingSession, name: str, values: Iterable[Any]) -> None:
