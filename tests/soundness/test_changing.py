@@ -21,7 +21,6 @@ REFUSED = frozenset(
         "compiled_text",
         "context_variable",
         "context_variable_set",
-        "counter",
         "date",
         "globals_items",
         "globals_iterated",
@@ -29,7 +28,6 @@ REFUSED = frozenset(
         "int_sub",
         "missing",
         "simple_namespace",
-        "singledispatch_method",
         "type_hints",
     }
 )
