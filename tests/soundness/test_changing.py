@@ -19,8 +19,6 @@ REFUSED = frozenset(
         "cache_info",
         "closure_read",
         "compiled_text",
-        "context_variable",
-        "context_variable_set",
         "date",
         "globals_items",
         "globals_iterated",

@@ -30,6 +30,7 @@ from thunder.frontend.default_lookasides import default_lookasides
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import Prologue, Trusted, ambient_fact, prologue_trace
 from thunder.frontend.lookasides import patches, rng_generators, weakrefs
+from thunder.frontend.lookasides.context_values import ContextVariables
 from thunder.frontend.lookasides.grad_requests import GradRequests
 from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
@@ -260,6 +261,7 @@ def _written(session: TracingSession) -> list[str]:
         path.source for path, _ in session.variables.cell_writes.values()
     ]
     written += [x.name for x, _, _ in session.state(ReboundTensors).statements]
+    written += [variable.name for variable, _ in session.state(ContextVariables).values()]
     return written
 
 

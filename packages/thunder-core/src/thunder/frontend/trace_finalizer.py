@@ -16,6 +16,7 @@ from thunder.frontend.custom_gradients.module_backward_hooks import refuse_writt
 from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients, retaining_results
 from thunder.frontend.custom_gradients.tensor_hooks import refuse_written_views
 from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder, is_simple
+from thunder.frontend.lookasides.context_values import ContextVariables
 from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
 from thunder.frontend.lookasides.leaf_gradients import refuse_returned_leaves
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors, refuse_shared_data
@@ -57,6 +58,7 @@ class TraceFinalizer:
             entries,
             session.variables.global_writes,
             session.variables.cell_writes,
+            session.state(ContextVariables).values(),
             autocast,
         )
         self.writes = any(writes) or bool(session.state(ReboundTensors).statements)
@@ -128,6 +130,8 @@ def _write_effects(
         builder.write_global(namespace, name, value)
     for path, value in session.variables.cell_writes.values():
         builder.write_cell(path, value)
+    for variable, value in session.state(ContextVariables).values():
+        builder.emit(f"{builder.constant('variable', variable)}.set({builder.expression(value)})")
     for device, enabled, dtype in autocast:
         builder.emit(
             f"torch.set_autocast_enabled({device!r}, {enabled})",

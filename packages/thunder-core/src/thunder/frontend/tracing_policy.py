@@ -13,6 +13,7 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ from thunder.frontend.checkpoints.region_effects import RegionState
 from thunder.frontend.custom_gradients import backward_reads
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.lookasides import (
+    context_values,
     imports,
     module_members,
     python_functions,
@@ -110,6 +112,8 @@ class Tracer(AttributePolicy):
                 return member
         elif type(obj) is torch.Generator:
             return rng_generators.load_attr(self, obj, name)
+        elif type(obj) is ContextVar:
+            return context_values.load_attr(self, obj, name)
         elif type(obj) is CompiledFunction and name != "__get__":
             return self.load_attr(module_members.wrapped_callable(self, obj), name)
         elif printing.is_stream(obj, name):

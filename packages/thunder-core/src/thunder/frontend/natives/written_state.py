@@ -12,6 +12,7 @@ from thunder.base.cache_queries import CACHED
 from thunder.base.provenance import cell_content
 from thunder.base.tags import OpTags
 from thunder.frontend.epilogue.reconstruction import state_of
+from thunder.frontend.lookasides.context_values import ContextVariables
 from thunder.frontend.natives.libraries import is_library, is_library_class, is_library_module
 from thunder.frontend.objects.class_kinds import LEAVES, is_foreign
 from thunder.frontend.session import TracingSession
@@ -42,6 +43,8 @@ def reached_write(session: TracingSession, fn: Any, values: Iterable[Any]) -> st
 
     The function may read its arguments, the variables that its code names, and whatever these hold.
     """
+    for variable, _ in session.state(ContextVariables).values():
+        return f"the context variable {variable.name}"
     written = _Written(session)
     return _Reach(written).first([fn, *values]) if written else None
 

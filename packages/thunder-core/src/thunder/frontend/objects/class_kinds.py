@@ -12,6 +12,7 @@ import types
 import typing
 import weakref
 from collections import OrderedDict
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -58,6 +59,7 @@ IDENTITY_TYPES: tuple[type, ...] = (
     re.Pattern,
     type(functools.lru_cache(len)),
     CompiledFunction,
+    ContextVar,
     functools.cached_property,
     functools.partialmethod,
     functools.singledispatchmethod,
