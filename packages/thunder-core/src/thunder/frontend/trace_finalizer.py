@@ -48,20 +48,12 @@ class TraceFinalizer:
         refuse_shared_attributes(objects.entries.values())
         self.trace.args = [proxy for proxy, _ in self.inputs]
         written = list(objects.written_shadows())
-        overlays, entries = list(objects.written_overlays()), list(objects.written_entries())
         seen: set[int] = set()
         simple = is_simple(result, seen, objects)
         autocast = ambient_state.Modes.now().autocast_after(session.modes)
-        writes = (
-            written,
-            overlays,
-            entries,
-            session.variables.global_writes,
-            session.variables.cell_writes,
-            session.state(ContextVariables).values(),
-            autocast,
+        self.writes = bool(written or autocast or _written_state(session)) or bool(
+            session.state(ReboundTensors).statements
         )
-        self.writes = any(writes) or bool(session.state(ReboundTensors).statements)
         retained = session.state(RetainedGradients)
         refuse_written_views(session)
         refuse_written_results(session)
@@ -111,6 +103,18 @@ class TraceFinalizer:
             ]
         self.trace.set_provenance(TraceProvenance("Acquisition"))
         return self.trace
+
+
+def _written_state(session: TracingSession) -> bool:
+    """Return whether the program has written more than items of containers: attributes, variables."""
+    objects, variables = session.objects, session.variables
+    return bool(
+        list(objects.written_overlays())
+        or list(objects.written_entries())
+        or variables.global_writes
+        or variables.cell_writes
+        or session.state(ContextVariables).values()
+    )
 
 
 def _write_effects(
