@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import thunder
 
@@ -201,3 +202,34 @@ def test_hooks_and_retained_gradients_of_intermediates() -> None:
         thunder.jit(lambda x: (h := x.exp(), h.retain_grad(), torch.autograd.grad(h.sum(), x)))(
             x.requires_grad_()
         )
+
+
+class Counts(torch.autograd.Function):
+    """Its backward has an effect."""
+
+    calls: list[int] = []
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        Counts.calls.append(1)
+        return g * 2
+
+
+def test_a_backward_with_effects_is_refused_inside() -> None:
+    """The program could read what the backward writes, which it would write only when the trace runs."""
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+
+    def checkpointed(x: Tensor) -> Tensor:
+        checkpoint(model, x, use_reentrant=False).pow(2).sum().backward()
+        return model[1].num_batches_tracked + 0
+
+    def counted(x: Tensor) -> int:
+        Counts.apply(x).sum().backward()
+        return len(Counts.calls)
+
+    refused(checkpointed, torch.randn(4, 3), words="which has effects")
+    refused(counted, torch.ones(3, requires_grad=True), words="which has effects")

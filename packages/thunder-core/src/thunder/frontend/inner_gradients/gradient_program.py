@@ -26,6 +26,7 @@ from thunder.autograd.joint_trace import differentiate
 from thunder.autograd.tape import recording
 from thunder.frontend.epilogue.subtrace import uses_and_definitions
 from thunder.frontend.inner_gradients.functional_program import FunctionalProgram
+from thunder.ir.effects import has_effect
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.substitution import substitute_operands
@@ -49,6 +50,8 @@ class GradientProgram:
     trace: TraceCtx
     gradients: tuple[TensorProxy | None, ...]
     again: Sequence[BoundSymbol]
+    #: the statements of the backward that have effects
+    effects: Sequence[BoundSymbol]
 
 
 def statements_between(
@@ -99,6 +102,7 @@ def gradient_program(
             sums[output.name] = cotangent if total is None else ltorch.add(total, cotangent)
     backward, gradients = tape.backward(trace, sums, inputs)
     results = [g for g in gradients if g is not None]
+    effects = [b for b in backward if has_effect(b)]
     backward = _needed([*additions, *backward], results)
     read = uses_and_definitions(backward, tuple(results))[0]
     producers = {p.name: b for b in (*program.body, *tape.forward) for p in b.flat_proxy_outs}
@@ -109,7 +113,7 @@ def gradient_program(
     used = uses_and_definitions([*again, *backward], tuple(results))[0]
     own = {c.name for c in cotangents}
     trace.args = [*(p for name, p in used.items() if name not in own), *cotangents]
-    return GradientProgram(trace, gradients, again)
+    return GradientProgram(trace, gradients, again, effects)
 
 
 def _with_constants(bsym: BoundSymbol, computed: set[str]) -> BoundSymbol:

@@ -156,11 +156,16 @@ def _refuse_retained(
 
 
 def _refuse_effects(backward: GradientProgram) -> None:
-    for bsym in backward.again:
-        if has_effect(bsym):
-            raise UnsupportedProgram(
-                f"the gradient of {bsym.sym.name} is needed inside the program, and would run it again",
-                found={"call": bsym.line},
-                where=bsym.locations,
-                hint="Compute the gradient outside of the compiled function.",
-            )
+    """Refuse a backward with effects: the program may read them, and a trace has them only when it runs."""
+    again = list(filter(has_effect, backward.again))
+    for bsym in (*again, *backward.effects):
+        is_forward = any(bsym is b for b in again)
+        raise UnsupportedProgram(
+            f"the gradient of {bsym.sym.name} is needed inside the program, and would run it again"
+            if is_forward
+            else f"a gradient is computed inside the program by {bsym.sym.name}, which has effects or reads "
+            "state that is not saved",
+            found={"call": bsym.line},
+            where=bsym.locations,
+            hint="Compute the gradient outside of the compiled function.",
+        )
