@@ -204,10 +204,11 @@ def test_hooks_and_retained_gradients_of_intermediates() -> None:
         )
 
 
+CALLS: list[int] = []
+
+
 class Counts(torch.autograd.Function):
     """Its backward has an effect."""
-
-    calls: list[int] = []
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -215,7 +216,7 @@ class Counts(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
-        Counts.calls.append(1)
+        CALLS.append(1)
         return g * 2
 
 
@@ -229,7 +230,7 @@ def test_a_backward_with_effects_is_refused_inside() -> None:
 
     def counted(x: Tensor) -> int:
         Counts.apply(x).sum().backward()
-        return len(Counts.calls)
+        return len(CALLS)
 
     refused(checkpointed, torch.randn(4, 3), words="which has effects")
     refused(counted, torch.ones(3, requires_grad=True), words="which has effects")
