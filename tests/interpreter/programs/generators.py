@@ -498,3 +498,21 @@ def unpacking_generators():
     d, *e = gen()
     (f,), *_ = [gen()][0:0] or [[9]]
     return a, b, c, d, e, f, [*gen(), *gen()], {*gen()}, (0, *gen())
+
+
+@program()
+def sum_adds_each_value_before_the_next_is_made():
+    events = []
+
+    class Value:
+        def __radd__(self, other):
+            events.append(("add", other))
+            return self
+
+    def gen():
+        for i in range(3):
+            events.append(("make", i))
+            yield i if i < 1 else Value()
+
+    sum(gen(), 5)
+    return events, sum([]), sum([], 0.0), sum([0.1] * 10), sum((True, 2)), sum([[1], [2]], [])

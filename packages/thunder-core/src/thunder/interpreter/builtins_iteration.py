@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from thunder.interpreter import iteration, operator_protocols
@@ -68,13 +69,19 @@ def _sum(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
     if not 1 <= len(args) <= 2 or set(kwargs) - {"start"}:
         return machine.policy.call_native(sum, args, kwargs)
     start = args[1] if len(args) == 2 else kwargs.get("start", 0)
-    values = list(iteration.iterate(machine, args[0]))
-    if type(start) in LEAF_TYPES and all(type(value) in LEAF_TYPES for value in values):
-        return machine.policy.call_native(sum, (values, start), {})
+    values: Iterator[Any] = iter(iteration.iterate(machine, args[0]))
     if is_a(start, str | bytes | bytearray):
-        return machine.policy.call_native(sum, (values, start), {})
-    add = BINARY_OPERATORS["+"]
-    for value in values:
+        return machine.policy.call_native(sum, (list(values), start), {})
+    add, leaves = BINARY_OPERATORS["+"], list[Any]()
+    if type(start) in LEAF_TYPES:  # the native sum of floats is compensated
+        for value in values:
+            if type(value) not in LEAF_TYPES:
+                values = itertools.chain((value,), values)
+                break
+            leaves.append(value)
+        if leaves:
+            start = machine.policy.call_native(sum, (leaves, start), {})
+    for value in values:  # each is added before the next is made
         start = operator_protocols.binary(machine, add, start, value)
     return start
 

@@ -90,8 +90,10 @@ def call(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return override(session, function, overloaded, args, kwargs if has_keywords else None)
 
 
-def has_foreign(values: Iterable[Any]) -> bool:
+def has_foreign(values: Sequence[Any]) -> bool:
     """Return whether an argument is no tensor and has ``__torch_function__``."""
+    if _ORDINARY.issuperset(map(type, values)):
+        return False
     return any(type(v) not in _ORDINARY and hasattr(type(v), "__torch_function__") for v in values)
 
 

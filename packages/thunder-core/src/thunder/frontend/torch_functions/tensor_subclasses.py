@@ -13,7 +13,7 @@ import torch
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, lookup_type
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.objects.tensor_classes import is_followed, overrides_torch
+from thunder.frontend.objects.tensor_classes import TORCH_CLASSES, is_followed, overrides_torch
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.made_parameters import make_parameter
 from thunder.frontend.torch_functions.override_state import TorchFunctions
@@ -72,8 +72,10 @@ def _make_subclass(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
 
 def is_own_attribute(cls: type, name: str) -> bool:
     """Return whether a class of tensors has another attribute under this name than torch's classes."""
-    base = next(c for c in cls.__mro__ if c in (torch.nn.Parameter, torch.nn.Buffer, torch.Tensor))
-    return cls is not base and lookup_type(cls, name) is not lookup_type(base, name)
+    if cls in TORCH_CLASSES:
+        return False
+    base = next(c for c in cls.__mro__ if c in TORCH_CLASSES)
+    return lookup_type(cls, name) is not lookup_type(base, name)
 
 
 def attributes_of(session: TracingSession, x: TensorProxy) -> dict[str, Any] | None:
