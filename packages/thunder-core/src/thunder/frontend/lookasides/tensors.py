@@ -281,7 +281,7 @@ def call_function(
         if result is not override_calls.NOT_OVERRIDDEN:
             return result
     if not _ORDINARY.issuperset(map(type, args)):  # torch accepts NumPy's numbers as Python's
-        args = tuple(a.item() if is_numpy_scalar(a) else a for a in args)
+        args = tuple(_number(fn, a) if is_numpy_scalar(a) else a for a in args)
     if kwargs and not _ORDINARY.issuperset(map(type, kwargs.values())):
         kwargs = {key: a.item() if is_numpy_scalar(a) else a for key, a in kwargs.items()}
     if kwargs.get("requires_grad"):  # a factory
@@ -289,6 +289,21 @@ def call_function(
         request_grad(session, result, True)
         return result
     return call_symbol(session, symbol, args, mode_regions.with_defaults(fn, kwargs, session.modes.dtype))
+
+
+#: methods of operators for which torch makes floating-point numbers of NumPy's truth values
+_ARITHMETIC = {"pow"} | frozenset(
+    f"__{side}{name}__"
+    for side in ("", "r", "i")
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+)
+
+
+def _number(fn: Any, x: Any) -> Any:
+    """Return Python's number for one of NumPy that is an argument of a function of torch."""
+    number = x.item()
+    is_truth = type(number) is bool and getattr(fn, "__name__", "") in _ARITHMETIC
+    return float(number) if is_truth else number
 
 
 def call_symbol(session: TracingSession, symbol: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

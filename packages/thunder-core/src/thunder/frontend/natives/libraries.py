@@ -168,6 +168,23 @@ def is_numpy_function(x: Any) -> bool:
     return module is not None and type(x) in (module.ufunc, type(module.tensordot))
 
 
+#: functions of NumPy whose result depends on the numbers in their arguments alone
+_OF_NUMBERS = (
+    *("prod", "sum", "mean", "median", "std", "var", "max", "min", "amax", "amin", "all", "any"),
+    *("argmax", "argmin", "round", "around"),
+)
+
+
+def is_number_function(x: Any) -> bool:
+    """Return whether ``x`` is a type of NumPy's numbers, or a function that makes a number of numbers."""
+    module = numpy()
+    if module is None:
+        return False
+    if isinstance(x, type):
+        return issubclass(x, module.number | module.bool_) and _is_static(x)
+    return is_numpy_function(x) and any(x is getattr(module, name, None) for name in _OF_NUMBERS)
+
+
 def is_numpy_scalar(x: Any) -> bool:
     """Return whether ``x`` is a number of NumPy, which is immutable."""
     module = numpy()

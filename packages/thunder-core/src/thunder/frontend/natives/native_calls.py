@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import operator
 import types
 from typing import Any
 
@@ -18,7 +19,13 @@ from thunder.base.errors import ThunderError, UnsupportedProgram
 from thunder.base.provenance import lookup_type
 from thunder.frontend.lookasides.environment_queries import is_query, query
 from thunder.frontend.natives.key_protocols import before_lookup, note_container, refuse_unseen_keys
-from thunder.frontend.natives.libraries import is_guarded_whole, is_numpy_scalar, is_own, is_ufunc
+from thunder.frontend.natives.libraries import (
+    is_guarded_whole,
+    is_number_function,
+    is_numpy_scalar,
+    is_own,
+    is_ufunc,
+)
 from thunder.frontend.natives.native_arguments import check_arguments, check_protocols, note_keys
 from thunder.frontend.natives.native_tables import (
     ALLOWED,
@@ -56,21 +63,66 @@ _KEYED = frozenset({dict, set, frozenset})
 _MAKERS_OF_KEYED = frozenset(map(id, (dict, set, frozenset, vars(dict)["fromkeys"])))
 
 
+_METHODS_OF_OPERATORS = (types.WrapperDescriptorType, types.MethodWrapperType)
+#: binary operators, which NumPy's numbers leave to a tensor on the other side
+_ARITHMETIC = frozenset(
+    id(getattr(operator, name))
+    for name in (
+        *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"),
+        *("iadd", "isub", "imul", "itruediv", "lt", "le", "gt", "ge", "eq", "ne"),
+    )
+)
+
+
+def _plain_number(x: Any) -> Any:
+    """Return Python's number for one of NumPy; of its truth values torch makes floating-point numbers."""
+    if not is_numpy_scalar(x):
+        return x
+    number = x.item()
+    return float(number) if type(number) is bool else number
+
+
+def _leaves_to_tensor(fn: Any, args: tuple[Any, ...]) -> bool:
+    """Return whether NumPy's method of an operator returns NotImplemented for a tensor."""
+    operands = args if isinstance(fn, types.WrapperDescriptorType) else (getattr(fn, "__self__", None), *args)
+    return (
+        len(operands) == 2
+        and type(operands[1]) is TensorProxy
+        and is_numpy_scalar(operands[0])
+        and fn.__name__ in ("__sub__", "__truediv__", "__floordiv__", "__mod__", "__pow__")
+    )
+
+
 def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call ``fn`` natively if the tables allow it.
 
     Raises UnsupportedProgram or SharpEdge, with the callable's name, if they do not.
     """
+    if len(args) == 2 and id(fn) in _ARITHMETIC and any(type(a) is TensorProxy for a in args):
+        args = tuple(_plain_number(a) for a in args)  # as torch takes NumPy's numbers
+    elif type(fn) in _METHODS_OF_OPERATORS and _leaves_to_tensor(fn, args):
+        return NotImplemented
     descriptor = descriptor_of(fn)
     if id(fn) in ALLOWED or _is_allowed(session, fn, descriptor):
         return _call_allowed(session, fn, descriptor, args, kwargs)
     if is_ufunc(fn) and all(type(a) in LEAVES or is_numpy_scalar(a) for a in (*args, *kwargs.values())):
         return fn(*args, **kwargs)
+    if is_number_function(fn) and all(map(_is_of_numbers, (*args, *kwargs.values()))):
+        result = fn(*args, **kwargs)
+        if type(result) in LEAVES or is_numpy_scalar(result):
+            return result
     if is_query(fn):
         return query(session, fn, args, kwargs)
     if not callable(fn):
         return fn(*args, **kwargs)  # raises TypeError, as in eager
     return _refuse(session, fn, args, kwargs)
+
+
+def _is_of_numbers(x: Any) -> bool:
+    """Return whether a value is a plain number, or a tuple or list of such."""
+    if type(x) in (tuple, list, torch.Size):
+        return all(map(_is_of_numbers, x))
+    return type(x) in LEAVES or is_numpy_scalar(x)
 
 
 def _call_allowed(
