@@ -186,3 +186,29 @@ def test_gradients_for_a_batch_of_cotangents_are_eagers() -> None:
 
     x = ROWS[0].clone().requires_grad_()
     torch.testing.assert_close(thunder.jit(program)(x), program(x))
+
+
+def test_an_example_requires_grad_as_its_batch() -> None:
+    flags: list[bool] = []
+
+    def program(x: Tensor) -> Tensor:
+        return vmap(lambda e: e * (2 if e.requires_grad else 3))(x)
+
+    for call in (program, thunder.jit(program)):
+        x = ROWS.clone().requires_grad_()
+        flags.append(torch.equal(call(x), x * 2))
+    assert flags == [False, True]
+
+
+def test_an_example_is_written_into_a_new_tensor() -> None:
+    def program(x: Tensor) -> Tensor:
+        def fn(e: Tensor) -> Tensor:
+            total = torch.zeros(2)
+            total[0] = e.sum()
+            return total
+
+        return vmap(fn)(x)
+
+    with pytest.raises(RuntimeError, match="inplace"):
+        program(ROWS)
+    assert torch.equal(thunder.jit(program)(ROWS)[:, 0], ROWS.sum(1))
