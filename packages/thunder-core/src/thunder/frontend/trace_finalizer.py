@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from thunder.frontend.custom_gradients.module_backward_hooks import refuse_writt
 from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients, retaining_results
 from thunder.frontend.custom_gradients.tensor_hooks import refuse_written_views
 from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder, is_simple
+from thunder.frontend.epilogue.reconstruction import children, reconstruction_of
 from thunder.frontend.lookasides.context_values import ContextVariables
 from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
 from thunder.frontend.lookasides.leaf_gradients import refuse_returned_leaves
@@ -26,7 +27,7 @@ from thunder.frontend.objects.shared_attributes import refuse_shared_attributes
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.made_parameters import refuse_observed_copies
 from thunder.frontend.value_names import Input, input_order, name_values, parameter_names
-from thunder.ir.proxy_leaves import proxies_in
+from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance
 from thunder.ops import prims
@@ -58,7 +59,7 @@ class TraceFinalizer:
         refuse_written_views(session)
         refuse_written_results(session)
         rebound = session.state(ReboundTensors)
-        refuse_observed_copies(session, proxies_in([*_built_values(session, written, result)]))
+        refuse_observed_copies(session, _proxies_of(_built_values(session, written, result)))
         refuse_shared_data(session)
         is_annotated = (
             session.state(GradRequests).has_any()
@@ -103,6 +104,19 @@ class TraceFinalizer:
             ]
         self.trace.set_provenance(TraceProvenance("Acquisition"))
         return self.trace
+
+
+def _proxies_of(values: Iterable[Any]) -> list[Any]:
+    """Return the proxies of which values are built; a value may contain itself."""
+    pending, seen, proxies = list(values), dict[int, Any](), []
+    while pending:
+        value = pending.pop()
+        if isinstance(value, TensorProxy | Proxy):
+            proxies.append(value)
+        elif reconstruction_of(value) is not None and id(value) not in seen:
+            seen[id(value)] = value
+            pending += children(value)
+    return proxies
 
 
 def _written_state(session: TracingSession) -> bool:
