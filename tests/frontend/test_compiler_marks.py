@@ -101,3 +101,18 @@ def test_precision_of_kernels_may_be_set_to_what_it_is():
             return x * 2
 
     assert torch.equal(thunder.jit(program)(torch.ones(2), False), torch.full((2,), 2.0))
+
+
+def test_cond_calls_one_of_its_functions_by_a_decision():
+    def program(x):
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x * 2, (x,))
+
+    compiled = thunder.jit(program)
+    for value in (1.0, -1.0, 1.0):
+        x = torch.full((2,), value, requires_grad=True)
+        out = compiled(x)
+        expected = x.sin() if value > 0 else x * 2
+        assert torch.equal(out, expected)
+        gradients = [torch.autograd.grad(y.sum(), x)[0] for y in (out, expected)]
+        assert torch.equal(*gradients)
+    assert thunder.cache_misses(compiled) == 2
