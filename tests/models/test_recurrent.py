@@ -14,7 +14,7 @@ from torch.nn.utils.parametrize import register_parametrization
 
 import thunder
 from sweeping import in_turn
-from thunder.base.errors import UnsupportedOperator, UnsupportedProgram
+from thunder.base.errors import UnsupportedOperator
 
 CLASSES = (nn.LSTM, nn.GRU, nn.RNN)
 INPUTS, WIDTH, PROJECTED, LENGTH, BATCH = 4, 5, 3, 3, 2
@@ -238,15 +238,6 @@ def test_a_packed_sequence_runs_as_in_eager_for_any_lengths() -> None:
 
 
 # -- refusals ------------------------------------------------------------------------------------------------
-
-
-def test_packing_is_refused_with_its_line() -> None:
-    def program(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        return rnn.pack_padded_sequence(x, lengths).data
-
-    with pytest.raises(UnsupportedProgram, match="depends on data") as refused:
-        thunder.jit(program)(torch.randn(3, 2, INPUTS), torch.tensor([3, 2]))
-    assert "test_recurrent.py" in str(refused.value)
 
 
 def test_autocast_on_cuda_devices_is_refused_by_name() -> None:

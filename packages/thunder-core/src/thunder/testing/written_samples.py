@@ -49,6 +49,14 @@ def _recurrent(gates: int) -> Calls:
     ]
 
 
+def _packed(gates: int) -> Calls:
+    hx: Any = (_x(1, 2, 3), _x(1, 2, 3)) if gates == 4 else _x(1, 2, 3)
+    sizes = torch.tensor([2, 2, 1])
+    return [
+        _call(_x(5, 4), sizes, hx, _weights(gates), True, 1, 0.0, train, False) for train in (False, True)
+    ]
+
+
 def _cell(gates: int) -> Calls:
     hx: Any = (_x(2, 3), _x(2, 3)) if gates == 4 else _x(2, 3)
     weights = _weights(gates)
@@ -144,6 +152,10 @@ WRITTEN: Mapping[str, Callable[[], Calls]] = {
     "torch.gru": lambda: _recurrent(3),
     "torch.rnn_tanh": lambda: _recurrent(1),
     "torch.rnn_relu": lambda: _recurrent(1),
+    "torch.lstm_packed": lambda: _packed(4),
+    "torch.gru_packed": lambda: _packed(3),
+    "torch.rnn_tanh_packed": lambda: _packed(1),
+    "torch.rnn_relu_packed": lambda: _packed(1),
     "torch.lstm_cell": lambda: _cell(4),
     "torch.gru_cell": lambda: _cell(3),
     "torch.rnn_tanh_cell": lambda: _cell(1),

@@ -28,11 +28,16 @@ _ELEMENTWISE: Final = frozenset(
     )
 )
 
+#: operators whose positional arguments are sizes
+_SIZED: Final = frozenset(f"torch.{name}" for name in ("zeros", "ones", "empty", "rand", "randn"))
+
 
 def with_decided_integers(session: TracingSession, symbol: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Return the arguments of a call with those integers decided on which metadata may depend."""
     if session.speculation is None:
         return args, kwargs
+    if getattr(symbol, "id", "") in _SIZED and any(map(_has_tensor, args)):
+        args = tree_map(_decided_size, args)
     if getattr(symbol, "id", "") not in _ELEMENTWISE and any(map(_has_integer, (*args, *kwargs.values()))):
         args, kwargs = tree_map(_decided_integer, (args, kwargs))
     return args, kwargs
@@ -66,6 +71,14 @@ def call_with_decided_arguments(
         raise error
     args, kwargs = tree_unflatten(values, spec)
     return symbol(*args, **kwargs)
+
+
+def _has_tensor(x: Any) -> bool:
+    return isinstance(x, TensorProxy) or (isinstance(x, tuple | list) and any(map(_has_tensor, x)))
+
+
+def _decided_size(x: Any) -> Any:
+    return operator.index(x) if isinstance(x, TensorProxy) and not x.shape and x.dtype.is_integer else x
 
 
 def _has_integer(x: Any) -> bool:

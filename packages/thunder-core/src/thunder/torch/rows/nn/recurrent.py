@@ -77,11 +77,75 @@ def _sequence(name: str, packed_at: int) -> None:
         tags=(OpTags.DONT_RECOMPUTE_IN_BACKWARD,),
     )(meta)
 
+    packed = _packed_sequence(name, fn)
+
     @torch_names(name)
     def call(*args: Any, **kwargs: Any) -> Any:
         if "batch_sizes" in kwargs or isinstance((*args[packed_at:], None)[0], TensorProxy):
-            return run_by_torch(fn)(*args, **kwargs)
+            return _of_packed(packed, fn, *args, **kwargs)
         return by_layers(symbol, *args, **kwargs)
+
+
+def _packed_sequence(name: str, fn: Callable[..., Any]) -> Symbol:
+    """Return the operator of a packed sequence, whose number of steps is in the data of ``batch_sizes``."""
+
+    def meta(
+        data: TensorProxy,
+        batch_sizes: TensorProxy,
+        hx: Any,
+        params: Sequence[TensorProxy],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        *,
+        grad_mode: bool = False,
+    ) -> Any:
+        states = tuple(hx) if isinstance(hx, tuple | list) else (hx,)
+        width = states[0].shape[-1] * (2 if bidirectional else 1)
+        return tuple(
+            TensorProxy(shape=shape, device=data.device, dtype=data.dtype)
+            for shape in ((data.shape[0], width), *(s.shape for s in states))
+        )
+
+    def differentiated(*args: Any, grad_mode: bool = False, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    return torchsymbol(
+        id=f"{name}_packed",
+        prim=True,
+        eager=_in_grad_mode(fn),
+        vjp=gradients_by_torch(f"{name}_packed", differentiated),
+        tags=(OpTags.DONT_RECOMPUTE_IN_BACKWARD,),
+    )(meta)
+
+
+def _of_packed(
+    symbol: Symbol,
+    fn: Callable[..., Any],
+    data: TensorProxy,
+    batch_sizes: TensorProxy,
+    hx: Any,
+    params: Sequence[TensorProxy],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+) -> Any:
+    """Record the operator of a packed sequence, of torch's function ``fn``.
+
+    ``data: (n, i)`` has the steps one after the other, ``batch_sizes: (t,)`` how many sequences each has.
+    Under autocast, and for dropout between layers, torch runs it as any function without a row.
+    """
+    if torch.is_autocast_enabled(data.device.type) or (train and dropout and num_layers > 1):
+        arguments = (data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional)
+        return run_by_torch(fn)(*arguments)
+    mode = torch.is_grad_enabled() and _by_onednn(symbol.id.removesuffix("_packed"), data, hx)
+    return symbol(
+        data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional, grad_mode=mode
+    )
 
 
 def _in_grad_mode(fn: Callable[..., Any]) -> Callable[..., Any]:
