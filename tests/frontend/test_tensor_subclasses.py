@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 import thunder
 
@@ -213,3 +214,23 @@ def test_a_class_that_is_not_followed_is_refused(cls, reason, inside):
 
     with pytest.raises(thunder.UnsupportedProgram, match=reason):
         thunder.jit(program)(ramp() if inside else ramp(cls))
+
+
+def test_a_checkpointed_region_and_containers_have_tensors_of_a_subclass():
+    def region(y):
+        return y.sin() * y
+
+    def program(x, results):
+        y = x.as_subclass(Tagged)
+        y.label = "y"
+        results["kept"] = [y, y]
+        return checkpoint(region, y, use_reentrant=False)
+
+    seen = []
+    for fn in (program, thunder.jit(program)):
+        x, results = ramp().requires_grad_(), {}
+        result = fn(x, results)
+        result.as_subclass(torch.Tensor).sum().backward()
+        first, second = results["kept"]
+        seen.append((text(result), x.grad.tolist(), text(first), first is second))
+    assert seen[0] == seen[1]

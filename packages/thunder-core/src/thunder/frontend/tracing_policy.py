@@ -207,11 +207,11 @@ class Tracer(AttributePolicy):
             if copies_texts(self, fn, descriptor, args):
                 return combined(self, native_calls.call(self, fn, args, kwargs))
             unread_items.check_call(self, fn, descriptor, (*args, *kwargs.values()))
-        if self._region_stack:
-            return region_effects.call_native(self, fn, args, kwargs)
+        call = region_effects.call_native if self._region_stack else native_calls.call
         if self._torch_functions.applies or override_calls.has_foreign(args):
-            return override_calls.call_native(self, fn, args, kwargs)
-        return combined(self, native_calls.call(self, fn, args, kwargs))
+            return override_calls.call_native(self, call, fn, args, kwargs)
+        result = call(self, fn, args, kwargs)
+        return result if self._region_stack else combined(self, result)
 
     def copied_text(self, text: str) -> str:
         copied: str = combined(self, text)
