@@ -112,6 +112,9 @@ def test_any_regions_of_any_program_compute_the_same(seed: int) -> None:
     supported = tuple(name for name in OPERATORS if name != "torch.rand" and chooser.random() < 0.6)
     bounds = Bounds(operators=chooser.choice([None, None, 1, 3]), values=chooser.choice([None, None, 4]))
     executor = Interpreted(supported, bounds=bounds, horizontal=chooser.choice((False, True, "siblings")))
+    executor.cuts = chooser.choice(
+        (None, Cuts(after=lambda bsym: True, calls=chooser.randint(1, 3), values=4))
+    )
     program = random_program(seed)
     compiled = thunder.jit(
         program, executors=[executor], debug_options=thunder.DebugOptions(check_traces=True)

@@ -20,6 +20,7 @@ from thunder.core.prims import OpTags
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx
 from thunder.extend import (
+    Cuts,
     ExpectedStrides,
     FusionExecutor,
     Rank,
@@ -30,7 +31,7 @@ from thunder.extend import (
 
 from .kept_code import key_of, load, open_cache, store
 from .kernels import Code, RegionKernel, Strides, failure
-from .operators import CHECKERS, MODES, PRODUCTS, VIEWS, WORTH_A_REGION
+from .operators import CHECKERS, MODES, WORTH_A_REGION, is_product, is_view
 from .products import left_to_torch
 from .settings import Settings, current_settings
 from .toolchain import is_strict, missing_for
@@ -58,6 +59,8 @@ class InductorExecutor(FusionExecutor):
 
     fusion_name = "InductorFusion"
     horizontal = "siblings"
+    #: a product is a kernel of its own, so that a cut after one separates nothing that would be fused
+    cuts = Cuts(after=is_product, calls=128, values=4)
 
     def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
         """Return True for a call that TorchInductor may compile, else the reason why not."""
@@ -226,24 +229,12 @@ def _too_small(region: Region) -> Refusal | None:
     """Return a refusal for a region whose calls torch runs in one kernel, else None."""
     if any(bsym.sym.id in WORTH_A_REGION for bsym in region.bsyms):
         return None
-    computing = [bsym for bsym in region.bsyms if not _is_view(bsym)]
+    computing = [bsym for bsym in region.bsyms if not is_view(bsym)]
     if len(computing) < 2:
         return Refusal("small", "a region of one kernel gains nothing")
-    if all(map(_is_product, computing)):
+    if all(map(is_product, computing)):
         return Refusal("small", "a region of products alone gains nothing")
     return None
-
-
-def _is_product(bsym: BoundSymbol) -> bool:
-    """Return whether a call is one of a library's kernel, as far as its operators tell."""
-    return bsym.sym.id in PRODUCTS or (
-        bool(bsym.subsymbols) and all(_is_product(part) or _is_view(part) for part in bsym.subsymbols)
-    )
-
-
-def _is_view(bsym: BoundSymbol) -> bool:
-    """Return whether a call only describes memory in another way, as far as its operators tell."""
-    return bsym.sym.id in VIEWS or (bool(bsym.subsymbols) and all(map(_is_view, bsym.subsymbols)))
 
 
 def _on_several_devices(region: Region) -> Refusal | None:

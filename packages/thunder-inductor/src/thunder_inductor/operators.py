@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from thunder import TensorProxy, dtypes
+from thunder.core.symbol import BoundSymbol
 from thunder.extend import Refusal
 
-__all__ = ["CHECKERS", "MODES", "PRODUCTS", "VIEWS", "WORTH_A_REGION", "Mode"]
+__all__ = ["CHECKERS", "MODES", "PRODUCTS", "WORTH_A_REGION", "Mode", "is_product", "is_view"]
 
 Mode = Literal["auto", "pointwise", "full"]
 
@@ -54,6 +55,19 @@ MODES: Mapping[Mode, frozenset[str]] = {
 
 #: operators of which one call is worth a region: torch runs several kernels for it, or a slower one
 WORTH_A_REGION = frozenset({*_MAXIMA, "torch.nn.functional.rms_norm", "ltorch.rms_norm_backward"})
+
+
+def is_product(bsym: BoundSymbol) -> bool:
+    """Return whether a call is one of a library's kernel, as far as its operators tell."""
+    if bsym.sym.id in PRODUCTS:
+        return True
+    parts = [part for part in bsym.subsymbols if not is_view(part)]
+    return bool(parts) and all(map(is_product, parts))
+
+
+def is_view(bsym: BoundSymbol) -> bool:
+    """Return whether a call only describes memory in another way, as far as its operators tell."""
+    return bsym.sym.id in VIEWS or (bool(bsym.subsymbols) and all(map(is_view, bsym.subsymbols)))
 
 
 def _of_numbers_with_fractions(*args: Any, **kwargs: Any) -> bool | Refusal:

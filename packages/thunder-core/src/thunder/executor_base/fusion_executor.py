@@ -20,6 +20,7 @@ from thunder.executor_base.unfused import left_out
 from thunder.executor_base.workspaces import with_workspace, workspace_bytes
 from thunder.ir.fusion_regions import UNBOUNDED, Bounds, Horizontal, Region, partition, replace_regions
 from thunder.ir.proxies import Proxy, TensorProxy
+from thunder.ir.region_cuts import Cuts
 from thunder.ir.region_keys import structural_key
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
@@ -48,6 +49,7 @@ class FusionExecutor(Executor):
 
     Attributes:
         bounds: how large a region may become.
+        cuts: where long regions are cut into parts; `None` leaves them whole.
         horizontal: whether regions that do not depend on each other are merged: `True`, `False`, or
             `"siblings"` for those that read the same tensor near each other.
         compiles_in_threads: whether `compile_region` may run in several threads at a time.
@@ -56,6 +58,7 @@ class FusionExecutor(Executor):
 
     default_rank = Rank.FUSION
     bounds: Bounds = UNBOUNDED
+    cuts: Cuts | None = None
     horizontal: Horizontal = False
     compiles_in_threads: bool = False
     fusion_name: str = ""
@@ -120,7 +123,9 @@ class FusionExecutor(Executor):
         The regions are those of `partition`. A call that is in no region keeps its place, with the reason.
         The result computes the same, and calls of other executors stay as they are.
         """
-        regions = partition(trace, self._claimed, horizontal=self.horizontal, bounds=self.bounds)
+        regions = partition(
+            trace, self._claimed, horizontal=self.horizontal, bounds=self.bounds, cuts=self.cuts
+        )
         fueled = [region for region in regions if self.get_fuel()]
         functions: dict[Region, RegionFunction | Refusal] = {}
         if type(self).fuse is FusionExecutor.fuse:

@@ -22,6 +22,7 @@ from thunder.extend.inline_extensions import (
 from thunder.extend.option_reading import compile_option
 from thunder.extend.registry import ExecutorRegistry, add_executor_lists, get_registry
 from thunder.ir.fusion_regions import Bounds, Region, partition, replace_regions
+from thunder.ir.region_cuts import Cuts
 from thunder.ir.region_keys import structural_key
 from thunder.ops.region_evaluation import evaluate_region
 from thunder.ops.region_strides import EagerStrides, ExpectedStrides
@@ -30,6 +31,7 @@ __all__ = [
     "FUEL_LEVEL",
     "ArtefactCache",
     "Bounds",
+    "Cuts",
     "EagerStrides",
     "Executor",
     "ExecutorRegistry",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from thunder.base.structural_ids import RELEASES, RETURN
 from thunder.ir.aliasing import views_of
 from thunder.ir.effects import is_ordered
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.region_cuts import Cuts, parts_of
 from thunder.ir.region_graph import RegionGraph
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
@@ -120,18 +121,20 @@ def partition(
     *,
     horizontal: Horizontal = False,
     bounds: Bounds = UNBOUNDED,
+    cuts: Cuts | None = None,
 ) -> list[Region]:
     """Return the regions of a trace: calls that `can_fuse` accepts, grouped as far as possible.
 
     A region is convex: no statement outside of it depends on one of its calls while another of its calls
     depends on that statement. So it can run at one place. Regions are as large as they can be: no two of
     which one reads a value of the other can be merged within the `bounds`. Regions that do not depend on
-    each other stay apart, unless `horizontal` is true, or `"siblings"` (Note [Siblings]).
+    each other stay apart, unless `horizontal` is true, or `"siblings"` (Note [Siblings]). With `cuts`, long
+    regions are then cut into parts.
 
     Calls with effects are in no region, and none moves across a write, a printed line or a change of mode.
     See Note [Views leave a region]. The same trace has the same regions, in program order.
     """
-    finder = _Finder(_without_releases(trace), can_fuse, bounds)
+    finder = _Finder(_without_releases(trace), can_fuse, bounds, cuts)
     finder.merge_neighbours()
     if horizontal:
         if horizontal == "siblings":
@@ -168,9 +171,13 @@ class _Finder:
     """Merges the statements of a program into regions."""
 
     def __init__(
-        self, bsyms: Sequence[BoundSymbol], can_fuse: Callable[[BoundSymbol], bool], bounds: Bounds
+        self,
+        bsyms: Sequence[BoundSymbol],
+        can_fuse: Callable[[BoundSymbol], bool],
+        bounds: Bounds,
+        cuts: Cuts | None,
     ) -> None:
-        self.bsyms, self.bounds = bsyms, bounds
+        self.bsyms, self.bounds, self.cuts = bsyms, bounds, cuts
         self.graph = RegionGraph(bsyms)
         self.fusible = [b.sym.id != RETURN and not is_ordered(b) and bool(can_fuse(b)) for b in bsyms]
         self.readers: dict[str, list[int]] = {}
@@ -231,8 +238,20 @@ class _Finder:
 
     def regions(self) -> list[Region]:
         """Return the groups of fusible statements as regions that have calls and are within the bounds."""
-        found = [self._region(self.graph.members(g)) for g in self.graph.groups() if self.fusible[g]]
+        groups = [self.graph.members(group) for group in self.graph.groups() if self.fusible[group]]
+        parts = [part for members in groups for part in self._parts(members)]
+        found = [self._region(part) for part in sorted(parts, key=lambda part: part[0])]
         return [region for region in found if region.bsyms and self.bounds.allow(region)]
+
+    def _parts(self, members: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Yield the parts of a group. They are convex, since the group is and they follow each other."""
+        if self.cuts is None:
+            yield members
+            return
+        start = 0
+        for part in parts_of([self.bsyms[i] for i in members], self.cuts):
+            yield members[start : start + len(part)]
+            start += len(part)
 
     def _can_merge(self, a: int, b: int) -> bool:
         if not self.graph.can_merge(a, b):

@@ -1,0 +1,52 @@
+"""Long regions are cut at equal places, so that the layers of a model are equal regions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import thunder
+from thunder.core.trace import TraceCtx
+from thunder.extend import Cuts, Region, partition, structural_key
+
+SMALL = {"torch.add", "torch.sin", "torch.mul", "torch.matmul"}
+AFTER_PRODUCTS = Cuts(after=lambda bsym: bsym.sym.id == "torch.matmul", calls=4, values=2)
+
+
+def layers(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    x = x + 1
+    for _ in range(6):
+        x = x + (torch.sin(x) * 2) @ w
+    return x
+
+
+def program() -> TraceCtx:
+    compiled = thunder.jit(layers, executors=["torch"])
+    compiled(torch.ones(3, 3), torch.ones(3, 3))
+    return thunder.last_traces(compiled)[0]
+
+
+def regions(trace: TraceCtx, cuts: Cuts | None) -> list[Region]:
+    return partition(trace, lambda bsym: bsym.sym.id in SMALL, cuts=cuts)
+
+
+def test_the_layers_of_a_model_are_equal_regions() -> None:
+    trace = program()
+    (whole,) = regions(trace, None)
+    parts = regions(trace, AFTER_PRODUCTS)
+    assert [len(region.bsyms) for region in parts] == [4, 4, 4, 4, 4, 5]
+    assert [bsym for region in parts for bsym in region.bsyms] == list(whole.bsyms)
+    assert len({structural_key(region) for region in parts[1:-1]}) == 1
+
+
+@pytest.mark.parametrize(
+    "cuts",
+    [
+        Cuts(after=AFTER_PRODUCTS.after, calls=13, values=2),
+        Cuts(after=AFTER_PRODUCTS.after, calls=4, values=1),
+        Cuts(after=lambda bsym: False, calls=4, values=2),
+    ],
+    ids=["short", "values", "nowhere"],
+)
+def test_a_region_is_whole_where_it_may_not_be_cut(cuts: Cuts) -> None:
+    assert len(regions(program(), cuts)) == 1
