@@ -17,7 +17,7 @@ import torch
 import thunder
 from comparison.results import assert_same
 from thunder.core.pytree import tree_map
-from thunder.extend import Bounds, EagerStrides, FusionExecutor, Refusal, Region, partition
+from thunder.extend import Bounds, Cuts, EagerStrides, FusionExecutor, Refusal, Region, partition
 from thunder.ops.operator import row_of
 
 OPERATORS: dict[str, Callable[..., Any]] = {

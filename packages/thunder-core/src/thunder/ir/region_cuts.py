@@ -35,8 +35,8 @@ class Cuts:
 def parts_of(calls: Sequence[BoundSymbol], cuts: Cuts) -> list[list[BoundSymbol]]:
     """Return the calls of a region, in program order, as its parts.
 
-    All cuts are after calls of one operator, whose results have the same shapes and readers, so that a program
-    that repeats itself has equal parts.
+    All cuts are after calls of one operator, whose results have the same shapes and readers, so that a
+    program that repeats itself has equal parts.
     """
     last_reader = {p.name: i for i, call in enumerate(calls) for p in call.flat_proxy_args}
     readers = _readers(calls)
