@@ -22,7 +22,7 @@ from operators import surface
 from operators.mutations import Mutant, mutants
 from operators.test_surface import difference
 from recorded_refusals import Refusals, refusals_as_recorded
-from thunder.base.errors import OperatorError, UnsupportedProgram
+from thunder.base.errors import UnsupportedProgram
 from thunder.base.langctx import TORCH
 from thunder.ir.proxies import TensorProxy
 from thunder.torch.argument_parser import _JUDGE, SILENT, parse
@@ -228,11 +228,16 @@ def test_a_number_that_a_tensor_cannot_hold_is_found_when_the_program_runs() -> 
         program(torch.tensor(1000))
 
 
-def test_a_tensor_where_a_number_is_taken_is_refused_and_not_called_wrong() -> None:
+@pytest.mark.parametrize("alpha", [torch.tensor(2.0), torch.tensor(3)], ids=str)
+def test_a_tensor_of_one_number_is_taken_as_the_number(alpha: torch.Tensor) -> None:
     program = thunder.jit(lambda x, t: torch.add(x, x, alpha=t))
-    with pytest.raises(UnsupportedProgram) as error:
-        program(X, torch.tensor(2.0))
-    assert not isinstance(error.value, OperatorError)
+    assert torch.equal(program(X, alpha), torch.add(X, X, alpha=alpha))
+
+
+@pytest.mark.parametrize("alpha", [torch.ones(2), torch.tensor(2.0, requires_grad=True)], ids=["two", "grad"])
+def test_another_tensor_in_the_place_of_a_number_raises_torchs_error(alpha: torch.Tensor) -> None:
+    with pytest.raises(TypeError, match="argument 'alpha' must be Number, not Tensor"):
+        thunder.jit(lambda x, t: torch.add(x, x, alpha=t))(X, alpha)
 
 
 def test_a_length_that_a_tensor_holds_is_refused() -> None:
