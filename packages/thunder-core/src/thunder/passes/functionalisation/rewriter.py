@@ -131,7 +131,7 @@ class Rewriter:
         value = self.storages.read(source)
         if not grad and (value.requires_grad or self._may_require_grad(position, source)):
             value = prims.detach(value)  # in torch's graph, nothing flows into what is written
-        old = self.storages.read(root)
+        old, old_leaf = self.storages.read(root), self._detached_leaf(tensor)
         has_gradient = old.requires_grad and root.requires_grad
         if tracked and root is not target and (has_gradient or value.requires_grad):
             self._refuse_view(root, tensor)
@@ -155,6 +155,8 @@ class Rewriter:
             self._written_in_inference.setdefault(root.name, (chain[-1], old))
         elif has_gradient and not tracked and storage.shared is None:
             self._keep_history(chain, old)
+        if old_leaf is not None and not grad:
+            tensor.value = self._with_history(tensor.value, old_leaf)
         if isinstance(bsym.output, TensorProxy):
             self.storages.add_name(bsym.output.name, tensor)
 
@@ -170,6 +172,11 @@ class Rewriter:
         if producer is None or any(part is producer for part in self.info.parts_before(position)):
             return False
         return any(view.output.name == source.name for view in views_of(producer))
+
+    def _detached_leaf(self, tensor: TensorState) -> TensorProxy | None:
+        """Return the value of a tensor from a `detach` that requires grad itself, by `requires_grad_`."""
+        is_leaf = tensor.view is not None and tensor.is_detached and tensor.proxy.requires_grad
+        return self.storages.read(tensor.proxy) if is_leaf else None
 
     def _keep_history(self, chain: list[TensorState], old: TensorProxy) -> None:
         """Give the written tensor, which requires grad, the history that ``old`` had.
