@@ -61,23 +61,6 @@ def test_hooks_on_the_node_itself():
     assert len(seen) == 1
 
 
-def test_a_backward_inside_the_program_is_refused_by_name():
-    def backward(x):
-        y = (x * x).sum()
-        y.backward()
-        return y
-
-    def grad(x):
-        return torch.autograd.grad((x * x).sum(), x)[0]
-
-    def func(x):
-        return torch.func.grad(lambda t: (t * t).sum())(x)
-
-    for program, name in ((backward, "backward"), (grad, "grad"), (func, "grad")):
-        with pytest.raises(thunder.UnsupportedProgram, match=name):
-            thunder.jit(program)(leaf(3))
-
-
 def test_gradients_accumulate_over_calls():
     def run(f):
         x, w = leaf(3), leaf(3, seed=1)

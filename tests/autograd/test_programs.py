@@ -258,55 +258,12 @@ def test_a_write_inside_the_program_to_what_its_backward_needs():
     assert torch.equal(scale, torch.full_like(scale, 3.0))
 
 
-# -- refused -------------------------------------------------------------------------------------------------
-
-
-def hook(x):
-    h = torch.sin(x)
-    h.register_hook(lambda g: g * 2)
-    return h * x
-
-
-def retained(x):
-    h = torch.sin(x)
-    h.retain_grad()
-    return h * x
-
-
 def requiring(x):
     return torch.sin(x).detach().requires_grad_() * x
 
 
-def saving(x):
-    with torch.autograd.graph.save_on_cpu():
-        return torch.sin(x) * x
-
-
 def test_a_tensor_that_requires_grad_anew_begins_another_graph():
     assert_as_eager(requiring, leaf(3))
-
-
-#: the first attribute of a tensor that ``register_hook`` reads and a trace lacks
-READ_BY_A_HOOK = next(
-    name for name in torch.Tensor.register_hook.__code__.co_names if name in ("_backward_hooks", "grad_fn")
-)
-
-
-@pytest.mark.parametrize(
-    ("program", "reason"),
-    [(hook, READ_BY_A_HOOK), (retained, "retain_grad"), (saving, "_push_saved_tensors_default_hooks")],
-)
-def test_what_has_no_meaning_in_a_trace_is_refused(program, reason):
-    with pytest.raises(thunder.UnsupportedProgram, match=reason):
-        thunder.jit(program)(leaf(3))
-
-
-@pytest.mark.parametrize("register", ["register_full_backward_hook", "register_full_backward_pre_hook"])
-def test_backward_hooks_of_modules_are_refused_and_not_ignored(register):
-    model = Hooked()
-    getattr(model.a, register)(lambda *args: None)
-    with pytest.raises(thunder.UnsupportedProgram, match="reads the attribute 'grad_fn' of a tensor"):
-        thunder.jit(model)(leaf(4, 3))
 
 
 def test_transforms_of_functorch_around_a_call_transform_the_program_as_it_was_written():

@@ -258,7 +258,7 @@ def requires_grad_of_an_intermediate():
     return world(lambda x: (x * 1).requires_grad_(), ramp(4))
 
 
-@cases(refused="UnsupportedProgram")
+@cases()
 def transposed_in_place():
     return world(lambda x: (x * 1).t_(), ramp(2, 3))
 

@@ -8,7 +8,6 @@ import torch
 import thunder
 from comparison.inputs import buffers
 from comparison.results import assert_same
-from thunder.base.errors import UnsupportedOperator
 
 from . import litgpt_zoo
 from .contract import Case, ModelContract, Session, modes, run_session
@@ -49,10 +48,10 @@ def test_decoding_token_by_token_compiles_twice_and_fills_the_cache_as_eager(var
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 2)
 
 
-def test_routing_whose_shapes_depend_on_the_data_is_refused_with_the_line_of_the_model() -> None:
-    model, args, kwargs = litgpt_zoo.make_mixture_of_experts(5)
-    with (
-        torch.no_grad(),
-        pytest.raises(UnsupportedOperator, match=r"model\.py:\d+ +token_idx, expert_idx = torch\.where"),
-    ):
-        thunder.jit(model)(*args, **kwargs)
+def test_routing_whose_shapes_depend_on_the_data_is_compiled_for_its_sizes() -> None:
+    model, (tokens,), _ = litgpt_zoo.make_mixture_of_experts(5)
+    compiled = thunder.jit(model)
+    with torch.no_grad():
+        for batch in (tokens, tokens * 2 % 64, tokens):
+            assert_same(compiled(batch), model(batch), path="logits")
+    assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 1)

@@ -45,7 +45,7 @@ REFUSED: dict[str, str] = {
         _LAYOUT,
     ),
     **_all("torch", "sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor", _LAYOUT),
-    **_all("torch.Tensor", "as_strided_ requires_grad_ resize resize_ resize_as set_", _METADATA),
+    **_all("torch.Tensor", "as_strided_ requires_grad_ resize_ set_", _METADATA),
     **_all("torch", "as_strided_", _METADATA),
     **_all("torch.Tensor", "is_pinned is_set_to is_shared storage_offset", _OF_MEMORY),
     **_all("torch", "cudnn_is_acceptable is_vulkan_available", _OF_MEMORY),

@@ -29,12 +29,15 @@ AMBIENT_QUERIES = {
     "len_torch_function_stack": torch._C._len_torch_function_stack,
     "len_torch_dispatch_stack": torch._C._len_torch_dispatch_stack,
     "dual_level": _dual_level,
+    "is_torch_function_enabled": torch._C._is_torch_function_enabled,
 }
 
 
 def ambient_key() -> tuple[Any, ...]:
-    """Return grad mode, inference mode, default dtype, autocast, the numbers of modes, the dual level."""
-    return tuple(read() for read in AMBIENT_QUERIES.values())
+    """Return what the queries of torch's ambient state give in the call that is acquired, in their order."""
+    answers = {name: read() for name, read in AMBIENT_QUERIES.items()}
+    # Acquisition disables overrides; a call around which they are disabled is not acquired (torch_traces).
+    return tuple((answers | {"is_torch_function_enabled": True}).values())
 
 
 def ambient_details() -> tuple[Any, ...]:
@@ -64,12 +67,12 @@ def needs_details(quick: tuple[Any, ...]) -> bool:
 
 
 def torch_traces() -> bool:
-    """Return whether torch itself traces the operators of the call, one by one, or transforms it.
+    """Return whether torch itself traces the operators of the call, one by one, or computes something else.
 
     ``torch.jit.trace``, ``torch.export`` and ``make_fx`` trace, and modes of ``TorchDispatchMode`` such as
-    ``FakeTensorMode`` and ``FlopCounterMode``; ``torch.vmap``, ``torch.func.grad`` and dual
-    numbers transform. With none of
-    them a guard on tensors holds.
+    ``FakeTensorMode`` and ``FlopCounterMode``; ``torch.vmap``, ``torch.func.grad`` and dual numbers
+    transform; with ``torch._C.DisableTorchFunctionSubclass`` no override is called. With none of them a guard
+    holds.
     """
     return (
         torch._C._is_tracing()
@@ -77,6 +80,7 @@ def torch_traces() -> bool:
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._functorch.peek_interpreter_stack() is not None
         or _dual_level() >= 0
+        or not torch._C._is_torch_function_enabled()
     )
 
 
