@@ -74,6 +74,18 @@ def _window() -> Calls:
     return [_call(8), _call(7, periodic=False), _call(1), _call(5, dtype=torch.float64)]
 
 
+def _grouped() -> Calls:
+    ends = torch.tensor([2, 6], dtype=torch.int32)
+    return [_call(_x(6, 8), _x(2, 8, 16), ends), _call(_x(2, 6, 8), _x(2, 8, 16), None)]
+
+
+def _philox() -> Calls:
+    return [
+        _call(shape, -1.0, 2.0, device=to_device("cpu"), dtype=to_dtype(torch.float32), seed=7, offset=offset)
+        for shape, offset in (((3, 4), 0), ((5,), 4))
+    ]
+
+
 def _multi_head() -> Calls:
     x = _x(2, 3, 8)
     return [_call(x, x, x, 8, 2, _x(24, 8), _x(24), _x(8, 8), _x(8), None, need) for need in (True, False)]
@@ -94,6 +106,9 @@ def _affine() -> Calls:
 #: id of a row → function that returns its sample calls
 WRITTEN: Mapping[str, Callable[[], Calls]] = {
     "prims.erfcinv": lambda: [_call(torch.rand(3, 4) * 1.8 + 0.1), _call(torch.tensor(0.5))],
+    "prims._grouped_mm": _grouped,
+    "torch._grouped_mm": _grouped,
+    "prims.uniform_philox": _philox,
     "prims.py_abs": lambda: [_call(_x(3, 4)), _call(torch.arange(-3, 3))],
     "prims.device_put": lambda: [_call(_x(3, 4), to_device("cpu"))],
     "prims.bitcast": lambda: [_call(_x(3, 4), to_dtype(torch.int32))],
