@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 
-from .maxima import max_pool2d_with_indices
-
 __all__ = ["WITH_EDGE_VALUES"]
 
 _aten = torch.ops.aten
@@ -131,5 +129,4 @@ WITH_EDGE_VALUES: Mapping[Any, Callable[..., Any]] = {
     _aten.threshold.default: _threshold,
     _aten.clamp_min.default: _clamp_min,
     _aten.clamp_max.default: _clamp_max,
-    _aten.max_pool2d_with_indices.default: max_pool2d_with_indices,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from thunder.extend import EagerStrides, Region, evaluate_region
 
 from .edge_values import WITH_EDGE_VALUES
 from .kernels import Strides
+from .maxima import WITH_INDICES, returns_indices
 from .rounding import with_numbers_as_eager
 
 __all__ = ["Graph", "graph_of"]
@@ -54,6 +55,7 @@ def graph_of(region: Region, strides: Sequence[Strides], *, rounds: bool = True)
             for p, layout in zip(region.inputs, strides, strict=True)
         )
     derived = EagerStrides(region).of(inputs)
+    decompositions = WITH_INDICES if any(map(returns_indices, region.bsyms)) else {}
 
     def run(*tensors: torch.Tensor) -> tuple[Any, ...]:
         return tuple(evaluate_region(region, tensors))
@@ -61,9 +63,9 @@ def graph_of(region: Region, strides: Sequence[Strides], *, rounds: bool = True)
     # Functions without tensor arguments, as torch.zeros, return fake tensors too.
     # A mode of the caller, as a default device, has no effect on the region.
     with mode, torch._C.DisableTorchFunction():
-        module = _record(run, inputs, rounds)
+        module = _record(run, inputs, rounds, decompositions)
         if any(_writes(node.target) for node in module.graph.nodes):
-            module = _record(functionalize(run, remove="mutations"), inputs, rounds)
+            module = _record(functionalize(run, remove="mutations"), inputs, rounds, decompositions)
     module.graph.eliminate_dead_code()
     module.recompile()
     # TorchInductor gives results of its own choice other strides than these only if they are not listed here.
@@ -73,8 +75,13 @@ def graph_of(region: Region, strides: Sequence[Strides], *, rounds: bool = True)
     return Graph(module, inputs, mode, tuple(layout or () for layout in derived))
 
 
-def _record(function: Callable[..., Any], inputs: Sequence[torch.Tensor], rounds: bool) -> GraphModule:
-    table = {**select_decomp_table(), **WITH_EDGE_VALUES}
+def _record(
+    function: Callable[..., Any],
+    inputs: Sequence[torch.Tensor],
+    rounds: bool,
+    decompositions: Mapping[Any, Callable[..., Any]],
+) -> GraphModule:
+    table = {**select_decomp_table(), **WITH_EDGE_VALUES, **decompositions}
     if rounds:
         table = with_numbers_as_eager(table)
     record = make_fx(function, decomposition_table=table, tracing_mode="real", _allow_non_fake_inputs=True)

@@ -6,18 +6,26 @@ TorchInductor's own indices are outside of the tensor for windows of which every
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import torch
 
-__all__ = ["max_pool2d_with_indices"]
+from thunder.core.symbol import BoundSymbol
+
+__all__ = ["WITH_INDICES", "returns_indices"]
 
 _aten = torch.ops.aten
 
 
-def max_pool2d_with_indices(
+def returns_indices(bsym: BoundSymbol) -> bool:
+    """Return whether a call computes indices of maxima. Maxima alone are TorchInductor's, which is faster."""
+    return "max_pool2d" in str(bsym.sym.id) and len(bsym.flat_proxy_outs) == 2
+
+
+def _max_pool2d_with_indices(
     x: torch.Tensor,
     kernel_size: Sequence[int],
     stride: Sequence[int] = (),
@@ -35,8 +43,9 @@ def max_pool2d_with_indices(
     rows, columns = (
         _Windows(sizes[d], kernels[d], strides[d], pads[d], dilations[d], ceil_mode) for d in (0, 1)
     )
+    width, dtype = x.shape[-1], x.dtype
+    x = x if dtype is torch.float64 else x.to(torch.float32)  # exact, and no rounding after each step
     padded = _aten.constant_pad_nd(x, [*columns.pads, *rows.pads], -math.inf)
-    width = x.shape[-1]
     start = rows.starts(x.device)[:, None] * width + columns.starts(x.device)
     offset = rows.first(x.device)[:, None] * width + columns.first(x.device)
     maximum = x.new_full((), -math.inf)
@@ -45,7 +54,7 @@ def max_pool2d_with_indices(
         larger = (element > maximum) | element.isnan()
         maximum = torch.where(larger, element, maximum)
         offset = torch.where(larger, rows.dilation * i * width + columns.dilation * j, offset)
-    return maximum, offset.to(torch.int64) + start
+    return maximum.to(dtype), offset.to(torch.int64) + start
 
 
 @dataclass(frozen=True)
@@ -95,3 +104,9 @@ class _Windows:
 
 def _pair(numbers: Sequence[int]) -> tuple[int, int]:
     return numbers[0], numbers[-1]
+
+
+#: operator → its decomposition in regions that return indices
+WITH_INDICES: Mapping[Any, Callable[..., Any]] = {
+    _aten.max_pool2d_with_indices.default: _max_pool2d_with_indices
+}
