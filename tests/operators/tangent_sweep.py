@@ -8,34 +8,28 @@ Where the two differ, central differences of eager are the judge.
 
 from __future__ import annotations
 
-import collections
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 import thunder
+
+from .database_sweep import Agreement, agreement, difference_from, entries_named, report, some_samples
 
 Tensors = tuple[torch.Tensor, ...]
 
 
 def entries(words: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
-    """Yield the entries that torch differentiates forward, with their names, which contain a word."""
-    for op in op_db:
-        name = f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
-        is_smooth = op.supports_forward_ad and torch.float64 in op.dtypes
-        if is_smooth and (not words or any(word in name for word in words)):
-            yield name, op
+    """Return the entries that torch differentiates forward, with their names, which contain a word."""
+    return entries_named(words, lambda op: op.supports_forward_ad and torch.float64 in op.dtypes)
 
 
 def calls(op: Any, most: int) -> Iterator[tuple[Any, Tensors]]:
     """Yield functions of the floating-point tensors of samples, and these."""
-    samples = list(op.sample_inputs("cpu", torch.float64, requires_grad=True))
-    for sample in samples[:: max(1, len(samples) // most)]:
+    for sample in some_samples(op, torch.float64, most, requires_grad=True):
         leaves, spec = tree_flatten(((sample.input, *sample.args), sample.kwargs))
         at = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor) and x.requires_grad]
         if not at or any(leaves[i].layout is not torch.strided for i in at):
@@ -65,13 +59,8 @@ def outcome(call: Any, primals: Tensors) -> str | None:
         results = thunder.jvp(call)(primals, tangents)[1]
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    for judge in (lambda: expected, lambda: differences(call, primals, tangents)):
-        try:
-            torch.testing.assert_close(results, judge(), equal_nan=True, rtol=1e-4, atol=1e-5)
-            return ""
-        except (AssertionError, RuntimeError, ValueError) as error:
-            difference = str(error)
-    return difference
+    judges = (lambda: expected, lambda: differences(call, primals, tangents))
+    return difference_from(results, judges, atol=1e-5)
 
 
 def differences(call: Any, primals: Tensors, tangents: Tensors, step: float = 1e-6) -> Tensors:
@@ -84,32 +73,10 @@ def differences(call: Any, primals: Tensors, tangents: Tensors, step: float = 1e
     )
 
 
-def check(op: Any, most: int) -> tuple[int, int, str]:
+def check(op: Any, most: int) -> Agreement:
     """Return how many calls of an entry agree, of how many, and the first difference."""
-    agree, judged, first = 0, 0, ""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for call, primals in calls(op, most):
-            difference = outcome(call, primals)
-            judged += difference is not None
-            agree += difference == ""
-            first = first or difference or ""
-    return agree, judged, first
-
-
-def main(words: Sequence[str]) -> int:
-    """Print the entries that differ, and the counts; return 0 if nine of ten agree."""
-    counts = collections.Counter[str]()
-    for name, op in entries(words):
-        agree, judged, difference = check(op, most=2)
-        kind = "without tangents in torch" if not judged else "as torch" if agree == judged else "different"
-        counts[kind] += 1
-        if kind == "different":
-            print(f"{name}: {agree} of {judged}: {difference[:200]!r}", flush=True)
-    print(", ".join(f"{count} {kind}" for kind, count in counts.items()))
-    return 0 if counts["as torch"] >= 9 * counts["different"] else 1
+    return agreement(outcome(call, primals) for call, primals in calls(op, most))
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(report(entries(sys.argv[1:]), check, most=2, unjudged="without tangents in torch"))
