@@ -15,6 +15,8 @@ import torch
 
 from thunder.core.symbol import BoundSymbol
 
+from .operators import MAXIMA
+
 __all__ = ["WITH_INDICES", "returns_indices"]
 
 _aten = torch.ops.aten
@@ -22,7 +24,9 @@ _aten = torch.ops.aten
 
 def returns_indices(bsym: BoundSymbol) -> bool:
     """Return whether a call computes indices of maxima. Maxima alone are TorchInductor's, which is faster."""
-    return "max_pool2d" in str(bsym.sym.id) and len(bsym.flat_proxy_outs) == 2
+    if bsym.sym.id in MAXIMA:
+        return len(bsym.flat_proxy_outs) == 2
+    return any(map(returns_indices, bsym.subsymbols))
 
 
 def _max_pool2d_with_indices(

@@ -12,7 +12,7 @@ from thunder import TensorProxy, dtypes
 from thunder.core.symbol import BoundSymbol
 from thunder.extend import Refusal
 
-__all__ = ["CHECKERS", "MODES", "PRODUCTS", "WORTH_A_REGION", "Mode", "is_product", "is_view"]
+__all__ = ["CHECKERS", "MAXIMA", "MODES", "PRODUCTS", "WORTH_A_REGION", "Mode", "is_product", "is_view"]
 
 Mode = Literal["auto", "pointwise", "full"]
 
@@ -40,9 +40,10 @@ PRODUCTS = _primitives("matmul linear convolution") | {
     "ltorch.convolution_backward",
 }
 
-_MAXIMA = ("torch.nn.functional.max_pool2d", "torch.nn.functional.max_pool2d_with_indices")
+#: maxima of windows, which return indices too if they are asked to
+MAXIMA = ("torch.nn.functional.max_pool2d", "torch.nn.functional.max_pool2d_with_indices")
 _AVERAGE = "torch.nn.functional.avg_pool2d"
-WINDOWS = frozenset({*_MAXIMA, _AVERAGE})
+WINDOWS = frozenset({*MAXIMA, _AVERAGE})
 _INTERPOLATE = "torch.nn.functional.interpolate"
 _WITHOUT_PRODUCTS = ELEMENTWISE | REDUCTIONS | VIEWS | MOVES | WINDOWS | {_INTERPOLATE}
 
@@ -54,7 +55,7 @@ MODES: Mapping[Mode, frozenset[str]] = {
 }
 
 #: operators of which one call is worth a region: torch runs several kernels for it, or a slower one
-WORTH_A_REGION = frozenset({*_MAXIMA, "torch.nn.functional.rms_norm", "ltorch.rms_norm_backward"})
+WORTH_A_REGION = frozenset({*MAXIMA, "torch.nn.functional.rms_norm", "ltorch.rms_norm_backward"})
 
 
 def is_product(bsym: BoundSymbol) -> bool:
@@ -106,7 +107,7 @@ def _nearest(input: TensorProxy, *args: Any, **kwargs: Any) -> bool | Refusal:
 CHECKERS: Mapping[str, Callable[..., bool | Refusal]] = {
     **dict.fromkeys(_primitives("div fmod remainder pow"), _of_numbers_with_fractions),
     **dict.fromkeys(_primitives("maximum minimum"), _of_numbers),
-    **dict.fromkeys(_MAXIMA, _of_floats),
+    **dict.fromkeys(MAXIMA, _of_floats),
     _AVERAGE: _of_floats,
     _INTERPOLATE: _nearest,
     "torch.nn.functional.scaled_dot_product_attention": _without_dropout,

@@ -19,7 +19,7 @@ __all__ = ["Cuts", "parts_of"]
 
 @dataclass(frozen=True)
 class Cuts:
-    """Where a region is cut.
+    """The places at which a region is cut.
 
     Attributes:
         after: returns whether a region may be cut after a call, such as one that is a kernel of its own.
