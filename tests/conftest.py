@@ -22,8 +22,8 @@ def enter_without_running(package: str) -> None:
     sys.modules[package] = module
 
 
-# Core's tests run with core's executors; `tests/inductor` registers the plugin of thunder-inductor itself.
-os.environ.setdefault("THUNDER_DISABLE_PLUGINS", "inductor")
+# Tests run with core's plugins; those of a package (`tests/inductor`, …) register its plugin themselves.
+os.environ.setdefault("THUNDER_DISABLE_PLUGINS", "inductor,transforms")
 
 # The interpreter needs no torch, the package around it does: `hatch run py:test` has none.
 if importlib.util.find_spec("torch") is None:

@@ -1,0 +1,20 @@
+"""Transforms of programs and weights, by name as `thunder.transforms.<Name>`.
+
+Thunder imports this module when it looks for plugins; the module of a transform is imported when the
+transform is first used.
+"""
+
+from typing import Final
+
+from thunder.plugins import TransformSpec, hookimpl
+
+__all__ = ["TRANSFORMS", "thunder_transforms"]
+
+#: the name of each transform → the module that defines a class of this name
+TRANSFORMS: Final[dict[str, str]] = {}
+
+
+@hookimpl
+def thunder_transforms() -> list[TransformSpec]:
+    """Declare the transforms, which `thunder.transforms.<Name>` imports."""
+    return [TransformSpec(name, f"{module}:{name}") for name, module in TRANSFORMS.items()]
