@@ -11,7 +11,12 @@ from thunder.plugins import TransformSpec, hookimpl
 __all__ = ["TRANSFORMS", "thunder_transforms"]
 
 #: the name of each transform → the module that defines a class of this name
-TRANSFORMS: Final[dict[str, str]] = {}
+TRANSFORMS: Final[dict[str, str]] = {
+    "DebugTransform": "thunder_transforms.debug_transform",
+    "NonFiniteDetector": "thunder_transforms.non_finite",
+    "NvtxProfileTransform": "thunder_transforms.nvtx_ranges",
+    "ProfileTransform": "thunder_transforms.profile_transform",
+}
 
 
 @hookimpl

@@ -84,8 +84,9 @@ def compiled_program(context: Context) -> Compiled:
 
 
 def _late_branch(context: Context, trace: TraceCtx) -> Branch:
-    """Run the last builtin stages on a trace that was constructed after the pipeline has run."""
-    late = Context(context.executors, options=context.options, check=context.check)
+    """Run the last stages of core, and transforms that observe, on a trace constructed after the pipeline."""
+    observers = tuple(t for t in context.transforms if type(t).observes)
+    late = Context(context.executors, observers, context.options, context.check)
     late.append(trace, "partition")
     for stage in LATE_STAGES:
         for step in stage.steps(late):

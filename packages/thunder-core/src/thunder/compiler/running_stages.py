@@ -25,7 +25,7 @@ def run_step(step: Step, context: Context) -> None:
         context.branch = branch
         before = branch.traces[-1]
         context.append(step.run(before, context), step.name, step.origin)
-        if not step.is_builtin and context.is_backward:
+        if not (step.is_builtin or step.observes) and context.is_backward:
             context.backward_is_changed |= _calls(before) != _calls(branch.traces[-1])
     context.branch = context.forward
 

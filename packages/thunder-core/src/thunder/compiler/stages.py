@@ -24,6 +24,7 @@ from thunder.base.extension_origin import origin_of
 from thunder.base.tags import OpTags
 from thunder.compiler.context import AutogradState, Branch, Context
 from thunder.compiler.copy_on_edit import copied, edit_copy
+from thunder.compiler.observers import check_only_observed
 from thunder.frontend.prologue_reading import check_count, check_metadata
 from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.trace import TraceCtx, TraceProvenance, TraceTag
@@ -77,17 +78,22 @@ class Stage:
         for transform in context.transforms:
             if self.hook is not None and defines_hook(transform, self.hook):
                 run = partial(_transformed, transform, self.hook)
-                yield Step(type(transform).__name__, run, False, partial(origin_of, type(transform)))
+                origin = partial(origin_of, type(transform))
+                yield Step(type(transform).__name__, run, False, origin, type(transform).observes)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One function of a stage: the stage's own, or the hook of one transform."""
+    """One function of a stage: the stage's own, or the hook of one transform.
+
+    ``observes`` is True for a transform that changes nothing which the program computes.
+    """
 
     name: str
     run: StageFn
     is_builtin: bool
     origin: Callable[[], str] | None = None
+    observes: bool = False
 
 
 def _functionalise(trace: TraceCtx, context: Context) -> TraceCtx:
@@ -155,6 +161,8 @@ def _transformed(transform: Transform, hook: str, trace: TraceCtx, context: Cont
         return result  # type: ignore[no-any-return]
 
     changed: TraceCtx = edit_copy(trace, change, type(transform).__name__)
+    if type(transform).observes:
+        check_only_observed(trace, changed, type(transform))
     if (
         changed is not trace and not context.check
     ):  # with the option, each trace is checked, and more thoroughly
@@ -290,7 +298,6 @@ STAGES: tuple[Stage, ...] = (
     Stage("codegen", _codegen),
 )
 
-#: the stages of a trace that is constructed after the pipeline has run, when it is first needed
-LATE_STAGES: tuple[Stage, ...] = tuple(
-    stage for stage in STAGES if stage.name in ("claim", "fuse", "always", "del_last_used", "codegen")
-)
+#: the stages of a trace that is constructed after the pipeline has run, when it is first needed; of the
+#: transforms only those that observe take part
+LATE_STAGES: tuple[Stage, ...] = STAGES[STAGES.index(next(s for s in STAGES if s.name == "claim")) :]

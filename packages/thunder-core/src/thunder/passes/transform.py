@@ -22,9 +22,14 @@ class Transform:
     A subclass overrides the hooks that it needs. A method whose name looks like a hook (`transform_…`,
     `reverse_…`) but is not one is refused when the class is defined: it would never run. An instance belongs
     to one compiled object, unless its class sets `stateless = True`.
+
+    A class that sets `observes = True` only watches programs: its one hook on traces is
+    `transform_trace_post_optimization`, which adds calls without results. It sees backwards that are compiled
+    when they are first needed, too, and a program has as many nodes and derivatives as without it.
     """
 
     stateless: ClassVar[bool] = False
+    observes: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -35,6 +40,13 @@ class Transform:
                     f"{cls.__name__}.{name} looks like a hook of Transform, and there is no such hook",
                     found={"hooks": ", ".join(sorted(HOOKS))},
                     hint=f"Did you mean {close!r}? A method that is not a hook needs another prefix.",
+                )
+        if cls.observes:
+            changing = [hook for hook in CHANGING_HOOKS if getattr(cls, hook) is not getattr(Transform, hook)]
+            if changing:
+                raise InvalidArgument(
+                    f"{cls.__name__} has observes = True, and defines {changing[0]}",
+                    hint="A transform that observes defines transform_trace_post_optimization alone.",
                 )
 
     def validate(self, fn: Any, options: Mapping[str, Any]) -> None:
@@ -94,6 +106,15 @@ HOOKS = frozenset(
 
 #: the hooks that take one trace and return one
 TRACE_HOOKS = ("transform_joint_trace", "transform_trace_pre_execution", "transform_trace_post_optimization")
+
+#: the hooks that a transform which observes does not define
+CHANGING_HOOKS = (
+    "transform_module",
+    "transform_traces_pre_prologue",
+    "transform_joint_trace",
+    "transform_trace_pre_execution",
+    "configure_pipeline",
+)
 
 
 def defines_hook(transform: Transform, hook: str) -> bool:
