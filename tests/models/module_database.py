@@ -24,14 +24,6 @@ SEED = 7
 
 ENTRIES = {info.name: info for info in module_db}
 
-#: entry → (which samples, why): what is refused. A sample is meant if its description, or its mode, contains
-#: the word; "" means all.
-_LAZY = ("", "has no shape yet")
-REFUSED: dict[str, tuple[str, str]] = {
-    **{f"nn.LazyConv{n}d": _LAZY for n in (1, 2, 3)},
-    **{f"nn.LazyConvTranspose{n}d": _LAZY for n in (1, 2, 3)},
-}
-
 
 @dataclass(frozen=True)
 class Sample:
@@ -51,12 +43,6 @@ class Sample:
         args, kwargs = copy.deepcopy((self.module.args, self.module.kwargs))
         module = ENTRIES[self.entry].module_cls(*args, **kwargs)
         return module.to(self.dtype).train(self.training)
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether the table says so."""
-        word = REFUSED.get(self.entry, ("\0", ""))[0]
-        return word in self.description and (word != "simple_average" or self.training)
 
 
 def samples(entry: str, dtype: torch.dtype, training: bool) -> Iterator[Sample]:
@@ -121,4 +107,5 @@ def check(sample: Sample) -> None:
                 equal_nan=True,
                 msg=lambda text, part=part, where=where: f"{part} of {where}: {text}",
             )
-    assert thunder.cache_misses(compiled) == 1 or sample.training, f"{sample.entry}: compiled again"
+    compiles = 2 if "Lazy" in sample.entry else 1  # what is not initialised has no entry
+    assert thunder.cache_misses(compiled) == compiles or sample.training, f"{sample.entry}: compiled again"

@@ -1,4 +1,4 @@
-"""Every module of torch, with torch's own samples, does what eager does, or is refused with its reason.
+"""Every module of torch, with torch's own samples, does what eager does.
 
 A slice of the samples of each entry runs here; ``THUNDER_WHOLE_MODULE_DATABASE=1`` runs all of them.
 """
@@ -11,9 +11,7 @@ from itertools import islice
 import pytest
 import torch
 
-from thunder.base.errors import UnsupportedProgram
-
-from .module_database import ENTRIES, REFUSED, TOLERANCES, Sample, check, samples
+from .module_database import ENTRIES, TOLERANCES, Sample, check, samples
 
 IS_WHOLE = os.environ.get("THUNDER_WHOLE_MODULE_DATABASE") == "1"
 #: samples of each entry in each mode that run here, for each dtype
@@ -37,16 +35,6 @@ def test_a_module_does_what_eager_does(entry: str) -> None:
     for dtype in TOLERANCES:
         for training in (True, False):
             for sample in chosen(entry, dtype, training):
-                if not sample.is_refused:
-                    check(sample)
+                check(sample)
                 ran += 1
     assert ran, "the database has samples of it"
-
-
-@pytest.mark.parametrize("entry", sorted(REFUSED))
-def test_what_is_refused_says_why(entry: str) -> None:
-    refused = [s for s in samples(entry, torch.float64, True) if s.is_refused]
-    assert refused, "an entry of the table is about samples"
-    for sample in refused:
-        with pytest.raises(UnsupportedProgram, match=REFUSED[entry][1]):
-            check(sample)

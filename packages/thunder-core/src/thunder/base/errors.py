@@ -32,6 +32,7 @@ __all__ = [
     "NoDataParallelism",
     "NoExecutor",
     "NotCompiled",
+    "NotInitialized",
     "OperatorError",
     "OutsideTrace",
     "PluginError",
@@ -264,6 +265,10 @@ class UnsupportedOperator(UnsupportedProgram):
 
 class DataDependentControlFlow(UnsupportedProgram):
     """Control flow that depends on the values in a tensor."""
+
+
+class NotInitialized(UnsupportedProgram):
+    """State that the first call of a program initializes: Python runs that call, where it may."""
 
 
 class SharpEdge(UnsupportedProgram):

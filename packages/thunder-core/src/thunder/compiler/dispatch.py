@@ -15,6 +15,7 @@ from thunder.base.errors import (
     DataDependentControlFlow,
     DecisionChanged,
     InternalError,
+    NotInitialized,
     PluginError,
     RaisedByProgram,
     RecompileError,
@@ -75,6 +76,7 @@ class Dispatcher:
         self._lock = threading.RLock()
         self._compiled_for_answers = 0
         self._warned_of_answers = False
+        self._initialized: set[str] = set()  # what calls that Python ran have initialized
         self._same_input = data.cache_option is CACHE_OPTIONS.SAME_INPUT
         self._check_guards = data.debug_options.check_guards
         get_manager().notify(self)
@@ -104,9 +106,9 @@ class Dispatcher:
                 with modes_held():
                     return self(*args, **kwargs)
             outcome = self._find_or_compile(args, kwargs)
-            if isinstance(outcome, RaisedByProgram):
+            if isinstance(outcome, Exception):
                 try:
-                    return self._after_raise(outcome, args, kwargs)
+                    return self._without_entry(outcome, args, kwargs)
                 finally:
                     del outcome  # its traceback has this frame
             entry, inputs = outcome
@@ -173,10 +175,11 @@ class Dispatcher:
             self._warn_of_answers(entry, len(answers) - 1)
             return self._run_as_written(entry, answers, args, kwargs)
         outcome = self._find_or_compile(args, kwargs, answers)
-        if isinstance(outcome, RaisedByProgram):
-            entry.raising.add(answers)
+        if isinstance(outcome, Exception):
+            if isinstance(outcome, RaisedByProgram):
+                entry.raising.add(answers)
             try:
-                return self._after_raise(outcome, args, kwargs)
+                return self._without_entry(outcome, args, kwargs)
             finally:
                 del outcome  # its traceback has this frame
         entry, inputs = outcome
@@ -272,6 +275,20 @@ class Dispatcher:
         finally:
             del failure
 
+    def _without_entry(
+        self, outcome: RaisedByProgram | NotInitialized, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run a call that raised, or found state without a shape, by Python if it may; else raise."""
+        try:
+            if isinstance(outcome, RaisedByProgram):
+                return self._after_raise(outcome, args, kwargs)
+            if not self._is_as_written() or outcome.asked in self._initialized:
+                raise outcome
+            self._initialized.add(outcome.asked)
+            return self._call_by_python(args, kwargs)
+        finally:
+            del outcome
+
     def _after_raise(self, raised: RaisedByProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a program that raised while it was traced by Python if it had effects; else raise."""
         failure = raised.error
@@ -285,7 +302,7 @@ class Dispatcher:
 
     def _find_or_compile(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], answers: Answers = ()
-    ) -> tuple[CacheEntry, Any] | RaisedByProgram:
+    ) -> tuple[CacheEntry, Any] | RaisedByProgram | NotInitialized:
         """Return an entry, perhaps of another thread's compile, and its prologue's results.
 
         ``answers`` are those of the call to the first questions that the program asks about data.
@@ -299,8 +316,8 @@ class Dispatcher:
                     return entry, inputs
             try:
                 return self._compile(args, kwargs, answers)
-            except RaisedByProgram as raised:
-                return raised
+            except (RaisedByProgram, NotInitialized) as outcome:
+                return outcome
 
     def plugins_changed(self) -> None:
         """Set all entries aside; the next call selects those that it may use."""

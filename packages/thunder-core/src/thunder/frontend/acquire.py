@@ -12,6 +12,7 @@ import torch
 from thunder.base.devices import Device
 from thunder.base.errors import (
     InvalidArgument,
+    NotInitialized,
     OperatorError,
     RaisedByProgram,
     ThunderError,
@@ -420,6 +421,13 @@ def _recorded(
         raise _raised(session, error.add_locations(locations_of(error))) from None
     except RaisedEarly as early:
         raise _raised(session, early.error) from None
+    except NotInitialized as error:
+        error.add_locations(locations_of(error))
+        if session.state(OpaqueCalls).calls:  # Python would run them again
+            raise UnsupportedProgram(
+                error.asked, found=error.found, where=error.where, hint=error.hint
+            ) from error.__cause__
+        raise
     except ThunderError as error:
         raise error.add_locations(locations_of(error)) from error.__cause__
     except KeyboardInterrupt:  # the user's, who wants an end

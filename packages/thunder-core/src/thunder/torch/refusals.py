@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from thunder.base.errors import DataDependentControlFlow, ThunderError, UnsupportedProgram
+from thunder.base.errors import DataDependentControlFlow, NotInitialized, ThunderError, UnsupportedProgram
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.recorder import UNDECIDED
 from thunder.ir.refused_methods import decided
@@ -77,6 +77,12 @@ def _resized(method: str, shape_of: Callable[..., Any]) -> None:
     def resize(input: TensorProxy, *size: Any, memory_format: Any = None) -> TensorProxy:
         if memory_format is None and not input.requires_grad and tuple(shape_of(*size)) == input.shape:
             return input
+        if input.input_offset is not None and not input.numel():
+            raise NotInitialized(
+                f"torch.Tensor.{method} gives a tensor of the program's state its shape",
+                found={input.name: f'"{input.type_string()}"'},
+                hint="Call the module once before it is compiled.",
+            )
         raise refuse(input)
 
 

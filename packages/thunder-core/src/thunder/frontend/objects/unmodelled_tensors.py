@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from thunder.base.errors import UnsupportedProgram
+from thunder.base.errors import NotInitialized, UnsupportedProgram
 from thunder.base.provenance import Path
 from thunder.base.torch_versions import has_dimension_names
 from thunder.frontend.objects.tensor_classes import is_followed
@@ -13,9 +13,12 @@ __all__ = ["refuse_unmodelled"]
 
 
 def refuse_unmodelled(tensor: torch.Tensor, path: Path) -> None:
-    """Raise UnsupportedProgram for a tensor, read at a path, that a proxy cannot represent."""
+    """Raise UnsupportedProgram for a tensor, read at a path, that a proxy cannot represent.
+
+    For a parameter of a lazy module it is NotInitialized.
+    """
     if torch.nn.parameter.is_lazy(tensor):
-        raise UnsupportedProgram(
+        raise NotInitialized(
             f"{path.source} has no shape yet: it belongs to a lazy module that was never called",
             hint="Call the module once before it is compiled.",
         )

@@ -14,6 +14,7 @@ from thunder.torch.rows import (  # noqa: F401  (each fills the table)
     padding,
     positions,
     python_data,
+    quantization,
     random,
     rearrangement,
     reduction,
