@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -103,6 +104,22 @@ def _affine() -> Calls:
     ]
 
 
+def _quantised(learned: bool, *, of_channels: bool) -> Calls:
+    scale = torch.full((3 if of_channels else 1,), 0.1)
+    zero = torch.zeros_like(scale) if learned else torch.zeros_like(scale, dtype=torch.int32)
+    axis, factor = (1,) if of_channels else (), (0.5,) if learned else ()
+    return [
+        _call(_x(2, 3), scale, zero, *axis, -8, 7, *factor),
+        _call(_x(4, 3) * 9, scale, zero, *axis, 0, 15),
+    ]
+
+
+def _observed() -> Calls:
+    on = torch.ones(1, dtype=torch.int64)
+    state = (torch.full((1,), -1.0), torch.full((1,), 2.0), torch.ones(1), torch.zeros(1, dtype=torch.int32))
+    return [_call(_x(2, 3), on, flag, *state, 0.01, 0, 255, 0, False, False) for flag in (on, on * 0)]
+
+
 #: id of a row → function that returns its sample calls
 WRITTEN: Mapping[str, Callable[[], Calls]] = {
     "prims.erfcinv": lambda: [_call(torch.rand(3, 4) * 1.8 + 0.1), _call(torch.tensor(0.5))],
@@ -145,6 +162,14 @@ WRITTEN: Mapping[str, Callable[[], Calls]] = {
         _call(_x(3), torch.ones(2, dtype=torch.int64)),
     ],
     "torch.tensor": lambda: [_call([1.5, 2.0]), _call([[1, 2], [3, 4]], dtype=torch.float64), _call(2.5)],
+    **{
+        f"torch.{'_' * learned}fake_quantize_{'learnable_' * learned}{kind}_affine": functools.partial(
+            _quantised, learned, of_channels=kind == "per_channel"
+        )
+        for learned in (False, True)
+        for kind in ("per_tensor", "per_channel")
+    },
+    "torch._fused_moving_avg_obs_fq_helper_functional": _observed,
     "torch.relu": lambda: [_call(_x(3, 4)), _call(_x(5)), _call(torch.tensor(-1.0))],
     "ltorch.flash_attention_for_cpu": _attention,
     "ltorch.flash_attention_for_cpu_backward": _attention_backward,
