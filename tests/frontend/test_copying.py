@@ -108,8 +108,3 @@ def test_what_the_program_made_is_copied_with_its_tensors_left_alone() -> None:
     total, before, after = thunder.jit(program)(x)
     assert torch.equal(total, x * 4)
     assert (before, after) == ([1, 2], [1, 2, 4])
-
-
-def test_a_tensor_is_not_copied_deeply() -> None:
-    with pytest.raises(thunder.UnsupportedProgram, match="takes the data of a tensor out of the program"):
-        thunder.jit(lambda x: copy.deepcopy([x, x]))(torch.ones(2))

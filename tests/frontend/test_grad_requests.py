@@ -64,9 +64,15 @@ def no_longer(x: Tensor) -> Tensor:
 REFUSED: list[Callable[[Tensor], Tensor]] = [
     of_nothing_else,
     returned,
-    no_longer,
     lambda x: (x * 2 + x.requires_grad_()).detach(),
 ]
+
+
+def test_a_tensor_that_was_not_used_no_longer_requires_gradients() -> None:
+    x = torch.ones(3, requires_grad=True)
+    result = thunder.jit(no_longer)(x)
+    assert torch.equal(result, x)
+    assert not result.requires_grad
 
 
 def test_integers_cannot_require_gradients() -> None:

@@ -4,7 +4,8 @@
 
 The code of ``copy`` is interpreted; rules replace its calls of C code. The keys of ``deepcopy``'s memo are
 ids, on which the result does not depend; it does depend on which objects are one and the same. The state of
-an object whose class leaves pickling to ``object`` is its dictionary.
+an object whose class leaves pickling to ``object`` is its dictionary. Tensors are copied by
+:mod:`~thunder.frontend.torch_functions.tensor_copies`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ import copyreg
 import types
 from typing import Any
 
+import torch
+
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_foreign
 from thunder.frontend.session import TracingSession
+from thunder.frontend.torch_functions.tensor_copies import deep_copy, settle_memory, shallow_copy
 from thunder.interpreter.policy import MISSING
+from thunder.ir.proxies import TensorProxy
 
 TABLE = LookasideTable()
 
@@ -28,6 +33,8 @@ def _deepcopy(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, 
     def call(x: Any, memo: Any = None) -> Any:
         outermost = memo is None
         memo = {} if outermost else memo
+        if isinstance(x, TensorProxy):
+            return deep_copy(session, x, memo)
         if builtins.id(x) in memo or not _is_copied_by_state(session, x, "__deepcopy__"):
             result = session.machine.generic_call(copy.deepcopy, (x, memo), {})
         else:
@@ -35,6 +42,7 @@ def _deepcopy(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, 
             result = _reconstruct(session, x, memo)
         if outermost:
             _note_distinct(session, memo)
+            settle_memory(session, memo)
         return result
 
     return call(*args, **kwargs)
@@ -43,6 +51,8 @@ def _deepcopy(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, 
 @TABLE.lookaside(copy.copy)
 def _copy(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     def call(x: Any) -> Any:
+        if isinstance(x, TensorProxy):
+            return shallow_copy(session, x)
         if _is_copied_by_state(session, x, "__copy__"):
             return _reconstruct(session, x, None)
         return session.machine.generic_call(copy.copy, (x,), {})
@@ -56,7 +66,9 @@ def _is_copied_by_state(session: TracingSession, x: Any, own: str) -> bool:
     That is so if the class leaves ``__reduce_ex__`` and what it calls to ``object``.
     """
     cls = type(x)
-    if cls in LEAVES or isinstance(x, IDENTITY_TYPES) or is_foreign(cls) or not cls.__dictoffset__:
+    if cls in LEAVES or is_foreign(cls) or not cls.__dictoffset__:
+        return False
+    if isinstance(x, IDENTITY_TYPES) and not isinstance(x, torch.nn.Module):
         return False
     if any(isinstance(v, types.MemberDescriptorType) for base in cls.__mro__ for v in vars(base).values()):
         return False  # it has slots

@@ -69,6 +69,8 @@ def request_grad(session: TracingSession, x: TensorProxy, value: bool) -> None:
     if value and session.entry_of(x) is not None:
         _request_grad_of_input(session, x)
         return
+    if not value and _withdraw(session, x):
+        return
     if not value:
         raise UnsupportedProgram(
             f"the program sets requires_grad of a tensor to {value}",
@@ -79,6 +81,18 @@ def request_grad(session: TracingSession, x: TensorProxy, value: bool) -> None:
     x.requires_grad = x.declared_leaf = True
     state = session.state(GradRequests)
     (state.without_use if passes_on else state.requests).append((x, session.locations()))
+
+
+def _withdraw(session: TracingSession, x: TensorProxy) -> bool:
+    """Let a tensor of the program no longer require grad; return False if that was used, or not requested."""
+    requests = session.state(GradRequests).requests
+    requested = [i for i, (tensor, _) in enumerate(requests) if tensor is x]
+    calls = [b for scope in session.trace.scopes for b in scope if _reads(b, x)]
+    if not requested or any(requires_grad(p) for b in calls for p in _results(b) if p is not x):
+        return False
+    del requests[requested[0]]
+    x.requires_grad, x.declared_leaf = False, None
+    return True
 
 
 def _request_grad_of_input(session: TracingSession, x: TensorProxy) -> None:

@@ -196,7 +196,8 @@ def _refuse(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dic
             hint="Pass the value as an argument, or set sharp_edges= to bake it in.",
         )
         return _baked(fn(*args, **kwargs), name)
-    if fn == torch.Tensor._make_subclass and args and isinstance(args[0], type):
+    is_native = isinstance(fn, types.BuiltinFunctionType)
+    if is_native and fn == torch.Tensor._make_subclass and args and isinstance(args[0], type):
         raise UnsupportedProgram(
             f"the program creates a tensor of the class {args[0].__module__}.{args[0].__qualname__}",
             hint="Create it before the call, such as parameters in the __init__ of their module.",

@@ -182,6 +182,7 @@ _DICTS = (dict, collections.OrderedDict, collections.defaultdict)
 _SETS = (set, frozenset)
 _METHOD_TYPES = (property, staticmethod, classmethod, super, types.FunctionType, types.MethodType)
 _OPERATOR_OBJECTS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
+_KEY_OF_COMPARISON: type = type(functools.cmp_to_key(lambda a, b: 0))
 
 #: classes whose instances keep everything in what the program can see: a native method that one of them
 #: defines depends on the object and its arguments alone, and writes to the object alone
@@ -202,7 +203,7 @@ SELF_CONTAINED_TYPES: frozenset[type] = LEAVES | {
     types.CellType,
     re.Pattern,
     re.Match,
-    type(functools.cmp_to_key(lambda a, b: 0)),
+    _KEY_OF_COMPARISON,
 }
 #: classes that may be called on arguments that are checked
 CONSTRUCTIBLE_TYPES = SELF_CONTAINED_TYPES | {
@@ -211,7 +212,7 @@ CONSTRUCTIBLE_TYPES = SELF_CONTAINED_TYPES | {
     type(collections.namedtuple("_Probe", "field").field),  # type: ignore[attr-defined]
 }
 #: types of native callables of which each instance may be called
-CALLABLE_TYPES = frozenset(_OPERATOR_OBJECTS)
+CALLABLE_TYPES = frozenset({*_OPERATOR_OBJECTS, _KEY_OF_COMPARISON})
 
 #: methods of ``object`` that read nothing of the instance, unlike ``__getstate__``
 OBJECT_METHODS = frozenset(
