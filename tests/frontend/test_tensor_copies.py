@@ -1,4 +1,4 @@
-"""``copy`` of tensors and modules inside compiled programs, and conversions of modules that change nothing."""
+"""``copy`` of tensors and modules in compiled programs, and conversions of modules that change nothing."""
 
 from __future__ import annotations
 
