@@ -104,23 +104,24 @@ def replace_calls(
     start = time.perf_counter_ns()
     new, replaced, grad_mode = from_trace(trace), dict[str, Any](), torch.is_grad_enabled()
 
-    def changed(bsym: BoundSymbol) -> list[BoundSymbol]:
+    def changed(bsym: BoundSymbol) -> tuple[list[BoundSymbol], bool]:
+        """Return the calls in place of one that reads replaced values, and whether any was replaced."""
         bsym = substitute_operands(bsym, replaced)
         with torch.set_grad_enabled(grad_mode):
             recorded, results = recorded_by(new, replacement, bsym)
         if results is not None:
             if not has_tags(bsym, {OpTags.IN_PLACE}):
                 refuse_new_writes(recorded, f"replaces a call of {bsym.sym.id}")
-            return _renamed(recorded, bsym, results, replaced)
-        calls = [changed(sub) for sub in bsym.subsymbols] if nested else []
-        if all(call is sub for (call, *_), sub in zip(calls, bsym.subsymbols, strict=False)):
-            return [bsym]
-        return [_in_place_of(call, bsym) for part in calls for call in part]
+            return _renamed(recorded, bsym, results, replaced), True
+        parts = [changed(sub) for sub in bsym.subsymbols] if nested else []
+        if not any(is_replaced for _, is_replaced in parts):
+            return [bsym], False
+        return [_in_place_of(call, bsym) for calls, _ in parts for call in calls], True
 
     for bsym in trace.bound_symbols:
         if bsym.sym.id == SET_GRAD_ENABLED:
             grad_mode = bool(bsym.args[0])
-        new.bound_symbols += changed(bsym)
+        new.bound_symbols += changed(bsym)[0]
     new.args = list(trace.args)  # `replacement` may have added inputs
     took = time.perf_counter_ns() - start
     name = provenance or str(getattr(replacement, "__name__", "Replacement of calls"))
