@@ -60,14 +60,14 @@ class Settings:
         """
         tensors = None
         if overrides is not None:
-            tensors = overrides.tensors, overrides.originals, overrides.own_form
+            tensors = overrides.tensors, overrides.originals, overrides.own_form, overrides.fixed_dtypes
         return _unpickled, (fn, _as_stored(self._data), tensors)
 
 
 def _unpickled(
     fn: Callable[..., Any],
     stored: Mapping[str, Any],
-    tensors: tuple[dict[str, Any], dict[str, Any], set[str]] | None,
+    tensors: tuple[dict[str, Any], dict[str, Any], set[str], set[str]] | None,
 ) -> Any:
     """Return the compiled object that pickle stored, with an empty cache."""
     if isinstance(fn, CompiledFunction):  # pickle reads ``m.forward``, which is compiled
@@ -78,6 +78,7 @@ def _unpickled(
         overrides.tensors.update(tensors[0])
         overrides.originals.update(tensors[1])
         overrides.own_form.update(tensors[2])
+        overrides.fixed_dtypes.update(tensors[3])
     settings = {
         **stored,
         "langctx": resolve_language(stored["langctx"]),

@@ -120,10 +120,18 @@ def _applying(module: Any, state: ModuleState) -> Callable[..., Any]:
 
         state.model._apply(applied, recurse)
         done = {id(t) for t in (*state.model.parameters(), *state.model.buffers())}
-        for tensor in state.overrides.tensors.values():
+        in_use = state.overrides.tensors
+        for name, tensor in list(in_use.items()):
             if id(tensor) not in done:
                 done.add(id(tensor))
-                tensor.data = fn(tensor.data)
+                keeps_dtype = name in state.overrides.fixed_dtypes
+                data = _moved(fn, tensor.data) if keeps_dtype else fn(tensor.data)
+                if not torch._has_compatible_shallow_copy_type(tensor, data):  # to and from the meta device
+                    if isinstance(tensor, torch.nn.Parameter):
+                        data = torch.nn.Parameter(data, requires_grad=tensor.requires_grad)
+                    in_use.update({n: data for n, t in in_use.items() if t is tensor})
+                    continue
+                tensor.data = data
                 if tensor.grad is not None:
                     tensor.grad.data = fn(tensor.grad.data)
         return module
@@ -131,6 +139,22 @@ def _applying(module: Any, state: ModuleState) -> Callable[..., Any]:
     return apply
 
 
+def _moved(fn: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
+    """Return what `fn` returns for a tensor, in its own dtype.
+
+    `fn` receives the values as integers of the same size, which `to(dtype)` does not convert.
+    """
+    integers = _INTEGERS.get(tensor.dtype)
+    return fn(tensor) if integers is None else fn(tensor.view(integers)).view(tensor.dtype)
+
+
+#: the integers of the same size, for each dtype that `to(dtype)` and the like convert
+_INTEGERS = {
+    torch.float64: torch.int64,
+    torch.float32: torch.int32,
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+}
 _METHODS: dict[str, Callable[..., Any]] = {
     "_apply": _applying,
     "_load_from_state_dict": load_from_parent,

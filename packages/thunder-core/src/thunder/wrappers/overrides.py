@@ -29,7 +29,8 @@ class Overrides:
     added to it. ``originals`` has the tensor of the module at the time when its name was overridden, or None
     for a name that the module does not have (``fc.weight.absmax``). ``own_form`` has the names of tensors
     that the program is traced with as they are, because the transform that overrode them does not change how
-    they are read.
+    they are read. ``fixed_dtypes`` has the names of tensors that ``to(dtype)``, ``half()`` and the like move
+    but do not convert.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -37,11 +38,12 @@ class Overrides:
         self.tensors: dict[str, torch.Tensor] = {}
         self.originals: dict[str, torch.Tensor | None] = {}
         self.own_form: set[str] = set()
+        self.fixed_dtypes: set[str] = set()
         #: whether what is set now is by a transform that changes how it is read; None for the user
         self._changes_reads: bool | None = None
         self.path = object_root(OVERRIDES, self.tensors)
 
-    def set(self, name: str, tensor: torch.Tensor) -> None:
+    def set(self, name: str, tensor: torch.Tensor, *, keep_dtype: bool = False) -> None:
         """Override a tensor under each of its names in the module, or add a new name.
 
         Of several names, ``name`` becomes the first one, under which state dicts are transformed.
@@ -61,6 +63,7 @@ class Overrides:
             change(tied or [name])
         for each in (name, *(other for other in tied if other != name)):
             self.tensors[each], self.originals[each] = tensor, original
+            (self.fixed_dtypes.add if keep_dtype else self.fixed_dtypes.discard)(each)
 
     @contextmanager
     def set_by(self, *, changes_reads: bool) -> Iterator[None]:
@@ -141,6 +144,7 @@ class Overrides:
         new = Overrides(model)
         new.tensors.update(self.tensors if memo is None else copy.deepcopy(self.tensors, memo))
         new.own_form |= self.own_form
+        new.fixed_dtypes |= self.fixed_dtypes
         new.originals.update(self.originals if memo is None else copy.deepcopy(self.originals, memo))
         return new
 

@@ -149,14 +149,15 @@ class ThunderModule(torch.nn.Module, metaclass=ModuleClass):
         """
         return MappingProxyType(_state(self).overrides.tensors)
 
-    def override(self, name: str, tensor: torch.Tensor) -> None:
+    def override(self, name: str, tensor: torch.Tensor, *, keep_dtype: bool = False) -> None:
         """Use ``tensor`` from now on for a parameter or buffer, or under a new name.
 
         ``name`` is dotted. Every name by which the user's module has the overridden tensor is overridden; the
-        user's module is not written to. Raises InvalidArgument for a value that is not a tensor, and for a
-        name that is not below a submodule.
+        user's module is not written to. With ``keep_dtype``, ``to(dtype)``, ``half()`` and the like move the
+        tensor and do not convert it. Raises InvalidArgument for a value that is not a tensor, and for a name
+        that is not below a submodule.
         """
-        _state(self).overrides.set(name, tensor)
+        _state(self).overrides.set(name, tensor, keep_dtype=keep_dtype)
 
     def release_original(self, name: str) -> None:
         """Drop the storage of the user's module's tensor that is overridden under ``name``.
