@@ -162,6 +162,7 @@ def with_hook(hook: str, method: Any, **options: Any) -> None:
     compiled(torch.ones(3)).sum().backward()
     compiled.original_state_dict()
     compiled.load_original_state_dict(compiled.original_state_dict())
+    thunder.explain(compiled)
 
 
 def headless(self: Any, *traces: Any, **facts: Any) -> Any:
@@ -192,6 +193,7 @@ def _hook_rows() -> dict[str, tuple[Callable[[], Any], str]]:
         "transform_trace_post_optimization",
         "transform_state_dict_for_submodule",
         "reverse_transform_state_dict_for_submodule",
+        "unchanged",
     ]
     rows: dict[str, tuple[Callable[[], Any], str]] = {}
     for hook in hooks:

@@ -104,9 +104,11 @@ def last_recompile_reasons(fn: Any) -> list[RecompileReason]:
 def explain(fn: Any) -> Explanation:
     """Return the placement ledger of the last call.
 
-    It lists the executor of each operator, the refusals of others, and the executors that were not consulted.
+    It lists the executor of each operator, the refusals of others, the executors that were not consulted, and
+    the tensors that transforms could not change.
     """
-    return Explanation.of_entry(_last_entry(fn), _dispatcher(fn).data.executors_list)
+    data = _dispatcher(fn).data
+    return Explanation.of_entry(_last_entry(fn), data.executors_list, data.transforms)
 
 
 def list_transforms(fn: Any) -> list[Any]:

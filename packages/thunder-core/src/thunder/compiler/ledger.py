@@ -17,10 +17,12 @@ from thunder.compiler.ledger_rows import ExecutorReason, LedgerRow
 from thunder.compiler.ledger_text import LedgerTable, as_rich_table, as_text, print_table
 from thunder.compiler.skipped_executors import absent_executors, skipped_executors
 from thunder.compiler.stats import CacheEntry
+from thunder.compiler.unchanged_tensors import UnchangedTensor, unchanged_tensors
 from thunder.executor_base.executor import Executor
 from thunder.frontend.traced_replacements import ReplacedFunction
 from thunder.passes.placement import Placement
 from thunder.passes.rewriting.rewriting_result import Rewriting
+from thunder.passes.transform import Transform
 
 __all__ = ["ExecutorReason", "Explanation", "LedgerRow", "check_requirements", "explain_placements"]
 
@@ -41,12 +43,16 @@ class Explanation:
     rewritings: tuple[Rewriting, ...] = ()
     #: the executors that are not part of this compile, and why
     absent: tuple[ExecutorReason, ...] = ()
+    #: the tensors of the module that transforms could not change, and why
+    unchanged: tuple[UnchangedTensor, ...] = ()
     #: the executor that `why_not` selected
     about: str | None = None
 
     @classmethod
-    def of_entry(cls, entry: CacheEntry, executors: Sequence[Executor]) -> Explanation:
-        """Return the ledger of a compiled program with these executors, in this order."""
+    def of_entry(
+        cls, entry: CacheEntry, executors: Sequence[Executor], transforms: Sequence[Transform]
+    ) -> Explanation:
+        """Return the ledger of a program compiled with these executors and transforms, in this order."""
         explanation = explain_placements(entry.ledger, entry.backward_ledger, executors)
         return replace(
             explanation,
@@ -54,6 +60,7 @@ class Explanation:
             replaced=entry.replaced,
             rewritings=entry.rewritings,
             absent=absent_executors(executors),
+            unchanged=unchanged_tensors(transforms),
         )
 
     def why_not(self, executor: str, *, line: int | None = None, symbol: str | None = None) -> Explanation:
@@ -82,7 +89,7 @@ class Explanation:
         return claims | {reason.executor for reason in reasons}
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """Return `rows`, `rewritings`, `absent`, `replaced` and `baked` as a JSON object.
+        """Return `rows`, `rewritings`, `absent`, `replaced`, `unchanged` and `baked` as a JSON object.
 
         A fact that JSON cannot express is written as its `repr`.
         """
@@ -91,12 +98,17 @@ class Explanation:
             "rewritings": [_plain_rewriting(rewriting) for rewriting in self.rewritings],
             "absent": [asdict(reason) for reason in self.absent],
             "replaced": [asdict(function) for function in self.replaced],
+            "unchanged": [asdict(tensor) for tensor in self.unchanged],
             "baked": list(self.baked),
         }
         return json.dumps(facts, indent=indent, default=repr)
 
     def _table(self) -> LedgerTable:
-        changes = (*map(str, self.rewritings), *(f"replaced: {function}" for function in self.replaced))
+        changes = (
+            *map(str, self.rewritings),
+            *(f"replaced: {function}" for function in self.replaced),
+            *(f"unchanged by {tensor.transform}: {tensor}" for tensor in self.unchanged),
+        )
         return LedgerTable(self.rows, self.absent, self.baked, changes, shows_skipped=self.about is not None)
 
     def show(self, file: TextIO | None = None) -> None:

@@ -22,7 +22,7 @@ class LedgerTable:
     rows: Sequence[LedgerRow]
     absent: Sequence[ExecutorReason] = ()
     baked: Sequence[str] = ()
-    #: what rules rewrote and what lookasides replaced
+    #: what rules rewrote, what lookasides replaced, and which tensors transforms left
     changes: Sequence[str] = ()
     #: whether the reasons of executors that were not consulted are shown too
     shows_skipped: bool = False

@@ -15,7 +15,7 @@ from thunder.compiler.entry_compiler import EntryCompiler
 from thunder.compiler.jit import jit
 from thunder.compiler.ledger import Explanation
 from thunder.compiler.memory_estimate import MemoryEstimate, estimate_memory
-from thunder.compiler.stats import CacheEntry, CompileStats
+from thunder.compiler.stats import CacheEntry, CompileData, CompileStats
 from thunder.executor_base.executor import Executor
 from thunder.extend import assuming_device, profile_named
 from thunder.ir.trace import TraceCtx
@@ -110,7 +110,7 @@ def plan(
     compiler = _compiler(fn, executors, transforms, options)
     with _assume_device(device) as profile, collector_paused():
         entry = _entry(compiler, args, profile)
-    return _as_plan(entry, profile, compiler.data.executors_list)
+    return _as_plan(entry, profile, compiler.data)
 
 
 def _entry(compiler: EntryCompiler, args: tuple[Any, ...], profile: DeviceProfile | None) -> CacheEntry:
@@ -121,11 +121,11 @@ def _entry(compiler: EntryCompiler, args: tuple[Any, ...], profile: DeviceProfil
     raise error  # outside of the handler, which would become its __context__
 
 
-def _as_plan(entry: CacheEntry, profile: DeviceProfile | None, executors: Sequence[Executor]) -> Plan:
+def _as_plan(entry: CacheEntry, profile: DeviceProfile | None, data: CompileData) -> Plan:
     backward = entry.backward_traces[-1] if entry.backward_traces else None
     return Plan(
         device=profile,
-        ledger=Explanation.of_entry(entry, executors),
+        ledger=Explanation.of_entry(entry, data.executors_list, data.transforms),
         memory=estimate_memory(entry.computation_traces[-1], backward),
         traces=entry.computation_traces,
         backward_traces=entry.backward_traces,

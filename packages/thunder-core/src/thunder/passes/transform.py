@@ -10,6 +10,7 @@ from thunder.base.errors import InvalidArgument, PluginError, nearest
 from thunder.base.extension_origin import origin_of
 from thunder.base.plugin_calls import kind_of, plugin_call
 from thunder.base.signature import accepted_keywords
+from thunder.executor_base.refusal import Refusal
 from thunder.ir.trace import TraceCtx, TraceProvenance
 from thunder.ops.hook_code import call_hook
 
@@ -88,6 +89,13 @@ class Transform:
     ) -> dict[str, Any]:
         """Return the original state of a submodule from the transformed one; keys have no prefix."""
         return state_dict
+
+    def unchanged(self) -> Mapping[str, Refusal]:
+        """Return the tensors of the module that the transform could not change, with the reasons.
+
+        `thunder.explain` lists them.
+        """
+        return {}
 
     def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
         """Add stages, `pipeline.add(name, fn, after=…)`; called once per compile, before the first."""
