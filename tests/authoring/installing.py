@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "packages" / "thunder-core"
 #: the development environment has packages which these tests are not about
-_ENVIRONMENT = {"THUNDER_PLUGIN_STRICT": "1", "THUNDER_DISABLE_PLUGINS": "inductor,transforms"}
+_ENVIRONMENT = {"THUNDER_PLUGIN_STRICT": "1", "THUNDER_DISABLE_PLUGINS": "inductor,transforms,bnb"}
 
 
 def build(dist: Path, *sources: Path) -> list[Path]:

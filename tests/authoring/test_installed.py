@@ -125,5 +125,7 @@ def test_the_ledger_shows_them_as_text(outcome: dict[str, object]) -> None:
 def test_a_package_that_is_switched_off_is_not_used(installed: Environment) -> None:
     program = "import thunder; print([ex.name for ex in thunder.get_default_executors()])"
     assert installed.python("-c", program).strip() == "['acme_fast', 'rowwise', 'acme_fusion']"
-    printed = installed.python("-c", program, THUNDER_DISABLE_PLUGINS="thunder-rowwise,inductor,transforms")
+    printed = installed.python(
+        "-c", program, THUNDER_DISABLE_PLUGINS="thunder-rowwise,inductor,transforms,bnb"
+    )
     assert printed.strip() == "['acme_fast', 'acme_fusion']"

@@ -164,7 +164,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             "PATH": "",
             "OMP_NUM_THREADS": "1",
             "THUNDER_PLUGIN_STRICT": "1",
-            "THUNDER_DISABLE_PLUGINS": "inductor,transforms",
+            "THUNDER_DISABLE_PLUGINS": "inductor,transforms,bnb",
         },
         capture_output=True,
         text=True,

@@ -50,7 +50,7 @@ def run(site: Path, *arguments: str, **environment: str) -> subprocess.Completed
     path = os.pathsep.join([str(site), SOURCE])
     return subprocess.run(
         [sys.executable, *arguments],
-        env=kept | {"PYTHONPATH": path, "THUNDER_DISABLE_PLUGINS": "inductor,transforms"} | environment,
+        env=kept | {"PYTHONPATH": path, "THUNDER_DISABLE_PLUGINS": "inductor,transforms,bnb"} | environment,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 
