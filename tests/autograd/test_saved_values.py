@@ -127,3 +127,19 @@ def test_a_registered_operator_that_is_cheap_is_recomputed_and_not_saved(tag: An
         assert (len(runs) > ran) == (name == "cube")
         torch.testing.assert_close(x.grad, 6 * (x @ w).detach() ** 5 @ w.detach().T)
     assert saved["cube"] == saved["slow_cube"] - 1
+
+
+def test_a_call_that_returns_an_argument_does_not_compute_it() -> None:
+    """``broadcast_tensors`` returns the second as it is: it is not computed again from itself."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        small, large = torch.broadcast_tensors(x.amax(dim=0) > 0, x > 0.5)
+        return x.masked_fill(small & large, 2.0)
+
+    x = torch.tensor([[0.1, 0.7], [-2.0, 0.9]], requires_grad=True)
+    for fn in (program, thunder.jit(program)):
+        fn(x).square().sum().backward()
+    (twice,) = (x.grad.clone(),)
+    x.grad = None
+    program(x).square().sum().backward()
+    torch.testing.assert_close(twice, 2 * x.grad)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from thunder.autograd.residuals import ForwardGraph, choose_residuals
+from thunder.autograd.residuals import ForwardGraph, choose_residuals, computed_by
 from thunder.autograd.saved_copies import possible_copies
 from thunder.ir.aliasing import views_of
 from thunder.ir.effects import has_effect
@@ -249,8 +249,12 @@ class _Rematerialiser:
         if not is_proxy(p) or p.name not in self.graph.values:
             return p
         if Variable(p) not in self.available:
-            call = self.with_arguments(self.graph.producer[p.name])
-            names = {Variable(o): self._renamed(o) for o in call.flat_proxy_outs}
+            producer = self.graph.producer[p.name]
+            call, computed = self.with_arguments(producer), {o.name for o in computed_by(producer)}
+            names = {
+                Variable(o): self._renamed(o) if o.name in computed else self.value(o)
+                for o in call.flat_proxy_outs
+            }
             for old, new in names.items():
                 self.available.setdefault(old, new)  # a saved value keeps its name
             substitution = {v: new for v, new in names.items() if new.name != v.name}

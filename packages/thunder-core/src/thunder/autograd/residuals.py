@@ -43,9 +43,18 @@ from thunder.ir.effects import has_effect
 from thunder.ir.proxies import AnyProxy, ProxyTag, TensorProxy, Variable, is_proxy
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
 
-__all__ = ["ForwardGraph", "choose_residuals", "graph_library", "is_cheap"]
+__all__ = ["ForwardGraph", "choose_residuals", "computed_by", "graph_library", "is_cheap"]
 
 _CHEAP = frozenset({OpTags.POINTWISE_OP, OpTags.CHEAP_TO_RECOMPUTE})
+
+
+def computed_by(bsym: BoundSymbol) -> list[Any]:
+    """Return the proxies that a call computes: its outputs, without arguments that it returns as they are.
+
+    (t4, t2) = broadcast_tensors(t1, t2)   →   [t4]
+    """
+    arguments = {p.name for p in bsym.flat_proxy_args}
+    return [p for p in bsym.flat_proxy_outs if p.name not in arguments]
 
 
 @dataclass
@@ -70,7 +79,7 @@ class ForwardGraph:
     copied: Set[str] = field(init=False, default=frozenset())
 
     def __post_init__(self) -> None:
-        self.producer = {p.name: b for b in self.bsyms for p in b.flat_proxy_outs}
+        self.producer = {p.name: b for b in self.bsyms for p in computed_by(b)}
         inputs = {p.name: p for p in self.inputs if is_proxy(p)}
         self.input_names = inputs.keys()
         self.values = {**inputs, **{p.name: p for b in self.bsyms for p in b.flat_proxy_outs}}
