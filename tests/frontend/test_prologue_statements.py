@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import pytest
 import torch
 from torch import nn
@@ -251,3 +253,16 @@ def test_writes_and_the_result_of_an_epilogue_are_statements_with_their_values()
         "object.__setattr__(self, 'calls', 1)",
         "args_1['last'] = x",
     ]
+
+
+@pytest.mark.parametrize("name", ["9x__native", "²", "…", "class", ""])
+def test_an_object_may_have_a_name_that_is_no_identifier(name):
+    def program(x, table):
+        return x * (table["unit"] is not table["module"])
+
+    unit, module = (lambda: None), types.ModuleType(name)
+    unit.__qualname__ = unit.__name__ = name
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        assert torch.equal(compiled(ramp(), {"unit": unit, "module": module}), ramp())
+    assert thunder.cache_misses(compiled) == 1

@@ -86,6 +86,6 @@ def readable_name(value: Any) -> str:
     else:
         name = own_name(value, "__qualname__", "__name__") or f"{type(value).__name__.lower()}_value"
     text = re.sub(r"\W+", "_", name).strip("_")
-    return (
-        f"{text}_" if not text.isidentifier() or keyword.iskeyword(text) or text in RESERVED_NAMES else text
-    )
+    if not text.isidentifier():  # such as the module ``69e79323__mypyc``
+        text = f"{type(value).__name__}_{text}" if f"_{text}".isidentifier() else ""
+    return f"{text}_" if not text or keyword.iskeyword(text) or text in RESERVED_NAMES else text
