@@ -113,6 +113,9 @@ def test_functions_of_lists_of_tensors() -> None:
             torch._foreach_pow(2.0, a),
             torch._foreach_div(a, norms[0]),
             torch._foreach_sub(a, [1.0, 2.0]),
+            torch._foreach_lerp(a, b, weight=0.5),
+            torch._foreach_addcmul(a, b, tensor2=a, scalars=[2.0, 3.0]),
+            torch._foreach_mul(self=a, scalar=2.0),
         )
 
     def run(fn: Any) -> Any:

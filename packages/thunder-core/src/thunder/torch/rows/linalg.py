@@ -129,7 +129,7 @@ def _accumulated(input: TensorProxy, product: TensorProxy, beta: Any, alpha: Any
 
 def _weighted(input: TensorProxy, product: TensorProxy, beta: Any, alpha: Any) -> TensorProxy:
     alpha, beta = (_factor(x, product.dtype) for x in (alpha, beta))
-    scaled = product if alpha == 1 else mul(product, alpha)
+    scaled = product if not isinstance(alpha, TensorProxy) and alpha == 1 else mul(product, alpha)
     if beta == 0:
         return scaled
     return add(input if beta == 1 else mul(input, beta), scaled)

@@ -45,6 +45,7 @@ def _of_lists(name: str) -> Fn:
     is_inplace = name.endswith("_")
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = _by_position(name, args, kwargs)
         if not kwargs.keys() <= _KEYWORDS:
             raise UnsupportedOperator(
                 f"torch._foreach_{name} with the keyword {min(kwargs.keys() - _KEYWORDS)!r}",
@@ -63,6 +64,24 @@ def _of_lists(name: str) -> Fn:
         return args[0] if is_inplace else tuple(results)
 
     return call
+
+
+def _by_position(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the arguments of a call with those by position that all tensors do not share.
+
+    ``_foreach_lerp(xs, ys, weight=0.1)``   →   ``(xs, ys, 0.1)``
+    """
+    named = kwargs.keys() - _KEYWORDS
+    if not named:
+        return args, kwargs
+    packet = getattr(torch.ops.aten, f"_foreach_{name}")
+    for overload in packet.overloads():
+        parameters = [a.name for a in getattr(packet, overload)._schema.arguments if not a.kwarg_only]
+        following = parameters[len(args) :][: len(named)]
+        if named == set(following):
+            rest = {key: value for key, value in kwargs.items() if key not in named}
+            return (*args, *(kwargs[key] for key in following)), rest
+    return args, kwargs
 
 
 def _call_one(name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
