@@ -115,3 +115,44 @@ def test_another_thread_has_another_compiled_program():
     thread.join()
     assert torch.equal(results[0], X * 2)
     assert torch.equal(results[1], X * 7)
+
+
+class Scale(torch.nn.Module):
+    def forward(self, x, factor=2.0):
+        return x * factor
+
+
+class Call:
+    def __call__(self, x, *, power=2):
+        return x**power
+
+
+class Described(Call):
+    __signature__ = inspect.signature(lambda a, b: a)
+
+
+def test_the_signature_of_an_object_is_that_of_its_call():
+    def program(x, fn):
+        return x * len(inspect.signature(fn).parameters), list(inspect.signature(fn).parameters)
+
+    compiled = thunder.jit(program)
+    for fn in (Scale(), Call(), torch.nn.Sequential(torch.nn.Linear(1, 1))):
+        result, names = compiled(X, fn)
+        assert torch.equal(result, program(X, fn)[0])
+        assert names == program(X, fn)[1]
+    wrapped = Call()
+    wrapped.__wrapped__ = lambda first: first
+    for fn in (wrapped, Described()):
+        with pytest.raises(thunder.UnsupportedProgram, match=r"inspect\.signature"):
+            compiled(X, fn)
+
+
+def test_a_signature_is_read_again_when_the_class_has_another_call(monkeypatch):
+    compiled = thunder.jit(lambda x, fn: x * len(inspect.signature(fn).parameters))
+    call = Call()
+    assert torch.equal(compiled(X, call), X * 2)
+    monkeypatch.setattr(Call, "__call__", lambda self, x: x)
+    assert torch.equal(compiled(X, call), X)
+    call.__wrapped__ = None  # ``inspect`` follows it
+    with pytest.raises(thunder.UnsupportedProgram, match=r"inspect\.signature"):
+        compiled(X, call)

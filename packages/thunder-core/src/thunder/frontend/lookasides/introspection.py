@@ -37,6 +37,8 @@ _NATIVE = (
     types.MethodWrapperType,
     types.ClassMethodDescriptorType,
 )
+#: attributes of an object of which ``inspect.signature`` takes its signature
+_OTHER_SIGNATURES = ("__wrapped__", "__signature__", "__partialmethod__", "_partialmethod", "__code__")
 _CONSTRUCTORS = ("__new__", "__init__")
 
 
@@ -61,11 +63,25 @@ def _note_signature(session: TracingSession, fn: Any) -> None:
             session.function_parts(fn)
         else:
             _note_signature(session, wrapped)
+    elif _has_python_call(session, fn):
+        _note_signature(session, session.type_attr(type(fn), "__call__"))
     elif not isinstance(fn, _NATIVE):
         raise UnsupportedProgram(
             f"inspect.signature of {fn!r} inside a compiled function",
             hint="Call it before the compiled function.",
         )
+
+
+def _has_python_call(session: TracingSession, obj: Any) -> bool:
+    """Return whether the signature of an object is that of the method ``__call__`` of its class.
+
+    Notes that it has no attribute by which ``inspect`` finds another.
+    """
+    if isinstance(obj, _NATIVE) or not isinstance(
+        session.type_attr(type(obj), "__call__"), types.FunctionType
+    ):
+        return False
+    return not any(session.call(hasattr, (obj, name), {}) for name in _OTHER_SIGNATURES)
 
 
 def _note_constructors(session: TracingSession, cls: type) -> None:
