@@ -310,3 +310,24 @@ def iterator_of_functions():
     return [f(3) for f in map(lambda n: lambda x: x * n, range(3))], list(
         map(lambda f: f(), [dict, list, lambda: 5])
     )
+
+
+class _Bound(functools.partial):
+    """A partial that binds like a method, with an attribute of the name of a part."""
+
+    __slots__ = "func"
+
+    def __init__(self, func):
+        self.func = "another"
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else functools.partial(self, instance)
+
+
+@program()
+def subclass_of_partial():
+    class Owner:
+        method = _Bound(functools.partial(lambda *a, **k: (a[1:], sorted(k.items())), 1, key=2))
+
+    bound = _Bound(functools.partial(sorted, key=lambda v: -v))
+    return Owner().method(3, key=4, other=5)[1], bound([1, 3, 2]), bound.func, _Bound.func is not None

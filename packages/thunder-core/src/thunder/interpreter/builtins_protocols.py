@@ -196,6 +196,15 @@ def call_methodcaller(machine: Machine, caller: Any, args: Args, kwargs: Kwargs)
     return machine.policy.call(machine.policy.load_attr(args[0], name), tuple(rest), keywords)
 
 
+@ENTRIES.entry(partial.__call__)
+def _call_partial(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    """``functools.partial.__call__``, of a subclass: the parts are those that ``partial.__new__`` stored."""
+    if not args or not is_a(args[0], partial):
+        return machine.policy.call_native(partial.__call__, args, kwargs)
+    fn, bound, keywords = (vars(partial)[name].__get__(args[0]) for name in ("func", "args", "keywords"))
+    return machine.policy.call(fn, (*bound, *args[1:]), {**keywords, **kwargs})
+
+
 GETTERS: Final = {
     operator.attrgetter: call_attrgetter,
     operator.itemgetter: call_itemgetter,
