@@ -234,3 +234,33 @@ def test_a_checkpointed_region_and_containers_have_tensors_of_a_subclass():
         first, second = results["kept"]
         seen.append((text(result), x.grad.tolist(), text(first), first is second))
     assert seen[0] == seen[1]
+
+
+class Manifold(torch.Tensor):
+    """A class whose body has the names that it imports, ``_disabled_torch_function_impl`` among them."""
+
+    from torch._C import _disabled_torch_function_impl
+
+    __torch_function__ = _disabled_torch_function_impl
+
+    def project(self):
+        return self / self.norm()
+
+
+class ManifoldParameter(Manifold, torch.nn.Parameter):
+    @staticmethod
+    def __new__(cls, data):
+        return torch.Tensor._make_subclass(cls, data, True)
+
+
+def test_a_class_may_import_the_function_that_disables_overrides():
+    def program(x, p):
+        return x * p, p.project()
+
+    p, x = ManifoldParameter(torch.ones(3)), torch.arange(3.0)
+    for fn in (program, thunder.jit(program)):
+        product, projected = fn(x, p)
+        assert type(product) is type(projected) is torch.Tensor
+        product.sum().backward()
+        assert torch.equal(p.grad, x)
+        p.grad = None

@@ -39,7 +39,9 @@ def _is_written_in_python(cls: type) -> bool:
 
 
 def _natives_of(cls: type) -> set[str]:
-    return {name for name, value in vars(cls).items() if isinstance(value, types.BuiltinFunctionType)}
+    disabled: Any = torch._C._disabled_torch_function_impl  # may have other names beside
+    members = {name: v for name, v in vars(cls).items() if isinstance(v, types.BuiltinFunctionType)}
+    return {name for name, v in members.items() if name == "__torch_function__" or v is not disabled}
 
 
 _HEAPTYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE
