@@ -125,3 +125,14 @@ def test_an_error_of_the_operator_is_the_programs() -> None:
 def test_tensors_without_data_are_refused_with_the_line() -> None:
     with pytest.raises(thunder.DataDependentControlFlow, match=r"(?s)no data.*test_sizes_of_data\.py"):
         thunder.jit(lambda x: x[x > 0])(torch.empty(3, device="meta"))
+
+
+def test_a_tensor_as_a_bound_or_a_start_is_decided() -> None:
+    def program(n: torch.Tensor, x: torch.Tensor) -> Any:
+        return torch.arange(n), torch.arange(n.max() - 1, 4), x.narrow(0, n - 1, 1)
+
+    compiled = thunder.jit(program)
+    x = torch.arange(3.0)
+    for n in (2, 3, 2, 1):
+        torch.testing.assert_close(compiled(torch.tensor(n), x), program(torch.tensor(n), x))
+    assert thunder.cache_misses(compiled) == 3

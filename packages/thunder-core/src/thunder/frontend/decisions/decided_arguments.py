@@ -28,8 +28,10 @@ _ELEMENTWISE: Final = frozenset(
     )
 )
 
-#: operators whose positional arguments are sizes
-_SIZED: Final = frozenset(f"torch.{name}" for name in ("zeros", "ones", "empty", "rand", "randn"))
+#: operators whose positional arguments are sizes, bounds or positions
+_SIZED: Final = frozenset(
+    f"torch.{name}" for name in ("zeros", "ones", "empty", "rand", "randn", "arange", "narrow")
+)
 
 
 def with_decided_integers(session: TracingSession, symbol: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
