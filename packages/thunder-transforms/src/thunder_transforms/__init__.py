@@ -13,6 +13,7 @@ __all__ = ["TRANSFORMS", "thunder_transforms"]
 #: the name of each transform → the module that defines a class of this name
 TRANSFORMS: Final[dict[str, str]] = {
     "DebugTransform": "thunder_transforms.debug_transform",
+    "LORATransform": "thunder_transforms.lora",
     "NonFiniteDetector": "thunder_transforms.non_finite",
     "NvtxProfileTransform": "thunder_transforms.nvtx_ranges",
     "ProfileTransform": "thunder_transforms.profile_transform",

@@ -3,6 +3,7 @@
 from functools import partial
 
 from thunder.base.public_names import missing_name
+from thunder.frontend.attribute_checks import check_module_attribute
 from thunder.ir.evaluation import eval_trace
 from thunder.ir.module_inputs import add_input, cast_inputs, get_checks, module_tensors, replace_input
 from thunder.ir.rewrite import (
@@ -20,6 +21,7 @@ __all__ = [
     "add_input",
     "add_trace_output",
     "cast_inputs",
+    "check_module_attribute",
     "eval_trace",
     "get_checks",
     "insert_inplace",

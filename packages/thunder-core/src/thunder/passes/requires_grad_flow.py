@@ -74,7 +74,8 @@ class _Flow:
         if isinstance(bsym.sym.declared_gradient, NoGradient):
             return bsym
         if bsym.subsymbols and not bsym.sym.is_prim:
-            parts = tuple(self._updated(sub, is_new) for sub in bsym.subsymbols)
+            # the operands of the parts have been substituted with the call's
+            parts = tuple(self._updated(sub, is_new or bool(stale)) for sub in bsym.subsymbols)
             bsym = bsym.from_bsym(subsymbols=parts)
             computed = {p.name: p for sub in parts for p in _tensors(sub.flat_proxy_outs)}
             results = {
