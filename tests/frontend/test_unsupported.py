@@ -97,7 +97,7 @@ PROGRAMS: dict[str, tuple[Callable[..., object], str, str, tuple[str, ...]]] = {
     "range": (lambda t: [t for _ in range(t.sum())], "DataDependentControlFlow", "range(t.sum())", ()),
     "item": (branch_on_item, "DataDependentControlFlow", "if t.sum().item() > 0:", ()),
     "tolist": (lambda t: t.tolist(), "UnsupportedProgram", "t.tolist()", ("after the call",)),
-    "numpy": (lambda t: (t * 2).numpy(), "UnsupportedProgram", "(t * 2).numpy()", ("after the call",)),
+    "data_ptr": (lambda t: t.data_ptr(), "UnsupportedProgram", "t.data_ptr()", ("after the call",)),
     "asarray": (
         lambda t: numpy.asarray(t),
         "UnsupportedProgram",

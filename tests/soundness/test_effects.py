@@ -401,7 +401,7 @@ def a_refused_program_that_wrote_before():
     def program(x, o, seen):
         o.t = x * 2
         seen.append(x + 1)
-        return x.numpy()
+        return x.data_ptr()
 
     return world(program, ramp(3), Bag(), [])
 

@@ -201,7 +201,8 @@ class Path:
     @property
     def keys(self) -> list[Any]:
         """The keys from the root on, its name included, and without member dictionaries."""
-        own = [] if self.kind == "instance" and self.key in MEMBER_DICTS else [self.key]
+        is_hidden = self.kind == "array" or (self.kind == "instance" and self.key in MEMBER_DICTS)
+        own = [] if is_hidden else [self.key]
         return own if self.parent is None else [*self.parent.keys, *own]
 
 

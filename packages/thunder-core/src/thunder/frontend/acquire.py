@@ -24,6 +24,7 @@ from thunder.base.provenance import Path, own_name, root
 from thunder.base.tags import OpTags
 from thunder.frontend import ambient_state
 from thunder.frontend.active_modes import HELD
+from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.decisions.early_run import EarlyRun, RaisedEarly
 from thunder.frontend.decisions.speculation import Speculation
@@ -258,6 +259,7 @@ def _written(session: TracingSession) -> list[str]:
     written = [shadow.path.source for shadow in objects.written_shadows()]
     written += [f"{entry.path.source}.{name}" for entry in objects.written_entries() for name in entry.writes]
     written += [f"{o.path.source}.{name}" for o in objects.written_overlays() for name in o.writes]
+    written += [t.path.source for t in session.state(Arrays).written() if t.path is not None]
     written += [name for _, name in session.variables.global_writes] + [
         path.source for path, _ in session.variables.cell_writes.values()
     ]
@@ -323,6 +325,8 @@ def _note_last_facts(
     classes = {type(path.fetch(roots)) for _, path in _tensors(inputs)}
     patches.note_special_methods(session, classes | {cls for _, cls in objects.tensor_classes.values()})
     _note_shared_memory(session.trace, objects, _tensors(inputs), roots, inputs_are_disjoint)
+    if session.uses_arrays:
+        session.state(Arrays).note_memory(roots)
     objects.guard_distinctness()
     objects.guard_appended()
     _note_contributed(objects, contributed)

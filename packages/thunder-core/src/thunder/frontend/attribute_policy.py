@@ -7,7 +7,7 @@ from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, lookup_instance, own_name, reads_natively
-from thunder.frontend.checkpoints.region_effects import RegionState
+from thunder.frontend.checkpoints.region_state import RegionState
 from thunder.frontend.custom_gradients import backward_reads
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.lookasides import module_members

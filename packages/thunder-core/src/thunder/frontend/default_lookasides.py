@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from thunder.frontend.arrays import array_arguments
 from thunder.frontend.checkpoints import checkpoint_regions
 from thunder.frontend.custom_gradients import (
     autograd_functions,
@@ -40,6 +41,7 @@ from thunder.frontend.torch_functions import mode_stack, tensor_subclasses
 
 _MODULES = (
     argument_checks,
+    array_arguments,
     python_functions,
     rebound_tensors,
     mode_regions,

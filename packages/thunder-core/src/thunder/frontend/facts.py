@@ -17,6 +17,7 @@ import torch
 
 from thunder.base.equal_values import COMPARISONS, Comparison, are_distinct, has_keys, same_leaf
 from thunder.base.provenance import ABSENT, MEMBER_DICTS, Path, lookup_instance
+from thunder.frontend.arrays.array_memory import are_apart
 from thunder.frontend.objects.input_overlap import overlapping_groups
 
 
@@ -66,7 +67,7 @@ class TensorFacts:
 GuardKind = Literal[
     "is", "refers", "type", "instance", "equal", "int", "str", "len", "keys", "order", "lacks", "has_key",
     "lacks_key", "empty", "tensor", "dir", "offset", "seed", "state", "same", "overlap", "distinct",
-    "different",
+    "different", "array", "apart",
 ] | Comparison
 # fmt: on
 
@@ -277,6 +278,13 @@ KINDS: dict[GuardKind, FactKind | Relation] = {
         lambda fact, x: x.initial_seed(),
     ),
     "state": FactKind(lambda x, e: x() == e, _fails_if("{x}() != {e}"), "state", lambda fact, x: x()),
+    "array": FactKind(
+        lambda x, e: e.holds(x),
+        _fails_if("not {e}.holds({x})"),
+        "array",
+        lambda fact, x: fact.expected.found(x),
+    ),
+    "apart": Relation(are_apart, _has_other_relation, lambda fact: f"separate memory of {fact.sources}"),
     "same": Relation(
         operator.is_,
         _is_other_object,

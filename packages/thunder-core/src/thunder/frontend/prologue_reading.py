@@ -188,6 +188,8 @@ class _StatementReader:
                 return Fact("is", path, None)
             case "check_overlap":
                 return Fact("overlap", path, expected[0], others)
+            case "check_apart":
+                return Fact("apart", path, True, others)
             case "check_different":
                 return Fact("different", path, True, others)
             case "check_has_attr" if expected[1:] == [False]:

@@ -66,6 +66,7 @@ CHECKS: dict[GuardKind, Symbol] = {
     "order": prims.check_set,
     "dir": prims.check_dir,
     "offset": prims.check_storage_offset,
+    "array": prims.check_array,
     "seed": prims.check_initial_seed,
     "state": prims.check_state,
 }
@@ -74,6 +75,7 @@ KIND_OF_CHECK[prims.check_slice_value.id] = "equal"
 ALL_CHECKS = frozenset(KIND_OF_CHECK) | {
     prims.check_other_object.id,
     prims.check_none.id,
+    prims.check_apart.id,
     prims.check_overlap.id,
     prims.check_different.id,
     prims.check_has_attr.id,
@@ -203,6 +205,10 @@ class _StatementBuilder:
                 relation = KINDS["overlap"]
                 assert isinstance(relation, Relation), "a fact about several tensors is a relation"
                 return prims.check_overlap, value, expected, Constant(relation.compute), *others
+            case "apart":
+                relation = KINDS["apart"]
+                assert isinstance(relation, Relation), "a fact about several values is a relation"
+                return prims.check_apart, value, Constant(relation.compute), *others
             case "different":
                 return prims.check_different, value, *others
             case "lacks":

@@ -103,6 +103,7 @@ class TracingSession(Policy):
         #: answers questions about data, if the program may ask them
         self.speculation: Speculation | None = None
         self.tracks_grad = True  # whether results may require grad
+        self.uses_arrays = False  # whether the program has arrays of NumPy
         self.calls_symbols = False  # whether the program calls symbols, which exist in traces only
         self._sharp_edge = sharp_edge
         self._states: dict[type[Any], Any] = {}

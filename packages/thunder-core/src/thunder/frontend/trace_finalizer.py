@@ -10,6 +10,7 @@ import torch
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path
 from thunder.frontend import ambient_state
+from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.custom_gradients import backward_reads
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.module_backward_hooks import refuse_written_results
@@ -123,7 +124,8 @@ def _written_state(session: TracingSession) -> bool:
     """Return whether the program has written more than items of containers: attributes, variables."""
     objects, variables = session.objects, session.variables
     return bool(
-        list(objects.written_overlays())
+        (session.uses_arrays and session.state(Arrays).written())
+        or list(objects.written_overlays())
         or list(objects.written_entries())
         or variables.global_writes
         or variables.cell_writes
@@ -140,6 +142,8 @@ def _write_effects(
     """Add the statements that repeat the program's writes."""
     for shadow in written:
         builder.write_shadow(shadow)
+    for traced in session.state(Arrays).written() if session.uses_arrays else ():
+        builder.write_array(traced)
     for overlay in list(session.objects.written_overlays()):
         builder.write_items(overlay)
     for entry in list(session.objects.written_entries()):

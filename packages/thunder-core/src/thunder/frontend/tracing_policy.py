@@ -25,10 +25,14 @@ from thunder.base.errors import (
 )
 from thunder.base.langctx import LanguageContext
 from thunder.base.provenance import cell_content
+from thunder.frontend.arrays import array_calls
+from thunder.frontend.arrays.array_arguments import takes_arrays
+from thunder.frontend.arrays.array_memory import is_array
+from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.attribute_policy import AttributePolicy
 from thunder.frontend.call_dispatch import CallResolver
 from thunder.frontend.checkpoints import region_effects
-from thunder.frontend.checkpoints.region_effects import RegionState
+from thunder.frontend.checkpoints.region_state import RegionState
 from thunder.frontend.custom_gradients import backward_reads
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.lookasides import (
@@ -89,6 +93,7 @@ class Tracer(AttributePolicy):
         assumed_device: Device | None = None,
     ) -> None:
         super().__init__(trace, objects, language, sharp_edge, assumed_device)
+        objects.adopt_array = lambda raw, path: self.state(Arrays).adopt(raw, path)
         self._calls = CallResolver(self, lookasides, replacements)
         self.state(ReplacedCalls).table = replacements
         self._parts: dict[int, tuple[Any, FunctionParts]] = {}
@@ -118,6 +123,8 @@ class Tracer(AttributePolicy):
             return self.load_attr(module_members.wrapped_callable(self, obj), name)
         elif printing.is_stream(obj, name):
             return printing.load_stream(self, obj, name)
+        elif self.uses_arrays and is_array(obj):
+            return array_calls.load_attr(self, obj, name)
         elif type(obj) in LAZY:
             getattr(obj, name, None)  # creates the attribute, which is then read as any other
         return self.machine.generic_load_attr(obj, name)
@@ -193,7 +200,7 @@ class Tracer(AttributePolicy):
                     return result
             handler = self._calls.resolve(fn)
             if handler is not None:
-                if self.objects.unread and type(fn) is not CompiledFunction and fn not in _OUTPUT:
+                if self.objects.unread and not _passes_on(fn):
                     unread_items.check_call(self, fn, fn, (*args, *kwargs.values()))
                 return handler(self, fn, args, kwargs)
             return self.machine.generic_call(fn, args, kwargs)
@@ -331,3 +338,8 @@ class Tracer(AttributePolicy):
 _PLAIN_GETTER = object.__getattribute__
 #: functions whose rules make texts of their arguments by calls of the program
 _OUTPUT = (print, logging.Logger._log)
+
+
+def _passes_on(fn: Any) -> bool:
+    """Return whether a rule looks at its arguments through the session, or passes them on."""
+    return type(fn) is CompiledFunction or fn in _OUTPUT or takes_arrays(fn)

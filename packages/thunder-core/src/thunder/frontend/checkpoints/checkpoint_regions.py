@@ -25,8 +25,9 @@ from torch.utils import checkpoint as torch_checkpoint
 from thunder.base.autocast_state import AUTOCAST_DEVICES
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.tags import OpTags
-from thunder.frontend.checkpoints.region_effects import Effects, Region, RegionState, are_repeated, effects_of
+from thunder.frontend.checkpoints.region_effects import Effects, are_repeated, effects_of
 from thunder.frontend.checkpoints.region_reruns import RegionAgain, begin_region, region_result
+from thunder.frontend.checkpoints.region_state import Region, RegionState
 from thunder.frontend.custom_gradients.rebuilding import Rebuilding
 from thunder.frontend.epilogue.subtrace import recorded, uses_and_definitions
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable

@@ -22,12 +22,13 @@ import torch
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.base.tags import VIEW_TAGS, OpTags
+from thunder.frontend.checkpoints.region_state import RegionState
 from thunder.frontend.custom_gradients.backward_reads import is_in_library
 from thunder.frontend.custom_gradients.custom_rule import CustomRule
 from thunder.frontend.epilogue.subtrace import make_subtrace, uses_and_definitions, writes
 from thunder.frontend.natives import native_calls
 from thunder.frontend.objects.shadow_copies import CONTAINERS
-from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.session import TracingSession
 from thunder.ir.gradient_declarations import JointRule
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import any_requires_grad
@@ -37,32 +38,12 @@ from thunder.ops.operator import row_of
 from thunder.ops.stand_ins import empty_tensor
 
 
-@dataclasses.dataclass(eq=False)
-class Region:
-    """A region that is being traced.
-
-    ``marks`` has, for each write to a Python object, the number of calls before it. A ``reentrant`` region
-    runs without gradients first, and with them in the backward.
-    """
-
-    start: int
-    reentrant: bool = False
-    marks: list[int] = dataclasses.field(default_factory=list)
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Effects:
     """The effects of a region: the number of calls before each, and the tensors written to."""
 
     places: Sequence[int]
     written: Sequence[TensorProxy]
-
-
-class RegionState(SessionState):
-    """The checkpointed regions that are being traced, innermost last."""
-
-    def __init__(self, session: TracingSession) -> None:
-        self.stack: list[Region] = []
 
 
 def note_write(session: TracingSession) -> None:

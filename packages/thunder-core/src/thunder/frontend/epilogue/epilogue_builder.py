@@ -22,10 +22,13 @@ import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path, comes_with_arguments, is_weak, lookup_type
+from thunder.frontend.arrays.array_memory import copied, is_array
+from thunder.frontend.arrays.traced_arrays import Arrays, TracedArray
 from thunder.frontend.epilogue.reconstruction import children, description, reconstruction_of
 from thunder.frontend.epilogue.statements import statement
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
 from thunder.frontend.lookasides.rng_generators import Generators
+from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, plain_base
 from thunder.frontend.objects.object_entry import DELETED, ObjectEntry
 from thunder.frontend.objects.shadow_copies import ItemOverlay, Shadow
@@ -149,16 +152,24 @@ class EpilogueBuilder:
         if generator is not None:
             self.tensors[generator.name] = generator
             return generator.name
+        tensor = self.session.state(Arrays).proxy_of(value) if is_array(value) else None
+        if tensor is not None:
+            built = self.built.get(id(value))
+            return built[0] if built is not None else self.shared(value, f"{self.expression(tensor)}.numpy()")
         entry = self.session.entry_of(value)
         if entry is not None and (not isinstance(value, IDENTITY_TYPES) or is_weak(entry.path)):
             return self.reach(entry.path, entry.obj)
         built = self.built.get(id(value))
         if built is not None:
             return built[0]
-        if (type(value) in LEAVES and type(value) is not slice) or (
-            isinstance(value, _CONSTANTS)
-            and id(value) not in self.session.created_by_program
-            and not (isinstance(value, torch.nn.Module) and entry is None)  # one that the program made
+        if (
+            (type(value) in LEAVES and type(value) is not slice)
+            or is_numpy_scalar(value)
+            or (
+                isinstance(value, _CONSTANTS)
+                and id(value) not in self.session.created_by_program
+                and not (isinstance(value, torch.nn.Module) and entry is None)  # one that the program made
+            )
         ):
             return self._constant(value)
         return self._construct(value)
@@ -304,6 +315,12 @@ class EpilogueBuilder:
         for key, value in now.items():
             if key not in previous or previous[key] is not value:
                 self.pack(prims.pack_setitem, target, key, value)
+
+    def write_array(self, traced: TracedArray) -> None:
+        """Write the elements of an array to the user's."""
+        assert traced.path is not None, "the array is the user's"
+        target = self.reach(traced.path, traced.original)
+        self.emit(f"{target}[...] = {self.constant('array', copied(traced.array))}")
 
     def write_items(self, overlay: ItemOverlay) -> None:
         """Replace items of a dict of the user."""

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from thunder.frontend.arrays.array_memory import copied, is_plain_array
+from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
     LEAVES,
@@ -48,6 +50,8 @@ def reconstruction_of(value: Any) -> Reconstruction | None:
 
 def _reconstruction_by_structure(value: Any) -> Reconstruction | None:
     cls = type(value)
+    if is_plain_array(value):
+        return _array
     if isinstance(value, tuple) and hasattr(cls, "_fields"):
         return _namedtuple
     if isinstance(value, tuple) and cls.__module__ == "torch.return_types":
@@ -115,6 +119,12 @@ def _partial(b: EpilogueBuilder, value: functools.partial[Any]) -> str:
 def _method(b: EpilogueBuilder, value: types.MethodType) -> str:
     parts = f"{b.expression(value.__func__)}, {b.expression(value.__self__)}"
     return b.shared(value, f"{b.refer(types.MethodType)}({parts})")
+
+
+def _array(b: EpilogueBuilder, value: Any) -> str:
+    """Build an array of NumPy that the program has computed."""
+    b.session.state(Arrays).refuse_shared(value)
+    return b.shared(value, f"{b.refer(copied)}({b.constant('array', copied(value))})")
 
 
 def _bytearray(b: EpilogueBuilder, value: bytearray) -> str:

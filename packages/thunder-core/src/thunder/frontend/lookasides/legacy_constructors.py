@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from thunder.base.errors import UnsupportedOperator
+from thunder.frontend.arrays.array_memory import is_array
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import NumberProxy, TensorProxy
@@ -43,7 +44,7 @@ def _construct(session: TracingSession, name: str, args: tuple[Any, ...], option
         return prims.shallow_copy(first)
     if type(first) is torch.Size and not rest:
         return session.call(torch.empty, (tuple(first),), options)
-    if isinstance(first, list | tuple) and not rest:
+    if (isinstance(first, list | tuple) or is_array(first)) and not rest:
         return session.call(torch.tensor, (first,), options)
     if all((type(a) is int) or isinstance(a, NumberProxy) for a in args):
         return session.call(torch.empty, args, options)

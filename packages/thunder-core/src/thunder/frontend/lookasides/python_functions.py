@@ -145,6 +145,8 @@ def _text(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 for _name, _method in REFUSED_METHODS.items():
+    if _name in ("numpy", "__array__"):  # rules of `array_arguments`
+        continue
     TABLE.lookaside(getattr(torch.Tensor, _name))(_of_proxy(_method))
 
 

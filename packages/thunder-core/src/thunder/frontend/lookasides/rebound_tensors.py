@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from thunder.base.errors import Location, OperatorError, UnsupportedProgram
-from thunder.frontend.checkpoints.region_effects import RegionState
+from thunder.frontend.checkpoints.region_state import RegionState
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable

@@ -11,6 +11,7 @@ from thunder.base.errors import DataDependentControlFlow, UnsupportedProgram
 from thunder.base.langctx import unknown_torch_function
 from thunder.base.provenance import ABSENT, lookup_instance, lookup_type
 from thunder.base.tags import OpTags
+from thunder.frontend.arrays.array_arguments import TAKING_ARRAYS, tensor_of_array
 from thunder.frontend.decisions.decided_arguments import call_with_decided_arguments, with_decided_integers
 from thunder.frontend.lookasides import mode_regions, patches, rng_generators
 from thunder.frontend.lookasides.grad_requests import request_grad
@@ -273,6 +274,10 @@ def call_function(
     session: TracingSession, fn: Any, symbol: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Record a call of torch's function ``fn`` as its operator, if torch parses the call."""
+    if id(fn) in TAKING_ARRAYS:
+        tensor = tensor_of_array(session, fn, args, kwargs)
+        if tensor is not None:
+            return tensor
     parsed = parse(fn, args, kwargs)
     if parsed is NotImplemented:
         return NotImplemented

@@ -17,6 +17,7 @@ import torch
 
 from thunder.base.errors import ThunderError, UnsupportedProgram
 from thunder.base.provenance import lookup_type
+from thunder.frontend.arrays import array_calls
 from thunder.frontend.lookasides.environment_queries import is_query, query
 from thunder.frontend.natives.key_protocols import before_lookup, note_container, refuse_unseen_keys
 from thunder.frontend.natives.libraries import (
@@ -102,6 +103,8 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
         args = tuple(_plain_number(a) for a in args)  # as torch takes NumPy's numbers
     elif type(fn) in _METHODS_OF_OPERATORS and _leaves_to_tensor(fn, args):
         return NotImplemented
+    if session.uses_arrays:
+        args = array_calls.before_call(session, fn, args)
     descriptor = descriptor_of(fn)
     if id(fn) in ALLOWED or _is_allowed(session, fn, descriptor):
         return _call_allowed(session, fn, descriptor, args, kwargs)
@@ -111,6 +114,8 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
         result = fn(*args, **kwargs)
         if type(result) in LEAVES or is_numpy_scalar(result):
             return result
+    if array_calls.is_array_function(fn):
+        return array_calls.call(session, fn, args, kwargs)
     if is_query(fn):
         return query(session, fn, args, kwargs)
     if not callable(fn):
@@ -187,8 +192,8 @@ def _refuse(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dic
     name = _name_of(fn, module, args)
     if package == "numpy":
         raise UnsupportedProgram(
-            f"{name} takes the data of a tensor out of the program, or computes with NumPy's own arrays",
-            hint="Return the tensor and convert it after the call.",
+            f"{name} depends on more than its arguments, or takes the data of a tensor out of the program",
+            hint="Call it before the compiled function, or mark the function around it by thunder.opaque.",
         )
     if package in IMPURE_MODULES or id(fn) in IMPURE_FUNCTIONS:
         session.refuse_sharp_edge(

@@ -46,7 +46,8 @@ def check_call(session: TracingSession, fn: Any, descriptor: Any, args: Iterable
         for value in _parts(values):
             refuse(unread.get(id(value)))
             if hasattr(type(value), "__next__") and descriptor is not vars(str)["join"]:  # of strings alone
-                refuse(next(iter(unread.values())))
+                for entry in list(unread.values()):
+                    refuse(entry)
 
 
 def check_keys(session: TracingSession, keys: Iterable[Any]) -> None:
@@ -56,8 +57,12 @@ def check_keys(session: TracingSession, keys: Iterable[Any]) -> None:
 
 
 def refuse(entry: ObjectEntry | None) -> None:
-    """Raise the refusal of an entry, if there is one."""
-    if entry is not None and entry.refusal is not None:
+    """Raise the refusal of an entry, if there is one; read an array."""
+    if entry is None:
+        return
+    if entry.reader is not None:
+        entry.reader()
+    if entry.refusal is not None:
         raise entry.refusal
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,10 +23,11 @@ class ObjectEntry:
     """The entry of one object: its path, the attributes read, and the attributes written.
 
     ``attrs`` has the attributes that were read or written, ``writes`` the written ones alone, in order.
-    ``refusal`` is the error of a program that looks into the object, if it may only pass it on.
+    ``refusal`` is the error of a program that looks into the object, if it may only pass it on; ``reader`` is
+    called before native code looks into an array.
     """
 
-    __slots__ = ("attrs", "members", "moved", "obj", "own", "path", "refusal", "value", "writes")
+    __slots__ = ("attrs", "members", "moved", "obj", "own", "path", "reader", "refusal", "value", "writes")
 
     def __init__(self, obj: Any, path: Path, value: Any) -> None:
         self.obj, self.path, self.value = obj, path, value
@@ -35,6 +37,7 @@ class ObjectEntry:
         self.members: dict[str, Path] = {}  # paths to the object's own dictionaries
         self.own: dict[str, Any] | None = None  # the shadow of ``__dict__``, once the program has read it
         self.refusal: ThunderError | None = None
+        self.reader: Callable[[], None] | None = None
 
     def write(self, name: str, value: Any) -> None:
         """Set an attribute in the overlay."""

@@ -32,6 +32,7 @@ from thunder.base.provenance import (
     plain_tensor,
     proxied,
 )
+from thunder.frontend.arrays.array_memory import is_array
 from thunder.frontend.facts import Fact, GuardKind, TensorFacts
 from thunder.frontend.natives.libraries import is_numpy_function, is_numpy_scalar
 from thunder.frontend.objects.class_kinds import (
@@ -90,6 +91,8 @@ class ObjectTable:
         self.tensor_classes: dict[int, tuple[TensorProxy, type]] = {}
         #: the attributes of those that the program made, by id of the proxy
         self.tensor_attributes: dict[int, dict[str, Any]] = {}
+        #: returns what the program sees of an array of NumPy
+        self.adopt_array: Callable[[Any, Path], Any] = _refuse_array
         #: called when the program has a tensor whose class overrides torch's functions
         self.note_overriding_tensor: Callable[[], None] = lambda: None
         self._noted: set[tuple[Any, ...]] = set()
@@ -124,7 +127,8 @@ class ObjectTable:
         entry = self.entries.get(id(obj))
         return entry.path if entry is not None else None
 
-    def _track(self, obj: Any, path: Path, value: Any) -> ObjectEntry:
+    def track(self, obj: Any, path: Path, value: Any) -> ObjectEntry:
+        """Make the entry of an object, which the program sees as ``value``."""
         entry = ObjectEntry(obj, path, value)
         self.entries[id(obj)] = entry
         if value is not obj:
@@ -178,7 +182,7 @@ class ObjectTable:
         if t in LEAVES or is_numpy_scalar(raw) or plain_base(t) in LEAVES:
             self.note(_LEAF_KINDS.get(t, "equal"), path, raw)
             if t not in LEAVES and id(raw) not in self.entries:  # it may have attributes
-                self._track(raw, path, raw)
+                self.track(raw, path, raw)
             return raw
         instead = self.overridden.get(id(raw))
         original = None
@@ -211,7 +215,7 @@ class ObjectTable:
                 self.note("is", path, raw)
             if isinstance(raw, torch.nn.Module):  # its class may be swapped: ``m.__class__ = C``
                 self.note("type", path, t)
-            self._track(raw, path, raw)
+            self.track(raw, path, raw)
             return raw
         return self._adopt_object(raw, path)
 
@@ -226,7 +230,7 @@ class ObjectTable:
             original = None
         proxy: TensorProxy = self.make_input(raw, path, original)
         self.note("tensor", path, TensorFacts.of(raw, to_torch_device(proxy.device)))
-        self._track(raw, path, proxy)
+        self.track(raw, path, proxy)
         return proxy
 
     def _adopt_overriding(self, raw: torch.Tensor, path: Path) -> TensorProxy:
@@ -237,7 +241,7 @@ class ObjectTable:
         with torch._C.DisableTorchFunctionSubclass():
             proxy.declared_leaf = raw.is_leaf
         self.note("tensor", plain_path, TensorFacts.of(plain, to_torch_device(proxy.device)))
-        self._track(raw, path, proxy)
+        self.track(raw, path, proxy)
         self.tensor_classes[id(proxy)] = proxy, type(raw)
         self.note_overriding_tensor()
         return proxy
@@ -272,11 +276,13 @@ class ObjectTable:
         if path.parent is not None:
             self.note("type", path, torch.Generator)
             self.note("equal", path.step("attribute", "device"), raw.device)
-        self._track(raw, path, raw)
+        self.track(raw, path, raw)
         return raw
 
     def _adopt_object(self, raw: Any, path: Path) -> Any:
         t = type(raw)
+        if is_array(raw):
+            return self.adopt_array(raw, path)
         if isinstance(raw, OPAQUE) or hasattr(t, "__next__"):
             raise UnsupportedProgram(
                 f"{path.source} is {_a(t.__name__)}, which can be read only by consuming it",
@@ -300,22 +306,22 @@ class ObjectTable:
                 self.adopt(raw.__func__, path.step("attribute", "__func__")),
                 self.adopt(raw.__self__, path.step("attribute", "__self__")),
             )
-            self._track(raw, path, method)
+            self.track(raw, path, method)
             return method
         if t is functools.partial:
             return self._adopt_partial(raw, path)
         if t is types.MappingProxyType:
             view = types.MappingProxyType(self.adopt(proxied(raw), path.step("proxied", "proxied")))
-            self._track(raw, path, view)
+            self.track(raw, path, view)
             return view
         if path.kind == "typeattr" and is_foreign(
             t
         ):  # a descriptor implemented in C: what matters is which it is
             self.note("is", path, raw)
-            self._track(raw, path, raw)
+            self.track(raw, path, raw)
             return raw
         if issubclass(t, weakref.ref) and not is_foreign(t, weakref.ref):
-            self._track(raw, path, raw)  # what it points to is read when it is called
+            self.track(raw, path, raw)  # what it points to is read when it is called
             return raw
         if issubclass(t, list | dict | set | frozenset | str | bytes | int | float | bytearray) or is_foreign(
             t
@@ -323,16 +329,16 @@ class ObjectTable:
             raise UnsupportedProgram(
                 f"{path.source} is {_a(_TYPE_NAMES.get(t, t.__qualname__))}, "
                 "whose content thunder cannot read and guard",
-                hint="Pass tensors (of a NumPy array, torch.from_numpy), numbers, strings, plain containers, "
-                "dataclasses or objects of Python classes; or mark the function that reads it by "
+                hint="Pass tensors, arrays of numbers, numbers, strings, plain containers, dataclasses or "
+                "objects of Python classes; or mark the function that reads it by "
                 "thunder.opaque.",
             )
-        self._track(raw, path, raw)
+        self.track(raw, path, raw)
         return raw
 
     def _adopt_container(self, raw: Any, path: Path, step: StepKind = "key") -> Any:
         shadow = Shadow.of(raw, path)
-        self._track(raw, path, shadow.copy)
+        self.track(raw, path, shadow.copy)
         self.shadows.append(shadow)
         for name in _PARTS.get(type(raw), ()):
             self.adopt(getattr(raw, name), path.step("attribute", name))
@@ -406,7 +412,7 @@ class ObjectTable:
                 raise
             self.shadows = [shadow for shadow in self.shadows if shadow.original is not raw]
             self.note("type", path, type(raw))
-            entry = self.unread[id(raw)] = self._track(raw, path, raw)
+            entry = self.unread[id(raw)] = self.track(raw, path, raw)
             entry.refusal = error
             return raw
 
@@ -439,7 +445,7 @@ class ObjectTable:
             if type(kind) is ModuleClass:
                 self._adopt_compiled(key, self.object_root(key, name))
             else:
-                self._track(key, self.object_root(key, name), key)
+                self.track(key, self.object_root(key, name), key)
         return key if isinstance(key, IDENTITY_TYPES) else ThisObject(key)
 
     def _adopt_tuple(self, raw: tuple[Any, ...], path: Path) -> Any:
@@ -453,7 +459,7 @@ class ObjectTable:
         if any(a is not b for a, b in zip(items, tuple.__iter__(raw), strict=True)):
             value = t(items) if is_foreign(t, tuple) else tuple.__new__(t, items)
         if value != () or t is not tuple:  # the empty tuple is one object in the whole process
-            self._track(raw, path, value)
+            self.track(raw, path, value)
         return value
 
     def _adopt_partial(self, raw: functools.partial[Any], path: Path) -> Any:
@@ -463,7 +469,7 @@ class ObjectTable:
         value = functools.partial(func, *args, **keywords)
         if raw.__reduce__()[2][3] is not None:
             vars(value)  # a partial of one that has a __dict__ has it as its func: the two are not merged
-        self._track(raw, path, value)
+        self.track(raw, path, value)
         return value
 
     # -- writes ----------------------------------------------------------------------------------------------
@@ -492,6 +498,10 @@ class ObjectTable:
     def written_overlays(self) -> Iterator[ItemOverlay]:
         """Yield the dicts without a shadow whose items the program replaced."""
         return (overlay for overlay in self.item_overlays.values() if overlay.writes)
+
+
+def _refuse_array(raw: Any, path: Path) -> Any:
+    raise UnsupportedProgram(f"{path.source} is an array of NumPy", hint="Pass a tensor.")
 
 
 def describe(value: Any) -> str:

@@ -15,7 +15,7 @@ from thunder.base.opaque_marks import OpaqueSet
 from thunder.base.provenance import Path, comes_with_arguments
 from thunder.base.pytree import tree_unflatten
 from thunder.base.tags import VIEW_TAGS
-from thunder.frontend.checkpoints.region_effects import RegionState
+from thunder.frontend.checkpoints.region_state import RegionState
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.rebuilding import Rebuilding
 from thunder.frontend.facts import Fact

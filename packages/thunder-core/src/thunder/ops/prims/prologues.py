@@ -27,14 +27,14 @@ from thunder.ops.prims.declaration import composite, primitive
 
 # fmt: off
 __all__ = [
-    "Constant", "check_compare", "check_contains", "check_different", "check_dir", "check_empty",
-    "check_has_attr", "check_initial_seed", "check_instance", "check_keys", "check_len", "check_literal_like",
-    "check_none", "check_number_type_and_value", "check_other_object", "check_overlap", "check_referent",
-    "check_same_object", "check_set", "check_slice_value", "check_state", "check_storage_offset",
-    "check_string_value", "check_tensor_shape_and_metadata", "check_tensors", "check_type",
-    "numpy_array_to_torch_tensor", "unpack_attr", "unpack_buffer", "unpack_cached", "unpack_cell",
-    "unpack_closure", "unpack_default", "unpack_dict_key", "unpack_function_obj", "unpack_getitem",
-    "unpack_global", "unpack_item", "unpack_list", "unpack_own_attr", "unpack_parameter",
+    "Constant", "check_apart", "check_array", "check_compare", "check_contains", "check_different",
+    "check_dir", "check_empty", "check_has_attr", "check_initial_seed", "check_instance", "check_keys",
+    "check_len", "check_literal_like", "check_none", "check_number_type_and_value", "check_other_object",
+    "check_overlap", "check_referent", "check_same_object", "check_set", "check_slice_value", "check_state",
+    "check_storage_offset", "check_string_value", "check_tensor_shape_and_metadata", "check_tensors",
+    "check_type", "numpy_array_to_torch_tensor", "unpack_attr", "unpack_buffer", "unpack_cached",
+    "unpack_cell", "unpack_closure", "unpack_default", "unpack_dict_key", "unpack_function_obj",
+    "unpack_getitem", "unpack_global", "unpack_item", "unpack_list", "unpack_own_attr", "unpack_parameter",
     "unpack_plain_tensor", "unpack_proxied", "unpack_reference", "unpack_referent", "unpack_slot",
     "unpack_submodule", "unpack_tuple", "unpack_type_attr",
 ]
@@ -356,6 +356,18 @@ def check_dir(x: Any, names: list[str]) -> bool:
 def check_storage_offset(t: torch.Tensor, offset: int) -> bool:
     """Check the position (elements) of a tensor in its storage."""
     return t.storage_offset() == offset
+
+
+@_check
+def check_array(a: Any, expected: Any) -> bool:
+    """Check the layout or the content of a NumPy array; ``expected`` compares it."""
+    return bool(expected.holds(a))
+
+
+@_check
+def check_apart(a: Any, are_apart: Callable[..., bool], *others: Any) -> bool:
+    """Check that an array shares memory with no other value; the function ``are_apart`` compares them."""
+    return are_apart(a, *others)
 
 
 @_check

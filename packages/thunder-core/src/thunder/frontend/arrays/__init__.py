@@ -1,0 +1,1 @@
+"""NumPy's arrays in the traced program."""

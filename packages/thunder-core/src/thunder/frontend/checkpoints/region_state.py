@@ -1,0 +1,27 @@
+"""The checkpointed regions that are being traced."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from thunder.frontend.session import SessionState, TracingSession
+
+
+@dataclasses.dataclass(eq=False)
+class Region:
+    """A region that is being traced.
+
+    ``marks`` has, for each write to a Python object, the number of calls before it. A ``reentrant`` region
+    runs without gradients first, and with them in the backward.
+    """
+
+    start: int
+    reentrant: bool = False
+    marks: list[int] = dataclasses.field(default_factory=list)
+
+
+class RegionState(SessionState):
+    """The checkpointed regions that are being traced, innermost last."""
+
+    def __init__(self, session: TracingSession) -> None:
+        self.stack: list[Region] = []
