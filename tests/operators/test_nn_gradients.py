@@ -302,3 +302,27 @@ def test_rows_are_scaled_before_they_are_looked_up() -> None:
     other(index).backward(g)
     torch.testing.assert_close(module.weight.grad, other.weight.grad)
     torch.testing.assert_close(module.weight, other.weight, rtol=0, atol=0)
+
+
+def statistics_by_strides() -> Iterator[tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]]:
+    """Inputs, plain gradients, and strides in which the gradients are channels-last for a batch of one."""
+    for shape, strides in [((1, 4, 3, 3), (4, 1, 12, 4)), ((1, 4, 5, 1), (1, 1, 4, 9))]:
+        yield real(*shape), torch.randn(shape, dtype=torch.float64), strides
+
+
+def test_a_gradient_in_other_strides_is_that_of_the_same_numbers() -> None:
+    for x, plain, strides in statistics_by_strides():
+        g = torch.empty_strided(x.shape, strides, dtype=x.dtype).copy_(plain)
+        (expected,) = torch.autograd.grad(F.batch_norm(x, None, None, training=True), x, plain)
+        program = thunder.jit(lambda x: F.batch_norm(x, None, None, training=True))
+        torch.testing.assert_close(torch.autograd.grad(program(x), x, g)[0], expected)
+
+
+def test_a_gradient_of_a_product_reaches_batch_norm_as_numbers_in_the_order_of_its_input() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        normal = F.batch_norm(x, None, None, training=True)
+        return torch.einsum("bcn,bnc->b", normal.flatten(2), w)
+
+    x, w = real(1, 4, 3, 3), torch.randn(1, 9, 4, dtype=torch.float64)
+    expected, found = (torch.autograd.grad(f(x, w), x) for f in (program, thunder.jit(program)))
+    torch.testing.assert_close(found, expected)

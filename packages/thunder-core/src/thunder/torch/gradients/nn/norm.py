@@ -250,6 +250,20 @@ def _of_instance_norm_update(c: VjpCall) -> Any:
 # -- batch normalisation -------------------------------------------------------------------------------------
 
 
+def _in_layout_of(input: Any, grad_out: Any) -> Any:
+    """Return ``grad_out`` in the memory format of ``input``.
+
+    Where a dimension has size one, a tensor may be contiguous as channels-last while its strides suggest a
+    plain layout, or the reverse. Torch's kernel for CPUs then reads ``grad_out`` in the order of ``input``.
+    """
+    formats = [torch.contiguous_format]
+    formats += {4: [torch.channels_last], 5: [torch.channels_last_3d]}.get(input.ndim, [])
+    for memory_format in formats:
+        if input.is_contiguous(memory_format=memory_format):
+            return grad_out.contiguous(memory_format=memory_format)
+    return grad_out
+
+
 def _batch_norm_backward(grad_out: Any, input: Any, *rest: Any) -> Any:
     mean, rstd, weight, bias, eps, mask = rest
     if not input.numel():  # the kernel takes no input without elements
@@ -257,6 +271,8 @@ def _batch_norm_backward(grad_out: Any, input: Any, *rest: Any) -> Any:
             torch.zeros_like(x) if is_needed else None
             for x, is_needed in zip((input, weight, bias), mask, strict=True)
         )
+    if grad_out.device.type == "cpu" and 1 in input.shape:
+        grad_out = _in_layout_of(input, grad_out)
     kernel = torch.ops.aten.native_batch_norm_backward.default
     return kernel(grad_out, input, weight, None, None, mean, rstd, True, eps, mask)
 
