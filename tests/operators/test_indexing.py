@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-import thunder.torch  # noqa: F401  (fills the language)
+import thunder
 from operators.sample_traces import assert_same_metadata, assert_same_values, record, run
 from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.base.langctx import TORCH
@@ -165,3 +165,36 @@ def test_a_key_that_eager_refuses_is_refused_with_eagers_text(key: Any) -> None:
 
 def test_a_row_is_found_for_the_slot() -> None:
     assert TORCH.resolve(torch.Tensor.__getitem__) is not None
+
+
+def off_diagonal() -> torch.Tensor:
+    """A mask that a program computes of nothing, so that its values are known while it is traced."""
+    return ~torch.eye(4, dtype=torch.bool)
+
+
+MASKED: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    lambda x: x[0, 0][off_diagonal()],
+    lambda x: x[..., off_diagonal()],
+    lambda x: x[..., None, off_diagonal(), None],
+    lambda x: x[torch.ones(2, 3, dtype=torch.bool), ...],
+    lambda x: x[:, :0][torch.zeros(2, 0, dtype=torch.bool)],
+]
+
+
+@pytest.mark.parametrize("read", MASKED)
+def test_a_mask_of_several_dimensions_that_the_program_computes_of_nothing(read: Any) -> None:
+    x = torch.randn(2, 3, 4, 4, requires_grad=True)
+    expected, found = read(x), thunder.jit(read)(x)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    g = torch.randn_like(expected)
+    torch.testing.assert_close(torch.autograd.grad(found, x, g), torch.autograd.grad(expected, x, g))
+
+
+def test_a_write_through_a_mask_that_the_program_computes_of_nothing() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        y[..., off_diagonal()] = torch.arange(12.0)
+        return y
+
+    x = torch.randn(2, 4, 4)
+    torch.testing.assert_close(thunder.jit(program)(x), program(x), rtol=0, atol=0)

@@ -112,10 +112,25 @@ def _decided(x: Any) -> Any:
 def _known(item: TensorProxy) -> Any:
     """Return a position or a mask as numbers where the trace knows them, else the tensor."""
     value = constant_value(item) if item.dtype in _MASKS or not item.shape else None
+    if not all(item.shape):  # an empty list does not have the shape of an empty mask
+        return item
     if value is None or value.dtype.is_floating_point or value.dtype.is_complex:
         return item
     with torch._C.DisableTorchFunction():
         return (value != 0 if item.dtype in _MASKS else value).tolist()
+
+
+def key_for_torch(key: Any, rank: int) -> Any:
+    """Return a key of :func:`normal_key` in a form that torch reads as it reads a mask in a tensor.
+
+    x[mask]        →  x[[[True, False], [False, True]],]    without the comma, lists would be items
+    x[..., mask]   →  x[:, [[True, False], [False, True]]]  torch counts a list as one dimension
+    """
+    items = key_items(key)
+    if not any(isinstance(i, list) and i and isinstance(i[0], list) for i in items):
+        return key
+    has_mask = any(map(is_constant_mask, items))
+    return tuple(expanded(items, rank)) if has_mask and any(i is Ellipsis for i in items) else items
 
 
 def key_items(key: Any) -> tuple[Any, ...]:

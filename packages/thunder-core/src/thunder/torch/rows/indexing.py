@@ -20,7 +20,15 @@ from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.torch_errors import OperatorIndexError, OperatorTypeError
 from thunder.torch.broadcasting import broadcast_to_shape, common_shape
-from thunder.torch.index_keys import Selection, is_constant_mask, is_mask, key_items, normal_key, select
+from thunder.torch.index_keys import (
+    Selection,
+    is_constant_mask,
+    is_mask,
+    key_for_torch,
+    key_items,
+    normal_key,
+    select,
+)
 from thunder.torch.inplace import assign
 from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.positions import with_positions
@@ -28,7 +36,8 @@ from thunder.torch.sized_calls import refuse_sizes
 
 
 def _read_spelling(input: Any, key: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return (input, with_positions(input, normal_key(key), "indexing with a boolean mask")), {}
+    key = key_for_torch(normal_key(key), len(input.shape))
+    return (input, with_positions(input, key, "indexing with a boolean mask")), {}
 
 
 def basic_view(a: TensorProxy, selection: Selection) -> TensorProxy:
@@ -199,7 +208,7 @@ def _key_of(selection: Selection) -> tuple[Any, ...]:
 
 
 def _write_spelling(input: Any, key: Any, value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    key = normal_key(key)
+    key = key_for_torch(normal_key(key), len(input.shape))
     if not _is_choice(input, key_items(key), value):
         key = with_positions(input, key, "writing through a boolean mask")
     return (input, key, value), {}
