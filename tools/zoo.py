@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import argparse
 import copy
+import importlib
 import importlib.metadata
+import importlib.util
+import random
 import signal
 import sys
 import warnings
@@ -39,6 +42,31 @@ LIMIT = 180  # seconds for each case
 
 Answer = tuple[str, str]
 Outcome = tuple[list[torch.Tensor], list[torch.Tensor | None], list[torch.Tensor]]
+
+
+# Operators of torchvision's native code that its Python code registers fake kernels of when it is imported.
+TORCHVISION_OPERATORS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+TORCHVISION = torch.library.Library("torchvision", "FRAGMENT")
+
+
+def import_torchvision() -> None:
+    """Import torchvision, where it is installed, also a build for CUDA beside a torch without it.
+
+    The registry's torchvision is built for CUDA. Beside a torch for the CPU its native code does not load,
+    and the import fails where it registers fake kernels of operators that are missing. Their declarations
+    suffice for all that does not call them; a program that does is absent.
+    """
+    if importlib.util.find_spec("torchvision") is None:
+        return
+    try:
+        importlib.import_module("torchvision")
+    except RuntimeError:
+        for schema in TORCHVISION_OPERATORS:
+            TORCHVISION.define(schema)
+        importlib.import_module("torchvision")
 
 
 def answer_of(case: Case) -> Answer:
@@ -102,14 +130,14 @@ def are_equal(expected: Any, found: Any) -> bool:
 
 def built(case: Case) -> tuple[Any, Any, dict[str, Any]]:
     """Return the program of a case, the same each time, its calls, and the keywords of all calls."""
-    torch.manual_seed(0)
+    torch.manual_seed(0), random.seed(0)
     program, calls, *rest = case.build()
     return program, calls, rest[0] if rest else {}
 
 
 def outcome(fn: Any, module: Any, args: Any, keywords: dict[str, Any], grads: bool) -> Outcome:
     """Return the tensors of a result, the gradients of their weighted sum, and the buffers afterwards."""
-    torch.manual_seed(1)
+    torch.manual_seed(1), random.seed(1)
     args = [
         a.detach().clone().requires_grad_(a.requires_grad)
         if isinstance(a, torch.Tensor)
@@ -245,6 +273,7 @@ def main() -> int:
     options = parser.parse_args()
     signal.signal(signal.SIGALRM, _stop)
     warnings.simplefilter("ignore")
+    import_torchvision()
     cases: list[Case | Use] = [*CASES, *USES]
     answers = run([c for c in cases if not options.names or c.name.startswith(tuple(options.names))])
     print(dict(Counter(kind for kind, _ in answers.values())))

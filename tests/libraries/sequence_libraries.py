@@ -347,6 +347,7 @@ lucidrains(
     dim_out=1,
     depth=1,
     heads=2,
+    mlp_act=torch.nn.ReLU(),
 )
 lucidrains("GateLoop", "gateloop_transformer", "SimpleGateLoopLayer", of_shape(1, 8, 8), dim=8)
 lucidrains(
