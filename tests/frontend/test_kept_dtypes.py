@@ -42,3 +42,12 @@ def test_a_later_override_without_it_is_converted():
     module = scaled()
     module.override("weight.scale", torch.ones(2))
     assert module.half().overrides["weight.scale"].dtype is torch.float16
+
+
+def test_a_later_transform_that_only_replaces_the_tensor_leaves_it():
+    class Copied(thunder.Transform):
+        def transform_module(self, model):
+            model.override("weight.scale", model.overrides["weight.scale"].clone())
+
+    module = thunder.jit(nn.Linear(2, 2), transforms=[Scaled(), Copied()])
+    assert module.half().overrides["weight.scale"].dtype is torch.float32

@@ -14,6 +14,7 @@ __all__ = ["TRANSFORMS", "thunder_transforms"]
 TRANSFORMS: Final[dict[str, str]] = {
     "DebugTransform": "thunder_transforms.debug_transform",
     "LORATransform": "thunder_transforms.lora",
+    "MaterializationTransform": "thunder_transforms.materialization",
     "NonFiniteDetector": "thunder_transforms.non_finite",
     "NvtxProfileTransform": "thunder_transforms.nvtx_ranges",
     "ProfileTransform": "thunder_transforms.profile_transform",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 
 from thunder.base.errors import InvalidArgument, nearest
 
-__all__ = ["Device", "DeviceType", "to_device", "to_torch_device"]
+__all__ = ["Device", "DeviceType", "declared_device", "to_device", "to_torch_device"]
 
 
 class DeviceType(Enum):
@@ -131,3 +132,22 @@ def to_device(x: Any) -> Device:
 def to_torch_device(x: Any) -> torch.device:
     """Return the torch device of anything that `to_device` takes."""
     return x if isinstance(x, torch.device) else to_device(x)._torch
+
+
+#: attributes of a tensor that name its device; in a class body Python mangles the one with two underscores
+_DECLARED = re.compile(r"_thunder_device|(?:_\w+)?__thunder_device")
+
+
+def declared_device(t: torch.Tensor) -> Device | None:
+    """Return the device on which a tensor on the meta device is declared to be.
+
+        weight.__thunder_device = torch.device("cuda")
+
+    Programs are traced as if the tensor were there. Returns None for other tensors, and without such an
+    attribute.
+    """
+    if not t.is_meta:
+        return None
+    declared = (value for name, value in vars(t).items() if _DECLARED.fullmatch(name))
+    device = next(declared, None)
+    return None if device is None else to_device(device)

@@ -30,6 +30,7 @@ from thunder.compiler.stages import blamed_on
 from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats
 from thunder.executor_base.operator_executor import with_replacements
 from thunder.frontend.acquire import Acquisition, acquire
+from thunder.frontend.declared_devices import refuse_without_values
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import Trusted, ambient_fact, prologue_trace
 from thunder.frontend.prologue_reading import interface_of
@@ -116,6 +117,8 @@ class EntryCompiler:
         before = perf_counter_ns()
         prologues: Sequence[TraceCtx] = (program.prologue,)
         facts = program.facts
+        if device is None:
+            refuse_without_values(facts, {"args": args, "kwargs": kwargs})
         if compiled.prologue is not None and compiled.prologue is not program.prologue:
             final, facts = self._written_prologue(compiled.prologue, args, kwargs, device is not None)
             prologues = (program.prologue.structure(), *compiled.prologues, final)

@@ -119,9 +119,10 @@ def _transform_module(compiled: Any, transforms: Sequence[Transform]) -> Any:
     """Run each transform's ``transform_module`` on a compiled module, before any trace exists."""
     if isinstance(compiled, ThunderModule):
         overrides = dispatcher_of(compiled).overrides
-        for transform in transforms:
+        for i, transform in enumerate(transforms):
             changes_reads = defines_hook(transform, "transform_traces_pre_prologue")
-            with calling_hook(transform, "transform_module"), overrides.set_by(changes_reads=changes_reads):
+            overriding = overrides.set_by(changes_reads=changes_reads, pending=transforms[i + 1 :])
+            with calling_hook(transform, "transform_module"), overriding:
                 transform.transform_module(compiled)
     return compiled
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from thunder.base.devices import Device
+from thunder.base.devices import Device, declared_device
 from thunder.base.errors import (
     InvalidArgument,
     NotInitialized,
@@ -281,7 +281,7 @@ def _input_proxy(
     with torch._C.DisableTorchFunction():
         return TensorProxy(
             like=like,
-            device=device or t.device,
+            device=device or declared_device(t) or t.device,
             requires_grad=t.requires_grad,
             strides=like.stride(),
             input_offset=like.storage_offset(),

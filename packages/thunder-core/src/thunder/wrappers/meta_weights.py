@@ -26,9 +26,23 @@ def explanation(
     return InvalidArgument(
         f"{name} is on the meta device, and the module is called with tensors that have values",
         found={"the call": f"{type(error).__name__}: {error}"},
-        hint="Load its weights first, here or by a package that provides "
-        "thunder.transforms.MaterializationTransform; thunder.plan compiles without values.",
+        hint=_HINT,
     )
+
+
+def without_values(name: str, device: object) -> InvalidArgument:
+    """Return the error of a tensor that is traced as if on ``device`` and is on the meta device in a call."""
+    return InvalidArgument(
+        f"{name} is on the meta device, and has no values to compute with",
+        found={"declared": f"{device}, with which the program was traced"},
+        hint=_HINT,
+    )
+
+
+_HINT = (
+    "Load its weights first, here or by a package that provides thunder.transforms.MaterializationTransform; "
+    "thunder.plan compiles without values."
+)
 
 
 def _first_on_meta(overrides: Overrides) -> str | None:

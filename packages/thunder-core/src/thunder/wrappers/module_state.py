@@ -62,6 +62,11 @@ class ModuleState:
         self.forward: CompiledFunction | None = None
         self.around: Callable[..., Any] | None = None  # a forward that calls the compiled one
 
+    def applied_transforms(self) -> tuple[Transform, ...]:
+        """Return the transforms that have changed the module: all, except while ``jit`` applies them."""
+        pending = self.overrides.pending
+        return self.transforms[: len(self.transforms) - len(pending)]
+
     def has_own_hooks(self) -> bool:
         """Return whether Python runs something around the compiled program.
 

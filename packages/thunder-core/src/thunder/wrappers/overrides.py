@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from thunder.base.errors import InvalidArgument, nearest
 from thunder.base.plugin_calls import shown
 from thunder.base.provenance import Path, object_root
+from thunder.passes.transform import Transform
 from thunder.wrappers.released_tensors import release
 
 #: the name of the root of a module's overriding tensors
@@ -30,7 +31,8 @@ class Overrides:
     for a name that the module does not have (``fc.weight.absmax``). ``own_form`` has the names of tensors
     that the program is traced with as they are, because the transform that overrode them does not change how
     they are read. ``fixed_dtypes`` has the names of tensors that ``to(dtype)``, ``half()`` and the like move
-    but do not convert.
+    but do not convert. ``pending`` are the transforms that have not changed the module yet, while one before
+    them does: state dicts have the form of the others.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -41,9 +43,10 @@ class Overrides:
         self.fixed_dtypes: set[str] = set()
         #: whether what is set now is by a transform that changes how it is read; None for the user
         self._changes_reads: bool | None = None
+        self.pending: Sequence[Transform] = ()
         self.path = object_root(OVERRIDES, self.tensors)
 
-    def set(self, name: str, tensor: torch.Tensor, *, keep_dtype: bool = False) -> None:
+    def set(self, name: str, tensor: torch.Tensor, *, keep_dtype: bool | None = None) -> None:
         """Override a tensor under each of its names in the module, or add a new name.
 
         Of several names, ``name`` becomes the first one, under which state dicts are transformed.
@@ -63,16 +66,20 @@ class Overrides:
             change(tied or [name])
         for each in (name, *(other for other in tied if other != name)):
             self.tensors[each], self.originals[each] = tensor, original
-            (self.fixed_dtypes.add if keep_dtype else self.fixed_dtypes.discard)(each)
+            if keep_dtype is not None or self._changes_reads is None:  # another transform leaves it
+                (self.fixed_dtypes.add if keep_dtype else self.fixed_dtypes.discard)(each)
 
     @contextmanager
-    def set_by(self, *, changes_reads: bool) -> Iterator[None]:
-        """Within the context, a transform overrides; ``changes_reads``: it has a hook on the prologue."""
-        self._changes_reads = changes_reads
+    def set_by(self, *, changes_reads: bool, pending: Sequence[Transform] = ()) -> Iterator[None]:
+        """Within the context, a transform overrides; ``changes_reads``: it has a hook on the prologue.
+
+        ``pending`` are the transforms after it.
+        """
+        self._changes_reads, self.pending = changes_reads, pending
         try:
             yield
         finally:
-            self._changes_reads = None
+            self._changes_reads, self.pending = None, ()
 
     def _check_new_name(self, name: str) -> None:
         """Raise InvalidArgument unless a new name is free, and below a submodule or a tensor."""
@@ -175,3 +182,12 @@ def member(model: torch.nn.Module, name: str) -> torch.Tensor | None:
         return None
     own = module._parameters.get(last)
     return module._buffers.get(last) if own is None else own
+
+
+def is_transient(model: torch.nn.Module, name: str) -> bool:
+    """Return whether a dotted name is that of a buffer that is in no state dict."""
+    owner, _, last = name.rpartition(".")
+    try:
+        return last in model.get_submodule(owner)._non_persistent_buffers_set
+    except AttributeError:
+        return False

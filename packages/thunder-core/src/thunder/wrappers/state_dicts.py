@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,25 +17,34 @@ from thunder.base.errors import InvalidArgument, OperatorError, PluginError
 from thunder.base.extension_origin import origin_of
 from thunder.base.plugin_calls import kind_of
 from thunder.passes.transform import Transform, calling_hook
-from thunder.wrappers.overrides import Overrides, member
+from thunder.wrappers.overrides import Overrides, is_transient, member
 
 
 def transformed(
     module: torch.nn.Module, overrides: Overrides, transforms: Sequence[Transform], state: Mapping[str, Any]
 ) -> OrderedDict[str, Any]:
-    """Return the transformed form of an original state dict of the model of ``overrides``.
+    """Return the transformed form of an original state dict of the model of ``overrides``."""
+    return _with_metadata(OrderedDict(transformed_items(module, overrides, transforms, state)), state)
+
+
+def transformed_items(
+    module: torch.nn.Module, overrides: Overrides, transforms: Sequence[Transform], state: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    """Yield the transformed form of an original state dict of the model of ``overrides``.
 
     ``module`` is passed to the hooks. A tensor that the model has under several names is transformed once,
-    under the name by which it was overridden, or else the first name in the state dict.
+    under the name by which it was overridden, or else the first name in the state dict. A value is read when
+    the items of its submodule are due.
     """
     model, chosen = overrides.model, dict[int, str]()
     for name in (*(n for n in overrides.tensors if n in state), *state):
         held = member(model, name)
         if held is not None:
             chosen.setdefault(id(held), name)
-    once = {n: value for n, value in state.items() if chosen.get(id(member(model, n)), n) == n}
-    result = _mapped(module, model, transforms, "transform_state_dict_for_submodule", once)
-    return _with_metadata(result, state)
+    once = [n for n in state if chosen.get(id(member(model, n)), n) == n]
+    hook = "transform_state_dict_for_submodule"
+    for owner, keys in _by_submodule(model, once).items():
+        yield from _part(module, transforms, hook, owner, {key: state[_joined(owner, key)] for key in keys})
 
 
 def original(
@@ -47,7 +56,10 @@ def original(
     which it was overridden.
     """
     hook = "reverse_transform_state_dict_for_submodule"
-    result, chosen = _mapped(module, overrides.model, transforms[::-1], hook, state), dict[int, str]()
+    result, chosen = OrderedDict[str, Any](), dict[int, str]()
+    for owner, keys in _by_submodule(overrides.model, state).items():
+        part = {key: state[_joined(owner, key)] for key in keys}
+        result.update(_part(module, transforms[::-1], hook, owner, part))
     for name, held in overrides.originals.items():
         first = chosen.setdefault(id(held), name)
         if held is not None and first in result and name in result:
@@ -62,38 +74,36 @@ def _with_metadata(state: OrderedDict[str, Any], source: Mapping[str, Any]) -> O
     return state
 
 
-def _mapped(
-    module: torch.nn.Module,
-    model: torch.nn.Module,
-    transforms: Sequence[Transform],
-    hook: str,
-    state: Mapping[str, Any],
-) -> OrderedDict[str, Any]:
-    """Return a state dict passed through one hook of each transform, submodule by submodule."""
-    result: OrderedDict[str, Any] = OrderedDict()
-    for owner, part in _by_submodule(model, state).items():
-        for transform in transforms:
-            with calling_hook(transform, hook):
-                part = getattr(transform, hook)(module, owner, part)
-            if not isinstance(part, dict):
-                raise PluginError(
-                    f"{type(transform).__name__}.{hook} returned {kind_of(part)}",
-                    found={"submodule": owner or "the module itself", "expected": "a state dict"},
-                    hint="Return the state dict, changed or not.",
-                ).blame(origin_of(type(transform)))
-        result.update({f"{owner}.{key}" if owner else key: value for key, value in part.items()})
-    return result
+def _part(
+    module: torch.nn.Module, transforms: Sequence[Transform], hook: str, owner: str, part: dict[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    """Yield the items of the state dict of one submodule, passed through one hook of each transform."""
+    for transform in transforms:
+        with calling_hook(transform, hook):
+            part = getattr(transform, hook)(module, owner, part)
+        if not isinstance(part, dict):
+            raise PluginError(
+                f"{type(transform).__name__}.{hook} returned {kind_of(part)}",
+                found={"submodule": owner or "the module itself", "expected": "a state dict"},
+                hint="Return the state dict, changed or not.",
+            ).blame(origin_of(type(transform)))
+    for key, value in part.items():
+        yield _joined(owner, key), value
 
 
-def _by_submodule(model: torch.nn.Module, state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the part of a state dict of each submodule, with keys relative to it."""
+def _joined(owner: str, key: str) -> str:
+    return f"{owner}.{key}" if owner else key
+
+
+def _by_submodule(model: torch.nn.Module, names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the names of tensors of each submodule, relative to it."""
     modules = {name for name, _ in model.named_modules(remove_duplicate=False)}
-    parts: dict[str, dict[str, Any]] = {}
-    for name, value in state.items():
+    parts: dict[str, list[str]] = {}
+    for name in names:
         owner = name
         while owner not in modules:
             owner = owner.rpartition(".")[0]
-        parts.setdefault(owner, {})[name.removeprefix(f"{owner}." if owner else "")] = value
+        parts.setdefault(owner, []).append(name.removeprefix(f"{owner}." if owner else ""))
     return parts
 
 
@@ -109,6 +119,7 @@ def load(
     own = {name: value for name, value in state.items() if name in overrides.tensors}
     loaded = {id(overrides.tensors[name]) for name in own} if once else set()
     absent = [n for n, t in overrides.tensors.items() if n not in own and id(t) not in loaded]
+    absent = [name for name in absent if not is_transient(overrides.model, name)]
     if once:  # the hooks need not compute the tensors of their own
         absent = [name for name in absent if overrides.originals[name] is not None]
     _check_form(overrides, own, absent if strict and not once else [])

@@ -35,10 +35,10 @@ class ThunderModule(torch.nn.Module, metaclass=ModuleClass):
     user's module are traced. The compiled module is equal to the user's module, and is another object.
 
     It also has ``override``, ``overrides``, ``release_original``, ``set_buffer``, ``original_state_dict``,
-    ``load_original_state_dict`` and ``_model``, which is also ``_orig_mod``, as in modules of
-    ``torch.compile``. An attribute of the same name of the user's module comes
-    first; then write ``ThunderModule.override(compiled, …)`` and :func:`get_thunder_module`. With overriding
-    tensors, the parameters, buffers and state dicts are those in use, and the user's module keeps its own.
+    ``load_original_state_dict``, ``transformed_items`` and ``_model``, which is also ``_orig_mod``, as in
+    modules of ``torch.compile``. An attribute of the same name of the user's module comes first; then write
+    ``ThunderModule.override(compiled, …)`` and :func:`get_thunder_module`. With overriding tensors, the
+    parameters, buffers and state dicts are those in use, and the user's module keeps its own.
     """
 
     __slots__ = ("_thunder_state",)
@@ -149,13 +149,14 @@ class ThunderModule(torch.nn.Module, metaclass=ModuleClass):
         """
         return MappingProxyType(_state(self).overrides.tensors)
 
-    def override(self, name: str, tensor: torch.Tensor, *, keep_dtype: bool = False) -> None:
+    def override(self, name: str, tensor: torch.Tensor, *, keep_dtype: bool | None = None) -> None:
         """Use ``tensor`` from now on for a parameter or buffer, or under a new name.
 
         ``name`` is dotted. Every name by which the user's module has the overridden tensor is overridden; the
         user's module is not written to. With ``keep_dtype``, ``to(dtype)``, ``half()`` and the like move the
-        tensor and do not convert it. Raises InvalidArgument for a value that is not a tensor, and for a name
-        that is not below a submodule.
+        tensor and do not convert it; None, in a transform's ``transform_module``, leaves that as an earlier
+        transform set it. Raises InvalidArgument for a value that is not a tensor, and for a name that is not
+        below a submodule.
         """
         _state(self).overrides.set(name, tensor, keep_dtype=keep_dtype)
 
@@ -183,7 +184,7 @@ class ThunderModule(torch.nn.Module, metaclass=ModuleClass):
         """
         destination, prefix = kwargs.pop("destination", None), kwargs.pop("prefix", "")
         own, in_use = _state(self), self.state_dict(**kwargs)
-        state = state_dicts.original(self, own.overrides, own.transforms, in_use)
+        state = state_dicts.original(self, own.overrides, own.applied_transforms(), in_use)
         if destination is None and not prefix:
             return state
         result: dict[str, Any] = {} if destination is None else destination
@@ -200,10 +201,21 @@ class ThunderModule(torch.nn.Module, metaclass=ModuleClass):
         count as overridden, even those that were replaced.
         """
         own = _state(self)
-        state = state_dicts.transformed(self, own.overrides, own.transforms, state_dict)
+        state = state_dicts.transformed(self, own.overrides, own.applied_transforms(), state_dict)
         loaded = state_dicts.load(own.overrides, state, strict=True, assign=assign, once=True)
         own.overrides.accept_originals()
         return loaded
+
+    def transformed_items(self, state_dict: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Yield names and values of the transformed form of an original state dict.
+
+        The transforms' hooks are called submodule by submodule, each when its items are due, so that a
+        mapping that reads its values from a file is never in memory as a whole. A tensor with several names
+        comes once. In a transform's ``transform_module`` these are the hooks of the transforms up to this
+        one: the later ones have not changed the module yet.
+        """
+        own = _state(self)
+        return state_dicts.transformed_items(self, own.overrides, own.applied_transforms(), state_dict)
 
     # -- copies ----------------------------------------------------------------------------------------------
 
@@ -342,5 +354,5 @@ _OWN: dict[str, Callable[[Any], Any]] = {
 #: attributes that other modules do not have; an attribute of the user's module comes first
 _ADDED = frozenset(
     {"_model", "_orig_mod", "override", "overrides", "release_original", "set_buffer"}
-    | {"original_state_dict", "load_original_state_dict"}
+    | {"original_state_dict", "load_original_state_dict", "transformed_items"}
 )
