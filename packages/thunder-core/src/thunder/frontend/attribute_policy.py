@@ -130,7 +130,7 @@ class AttributePolicy(TracingSession):
         if entry is None:
             object.__setattr__(obj, name, value)
             return
-        if not type(entry.obj).__dictoffset__:
+        if entry.own is None and not type(entry.obj).__dictoffset__:
             raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
         self.note_write()
         if entry.own is not None:

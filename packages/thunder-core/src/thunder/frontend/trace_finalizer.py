@@ -21,8 +21,10 @@ from thunder.frontend.epilogue.reconstruction import children, reconstruction_of
 from thunder.frontend.lookasides.context_values import ContextVariables
 from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
 from thunder.frontend.lookasides.leaf_gradients import refuse_returned_leaves
+from thunder.frontend.lookasides.locks import refuse_held
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors, refuse_shared_data
 from thunder.frontend.lookasides.tensor_hints import TensorHints
+from thunder.frontend.objects.number_counters import advance
 from thunder.frontend.objects.shadow_copies import Shadow
 from thunder.frontend.objects.shared_attributes import refuse_shared_attributes
 from thunder.frontend.session import TracingSession
@@ -47,6 +49,7 @@ class TraceFinalizer:
         """Return the computation, its epilogue or None, and the paths of what that needs."""
         name_values(self.trace, self.inputs, self.parameters)
         objects, session = self.session.objects, self.session
+        refuse_held(session)
         refuse_shared_attributes(objects.entries.values())
         self.trace.args = [proxy for proxy, _ in self.inputs]
         written = list(objects.written_shadows())
@@ -126,6 +129,7 @@ def _written_state(session: TracingSession) -> bool:
     return bool(
         (session.uses_arrays and session.state(Arrays).written())
         or list(objects.written_overlays())
+        or any(count.steps for count in objects.counts)
         or list(objects.written_entries())
         or variables.global_writes
         or variables.cell_writes
@@ -144,6 +148,10 @@ def _write_effects(
         builder.write_shadow(shadow)
     for traced in session.state(Arrays).written() if session.uses_arrays else ():
         builder.write_array(traced)
+    for count in session.objects.counts:
+        if count.steps:
+            target = builder.reach(count.path, count.original)
+            builder.emit(f"{builder.refer(advance)}({target}, {count.steps})")
     for overlay in list(session.objects.written_overlays()):
         builder.write_items(overlay)
     for entry in list(session.objects.written_entries()):

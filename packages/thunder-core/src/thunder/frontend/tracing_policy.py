@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -125,6 +126,9 @@ class Tracer(AttributePolicy):
             return printing.load_stream(self, obj, name)
         elif self.uses_arrays and is_array(obj):
             return array_calls.load_attr(self, obj, name)
+        elif name == "__dict__" and type(obj) is threading.local:
+            entry = self.resolve_entry(obj)
+            return obj.__dict__ if entry is None else entry.own
         elif type(obj) in LAZY:
             getattr(obj, name, None)  # creates the attribute, which is then read as any other
         return self.machine.generic_load_attr(obj, name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import functools
 import re
+import threading
 import types
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,6 +59,7 @@ _GENERIC: Final = (
     types.SimpleNamespace,
     types.CodeType,
     types.CellType,
+    threading.local,
     type(re.compile("")),
     map,
     filter,

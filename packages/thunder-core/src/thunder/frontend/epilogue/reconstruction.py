@@ -10,6 +10,8 @@ attributes. So the class has to keep all that an instance has in its ``__dict__`
 from __future__ import annotations
 
 import functools
+import itertools
+import threading
 import types
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -24,6 +26,7 @@ from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
     LEAVES,
+    LOCKS,
     is_extended_dict,
     is_extended_list,
     is_foreign,
@@ -64,7 +67,7 @@ def _reconstruction_by_structure(value: Any) -> Reconstruction | None:
         return _extended_dict
     if is_extended_list(cls):
         return _extended_list
-    return None if is_foreign(cls) else _object
+    return None if is_foreign(cls) or issubclass(cls, threading.local) else _object
 
 
 def children(value: Any) -> Iterable[Any]:
@@ -79,7 +82,7 @@ def children(value: Any) -> Iterable[Any]:
         return [value.func, *value.args, *value.keywords.values()]
     if isinstance(value, types.MethodType):
         return [value.__func__, value.__self__]
-    if isinstance(value, bytearray | types.FunctionType):
+    if isinstance(value, (bytearray, types.FunctionType, itertools.count, *LOCKS)):
         return ()
     return () if isinstance(value, slice) else state_of(value).values()
 
@@ -206,6 +209,9 @@ _CONSTRUCTORS: dict[type, Reconstruction] = {
     types.MethodType: _method,
     bytearray: _bytearray,
     types.FunctionType: _function,
+    itertools.count: lambda b, value: b.shared(value, f"{b.refer(itertools.count)}{repr(value)[5:]}"),
+    type(threading.Lock()): lambda b, value: b.shared(value, f"{b.refer(threading.Lock)}()"),
+    type(threading.RLock()): lambda b, value: b.shared(value, f"{b.refer(threading.RLock)}()"),
 }
 
 

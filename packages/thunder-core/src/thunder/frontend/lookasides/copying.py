@@ -13,6 +13,7 @@ from __future__ import annotations
 import builtins
 import copy
 import copyreg
+import threading
 import types
 from typing import Any
 
@@ -66,7 +67,7 @@ def _is_copied_by_state(session: TracingSession, x: Any, own: str) -> bool:
     That is so if the class leaves ``__reduce_ex__`` and what it calls to ``object``.
     """
     cls = type(x)
-    if cls in LEAVES or is_foreign(cls) or not cls.__dictoffset__:
+    if cls in LEAVES or is_foreign(cls) or not cls.__dictoffset__ or issubclass(cls, threading.local):
         return False
     if isinstance(x, IDENTITY_TYPES) and not isinstance(x, torch.nn.Module):
         return False

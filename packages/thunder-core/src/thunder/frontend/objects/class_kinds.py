@@ -8,6 +8,7 @@ import enum
 import functools
 import random
 import re
+import threading
 import types
 import typing
 import weakref
@@ -66,6 +67,8 @@ IDENTITY_TYPES: tuple[type, ...] = (
     torch.jit.ScriptFunction,
     type(abc.ABC.__dict__["_abc_impl"]),
 )
+#: locks, of which only the program's own calls matter
+LOCKS: frozenset[type] = frozenset({type(threading.Lock()), type(threading.RLock())})
 #: objects that have state which Python code cannot read in full, or that reading consumes
 OPAQUE: tuple[type, ...] = (
     types.GeneratorType,
@@ -175,7 +178,7 @@ def _has_no_native_methods(cls: type) -> bool:
     )
 
 
-_OPEN_BASES = frozenset({object, types.SimpleNamespace})
+_OPEN_BASES = frozenset({object, types.SimpleNamespace, threading.local})
 _HEAPTYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement (or by C code that imitates one)
 
 

@@ -9,6 +9,7 @@ proxy for a tensor, a shadow for a container, else the object itself.
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 import types
 import weakref
@@ -38,6 +39,7 @@ from thunder.frontend.natives.libraries import is_numpy_function, is_numpy_scala
 from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
     LEAVES,
+    LOCKS,
     OPAQUE,
     has_python_key,
     is_compared_by_parts,
@@ -47,6 +49,7 @@ from thunder.frontend.objects.class_kinds import (
     is_foreign,
     plain_base,
 )
+from thunder.frontend.objects.number_counters import Count
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.shadow_copies import CONTAINERS, SEQUENCES, ItemOverlay, Shadow
 from thunder.frontend.objects.tensor_classes import overrides_torch
@@ -71,6 +74,7 @@ class ObjectTable:
         self.entries: dict[int, ObjectEntry] = {}  # by id of the user's object, and of its proxy or shadow
         self.shadows: list[Shadow] = []
         self.item_overlays: dict[int, ItemOverlay] = {}  # by id of a dict of the user's without a shadow
+        self.counts: list[Count] = []
         self.facts: list[Fact] = []
         #: the path of the tensor that overrides one of a module, by the id of that one
         self.overridden: dict[int, Path] = {}
@@ -283,6 +287,8 @@ class ObjectTable:
         t = type(raw)
         if is_array(raw):
             return self.adopt_array(raw, path)
+        if t is itertools.count and (count := Count.of(raw, path)) is not None:
+            return self._adopt_count(count)
         if isinstance(raw, OPAQUE) or hasattr(t, "__next__"):
             raise UnsupportedProgram(
                 f"{path.source} is {_a(t.__name__)}, which can be read only by consuming it",
@@ -320,21 +326,30 @@ class ObjectTable:
             self.note("is", path, raw)
             self.track(raw, path, raw)
             return raw
-        if issubclass(t, weakref.ref) and not is_foreign(t, weakref.ref):
+        if t in LOCKS or (issubclass(t, weakref.ref) and not is_foreign(t, weakref.ref)):
             self.track(raw, path, raw)  # what it points to is read when it is called
             return raw
         if issubclass(t, list | dict | set | frozenset | str | bytes | int | float | bytearray) or is_foreign(
             t
         ):
             raise UnsupportedProgram(
-                f"{path.source} is {_a(_TYPE_NAMES.get(t, t.__qualname__))}, "
-                "whose content thunder cannot read and guard",
+                f"{path.source} is {_a(t.__qualname__)}, whose content thunder cannot read and guard",
                 hint="Pass tensors, arrays of numbers, numbers, strings, plain containers, dataclasses or "
                 "objects of Python classes; or mark the function that reads it by "
                 "thunder.opaque.",
             )
-        self.track(raw, path, raw)
+        entry = self.track(raw, path, raw)
+        if issubclass(t, threading.local):  # what it holds in this thread
+            entry.own = self.adopt(raw.__dict__, path.step("attribute", "__dict__"))
         return raw
+
+    def _adopt_count(self, count: Count) -> Any:
+        if count.path.parent is not None:
+            self.note("type", count.path, itertools.count)
+        self.note("state", count.path.step("attribute", "__repr__"), repr(count.original))
+        self.counts.append(count)
+        self.track(count.original, count.path, count.copy)
+        return count.copy
 
     def _adopt_container(self, raw: Any, path: Path, step: StepKind = "key") -> Any:
         shadow = Shadow.of(raw, path)
@@ -491,6 +506,7 @@ class ObjectTable:
         self.entries.clear()
         self.shadows.clear()
         self.appended.clear()
+        self.counts.clear()
         self.item_overlays.clear()
         self.python_keyed.clear()
         self.unread.clear()
@@ -513,12 +529,6 @@ def _a(noun: str) -> str:
     return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"
 
 
-#: types whose names are not those by which programs create their objects
-_TYPE_NAMES: dict[type, str] = {
-    threading.local: "threading.local",
-    type(threading.Lock()): "threading.Lock",
-    type(threading.RLock()): "threading.RLock",
-}
 #: what a container has beside its items
 _PARTS: dict[type, tuple[str, ...]] = {deque: ("maxlen",), defaultdict: ("default_factory",)}
 _LEAF_KINDS: dict[type, GuardKind] = {

@@ -1,0 +1,55 @@
+"""``itertools.count`` objects that a program reaches: a fact where they are; the epilogue advances them.
+
+self.step = next(self.counter)   →   prologue:  self.counter.__repr__() == 'count(3)'
+                                     epilogue:  self.step = 3; advance(self.counter, 1)
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from thunder.base.provenance import Path
+
+__all__ = ["Count", "advance", "position_of"]
+
+_TEXT = re.compile(r"count\((-?\d+)(?:, (-?\d+))?\)")
+
+
+@dataclass(frozen=True, eq=False)
+class Count:
+    """A counter of the user, its path, the copy that the program advances, and where that began."""
+
+    original: itertools.count[Any]
+    path: Path
+    copy: itertools.count[Any]
+    start: int
+    step: int
+
+    @classmethod
+    def of(cls, original: itertools.count[Any], path: Path) -> Count | None:
+        """Return a counter with a copy, or None for one of other numbers than integers."""
+        position = position_of(original)
+        if position is None:
+            return None
+        return cls(original, path, itertools.count(*position), *position)
+
+    @property
+    def steps(self) -> int:
+        """How often the program has advanced the counter."""
+        position = position_of(self.copy)
+        assert position is not None, "a copy counts integers"
+        return (position[0] - self.start) // self.step if self.step else 0
+
+
+def position_of(counter: itertools.count[Any]) -> tuple[int, int] | None:
+    """Return the next number and the step of a counter of integers, or None for others."""
+    match = _TEXT.fullmatch(repr(counter))
+    return match and (int(match[1]), int(match[2] or 1))
+
+
+def advance(counter: itertools.count[Any], steps: int) -> None:
+    """Take so many numbers from a counter."""
+    next(itertools.islice(counter, steps, steps), None)
