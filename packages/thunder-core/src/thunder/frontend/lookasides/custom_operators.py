@@ -19,12 +19,14 @@ from thunder.base.autocast_state import (
     under_autocast,
 )
 from thunder.base.errors import UnsupportedOperator
+from thunder.base.langctx import unknown_torch_function
 from thunder.base.pytree import tree_flatten, tree_iter, tree_map, tree_unflatten
 from thunder.base.tags import OpTags
 from thunder.base.torch_versions import autocast_dtypes
 from thunder.frontend.custom_gradients.custom_call import CustomGradient, call_with_custom_gradient
 from thunder.frontend.custom_gradients.function_context import context_class
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.lookasides.writing_operators import call_writing
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
@@ -32,6 +34,7 @@ from thunder.ir.symbol import Symbol
 from thunder.ops.meta_kernels import as_proxies, on_meta
 from thunder.ops.operator import Operator, register, row_of, symbol_of
 from thunder.torch.autocast import is_eligible
+from thunder.torch.fallback.unknown_functions import may_fall_back
 from thunder.torch.namespace import ltorch
 from thunder.torch.sized_calls import record_sized, register_sized
 
@@ -70,6 +73,10 @@ def call_custom(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
     args, kwargs = _by_schema(op, args, kwargs)
     definition = _definition(session, op)
     _check(op, definition, (args, kwargs))
+    if op._schema.is_mutable:
+        return call_writing(session, op, args, kwargs)
+    if definition is None and _runs_as_it_is(session, op, args):
+        return unknown_torch_function(op)(*args, **kwargs)
     args, symbol = _under_autocast(op, definition, args, kwargs)
     backward = session.instance_attr(definition, "_backward_fn") if definition is not None else None
     if backward is None or not any(map(requires_grad, tree_iter(args))):
@@ -148,13 +155,8 @@ def _definition(session: TracingSession, op: Overload) -> CustomOpDef | None:
 
 def _check(op: Overload, definition: CustomOpDef | None, arguments: Any) -> None:
     schema, name = op._schema, op._schema.name
-    if schema.is_mutable:
-        raise UnsupportedOperator(
-            f"the operator {name} writes to its arguments",
-            found={"schema": schema},
-            hint="Register a functional form of it, that returns what it computes (mutates_args=()).",
-        )
-    if any(a.alias_info is not None for a in (*schema.arguments, *schema.returns)):
+    views = [a.alias_info for a in (*schema.arguments, *schema.returns) if a.alias_info is not None]
+    if not all(alias.is_write for alias in views):
         raise UnsupportedOperator(
             f"the operator {name} returns memory of its arguments",
             found={"schema": schema},
@@ -173,10 +175,27 @@ def _check(op: Overload, definition: CustomOpDef | None, arguments: Any) -> None
 
 
 def _has_fake(op: Overload, definition: CustomOpDef | None) -> bool:
+    if all(r.alias_info is not None for r in op._schema.returns):
+        return True  # it returns nothing, or its arguments
     if definition is not None:
         return definition._abstract_fn is not None
     keys = ("Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
     return any(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key) for key in keys)
+
+
+#: keys of kernels whose gradient torch's autograd has, first that of composites
+_AUTOGRAD_KEYS = ("CompositeImplicitAutograd", "Autograd", "AutogradCPU", "AutogradCUDA")
+
+
+def _runs_as_it_is(session: TracingSession, op: Overload, args: tuple[Any, ...]) -> bool:
+    """Return whether torch runs a call of a library's operator as it is, with its own gradient.
+
+    These are composites, which may draw random numbers, and kernels for autograd whose gradient is needed.
+    """
+    needs_grad = torch.is_grad_enabled() and any(map(requires_grad, tree_iter(args)))
+    keys = _AUTOGRAD_KEYS if needs_grad else _AUTOGRAD_KEYS[:1]
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return may_fall_back(session.language) and any(has_kernel(op.name(), key) for key in keys)
 
 
 # -- under autocast ------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from thunder.base.tags import OpTags
 from thunder.frontend.arrays.array_arguments import TAKING_ARRAYS, tensor_of_array
 from thunder.frontend.decisions.decided_arguments import call_with_decided_arguments, with_decided_integers
 from thunder.frontend.lookasides import mode_regions, patches, rng_generators
+from thunder.frontend.lookasides.aten_operators import aten_call
 from thunder.frontend.lookasides.grad_requests import request_grad
 from thunder.frontend.lookasides.leaf_gradients import assign_grad, read_grad
 from thunder.frontend.lookasides.mode_regions import InferenceModes
@@ -330,5 +331,8 @@ def call_unknown(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs
         result = override_calls.call(session, fn, args, kwargs)
         if result is not override_calls.NOT_OVERRIDDEN:
             return result
+    call = aten_call(session, fn, kwargs)
+    if call is not None:
+        return call(*args, **kwargs)
     args, kwargs = rng_generators.with_proxies(session, args, kwargs)
     return unknown_torch_function(fn)(*args, **kwargs)
