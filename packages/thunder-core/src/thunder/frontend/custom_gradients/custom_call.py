@@ -18,8 +18,8 @@ is the forward, and its gradient rule both:
 
 As in eager, the forward itself is not differentiated: of its values only the results carry gradients. Values
 that either of the two captures become arguments of the composite. Both are then functional programs
-(:func:`~thunder.frontend.epilogue.subtrace.make_subtrace`). What the forward writes to a buffer is a further
-result, written after the composite; any other write to memory from outside is refused.
+(:func:`~thunder.frontend.epilogue.subtrace.make_subtrace`). What the forward writes to a tensor from outside
+is a further result, written after the composite without gradients, as the forward runs in eager.
 """
 
 from __future__ import annotations
@@ -240,20 +240,15 @@ def _refuse_draws(fn: CustomGradient, backward: list[BoundSymbol]) -> None:
 def _without_writes(
     fn: CustomGradient, forward: TraceCtx, backward: TraceCtx, tensors: tuple[Any, ...]
 ) -> tuple[TraceCtx, tuple[int, ...]]:
-    """Return the forward with its writes to buffers as results, and the buffers' indices.
+    """Return the forward with its writes to tensors from outside as results, and these tensors' indices.
 
-    Raises UnsupportedProgram for any other write to a tensor from outside.
+    Raises UnsupportedProgram for such a write of the backward.
     """
     written, rest = writes(forward)
-    dirty = {t.name for t in fn.context.dirty}
-    refused = [
-        ("forward", tensors[i]) for i in written if tensors[i].requires_grad and tensors[i].name not in dirty
-    ]
-    refused += [("backward", backward.args[i]) for i in writes(backward)[0]]
-    for part, tensor in refused:
+    for i in writes(backward)[0]:
         raise UnsupportedProgram(
-            f"the {part} of {fn.name} writes in place to a tensor that it did not make",
-            found={"tensor": f'"{tensor.type_string()}"'},
+            f"the backward of {fn.name} writes in place to a tensor that it did not make",
+            found={"tensor": f'"{backward.args[i].type_string()}"'},
             hint="Use the out-of-place operator, or write to a clone.",
         )
     results, residuals = rest.output
