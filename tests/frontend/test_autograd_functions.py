@@ -697,13 +697,6 @@ def test_a_wrong_dirty_argument_raises_what_eager_raises(program):
 # -- refused -------------------------------------------------------------------------------------------------
 
 
-class WritesItsArgument(Cube):
-    @staticmethod
-    def forward(ctx, x):
-        x.mul_(2)
-        return x * 2
-
-
 class NotStatic(Cube):
     def forward(ctx, x):
         return x * 2
@@ -744,7 +737,6 @@ def writes_to_an_attribute(x):
 
 
 REFUSED = {
-    "writes to an argument": (lambda x: WritesItsArgument.apply(x * 1), "the forward of WritesItsArgument"),
     "writes to a cotangent": (backward_of(lambda ctx, g: (g.mul_(2), None)), "the backward of Given"),
     "no static method": (lambda x: NotStatic.apply(x), "@staticmethod"),
     "a tensor that escapes": (uses_what_escaped, "Return it from the function"),

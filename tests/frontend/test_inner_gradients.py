@@ -287,10 +287,3 @@ def written_through_a_view(x: Tensor) -> Any:
 def test_refused_by_name() -> None:
     with pytest.raises(thunder.UnsupportedProgram, match="written through a view"):
         thunder.jit(written_through_a_view)(values(3, requires_grad=True))
-
-    def under_autocast(x: Tensor) -> Any:
-        with torch.autocast("cpu", torch.bfloat16):
-            return grad(x.sum(), x)
-
-    with pytest.raises(thunder.UnsupportedProgram, match="under autocast"):
-        thunder.jit(under_autocast)(torch.ones(3, requires_grad=True))

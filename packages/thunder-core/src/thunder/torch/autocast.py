@@ -116,6 +116,22 @@ class Autocast:
         return cast
 
 
+def is_cast_now(symbol: Symbol, args: Args, kwargs: Kwargs) -> bool:
+    """Return whether the current autocast would cast an operand of a recorded call."""
+    for kind in AUTOCAST_DEVICES:
+        action = action_for(symbol, kind, args, kwargs) if torch.is_autocast_enabled(kind) else None
+        eligible = [t for t in _tensors((args, kwargs)) if t.device.type == kind and is_eligible(t)]
+        if action is None or action in STEPS or not eligible:
+            continue
+        if action == "promote":
+            target = _target(action, torch.get_autocast_dtype(kind), eligible)
+        else:
+            target = torch.get_autocast_dtype(kind) if action == "lower" else torch.float32
+        if any(t.dtype.torch_dtype is not target for t in eligible):
+            return True
+    return False
+
+
 def _is_cached(x: TensorProxy, target: torch.dtype, kind: str) -> bool:
     """Return whether torch caches the cast of a tensor: a float32 weight to autocast's dtype."""
     return (

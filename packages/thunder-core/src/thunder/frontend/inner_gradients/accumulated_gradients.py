@@ -69,11 +69,6 @@ def _run(
             "backward() called inside a functorch transform. This is not supported, please use "
             "functorch.grad or functorch.vjp instead or call backward() outside of functorch transforms."
         )
-    if create_graph:
-        raise UnsupportedProgram(
-            "backward(create_graph=True) inside a compiled function",
-            hint="Use torch.autograd.grad(…, create_graph=True).",
-        )
     cotangents = cotangents_of(outputs, optional_tensors(given, len(outputs)))
     for i, output in enumerate(outputs):
         if not output.requires_grad:
@@ -83,9 +78,11 @@ def _run(
     leaves += [x for x in retained if not any(x is leaf for leaf in leaves)]
     session.note_write()
     received = [c for c in cotangents if c is not None]
-    for leaf, gradient in zip(leaves, gradients(session, outputs, leaves, received, False), strict=True):
+    results = gradients(session, outputs, leaves, received, create_graph)
+    for leaf, gradient in zip(leaves, results, strict=True):
         if gradient is not None:
-            _accumulate(session, leaf, gradient)
+            with grad_mode(create_graph):
+                _accumulate(session, leaf, gradient)
 
 
 def _chosen(inputs: Any) -> list[TensorProxy]:
@@ -125,19 +122,17 @@ def _leaves(session: TracingSession, outputs: Sequence[TensorProxy]) -> list[Ten
 
 
 def _accumulate(session: TracingSession, leaf: TensorProxy, gradient: TensorProxy) -> None:
-    """Do what torch does at a leaf (``AccumulateGrad``): add in place to its gradient, or set it."""
+    """Do what torch does at a leaf (``AccumulateGrad``): set its gradient, or add to it.
+
+    The sum is written to the gradient that is there, or, where gradients are on, is a new tensor.
+    """
     current = read_grad(session, leaf)
-    with grad_mode(False):
-        if current is None:
-            assign_grad(session, leaf, _with_layout_of(leaf, gradient))
-        elif current.requires_grad:
-            raise UnsupportedProgram(
-                "backward() adds to a gradient that requires grad",
-                found={leaf.name: f'"{leaf.type_string()}"'},
-                hint="Detach the gradient before.",
-            )
-        else:
-            write_back(ltorch.add(current, gradient), current)
+    if current is None:
+        assign_grad(session, leaf, _with_layout_of(leaf, gradient))
+    elif torch.is_grad_enabled():
+        assign_grad(session, leaf, ltorch.add(current, gradient))
+    else:
+        write_back(ltorch.add(current, gradient), current)
 
 
 def _with_layout_of(leaf: TensorProxy, gradient: TensorProxy) -> TensorProxy:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from thunder.base.autocast_state import AUTOCAST_DEVICES
+from thunder.base.autocast_state import autocast_off
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients
 from thunder.frontend.custom_gradients.tensor_hooks import TensorHooks
@@ -27,6 +27,7 @@ from thunder.ir.recorder import FixedLocation
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace_context import tracectx
 from thunder.ops import prims
+from thunder.torch.autocast import is_cast_now
 
 __all__ = ["grad_mode", "gradients"]
 
@@ -43,7 +44,6 @@ def gradients(
     An input on which no output depends has the gradient None. With ``create_graph`` the gradients can be
     differentiated again.
     """
-    _refuse_autocast()
     _refuse_hooks(session, inputs)
     inputs = [below_hooks(session, i) for i in inputs]
     open_writing_calls(session)
@@ -53,6 +53,7 @@ def gradients(
     _refuse_written(program, inputs)
     between = statements_between(program.body, starts, ends)
     _refuse_retained(session, between, tensors)
+    _refuse_casts(between)
     if draw_once(session, between):
         program = functional_program(session.trace, tensors)
         between = statements_between(program.body, starts, ends)
@@ -60,7 +61,7 @@ def gradients(
     _refuse_effects(backward)
     arguments = [_held(program, p) for p in backward.trace.args[: len(backward.trace.args) - len(ends)]]
     recorder = FixedLocation(session.locate())
-    with grad_mode(create_graph), tracectx(session.trace, recorder=recorder):
+    with autocast_off(), grad_mode(create_graph), tracectx(session.trace, recorder=recorder):
         results = iter(eval_trace(backward.trace, *arguments, *cotangents))
     return [None if g is None else next(results) for g in backward.gradients]
 
@@ -94,12 +95,23 @@ def _held(program: FunctionalProgram, value: Any) -> Any:
     return program.holders[value.name]
 
 
-def _refuse_autocast() -> None:
-    if any(torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES):
-        raise UnsupportedProgram(
-            "a gradient is computed under autocast",
-            hint="Leave autocast before: with torch.autocast(device, enabled=False).",
-        )
+def _refuse_casts(between: Sequence[BoundSymbol]) -> None:
+    """Refuse, under autocast, calls whose backward eager casts, and a gradient program does not.
+
+    The backward of a call that was recorded under the same autocast has operands that need no cast.
+    """
+    for bsym in between if torch._C._is_any_autocast_enabled() else ():
+        if bsym.sym.id.startswith(_OF_PROGRAMS) or is_cast_now(bsym.sym, bsym.args, bsym.kwargs):
+            raise UnsupportedProgram(
+                f"a gradient of {bsym.sym.name} is computed under autocast, which casts within its backward",
+                found={"call": bsym.line},
+                where=bsym.locations,
+                hint="Leave autocast before: with torch.autocast(device, enabled=False).",
+            )
+
+
+#: how the ids of composites begin whose backward the program defines
+_OF_PROGRAMS = ("autograd_function.", "custom_operator.")
 
 
 def _refuse_hooks(session: TracingSession, inputs: Sequence[TensorProxy]) -> None:

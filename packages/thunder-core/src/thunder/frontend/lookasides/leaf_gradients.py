@@ -40,8 +40,8 @@ def read_grad(session: TracingSession, x: TensorProxy) -> Any:
 def assign_grad(session: TracingSession, x: TensorProxy, value: Any) -> None:
     """Do ``x.grad = value``.
 
-    Raises torch's error for a value of another type, and UnsupportedProgram for one that requires grad or
-    does not fit the tensor.
+    Raises torch's error for a value of another type, and UnsupportedProgram for one that does not fit the
+    tensor.
     """
     if value is not None and not isinstance(value, TensorProxy):
         raise TypeError(
@@ -49,11 +49,11 @@ def assign_grad(session: TracingSession, x: TensorProxy, value: Any) -> None:
         )
     if value is not None:
         fits = (tuple(x.shape), x.dtype, x.device) == (tuple(value.shape), value.dtype, value.device)
-        if value is x or not fits or value.requires_grad:
+        if value is x or not fits:
             raise UnsupportedProgram(
-                "the program assigns a gradient that requires grad, or does not fit its tensor",
+                "the program assigns a gradient that does not fit its tensor",
                 found={x.name: f'"{x.type_string()}"', value.name: f'"{value.type_string()}"'},
-                hint="Assign a detached tensor of the same shape, dtype and device.",
+                hint="Assign another tensor of the same shape, dtype and device.",
             )
     entry = session.entry_of(x)
     if entry is not None:
