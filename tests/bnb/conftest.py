@@ -1,4 +1,4 @@
-"""The plugin of thunder-bnb, which the tests of other folders run without."""
+"""The plugins of thunder-bnb and thunder-transforms, which the tests of other folders run without."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 import thunder_bnb
+import thunder_transforms
 from thunder.plugins import get_manager
 
 
 @pytest.fixture(autouse=True)
-def _plugin() -> Iterator[None]:
-    """Register the plugin, as an installed package is."""
-    with get_manager().temporary(thunder_bnb, name="bnb-under-test"):
+def _plugins() -> Iterator[None]:
+    """Register the plugins, as those of installed packages are."""
+    manager = get_manager()
+    with (
+        manager.temporary(thunder_bnb, name="bnb-under-test"),
+        manager.temporary(thunder_transforms, name="transforms-beside-bnb"),
+    ):
         yield

@@ -17,6 +17,7 @@ import torch
 
 from thunder import TensorProxy
 from thunder.core.dtypes import to_dtype, to_torch_dtype
+from thunder.core.prims import OpTags
 from thunder.core.symbol import Symbol
 from thunder.extend import OperatorExecutor
 
@@ -44,6 +45,12 @@ def _weight_meta(qweight: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> An
 
 def _product_meta(x: Any, shape: tuple[int, ...]) -> Any:
     return TensorProxy(like=x, shape=(*x.shape[:-1], shape[0]))
+
+
+def _weight_operator(storage: str, meta: Any, fn: Any) -> Symbol:
+    """Register the operator that dequantises; a backward computes the weight again and does not keep it."""
+    tags = (OpTags.CHEAP_TO_RECOMPUTE,)
+    return ex.register_operator(f"bnb_dequantize_{storage}", meta=meta, fn=fn, tags=tags)
 
 
 def _registered(
@@ -89,7 +96,7 @@ def _four_bit(kind: QuantType) -> tuple[Symbol, Symbol]:
         blocks = Blocks.of(absmax, quant_map)
         return four_bit_kernels.product(x, qweight, bias, blocks, kind, blocksize, shape)
 
-    dequantise = ex.register_operator(f"bnb_dequantize_{kind}", meta=weight_meta, fn=weight)
+    dequantise = _weight_operator(kind, weight_meta, weight)
     matmul = _registered(
         f"bnb_matmul_{kind}",
         lambda c: dequantise(c.qweight, c.absmax, c.quant_map, c.blocksize, c.dtype, c.shape),
@@ -121,7 +128,7 @@ def _eight_bit() -> tuple[Symbol, Symbol]:
     ) -> Any:
         return eight_bit_kernels.product(x, qweight, bias, absmax, threshold)
 
-    dequantise = ex.register_operator("bnb_dequantize_int8", meta=weight_meta, fn=weight)
+    dequantise = _weight_operator("int8", weight_meta, weight)
     matmul = _registered(
         "bnb_matmul_int8",
         # in the dtype of the product, as bitsandbytes computes its gradient
