@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import runpy
 import socket
 import subprocess
 import threading
-import time
 import uuid
 from collections.abc import Callable
 
@@ -145,7 +145,7 @@ PROGRAMS: dict[str, tuple[Callable[..., object], str, str, tuple[str, ...]]] = {
         "random.random()",
         ("argument", "sharp_edges="),
     ),
-    "time": (lambda t: t * time.time(), "SharpEdge", "time.time()", ("argument", "sharp_edges=")),
+    "process id": (lambda t: t * os.getpid(), "SharpEdge", "os.getpid()", ("argument", "sharp_edges=")),
     "uuid": (lambda t: t * uuid.uuid4().int, "SharpEdge", "uuid.uuid4()", ("argument", "sharp_edges=")),
     "open": (opened, "SharpEdge", 'with open("/dev/null") as f:', ("sharp_edges=",)),
     "socket": (lambda t: (t, socket.socket()), "SharpEdge", "socket.socket()", ("sharp_edges=",)),

@@ -11,7 +11,6 @@ import os
 import random
 import sys
 import threading
-import time
 import types
 import warnings
 import weakref
@@ -248,11 +247,6 @@ def thread_started():
 @cases(refused="SharpEdge")
 def random_number():
     return world(lambda x: x * random.random(), ramp(3))
-
-
-@cases(refused="SharpEdge")
-def clock():
-    return world(lambda x: x * time.monotonic(), ramp(3))
 
 
 @cases(scale=lambda w: w.program.__globals__.update(scale=5.0))

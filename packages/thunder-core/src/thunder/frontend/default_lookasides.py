@@ -14,6 +14,7 @@ from thunder.frontend.inner_gradients import accumulated_gradients, autograd_cal
 from thunder.frontend.inner_transforms import forward_derivatives, mapped_calls
 from thunder.frontend.lookasides import (
     argument_checks,
+    clocks,
     compiler_marks,
     copying,
     custom_operators,
@@ -42,6 +43,7 @@ from thunder.frontend.torch_functions import mode_stack, tensor_subclasses
 
 _MODULES = (
     argument_checks,
+    clocks,
     array_arguments,
     python_functions,
     rebound_tensors,

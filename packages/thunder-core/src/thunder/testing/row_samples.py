@@ -80,6 +80,7 @@ NOT_OPERATORS: Mapping[str, str] = {
     **dict.fromkeys(
         (
             "prims.python_lines",
+            "prims.read_clock",
             "prims.begin_region",
             "prims.run_region_again",
             "prims.record_opaque",

@@ -149,7 +149,7 @@ def _make_rlock(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
 def _make_thread(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     session.refuse_sharp_edge(
         "the program makes a thread, which is not part of its trace",
-        hint="Start it outside of the compiled function.",
+        hint="Start it outside of the compiled function, or set sharp_edges= to start it while tracing.",
     )
     return session.machine.generic_call(threading.Thread.__init__, args, kwargs)
 

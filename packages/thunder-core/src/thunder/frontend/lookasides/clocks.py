@@ -1,0 +1,56 @@
+"""Clocks in the traced program: each reading is a number of the call that runs.
+
+    start = time.perf_counter()
+    y = self.layer(x)
+    self.elapsed = time.perf_counter() - start     # in each call, of the kernels of this part of the program
+
+In a backward, and in a function that is mapped over a batch, a clock is refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.checkpoints.region_effects import RegionState
+from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.session import TracingSession
+from thunder.ir.proxies import NumberProxy
+from thunder.ops import prims
+from thunder.ops.prims.clock_readings import CLOCKS
+
+TABLE = LookasideTable()
+
+
+def _read(name: str, clock: Callable[[], Any]) -> None:
+    @TABLE.lookaside(clock)
+    def rule(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if args or kwargs:
+            raise TypeError(f"time.{name}() takes no arguments ({len(args) + len(kwargs)} given)")
+        _check_place(session, f"reads time.{name}()")
+        return prims.read_clock(name)
+
+
+for _name, _clock in CLOCKS.items():
+    _read(_name, _clock)
+
+
+@TABLE.lookaside(time.sleep)
+def _sleep(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    _check_place(session, "calls time.sleep()")
+    (seconds,) = args
+    if not isinstance(seconds, int | float | NumberProxy):
+        raise TypeError(f"'{type(seconds).__name__}' object cannot be interpreted as an integer")
+    prims.python_call(time.sleep, seconds)
+
+
+def _check_place(session: TracingSession, what: str) -> None:
+    in_part = len(session.trace.scopes) > 1 or session.state(RegionState).stack
+    if in_part or session.state(BackwardState).stack:
+        raise UnsupportedProgram(
+            f"the program {what} in a checkpointed region, a backward or a mapped function",
+            hint="Read the clock around the call of it.",
+        )
