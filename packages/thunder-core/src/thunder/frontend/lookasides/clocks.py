@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.frontend.checkpoints.region_effects import RegionState
+from thunder.frontend.checkpoints.region_state import RegionState
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import TracingSession
