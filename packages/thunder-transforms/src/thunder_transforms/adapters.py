@@ -14,6 +14,7 @@ compiled for one of them is not run on the other, and copies and state dicts hav
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,7 @@ from torch import nn
 
 from thunder.core.errors import InvalidArgument
 
-__all__ = ["Adapter", "are_merged", "base_of", "fold", "load_adapters", "restore", "state_of"]
+__all__ = ["Adapter", "are_merged", "base_of", "fold", "initial", "load_adapters", "restore", "state_of"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,15 @@ class Adapter:
         if not are_merged(model, self):
             return {f"{self.key}.lora_a": a, f"{self.key}.lora_b": b}
         return {f"{self.key}.lora_merged_a": a, f"{self.key}.lora_merged_b": b}
+
+
+def initial(tensor: torch.Tensor, device: torch.device | None = None, *, is_a: bool) -> torch.Tensor:
+    """Return the initial values of A or B, in the form of a tensor that may be on the meta device.
+
+    A begins as torch's `nn.Linear` does, B with zeros.
+    """
+    values = torch.zeros_like(tensor, device=device, requires_grad=False)
+    return nn.init.kaiming_uniform_(values, a=math.sqrt(5)) if is_a else values
 
 
 def _tensor(model: Any, adapter: Adapter, part: str) -> torch.Tensor:
@@ -141,7 +151,10 @@ def load_adapters(model: Any, adapters: Sequence[Adapter], state_dict: Mapping[s
 
 
 def base_of(adapter: Adapter, state_dict: dict[str, Any]) -> torch.Tensor:
-    """Return the weight with its adapter folded in, and remove the adapter's tensors from the state dict."""
+    """Return the weight with its adapter folded in, and remove the adapter's tensors from the state dict.
+
+    Raises InvalidArgument if the weight is there in another form.
+    """
     weight: torch.Tensor = state_dict[adapter.key]
     tensors = {
         part: state_dict.pop(f"{adapter.key}.{part}", None)
@@ -150,5 +163,11 @@ def base_of(adapter: Adapter, state_dict: dict[str, Any]) -> torch.Tensor:
     a, b = tensors["lora_a"], tensors["lora_b"]
     if a is None or b is None or a.shape[0] == 0:
         return weight
+    if weight.shape != (b.shape[0], a.shape[1]):
+        raise InvalidArgument(
+            f"the adapters of {adapter.name} cannot be folded in: a transform stores it in another form",
+            found={"state dict": f"{weight.dtype}, {tuple(weight.shape)}"},
+            hint="Put LORATransform before that transform: state dicts pass through them in reverse order.",
+        )
     product = _product(a, b, adapter.scale)
     return weight if product is None else weight.detach() + product

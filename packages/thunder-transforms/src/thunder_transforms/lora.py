@@ -5,7 +5,6 @@ y = x Wᵀ + b + alpha/r · (dropout(x) Aᵀ) Bᵀ,   A `(r, in)`, B `(out, r)` 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +29,7 @@ from thunder_transforms.adapters import (
     are_merged,
     base_of,
     fold,
+    initial,
     load_adapters,
     restore,
     state_of,
@@ -90,8 +90,8 @@ class LORATransform(thunder.Transform):
         for name, (weight, layer) in chosen.items():
             rows, columns = weight.shape
             form = {"dtype": weight.dtype, "device": model.get_parameter(name).device}
-            a, b = torch.empty(self.r, columns, **form), torch.zeros(rows, self.r, **form)
-            nn.init.kaiming_uniform_(a, a=math.sqrt(5))
+            a = initial(torch.empty(self.r, columns, **form), is_a=True)
+            b = initial(torch.empty(rows, self.r, **form), is_a=False)
             self.adapters[name] = Adapter(name, layer, self.scale)
             model.override(f"{name}.lora_a", nn.Parameter(a))
             model.override(f"{name}.lora_b", nn.Parameter(b))
@@ -194,8 +194,11 @@ class LORATransform(thunder.Transform):
     ) -> dict[str, Any]:
         for adapter in self._adapters_of(submodule_name, state_dict):
             # what is loaded has the adapters folded in
+            device = state_dict[adapter.key].device
             for key, tensor in adapter.without_effect(model).items():
-                state_dict[key] = tensor
+                state_dict[key] = (
+                    initial(tensor, device, is_a=key.endswith("_a")) if tensor.is_meta else tensor
+                )
             if are_merged(model, adapter):
                 state_dict[f"{adapter.key}.lora_base"] = state_dict[adapter.key]
         return state_dict
