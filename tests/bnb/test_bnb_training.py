@@ -131,3 +131,10 @@ def test_the_original_state_dict_has_the_trained_adapters_folded_in():
     plain, x = network(), torch.randn(3, 128)
     plain.load_state_dict(module.original_state_dict())
     torch.testing.assert_close(module(x), plain(x), rtol=1e-4, atol=1e-4)
+
+
+def test_adapters_of_a_weight_in_another_form_are_not_folded_in():
+    module = qlora("nf4", adapters_first=False)
+    text = r"0\.weight cannot be folded in(.|\n)*Put LORATransform before that transform"
+    with pytest.raises(thunder.InvalidArgument, match=text):
+        module.original_state_dict()

@@ -17,7 +17,7 @@ from .library import kernels
 __all__ = ["dequantised", "product", "quantised"]
 
 #: rows that are quantised at a time have at most so many elements
-CHUNK = 1 << 22
+CHUNK = 1 << 18
 
 
 def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:

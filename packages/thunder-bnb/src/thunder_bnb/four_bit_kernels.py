@@ -26,7 +26,7 @@ QuantType = Literal["nf4", "fp4"]
 BLOCKSIZES: Final = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 NESTED_BLOCKSIZE: Final = 256
 #: elements that are quantised at a time; a multiple of each block size
-CHUNK: Final = 1 << 22
+CHUNK: Final = 1 << 18
 
 
 class Blocks(NamedTuple):
