@@ -4,14 +4,16 @@ Thunder imports this module when it looks for plugins; the module of a transform
 transform is first used.
 """
 
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
 from thunder.plugins import TransformSpec, hookimpl
 
-__all__ = ["TRANSFORMS", "thunder_transforms"]
+__all__ = ["TRANSFORMS", "thunder_recipes", "thunder_transforms"]
 
 #: the name of each transform → the module that defines a class of this name
 TRANSFORMS: Final[dict[str, str]] = {
+    "CUDAGraphTransform": "thunder_transforms.cuda_graphs",
     "DebugTransform": "thunder_transforms.debug_transform",
     "LORATransform": "thunder_transforms.lora",
     "MaterializationTransform": "thunder_transforms.materialization",
@@ -25,3 +27,9 @@ TRANSFORMS: Final[dict[str, str]] = {
 def thunder_transforms() -> list[TransformSpec]:
     """Declare the transforms, which `thunder.transforms.<Name>` imports."""
     return [TransformSpec(name, f"{module}:{name}") for name, module in TRANSFORMS.items()]
+
+
+@hookimpl
+def thunder_recipes() -> dict[str, type[Any]]:
+    """Provide the plugin of recipes that captures CUDA graphs."""
+    return {"reduce-overhead": import_module("thunder_transforms.reduce_overhead").ReduceOverhead}

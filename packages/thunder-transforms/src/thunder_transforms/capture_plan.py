@@ -1,0 +1,186 @@
+"""The plan of CUDA graphs: which calls of a final trace become graphs, and why others do not.
+
+    t0 = torch.sin(x)                        [t1] = CUDAGraph0(x)
+    t1 = torch.mul(t0, w)            →       t2 = t1.item()
+    t2 = t1.item()                           [t4] = CUDAGraph1(t1, y)
+    t3 = torch.add(t1, y); t4 = torch.exp(t3)
+
+The plan is made from the trace alone: no device is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from thunder.core.prims import (
+    clear_mutable_collection,
+    comment,
+    python_del,
+    python_return,
+    unpack_sequence,
+    unpack_trivial,
+)
+from thunder.core.proxies import TensorProxy
+from thunder.core.symbol import BoundSymbol, gather_tags
+from thunder.core.tags import OpTags
+from thunder.core.trace import TraceCtx
+from thunder.extend import Refusal, Region, partition
+from thunder_transforms.observing import branch_of
+
+__all__ = ["CapturePlan", "RefusedCall", "plan_captures", "why_not_captured"]
+
+#: statements that run nothing, and need no reason
+_STRUCTURE = frozenset(
+    symbol.id
+    for symbol in (
+        python_return,
+        python_del,
+        clear_mutable_collection,
+        comment,
+        unpack_sequence,
+        unpack_trivial,
+    )
+)
+#: operators that copy from memory of the host
+_FROM_HOST = frozenset({"torch.tensor", "torch.as_tensor", "prims.tensor_from_sequence"})
+#: tag of an operator → why it is not captured
+_TAGS = {
+    OpTags.DEVICE_SYNC_OP: "it waits for the device",
+    OpTags.RANDOM_OP: "it draws random numbers",
+    OpTags.IN_PLACE: "it writes to a tensor of the caller",
+    OpTags.CTX_MANAGER_ENTER_EXIT_OP: "it changes a mode",
+    OpTags.FALLBACK: "its kernels are not known, and may wait for the device",
+    OpTags.DONT_DCE: "it has an effect",
+}
+_VIEWS = frozenset({OpTags.VIEW, OpTags.MAYBE_VIEW})
+
+
+@dataclass(frozen=True)
+class RefusedCall:
+    """A call that is in no graph, with the reason; `place` is the user's line, `file:line`, or empty."""
+
+    operator: str
+    reason: str
+    place: str
+
+
+@dataclass(frozen=True)
+class CapturePlan:
+    """The graphs of one trace.
+
+    Attributes:
+        branch: ``"inference"``, ``"forward"`` or ``"backward"``.
+        regions: the calls of each graph.
+        refused: the other calls.
+        first: the number of the first graph.
+    """
+
+    branch: str
+    regions: tuple[Region, ...]
+    refused: tuple[RefusedCall, ...]
+    first: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the graphs, in the order of their regions."""
+        return tuple(f"CUDAGraph{self.first + i}" for i in range(len(self.regions)))
+
+    def __str__(self) -> str:
+        lines = [f"{self.branch}: {len(self.regions)} graph{'' if len(self.regions) == 1 else 's'}"]
+        for name, region in zip(self.names, self.regions, strict=True):
+            lines.append(f"  {name}: {', '.join(b.sym.name for b in region.bsyms)}")
+        lines += [f"  {r.operator}: {r.reason}{f'  ({r.place})' if r.place else ''}" for r in self.refused]
+        return "\n".join(lines)
+
+
+def plan_captures(
+    trace: TraceCtx,
+    device_type: str = "cuda",
+    *,
+    can_fuse: Callable[[BoundSymbol], bool | Refusal] = lambda bsym: True,
+    min_operations: int = 2,
+    first: int = 0,
+) -> CapturePlan:
+    """Return the graphs of a final trace: the largest groups of calls on one device that can run together.
+
+    A view that leaves a group is taken after it, so that it shares memory as before.
+
+    Args:
+        device_type: the devices of which calls are captured.
+        can_fuse: further calls are refused by it, as `CUDAGraphTransform.can_fuse` does.
+        min_operations: groups with fewer calls, views not counted, are not captured.
+        first: the number of the first graph.
+    """
+    computing = [b for b in trace.bound_symbols if b.sym.id not in _STRUCTURE]
+    reasons = {b: why_not_captured(b, device_type, can_fuse) for b in computing}
+    devices = {d for b in computing if reasons[b] is None for d in _devices(b)}
+    regions: list[Region] = []
+    for device in sorted(devices):
+        captured_there = partial(_is_captured, device, reasons)
+        for region in partition(trace, captured_there, horizontal=True):
+            if sum(not _is_view(b) for b in region.bsyms) >= min_operations:
+                regions.append(region)
+    captured = {b for region in regions for b in region.bsyms}
+    refused = [_refused(b, reasons[b]) for b in computing if b not in captured]
+    return CapturePlan(branch_of(trace), tuple(regions), tuple(refused), first)
+
+
+def _refused(bsym: BoundSymbol, reason: str | None) -> RefusedCall:
+    if reason is None:
+        too_few = "there are too few calls for a graph"
+        reason = "its result shares memory with others" if _is_view(bsym) else too_few
+    place = f"{bsym.source_filename}:{bsym.source_positions}" if bsym.source_filename is not None else ""
+    return RefusedCall(bsym.sym.name, reason, place)
+
+
+def _is_view(bsym: BoundSymbol) -> bool:
+    """Return whether a call, or each call of which it consists, is a view."""
+    if bsym.subsymbols:
+        return all(map(_is_view, bsym.subsymbols))
+    return not bsym.tags.isdisjoint(_VIEWS)
+
+
+def _is_captured(device: str, reasons: dict[BoundSymbol, str | None], bsym: BoundSymbol) -> bool:
+    return bsym in reasons and reasons[bsym] is None and _devices(bsym) == {device}
+
+
+def why_not_captured(
+    bsym: BoundSymbol,
+    device_type: str = "cuda",
+    can_fuse: Callable[[BoundSymbol], bool | Refusal] = lambda bsym: True,
+) -> str | None:
+    """Return why a call is not captured in a graph, or None if it can be."""
+    proxies = (*bsym.flat_proxy_args, *bsym.flat_proxy_outs)
+    tags = gather_tags(bsym)
+    for tag, reason in _TAGS.items():
+        if tag in tags:
+            return reason
+    if not all(isinstance(p, TensorProxy) for p in proxies):
+        return "it reads or computes a value that is not a tensor"
+    if not _FROM_HOST.isdisjoint(_ids(bsym)):
+        return "it copies from memory of the host"
+    devices = _devices(bsym)
+    if not devices:
+        return "it computes no tensor"
+    elsewhere = sorted(d for d in devices if d.partition(":")[0] != device_type)
+    if elsewhere:
+        return f"it has a tensor on {elsewhere[0]}"
+    if len(devices) > 1:
+        return f"its tensors are on {' and '.join(sorted(devices))}"
+    answer = can_fuse(bsym)
+    if answer:
+        return None
+    return answer.message if isinstance(answer, Refusal) else "can_fuse refuses it"
+
+
+def _devices(bsym: BoundSymbol) -> set[str]:
+    proxies = (*bsym.flat_proxy_args, *bsym.flat_proxy_outs)
+    return {p.device.device_str() for p in proxies if isinstance(p, TensorProxy)}
+
+
+def _ids(bsym: BoundSymbol) -> Iterable[str]:
+    yield bsym.sym.id
+    for part in bsym.subsymbols:
+        yield from _ids(part)
