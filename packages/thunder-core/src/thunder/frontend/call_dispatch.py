@@ -157,6 +157,18 @@ def _scripted_function(resolver: CallResolver, fn: Any) -> CallHandler:
     return _call_scripted
 
 
+def _generic_alias(resolver: CallResolver, fn: Any) -> CallHandler | None:
+    return _call_origin if fn.__origin__ in _PLAIN_GENERICS else None
+
+
+#: classes whose objects have no attributes, so that ``dict[str, int]()`` is ``dict()``
+_PLAIN_GENERICS: Final = (dict, list, tuple, set, frozenset)
+
+
+def _call_origin(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    return session.call(fn.__origin__, args, kwargs)
+
+
 def _symbol(resolver: CallResolver, fn: Any) -> CallHandler | None:
     return _call_symbol if isinstance(fn, Symbol) else None
 
@@ -213,6 +225,7 @@ RESOLVERS: Final[dict[type, tuple[_Resolver, ...]]] = {
     CompiledFunction: (_compiled_function,),
     CACHED: (_cached_function,),
     torch.jit.ScriptFunction: (_scripted_function,),
+    types.GenericAlias: (_generic_alias,),
     types.MethodType: (),
 }
 """By the exact type of a callable, the resolvers in the order in which they are tried."""

@@ -101,14 +101,3 @@ for _name in ("graph_break", "mark_dynamic", "maybe_mark_dynamic", "mark_static"
 @TABLE.lookaside(torch.compiler.cudagraph_mark_step_begin)
 def _mark_step(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
     """Do nothing: a compiled program begins no graph of its own."""
-
-
-@TABLE.named_lookaside("torch._higher_order_ops.cond", "cond")
-def _cond(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
-    """Call one of the two functions of ``torch.cond``: a condition in a tensor is a decision on data."""
-
-    def choose(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
-        taken = true_fn if session.call(bool, (pred,), {}) else false_fn
-        return session.call(taken, tuple(operands), {})
-
-    return choose(*args, **kwargs)
