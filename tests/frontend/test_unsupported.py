@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import runpy
 import socket
 import subprocess
@@ -139,12 +138,6 @@ PROGRAMS: dict[str, tuple[Callable[..., object], str, str, tuple[str, ...]]] = {
     ),
     "index": (lambda t: t[5], "OperatorError", "t[5]", ("out of bounds",)),
     "cat": (lambda t: torch.cat([t, torch.ones(2, 2)]), "OperatorError", "torch.cat(", ()),
-    "random": (
-        lambda t: t * random.random(),
-        "SharpEdge",
-        "random.random()",
-        ("argument", "sharp_edges="),
-    ),
     "process id": (lambda t: t * os.getpid(), "SharpEdge", "os.getpid()", ("argument", "sharp_edges=")),
     "uuid": (lambda t: t * uuid.uuid4().int, "SharpEdge", "uuid.uuid4()", ("argument", "sharp_edges=")),
     "open": (opened, "SharpEdge", 'with open("/dev/null") as f:', ("sharp_edges=",)),

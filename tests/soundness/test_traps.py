@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextvars
 import functools
 import os
-import random
 import sys
 import threading
 import types
@@ -245,8 +244,8 @@ def thread_started():
 
 
 @cases(refused="SharpEdge")
-def random_number():
-    return world(lambda x: x * random.random(), ramp(3))
+def process_identifier():
+    return world(lambda x: x * os.getpid(), ramp(3))
 
 
 @cases(scale=lambda w: w.program.__globals__.update(scale=5.0))

@@ -33,6 +33,8 @@ from thunder.base.runtime_errors import failed_callee, is_foreign
 from thunder.base.tags import OpTags
 from thunder.frontend.acquire import Acquisition
 from thunder.frontend.ambient_state import Modes
+from thunder.frontend.host_draws.draw_statements import drawn_generators
+from thunder.frontend.host_draws.host_generators import set_state, state_of
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, has_tags, with_parts
 from thunder.ir.trace import TraceCtx
@@ -72,7 +74,9 @@ class RunningCall:
     def __init__(self, plan: FailurePlan, inputs: Sequence[Any]) -> None:
         self._depth, self._flags = inference_depth(), flag_values(plan.flags)
         self._held = Held() if plan.prints else None
-        self._states: list[tuple[Callable[[torch.Tensor], object], torch.Tensor]] = []
+        self._states: list[tuple[Callable[[Any], object], Any]] = []
+        for generator in plan.host_generators:
+            self._states.append((_host_setter(generator), state_of(generator)))
         if plan.draws is None:
             return
         for device in plan.draws:
@@ -96,6 +100,10 @@ class RunningCall:
         restore_flags(self._flags)
 
 
+def _host_setter(generator: Any) -> Callable[[Any], object]:
+    return lambda state: set_state(generator, state)
+
+
 def _setter(module: Any, index: tuple[Any, ...]) -> Callable[[torch.Tensor], object]:
     return lambda state: module.set_rng_state(state, *index)
 
@@ -113,6 +121,7 @@ class FailurePlan:
         notices: whether it has such a handler, or an effect before the error: a write, output, a mode.
         prints: whether it prints.
         draws: the devices whose default generators it may use, or None if it draws no random numbers.
+        host_generators: the generators of Python and of NumPy from which it draws.
         is_opaque: whether it runs code that is not traced, which may have effects.
         changes_inference: whether it enters inference mode.
         flags: the flags of torch's kernels that it sets, by the names of their setters.
@@ -127,6 +136,7 @@ class FailurePlan:
     notices: bool
     prints: bool
     draws: tuple[torch.device, ...] | None
+    host_generators: tuple[Any, ...]
     is_opaque: bool
     changes_inference: bool
     flags: frozenset[str]
@@ -169,6 +179,7 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
         notices=program.handles_errors or effects,
         prints=prints,
         draws=_devices(program.computation.args, calls) if draws else None,
+        host_generators=drawn_generators(calls) if draws else (),
         is_opaque=any(map(is_opaque, calls)),
         changes_inference=prims.enter_inference_mode.id in symbols,
         flags=frozenset(b.args[0] for b in calls if b.sym.id == prims.set_backend_flag.id),

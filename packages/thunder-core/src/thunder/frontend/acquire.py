@@ -31,6 +31,7 @@ from thunder.frontend.decisions.speculation import Speculation
 from thunder.frontend.default_lookasides import default_lookasides
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import Prologue, Trusted, ambient_fact, prologue_trace
+from thunder.frontend.host_draws.draw_calls import HostDraws
 from thunder.frontend.lookasides import patches, rng_generators, weakrefs
 from thunder.frontend.lookasides.context_values import ContextVariables
 from thunder.frontend.lookasides.grad_requests import GradRequests
@@ -321,6 +322,12 @@ def _note_last_facts(
     """Add the facts about the call as a whole."""
     objects = session.objects
     cached_functions.refuse_changed_facts(session, roots)
+    if session.state(HostDraws).states and session.state(OpaqueCalls).calls:
+        raise UnsupportedProgram(
+            "the program draws random numbers of Python or NumPy, and calls an opaque callable, which may "
+            "draw some of them",
+            hint="Draw all in opaque callables, or none.",
+        )
     check_state_after_calls(session, roots)
     classes = {type(path.fetch(roots)) for _, path in _tensors(inputs)}
     patches.note_special_methods(session, classes | {cls for _, cls in objects.tensor_classes.values()})

@@ -10,6 +10,7 @@ from thunder.frontend.custom_gradients import (
     retained_gradients,
     tensor_hooks,
 )
+from thunder.frontend.host_draws import draw_calls
 from thunder.frontend.inner_gradients import accumulated_gradients, autograd_calls, function_levels
 from thunder.frontend.inner_transforms import forward_derivatives, mapped_calls
 from thunder.frontend.lookasides import (
@@ -46,6 +47,7 @@ _MODULES = (
     argument_checks,
     clocks,
     array_arguments,
+    draw_calls,
     python_functions,
     rebound_tensors,
     mode_regions,

@@ -36,6 +36,8 @@ from thunder.frontend.checkpoints import region_effects
 from thunder.frontend.checkpoints.region_state import RegionState
 from thunder.frontend.custom_gradients import backward_reads
 from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.host_draws import draw_calls
+from thunder.frontend.host_draws.host_generators import is_numpy_generator
 from thunder.frontend.lookasides import (
     context_values,
     imports,
@@ -118,6 +120,8 @@ class Tracer(AttributePolicy):
                 return member
         elif type(obj) is torch.Generator:
             return rng_generators.load_attr(self, obj, name)
+        elif is_numpy_generator(obj):
+            return draw_calls.load_attr(self, obj, name)
         elif type(obj) is ContextVar:
             return context_values.load_attr(self, obj, name)
         elif type(obj) is CompiledFunction and name != "__get__":

@@ -118,6 +118,19 @@ class Speculation:
         where = None if source is None else source.location
         self.decisions.append(Decision(question="opaque", operands=name, answer=answer, where=where))
 
+    def note_drawn(self, proxy: Any, value: Any) -> None:
+        """Note the number or tensor that a statement draws in this call; it is not run early."""
+        self.has_run = True
+        self._run.note({proxy.name: value})
+
+    def note_decided_draw(self, draw: str, answer: Any) -> int:
+        """Note a decision on what a statement draws; return its index."""
+        self.has_run = True
+        source = self._session.locate()
+        where = None if source is None else source.location
+        self.decisions.append(Decision(question="drawn", operands=draw, answer=answer, where=where))
+        return len(self.decisions) - 1
+
     def note_copy(self, value: TensorProxy, copy: TensorProxy) -> None:
         """Note that a recorded call now computes ``copy``, of which ``value`` is computed."""
         self._run.note_copy(value, copy)

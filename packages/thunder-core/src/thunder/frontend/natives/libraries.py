@@ -165,7 +165,10 @@ def is_ufunc(x: Any) -> bool:
 def is_numpy_function(x: Any) -> bool:
     """Return whether ``x`` is one of NumPy's functions, of which only the identity matters."""
     module = numpy()
-    return module is not None and type(x) in (module.ufunc, type(module.tensordot))
+    if module is None:
+        return False
+    methods = type(vars(module.random.RandomState)["rand"])
+    return type(x) in (module.ufunc, type(module.tensordot), methods)
 
 
 #: functions of NumPy whose result depends on the numbers in their arguments alone

@@ -18,6 +18,7 @@ import torch
 from thunder.base.errors import ThunderError, UnsupportedProgram
 from thunder.base.provenance import lookup_type
 from thunder.frontend.arrays import array_calls
+from thunder.frontend.host_draws import draw_calls
 from thunder.frontend.lookasides.environment_queries import is_query, query
 from thunder.frontend.natives.key_protocols import before_lookup, note_container, refuse_unseen_keys
 from thunder.frontend.natives.libraries import (
@@ -114,6 +115,9 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
         result = fn(*args, **kwargs)
         if type(result) in LEAVES or is_numpy_scalar(result):
             return result
+    drawn = draw_calls.draw_natively(session, fn, args, kwargs)
+    if drawn is not NotImplemented:
+        return drawn
     if array_calls.is_array_function(fn):
         return array_calls.call(session, fn, args, kwargs)
     if is_query(fn):

@@ -35,6 +35,7 @@ from thunder.base.provenance import (
 )
 from thunder.frontend.arrays.array_memory import is_array
 from thunder.frontend.facts import Fact, GuardKind, TensorFacts
+from thunder.frontend.host_draws.host_generators import is_numpy_generator
 from thunder.frontend.natives.libraries import is_numpy_function, is_numpy_scalar
 from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
@@ -214,7 +215,9 @@ class ObjectTable:
             return self._adopt_generator(raw, path)
         if type(t) is ModuleClass:
             return self._adopt_compiled(raw, path)
-        if isinstance(raw, IDENTITY_TYPES) or is_numpy_function(raw):
+        if is_array(raw):
+            return self.adopt_array(raw, path)
+        if isinstance(raw, IDENTITY_TYPES) or is_numpy_function(raw) or is_numpy_generator(raw):
             if path.parent is not None or path.root_object is ABSENT:
                 self.note("is", path, raw)
             if isinstance(raw, torch.nn.Module):  # its class may be swapped: ``m.__class__ = C``
@@ -285,8 +288,6 @@ class ObjectTable:
 
     def _adopt_object(self, raw: Any, path: Path) -> Any:
         t = type(raw)
-        if is_array(raw):
-            return self.adopt_array(raw, path)
         if t is itertools.count and (count := Count.of(raw, path)) is not None:
             return self._adopt_count(count)
         if isinstance(raw, OPAQUE) or hasattr(t, "__next__"):

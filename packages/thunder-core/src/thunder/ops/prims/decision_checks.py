@@ -53,6 +53,7 @@ QUESTIONS: Final[dict[str, Callable[..., Any]]] = {
     "allclose": torch.allclose,
     "value": lambda number: number,
     "sizes": lambda results: results,  # of an operator, which checks them (Note [Sizes that depend on data])
+    "drawn": lambda drawn: drawn,  # from a generator of Python or NumPy, whose statement checks it
     "opaque": lambda signature: signature,  # of the results of an opaque callable, which checks it
     **{name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
 }

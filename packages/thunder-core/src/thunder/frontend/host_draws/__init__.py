@@ -1,0 +1,1 @@
+"""Random numbers that a program draws by Python's ``random`` and by NumPy."""

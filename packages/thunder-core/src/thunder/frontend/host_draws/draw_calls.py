@@ -1,0 +1,331 @@
+"""Calls that draw from generators of Python and of NumPy, see Note [Draws of the host]."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import torch
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.arrays.array_memory import is_plain_array
+from thunder.frontend.arrays.traced_arrays import Arrays
+from thunder.frontend.checkpoints.region_state import RegionState
+from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.host_draws.draw_statements import (
+    HostDraw,
+    draw_array,
+    draw_decided,
+    draw_number,
+    frozen,
+)
+from thunder.frontend.host_draws.host_generators import (
+    is_host_generator,
+    is_numpy_generator,
+    method_of,
+    set_state,
+    state_of,
+)
+from thunder.frontend.inner_transforms.inner_programs import InnerPrograms
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.natives.libraries import is_numpy_scalar, numpy
+from thunder.frontend.objects.class_kinds import LEAVES
+from thunder.frontend.session import SessionState, TracingSession
+from thunder.ir.proxies import NumberProxy
+
+__all__ = ["TABLE", "HostDraws", "draw_natively", "load_attr"]
+
+TABLE = LookasideTable()
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+class HostDraws(SessionState):
+    """The generators of an acquisition, by id: those from outside with their states before the first draw.
+
+    What generators draw that the program has created, with a seed, is known.
+    """
+
+    def __init__(self, session: TracingSession) -> None:
+        self.states: dict[int, tuple[Any, Any]] = {}
+        self.created: dict[int, Any] = {}
+
+    def note(self, generator: Any) -> None:
+        """Keep the state of a generator from outside."""
+        if id(generator) not in self.states:
+            self.states[id(generator)] = generator, state_of(generator)
+
+    def end(self) -> None:
+        for generator, state in self.states.values():
+            set_state(generator, state)
+        self.states.clear()
+        self.created.clear()
+
+
+# -- draws ---------------------------------------------------------------------------------------------------
+
+
+def _draw(session: TracingSession, generator: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """Return what a method of a generator draws: a value of the trace, or a decision."""
+    _refuse_place(session, name)
+    args = tuple(_known(session, name, a) for a in args)
+    kwargs = {key: _known(session, name, a) for key, a in kwargs.items()}
+    if id(generator) in session.state(HostDraws).created:
+        return method_of(generator, name)(*args, **kwargs)
+    session.state(HostDraws).note(generator)
+    draw = HostDraw(generator, name, args, kwargs)
+    drawn = method_of(generator, name)(*args, **kwargs)  # raises what eager raises
+    if type(drawn) in (int, float):
+        number = draw_number(draw, type(drawn))
+        _note_value(session, number, drawn)
+        return number
+    if is_plain_array(drawn) and drawn.ndim:
+        tensor = torch.from_numpy(drawn.copy())
+        proxy = draw_array(draw, drawn.shape, tensor.dtype)
+        _note_value(session, proxy, tensor)
+        return session.state(Arrays).of_tensor(proxy)
+    if drawn is None:
+        draw_decided(draw, None, -1)
+        return None
+    return _decided(session, draw, frozen(drawn), drawn)
+
+
+def _note_value(session: TracingSession, proxy: Any, value: Any) -> None:
+    if session.speculation is not None:
+        session.speculation.note_drawn(proxy, value)
+
+
+def _decided(session: TracingSession, draw: HostDraw, answer: Any, drawn: Any) -> Any:
+    if session.speculation is None:
+        raise UnsupportedProgram(
+            f"the program depends on what {draw} draws", hint="Draw it before the call, and pass it."
+        )
+    draw_decided(draw, answer, session.speculation.note_decided_draw(str(draw), answer))
+    return drawn
+
+
+def _refuse_place(session: TracingSession, name: str) -> None:
+    places = (
+        (bool(session.state(BackwardState).stack), "in a backward"),
+        (bool(session.state(RegionState).stack), "in a checkpointed region, which runs twice"),
+        (bool(session.state(InnerPrograms).stack), "in a mapped or differentiated function"),
+        (len(session.trace.scopes) > 1, "in the decomposition of an operator"),
+    )
+    for is_there, place in places:
+        if is_there:
+            raise UnsupportedProgram(
+                f"the program draws a random number ({name}) of Python or NumPy {place}",
+                hint="Draw it before, or use torch's random numbers.",
+            )
+
+
+def _known(session: TracingSession, name: str, x: Any) -> Any:
+    """Return an argument of a draw, with the values of numbers of the trace, which are decisions."""
+    if isinstance(x, NumberProxy) and session.speculation is not None:
+        return session.speculation.decide("value", (x,))
+    if type(x) in (tuple, list):
+        return type(x)([_known(session, name, v) for v in x])
+    if is_plain_array(x):
+        traced = session.state(Arrays).of(x)
+        if traced is not None:
+            session.state(Arrays).read(traced)
+        return x.copy()
+    if type(x) in LEAVES or is_numpy_scalar(x) or isinstance(x, type):
+        return x
+    raise UnsupportedProgram(
+        f"the program passes an object of type {type(x).__qualname__} to {name} of a generator of random "
+        "numbers",
+        hint="Draw positions, and choose by them.",
+    )
+
+
+# -- generators that the program creates ---------------------------------------------------------------------
+
+
+@TABLE.lookaside(random.Random)
+def _make_generator(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+    return _created(session, random.Random, args, kwargs)
+
+
+def _created(session: TracingSession, make: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Return a generator with a seed; each call of the program has such a one."""
+    values = [_known(session, "a constructor", a) for a in (*args, *kwargs.values())]
+    if not values or any(v is None for v in values):
+        raise UnsupportedProgram(
+            "the program creates a generator of random numbers with a seed of the operating system",
+            hint="Pass a seed, or create it before the call.",
+        )
+    generator = make(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))
+    session.state(HostDraws).created[id(generator)] = generator
+    return generator
+
+
+# -- Python's generators -------------------------------------------------------------------------------------
+
+_NUMBERS = (
+    *("random", "getrandbits", "uniform", "triangular", "randint", "randrange", "betavariate"),
+    *("expovariate", "gammavariate", "gauss", "lognormvariate", "normalvariate", "vonmisesvariate"),
+    *("paretovariate", "weibullvariate", "binomialvariate", "seed", "randbytes"),
+)
+
+
+def _own(generator: Any, name: str) -> Any:
+    if not is_host_generator(generator):
+        raise UnsupportedProgram(
+            f"the program draws ({name}) from a generator of the class {type(generator).__qualname__}",
+            hint="Use random.Random, or draw before the call.",
+        )
+    return generator
+
+
+def _register(name: str) -> None:
+    method = getattr(random.Random, name, None)
+
+    def rule(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+        generator, *rest = args
+        if name == "seed" and (not (rest or kwargs) or None in (*rest, *kwargs.values())):
+            raise UnsupportedProgram(
+                "the program seeds a generator of Python from the operating system", hint="Pass a seed."
+            )
+        return _draw(session, _own(generator, name), name, tuple(rest), kwargs)
+
+    if method is not None and name in vars(random.Random):
+        TABLE.lookaside(method)(rule)
+    elif method is not None:
+        TABLE.bound_lookaside(method)(rule)
+
+
+for _name in _NUMBERS:
+    _register(_name)
+
+
+@TABLE.lookaside(random.Random.choice)
+def _choice(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+    def choice(self: Any, seq: Any) -> tuple[Any, Any]:
+        return self, seq
+
+    generator, seq = choice(*args, **kwargs)
+    count = session.call(len, (seq,), {})
+    if not count:
+        return method_of(generator, "choice")(())  # raises IndexError
+    positions = _positions(session, _own(generator, "choice"), "choice", (range(count),), {})
+    return session.call_native(_getitem, (seq, positions), {})
+
+
+@TABLE.lookaside(random.Random.choices)
+def _choices(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+    def choices(self: Any, population: Any, *rest: Any, **options: Any) -> tuple[Any, Any, Args, Kwargs]:
+        return self, population, rest, options
+
+    generator, population, rest, options = choices(*args, **kwargs)
+    count = session.call(len, (population,), {})
+    positions = _positions(session, _own(generator, "choices"), "choices", (range(count), *rest), options)
+    return [session.call_native(_getitem, (population, i), {}) for i in positions]
+
+
+@TABLE.lookaside(random.Random.sample)
+def _sample(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+    def sample(self: Any, population: Any, *rest: Any, **options: Any) -> tuple[Any, Any, Args, Kwargs]:
+        return self, population, rest, options
+
+    generator, population, rest, options = sample(*args, **kwargs)
+    if type(population) not in (list, tuple, range, str):
+        raise UnsupportedProgram(
+            f"random.sample of an object of type {type(population).__qualname__}", hint="Pass a list."
+        )
+    drawn_from = (range(len(population)), *rest)
+    positions = _positions(session, _own(generator, "sample"), "sample", drawn_from, options)
+    return [population[i] for i in positions]
+
+
+@TABLE.lookaside(random.Random.shuffle)
+def _shuffle(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
+    def shuffle(self: Any, x: Any) -> tuple[Any, Any]:
+        return self, x
+
+    generator, x = shuffle(*args, **kwargs)
+    _shuffle_list(session, _own(generator, "shuffle"), x)
+
+
+def _shuffle_list(session: TracingSession, generator: Any, x: Any) -> None:
+    if type(x) is not list:
+        raise UnsupportedProgram(
+            f"the program shuffles an object of type {type(x).__qualname__}",
+            hint="Shuffle a list, or use a permutation.",
+        )
+    order = _positions(session, generator, "shuffle", (list(range(len(x))),), {})
+    session.note_write()
+    x[:] = [x[i] for i in order]
+
+
+def _positions(session: TracingSession, generator: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """Return the positions that a method chooses among those of a sequence; they are a decision."""
+    _refuse_place(session, name)
+    args = tuple(_known(session, name, a) for a in args)
+    kwargs = {key: _known(session, name, a) for key, a in kwargs.items()}
+    kind = _Shuffle if name == "shuffle" else HostDraw
+    draw = kind(generator, name, args, kwargs)
+    if id(generator) in session.state(HostDraws).created:
+        return draw.run()
+    session.state(HostDraws).note(generator)
+    drawn = draw.run()
+    return _decided(session, draw, drawn, drawn)
+
+
+class _Shuffle(HostDraw):
+    """The draw of a permutation, by a method that shuffles a list in place."""
+
+    def run(self) -> Any:
+        """Return the shuffled positions."""
+        positions = list(self.args[0])
+        method_of(self.generator, self.name)(positions)
+        return tuple(positions)
+
+
+def _getitem(sequence: Any, position: int) -> Any:
+    return sequence[position]
+
+
+# -- NumPy's generators --------------------------------------------------------------------------------------
+
+#: methods of NumPy's generators that are no draws
+_OTHERS = frozenset(
+    ("get_state", "set_state", "spawn", "__getstate__", "__setstate__", "__reduce__", "bit_generator")
+)
+
+
+def draw_natively(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Call a method of a generator of NumPy; NotImplemented where ``fn`` is none."""
+    module = numpy()
+    if module is None:
+        return NotImplemented
+    if fn is module.random.default_rng or fn is module.random.RandomState:
+        return _created(session, fn, args, kwargs)
+    if fn is module.random.seed:
+        fn = module.random.rand.__self__.seed
+    owner, name = getattr(fn, "__self__", None), getattr(fn, "__name__", "")
+    if not is_numpy_generator(owner):
+        owner, *rest = args or (None,)
+        if not is_numpy_generator(owner) or getattr(type(owner), name, None) is not fn:
+            return NotImplemented
+        args = tuple(rest)
+    if name in _OTHERS or (name == "seed" and None in (args or (None,))):
+        raise UnsupportedProgram(
+            f"the program calls {name} of a generator of NumPy", hint="Call it before the compiled function."
+        )
+    if name == "shuffle":
+        _shuffle_list(session, owner, *args, **kwargs)
+        return None
+    return _draw(session, owner, name, args, kwargs)
+
+
+def load_attr(session: TracingSession, generator: Any, name: str) -> Any:
+    """Return a method of a generator of NumPy."""
+    method = getattr(type(generator), name, None)
+    if name in _OTHERS or not callable(method):
+        raise UnsupportedProgram(
+            f"the program reads {name!r} of a generator of NumPy",
+            hint="Read it before the call.",
+        )
+    return method_of(generator, name)

@@ -1,0 +1,46 @@
+"""Generators of random numbers of Python and of NumPy: which there are, and their states."""
+
+from __future__ import annotations
+
+import random
+import types
+from typing import Any
+
+from thunder.frontend.natives.libraries import numpy
+
+__all__ = ["is_host_generator", "is_numpy_generator", "method_of", "set_state", "state_of"]
+
+
+def is_host_generator(x: Any) -> bool:
+    """Return whether ``x`` is a generator of Python's or of NumPy's own classes."""
+    return type(x) is random.Random or is_numpy_generator(x)
+
+
+def is_numpy_generator(x: Any) -> bool:
+    """Return whether ``x`` is a generator of NumPy's own classes."""
+    module = numpy()
+    return module is not None and type(x) in (module.random.RandomState, module.random.Generator)
+
+
+def method_of(generator: Any, name: str) -> Any:
+    """Return a method of a generator, bound to it."""
+    return types.MethodType(getattr(type(generator), name), generator)
+
+
+def state_of(generator: Any) -> Any:
+    """Return the state of a generator."""
+    if type(generator) is random.Random:
+        return generator.getstate()
+    if hasattr(generator, "bit_generator"):
+        return generator.bit_generator.state
+    return generator.get_state(legacy=False)
+
+
+def set_state(generator: Any, state: Any) -> None:
+    """Set the state of a generator."""
+    if type(generator) is random.Random:
+        generator.setstate(state)
+    elif hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = state
+    else:
+        generator.set_state(state)
