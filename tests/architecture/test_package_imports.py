@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from architecture.source import CORE, ROOT, all_imports, modules
+from architecture.source import CORE, ROOT, imports, modules
 from architecture.test_public_paths import PUBLIC
 
 PACKAGES = [path.parent for path in sorted((ROOT / "packages").glob("thunder-*/src")) if path != CORE]
-CORE_MODULES = frozenset(modules(CORE))
+CORE_MODULES = modules(CORE)
 #: public paths of core that are modules of rows, errors and objects, beside those of the table
 ALSO_PUBLIC = frozenset({"thunder", "thunder.benchmarks", "thunder.examine"})
 
 
 def private_imports(source):
     """Return the imports of modules of core that are not public paths."""
+    own = modules(source)
     return [
         str(record)
-        for record in all_imports(modules(source))
+        for module in own.values()
+        for record in imports(module, {**CORE_MODULES, **own})
         if record.target in CORE_MODULES and record.target not in PUBLIC and record.target not in ALSO_PUBLIC
     ]
 

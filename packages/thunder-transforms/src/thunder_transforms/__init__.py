@@ -13,6 +13,7 @@ __all__ = ["TRANSFORMS", "thunder_recipes", "thunder_transforms"]
 
 #: the name of each transform → the module that defines a class of this name
 TRANSFORMS: Final[dict[str, str]] = {
+    "CPUOffloading": "thunder_transforms.cpu_offloading",
     "CUDAGraphTransform": "thunder_transforms.cuda_graphs",
     "DebugTransform": "thunder_transforms.debug_transform",
     "LORATransform": "thunder_transforms.lora",

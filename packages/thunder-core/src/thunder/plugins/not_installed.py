@@ -34,6 +34,7 @@ DOCUMENTED: Final[dict[str, str]] = {
     "thunder.transforms.qlora": "adapters of quantised weights",
     "thunder.transforms.quantization": "quantised weights",
     "thunder.transforms.tensor_subclasses": "the flattening of tensor subclasses",
+    "thunder.transforms.CPUOffloading": "intermediate results in CPU memory",
     "thunder.transforms.CUDAGraphTransform": "CUDA graphs",
     "thunder.transforms.ConstantFolding": "constant folding",
     "thunder.transforms.MaterializationTransform": "the materialisation of weights",
