@@ -46,6 +46,15 @@ def test_relative_links_lead_somewhere(page: Path):
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
+def test_every_page_is_in_the_site_and_in_the_list_of_pages():
+    pages = {path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in DOCS}
+    pages = {page for page in pages if not page.startswith(("site/", "design/"))}
+    site = (ROOT / "docs/site/index.md").read_text(encoding="utf-8")
+    listed = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    assert pages - set(re.findall(r"^\.\./(.*)$", site, re.MULTILINE)) == set()
+    assert pages - set(re.findall(r"\]\((\S+)\.md\)", listed)) == {"README"}
+
+
 def test_a_document_that_shows_another_output_is_found(tmp_path: Path):
     page = tmp_path / "page.md"
     page.write_text("```python\nx = 1\nprint(x)\n```\n\n```text\n2\n```\n\n```python\nprint(x + 1)\n```\n")

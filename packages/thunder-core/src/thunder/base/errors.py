@@ -1,6 +1,6 @@
 """Exceptions and warnings of thunder.
 
-A message has four parts: what was asked, where in the user's program, what was found, what to do.
+A message has four parts: what was asked, where in the user's program, what was found, what to do::
 
     UnsupportedProgram: torch.linalg.qr is not an operator thunder knows
       at  model.py:41   q, r = torch.linalg.qr(x)

@@ -40,6 +40,8 @@ def omittable(fn: Callable[..., Any] | None) -> frozenset[str]:
 def make_normaliser(fn: Callable[..., Any], name: str) -> Normaliser:
     """Return a function with ``fn``'s signature that returns ``(args, kwargs)`` with defaults.
 
+    For example::
+
         def add(a, b, *, alpha=1): …   →   def add(a, b, *, alpha=1): return (a, b,), {'alpha': alpha}
 
     Positional parameters are returned positionally, so that a printed call reads as the signature does.

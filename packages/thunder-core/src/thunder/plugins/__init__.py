@@ -1,5 +1,7 @@
 """The plugin system: hooks, the declarations that they return, and the state of each plugin.
 
+A plugin is a module that implements hooks::
+
     # thunder_acme.py, entry point "acme" of the group "thunder.plugins"
     from thunder.plugins import ExecutorSpec, hookimpl
 

@@ -31,6 +31,8 @@ _F = TypeVar("_F", bound=Callable[..., Iterable[Any]])
 def for_executor(*names: str) -> Callable[[_F], _F]:
     """Restrict a hook implementation with the argument `executor` to executors of these names.
 
+    For example::
+
         @hookimpl
         @for_executor("acme")
         def thunder_checkers(executor):
