@@ -15,12 +15,15 @@ __all__ = ["TRANSFORMS", "thunder_recipes", "thunder_transforms"]
 TRANSFORMS: Final[dict[str, str]] = {
     "CPUOffloading": "thunder_transforms.cpu_offloading",
     "CUDAGraphTransform": "thunder_transforms.cuda_graphs",
+    "ConstantFolding": "thunder_transforms.constant_folding",
     "DebugTransform": "thunder_transforms.debug_transform",
+    "ExtractionOnlyPrologueTransform": "thunder_transforms.extraction_only",
     "LORATransform": "thunder_transforms.lora",
     "MaterializationTransform": "thunder_transforms.materialization",
     "NonFiniteDetector": "thunder_transforms.non_finite",
     "NvtxProfileTransform": "thunder_transforms.nvtx_ranges",
     "ProfileTransform": "thunder_transforms.profile_transform",
+    "PrunePrologueChecks": "thunder_transforms.prune_checks",
 }
 
 

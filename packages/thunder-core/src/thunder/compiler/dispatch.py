@@ -94,8 +94,8 @@ class Dispatcher:
             except Exception as error:
                 raise InternalError("a guard failed to evaluate", found={"error": repr(error)}) from error
             if inputs is not None:
-                if self._same_input and self._check_guards:
-                    self._check_same_input(entry, args, kwargs)
+                if self._check_guards:
+                    self._check_promises(entry, args, kwargs)
                 stats.cache_hits += 1
                 break
         else:
@@ -389,12 +389,17 @@ class Dispatcher:
         self._select_entries()
         self.stats.interpreter_cache = entries[::-1]
 
-    def _check_same_input(self, entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        failure = first_failure(entry.guards, args, kwargs)
+    def _check_promises(self, entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise SameInputViolation if a fact has changed of which the user promised that it would not."""
+        failure = first_failure(entry.guards, args, kwargs) if self._same_input else None
+        by, hint = 'cache="same input"', 'Use cache="constant values".'
+        if failure is None:
+            failure = first_failure(entry.dropped, args, kwargs)
+            by, hint = "the transform that dropped its check", "Leave the transform out."
         if failure is not None:
             fact, actual = failure
             raise SameInputViolation(
-                f'{fact} changed, which cache="same input" promised would not',
+                f"{fact} changed, which {by} promised would not",
                 found={"expected": fact.expected, "found": actual},
-                hint='Use cache="constant values".',
+                hint=hint,
             )

@@ -117,12 +117,14 @@ class EntryCompiler:
         before = perf_counter_ns()
         prologues: Sequence[TraceCtx] = (program.prologue,)
         facts = program.facts
+        dropped: tuple[Fact, ...] = ()
         if device is None:
             refuse_without_values(facts, {"args": args, "kwargs": kwargs})
         if compiled.prologue is not None and compiled.prologue is not program.prologue:
             final, facts = self._written_prologue(compiled.prologue, args, kwargs, device is not None)
             prologues = (program.prologue.structure(), *compiled.prologues, final)
-        entry = _entry(program, compiled, baked, contributions, prologues, facts)
+            dropped = _dropped(program.facts, facts) if data.debug_options.check_guards else ()
+        entry = _entry(program, compiled, baked, contributions, prologues, facts, dropped)
         stats.stage_times = {
             "acquire": acquired - started,
             **compiled.stage_times,
@@ -186,6 +188,7 @@ def _entry(
     contributions: PluginContributions,
     prologues: Sequence[TraceCtx],
     facts: tuple[Fact, ...],
+    dropped: tuple[Fact, ...],
 ) -> CacheEntry:
     epilogue = compiled.epilogue or program.epilogue
     failures = plan_for_failures(
@@ -204,6 +207,7 @@ def _entry(
         backward_ledger=compiled.backward_ledger,
         rewritings=tuple(compiled.rewritings),
         guards=facts,
+        dropped=dropped,
         baked=tuple(baked),
         failures=failures,
         can_be_undone=failures.can_be_undone,
@@ -211,6 +215,12 @@ def _entry(
         replaced=program.replaced,
         decisions=program.decisions,
     )
+
+
+def _dropped(before: Sequence[Fact], after: Sequence[Fact]) -> tuple[Fact, ...]:
+    """Return the facts of a program that a prologue which transforms changed does not check."""
+    checked = {(fact.kind, fact.path.source) for fact in after}
+    return tuple(fact for fact in before if (fact.kind, fact.path.source) not in checked)
 
 
 def _with_grad_requests(program: Acquisition, compiled: Compiled) -> Callable[..., Any]:

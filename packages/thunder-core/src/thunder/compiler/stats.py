@@ -55,6 +55,8 @@ class CacheEntry:
     epilogue_traces: list[TraceCtx]
     ledger: Any
     guards: tuple[Fact, ...]
+    #: the facts whose checks a transform dropped, under DebugOptions(check_guards=True)
+    dropped: tuple[Fact, ...] = ()
     backward_ledger: Any = ()
     rewritings: tuple[Rewriting, ...] = ()
     baked: tuple[str, ...] = ()
