@@ -100,16 +100,6 @@ def test_hints_to_torchdynamo_on_computed_tensors_are_read_again_and_written_to_
         assert vars(result) == {"_dynamo_static_input_type": "unguarded", "_dynamo_dynamic_indices": {0, 1}}
 
 
-def test_an_attribute_of_the_users_on_a_computed_tensor_is_refused() -> None:
-    def fn(x: Tensor) -> Tensor:
-        y = x + 1
-        y.tag = 1
-        return y
-
-    with pytest.raises(thunder.UnsupportedProgram, match="writes the attribute 'tag'"):
-        thunder.jit(fn)(torch.ones(3))
-
-
 def test_only_the_code_of_copy_and_of_torchs_encoder_gets_their_exceptions() -> None:
     """A function with the globals of the library is not the library's function."""
     in_copy = eval("lambda x: x * (id(x) % 2)", vars(copy))

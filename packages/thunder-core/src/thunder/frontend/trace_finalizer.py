@@ -23,7 +23,8 @@ from thunder.frontend.lookasides.grad_requests import GradRequests, returned_lea
 from thunder.frontend.lookasides.leaf_gradients import refuse_returned_leaves
 from thunder.frontend.lookasides.locks import refuse_held
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors, refuse_shared_data
-from thunder.frontend.lookasides.tensor_hints import TensorHints
+from thunder.frontend.lookasides.tensors import original_of
+from thunder.frontend.lookasides.written_attributes import WrittenAttributes, emit_attributes
 from thunder.frontend.objects.number_counters import advance
 from thunder.frontend.objects.shadow_copies import Shadow
 from thunder.frontend.objects.shared_attributes import refuse_shared_attributes
@@ -67,7 +68,7 @@ class TraceFinalizer:
         refuse_shared_data(session)
         is_annotated = (
             session.state(GradRequests).has_any()
-            or session.state(TensorHints)
+            or session.state(WrittenAttributes)
             or retained.intermediates
             or retained.inputs
             or rebound.statements
@@ -88,8 +89,12 @@ class TraceFinalizer:
         refuse_returned_leaves(session, builder.tensors.values())
         for leaf in returned_leaves(session, self.trace.args, builder.tensors.values()):
             builder.emit(f"{leaf.name}.requires_grad_()")
-        for tensor, name, value in session.state(TensorHints).of(list(builder.tensors.values())):
-            builder.emit(f"{tensor.name}.{name} = {builder.expression(value)}")
+        emit_attributes(
+            session,
+            builder.tensors,
+            original_of,
+            lambda tensor, name, value: builder.emit(f"{tensor}.{name} = {builder.expression(value)}"),
+        )
         for tensor in retaining_results(session, builder.tensors.values()):
             builder.emit(f"{tensor.name}.retain_grad()")
         for tensor in retained.inputs.values():

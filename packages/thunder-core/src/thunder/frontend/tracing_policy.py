@@ -155,6 +155,8 @@ class Tracer(AttributePolicy):
             self.machine.generic_store_attr(obj, name, value)
 
     def delete_attr(self, obj: Any, name: str) -> None:
+        if isinstance(obj, TensorProxy) and tensors.delete_attr(self, obj, name):
+            return
         owner = module_members.wrapped_callable(self, obj) if type(obj) is CompiledFunction else obj
         self.type_attr(type(owner), "__delattr__")
         self.machine.generic_delete_attr(owner, name)

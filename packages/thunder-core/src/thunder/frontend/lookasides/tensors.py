@@ -20,7 +20,7 @@ from thunder.frontend.lookasides.leaf_gradients import assign_grad, read_grad
 from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.lookasides.operator_arguments import checked_arguments
 from thunder.frontend.lookasides.rebound_tensors import assign_data
-from thunder.frontend.lookasides.tensor_hints import TensorHints, is_hint
+from thunder.frontend.lookasides.written_attributes import WrittenAttributes
 from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.session import TracingSession
@@ -214,8 +214,29 @@ def _returns_its_argument(session: TracingSession, call: BoundSymbol) -> bool:
     return not is_marked(session, call.args[0], mark)
 
 
+def original_of(session: TracingSession, x: TensorProxy) -> TensorProxy:
+    """Return the tensor that ``x`` is: the argument of a call that returns its argument, or itself."""
+    for source, call in _sources(session, x):
+        if call is None or not _returns_its_argument(session, call):
+            return source
+    return x
+
+
+def delete_attr(session: TracingSession, x: TensorProxy, name: str) -> bool:
+    """Do ``del x.name`` for an attribute that the program wrote to a tensor that it computed.
+
+    Return False for others. Raises AttributeError if the tensor has no such attribute.
+    """
+    if lookup_type(torch.Tensor, name) is ABSENT:
+        _load_own(session, x, name)
+    own = session.state(WrittenAttributes).of(original_of(session, x))
+    return session.entry_of(x) is None and own.pop(name, MISSING) is not MISSING
+
+
 def _load_own(session: TracingSession, x: TensorProxy, name: str) -> Any:
     entry = session.entry_of(x)
+    if entry is None and session.entry_of(original := original_of(session, x)) is not None:
+        x, entry = original, session.entry_of(original)
     if entry is not None:
         if name not in entry.attrs:
             entry.attrs[name] = _read_own(session, entry, name)
@@ -223,8 +244,10 @@ def _load_own(session: TracingSession, x: TensorProxy, name: str) -> Any:
             return entry.attrs[name]
     elif (own := tensor_subclasses.attributes_of(session, x)) is not None and name in own:
         return own[name]
-    elif is_hint(name) and (value := session.state(TensorHints).read(x, name)) is not MISSING:
-        return value
+    elif session.state(WrittenAttributes):
+        value = session.state(WrittenAttributes).read(original_of(session, x), name)
+        if value is not MISSING:
+            return value
     text = f"'{seen_type(session, x).__name__}' object has no attribute '{name}'"
     raise AttributeError(text, name=name, obj=x)
 
@@ -238,9 +261,9 @@ def _read_own(session: TracingSession, entry: ObjectEntry, name: str) -> Any:
 
 
 def store_attr(session: TracingSession, x: TensorProxy, name: str, value: Any) -> None:
-    """Do ``x.name = value`` for an attribute of the user's on an input.
+    """Do ``x.name = value`` for an attribute of the user's.
 
-    Raises UnsupportedProgram for torch's own attributes, and for intermediates.
+    Raises UnsupportedProgram for torch's own attributes.
     """
     entry = session.entry_of(x)
     if session.state(TorchFunctions).applies:
@@ -248,9 +271,6 @@ def store_attr(session: TracingSession, x: TensorProxy, name: str, value: Any) -
         if written is not override_calls.NOT_OVERRIDDEN:
             return
     if tensor_subclasses.write_own(session, x, seen_type(session, x), name, value):
-        return
-    if entry is None and is_hint(name):
-        session.state(TensorHints).write(x, name, value)
         return
     if name == "requires_grad":
         request_grad(session, x, value)
@@ -262,7 +282,14 @@ def store_attr(session: TracingSession, x: TensorProxy, name: str, value: Any) -
         _refuse_overriding(session, x, name)
         assign_grad(session, x, value)
         return
-    if entry is None or lookup_type(torch.Tensor, name) is not ABSENT:
+    is_own = lookup_type(torch.Tensor, name) is ABSENT
+    if is_own and entry is None and (original := original_of(session, x)) is not x:
+        store_attr(session, original, name, value)
+        return
+    if is_own and entry is None:
+        session.state(WrittenAttributes).write(x, name, value)
+        return
+    if entry is None or not is_own:
         raise UnsupportedProgram(
             f"the program writes the attribute {name!r} of a tensor",
             found={x.name: x.type_string()},

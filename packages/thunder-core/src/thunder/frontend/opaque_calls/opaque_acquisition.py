@@ -22,6 +22,8 @@ from thunder.frontend.facts import Fact
 from thunder.frontend.guards import first_failure, unchanged_check
 from thunder.frontend.inner_transforms.inner_programs import InnerPrograms
 from thunder.frontend.lookasides.mode_regions import InferenceModes
+from thunder.frontend.lookasides.tensors import original_of
+from thunder.frontend.lookasides.written_attributes import WrittenAttributes
 from thunder.frontend.natives.written_state import reached_write
 from thunder.frontend.opaque_calls.opaque_run import OpaqueCall, OpaqueRun, class_named_after
 from thunder.frontend.opaque_calls.opaque_statements import run_opaque
@@ -63,6 +65,11 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     assert speculation is not None, "a program that is not run early is refused"
     rebuilding = Rebuilding(session)
     make = rebuilding.makers((fn, args, kwargs))
+    if any(session.state(WrittenAttributes).of(original_of(session, t)) for t in rebuilding.tensors):
+        raise UnsupportedProgram(
+            f"the opaque callable {name} is passed a tensor with attributes that the program has written",
+            hint="Pass their values as arguments.",
+        )
     _note_passed(session, (fn, *args, *kwargs.values()))
     opaque_call = class_named_after(name)(
         name,

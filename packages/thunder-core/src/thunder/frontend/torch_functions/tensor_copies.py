@@ -15,6 +15,8 @@ import torch
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.custom_gradients.recorded_memory import names_of_memory
 from thunder.frontend.lookasides.grad_requests import request_grad
+from thunder.frontend.lookasides.tensors import original_of
+from thunder.frontend.lookasides.written_attributes import WrittenAttributes
 from thunder.frontend.objects.input_overlap import overlapping_groups
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions.made_parameters import make_parameter
@@ -107,6 +109,8 @@ def settle_memory(session: TracingSession, memo: dict[int, Any]) -> None:
 def _refuse_attributes(session: TracingSession, x: TensorProxy) -> None:
     """Refuse to copy a tensor that has attributes of the user's."""
     entry = session.entry_of(x)
+    if session.state(WrittenAttributes).of(original_of(session, x)):
+        raise _refusal(x, "which has attributes")
     if entry is None:
         return
     if entry.writes or vars(entry.obj):
