@@ -274,3 +274,54 @@ def test_a_returned_view_that_torch_cannot_follow_has_a_gradient() -> None:
     x = leaf(3, 4)
     (ours,) = torch.autograd.grad(thunder.jit(program)(x * 1).sum(), x)
     assert ours.tolist() == [[2.0] * 4, [0.0] * 4, [0.0] * 4]
+
+
+def written_once(base: Tensor, y: Tensor, x: Tensor) -> Any:
+    y.copy_(x * 2)
+    return base * base + x
+
+
+def written_through_data(base: Tensor, y: Tensor, x: Tensor) -> Any:
+    y.copy_(x * 2)
+    y.data.add_(5)
+    return base + y * y
+
+
+def written_through_another_detach(base: Tensor, y: Tensor, x: Tensor) -> Any:
+    y.copy_(x * 2)
+    y.detach().copy_(x * 7)
+    return base + y * y
+
+
+def a_part_written_without_gradient(base: Tensor, y: Tensor, x: Tensor) -> Any:
+    y[0] = x[1]
+    y[1:].data.mul_(3)
+    with torch.no_grad():
+        y[2].copy_(x[0])
+    return base + y * y
+
+
+DETACHED = [
+    written_once,
+    written_through_data,
+    written_through_another_detach,
+    a_part_written_without_gradient,
+]
+
+
+@pytest.mark.parametrize("program", DETACHED, ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_detached_tensor_and_its_base_have_their_own_gradients(
+    program: Callable[..., Any], requires_grad: bool
+) -> None:
+    def run(x: Tensor) -> Any:
+        base = x * 3 if requires_grad else torch.zeros(3)
+        return program(base, base.detach(), x)
+
+    outcomes = []
+    for fn in (run, thunder.jit(run)):
+        x = torch.arange(1.0, 4.0).requires_grad_()
+        result = fn(x)
+        result.sum().backward()
+        outcomes.append((result, x.grad))
+    torch.testing.assert_close(outcomes[1], outcomes[0])

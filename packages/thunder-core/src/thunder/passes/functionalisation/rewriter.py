@@ -5,7 +5,7 @@ Each write becomes a new version of the storage that it writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -131,7 +131,7 @@ class Rewriter:
         value = self.storages.read(source)
         if not grad and (value.requires_grad or self._may_require_grad(position, source)):
             value = prims.detach(value)  # in torch's graph, nothing flows into what is written
-        old, old_leaf = self.storages.read(root), self._detached_leaf(tensor)
+        old, own_gradients = self.storages.read(root), self._own_gradients(chain, grad)
         has_gradient = old.requires_grad and root.requires_grad
         if tracked and root is not target and (has_gradient or value.requires_grad):
             self._refuse_view(root, tensor)
@@ -155,8 +155,8 @@ class Rewriter:
             self._written_in_inference.setdefault(root.name, (chain[-1], old))
         elif has_gradient and not tracked and storage.shared is None:
             self._keep_history(chain, old)
-        if old_leaf is not None and not grad:
-            tensor.value = self._with_history(tensor.value, old_leaf)
+        for view, before in own_gradients:
+            view.value = self._with_history(view.value, before)
         if isinstance(bsym.output, TensorProxy):
             self.storages.add_name(bsym.output.name, tensor)
 
@@ -173,10 +173,20 @@ class Rewriter:
             return False
         return any(view.output.name == source.name for view in views_of(producer))
 
-    def _detached_leaf(self, tensor: TensorState) -> TensorProxy | None:
-        """Return the value of a tensor from a `detach` that requires grad itself, by `requires_grad_`."""
-        is_leaf = tensor.view is not None and tensor.is_detached and tensor.proxy.requires_grad
-        return self.storages.read(tensor.proxy) if is_leaf else None
+    def _own_gradients(
+        self, chain: Sequence[TensorState], grad: bool
+    ) -> list[tuple[TensorState, TensorProxy]]:
+        """Return the views that keep their own gradient in a write to the first, with their values before.
+
+        Those are tensors of a ``detach`` that require grad (by ``requires_grad_``, or by an earlier write),
+        if gradients are off, or if another ``detach`` is between them and the written tensor.
+        """
+        keeping = []
+        for tensor in chain:
+            if tensor.has_own_gradient and not grad:
+                keeping.append((tensor, self.storages.read(tensor.proxy)))
+            grad = grad and not tensor.is_detached
+        return keeping
 
     def _keep_history(self, chain: list[TensorState], old: TensorProxy) -> None:
         """Give the written tensor, which requires grad, the history that ``old`` had.

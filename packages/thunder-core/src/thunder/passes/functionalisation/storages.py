@@ -68,6 +68,11 @@ class TensorState:
         """Whether the tensor is a view that a ``detach`` created or took part in creating."""
         return self.view is not None and any(call.sym.id == "prims.detach" for call in self.view.path)
 
+    @property
+    def has_own_gradient(self) -> bool:
+        """Whether the tensor has a gradient that is not that of its parent, since a write to it."""
+        return self.proxy.requires_grad and self.is_detached
+
     def invalidate(self) -> None:
         """Let the tensor, a view, be recomputed from its parent when it is read."""
         self.version = self.storage.version - 1
@@ -160,7 +165,7 @@ class StorageMap:
         """
         assert tensor.view is not None, f"{tensor.proxy.name} is not a view"
         assert tensor.call is not None, f"{tensor.proxy.name} is a view without a call"
-        if tensor.proxy.requires_grad and tensor.is_detached:
+        if tensor.has_own_gradient:
             raise UnsupportedProgram(
                 "a detached tensor was written with a value that requires grad, and its memory was written "
                 "again or leaves the program under another name too",
@@ -198,6 +203,11 @@ class StorageMap:
         """Replace the root's value by an equal one; its views are recomputed when they are read."""
         root.storage.version += 1
         root.value, root.version = value, root.storage.version
+
+    def own_gradients(self, storage: Storage) -> list[TensorState]:
+        """Return the tensors of a storage that have their own gradient and are up to date."""
+        tensors = {id(t): t for t in self._tensors.values() if t.storage is storage}
+        return [t for t in tensors.values() if t.has_own_gradient and t.version == storage.version]
 
 
 #: views of the memory around their operand, which a value in other memory does not have

@@ -61,6 +61,10 @@ def _bits(call: BoundSymbol, base: TensorProxy, value: TensorProxy) -> TensorPro
     return prims.bitcast(value, base.dtype)  # type: ignore[no-any-return]
 
 
+def _detached(call: BoundSymbol, base: TensorProxy, value: TensorProxy) -> TensorProxy:
+    return prims.detach(value) if value.requires_grad else value
+
+
 def _diagonal(call: BoundSymbol, base: TensorProxy, value: TensorProxy) -> TensorProxy:
     return prims.diagonal_scatter(base, value, *call.args[1:])  # type: ignore[no-any-return]
 
@@ -90,7 +94,7 @@ INVERSES: dict[str, ViewInverse] = {
     "prims.diagonal": _diagonal,
     "prims.as_strided": _window,
     "prims.shallow_copy": _same,
-    "prims.detach": _same,
+    "prims.detach": _detached,
     "prims.stride_order": _same,
     "prims.conj": lambda call, base, value: prims.conj(value),
     "prims.real": _part(0),

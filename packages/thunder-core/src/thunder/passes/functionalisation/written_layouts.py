@@ -43,11 +43,18 @@ def _replaces_all(bsym: BoundSymbol, target: TensorProxy) -> bool:
 
 
 def restore_layout(layouts: Layouts, storages: StorageMap, tensor: TensorState) -> None:
-    """Give the value of a tensor's storage the strides of eager, if they may differ."""
-    if tensor.storage.layout_differs:
-        tensor.storage.layout_differs = False
-        root = storages.root(tensor)
+    """Give the value of a tensor's storage the strides of eager, if they may differ.
+
+    A tensor from a ``detach`` with a gradient of its own is not recomputed from the root: its value gets them
+    too.
+    """
+    storage = tensor.storage
+    if storage.layout_differs:
+        storage.layout_differs = False
+        root, own = storages.root(tensor), storages.own_gradients(storage)
         storages.replace_value(root, with_eager_strides(layouts, root.proxy, storages.read(root.proxy)))
+        for view in own:
+            view.value, view.version = with_eager_strides(layouts, view.proxy, view.value), storage.version
 
 
 def with_eager_strides(layouts: Layouts, root: TensorProxy, value: TensorProxy) -> TensorProxy:
