@@ -697,6 +697,13 @@ def test_a_wrong_dirty_argument_raises_what_eager_raises(program):
 # -- refused -------------------------------------------------------------------------------------------------
 
 
+class WritesItsArgument(Cube):
+    @staticmethod
+    def forward(ctx, x):
+        x.mul_(2)
+        return x[1:]
+
+
 class NotStatic(Cube):
     def forward(ctx, x):
         return x * 2
@@ -737,6 +744,10 @@ def writes_to_an_attribute(x):
 
 
 REFUSED = {
+    "returns a part of what it writes to": (
+        lambda x: WritesItsArgument.apply(x * 1),
+        "the forward of WritesItsArgument",
+    ),
     "writes to a cotangent": (backward_of(lambda ctx, g: (g.mul_(2), None)), "the backward of Given"),
     "no static method": (lambda x: NotStatic.apply(x), "@staticmethod"),
     "a tensor that escapes": (uses_what_escaped, "Return it from the function"),

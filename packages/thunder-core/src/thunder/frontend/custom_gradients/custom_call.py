@@ -18,8 +18,8 @@ is the forward, and its gradient rule both:
 
 As in eager, the forward itself is not differentiated: of its values only the results carry gradients. Values
 that either of the two captures become arguments of the composite. Both are then functional programs
-(:func:`~thunder.frontend.epilogue.subtrace.make_subtrace`). What the forward writes to a tensor from outside
-is a further result, written after the composite without gradients, as the forward runs in eager.
+(:func:`~thunder.frontend.epilogue.subtrace.make_subtrace`). What the forward writes to an argument is
+another result, written after the composite; a write of the backward to memory from outside is refused.
 """
 
 from __future__ import annotations
@@ -160,7 +160,8 @@ def _differentiated(
     with torch.no_grad():
         forward = make_subtrace(fn.name, tuple(tensors.values()), calls, (results, residuals))
     backward = make_subtrace(fn.name, (*tensors.values(), *residuals, *cotangents.values()), back, gradients)
-    forward, written = _without_writes(fn, forward, backward, tuple(tensors.values()))
+    forward, written = _without_writes(fn, forward, backward)
+    returned.set_written(fn.name, calls, {list(tensors)[i] for i in written})
     _note_attributes(session, fn, uses_back.values(), results)
     rule = CustomRule(
         fn.name,
@@ -238,19 +239,21 @@ def _refuse_draws(fn: CustomGradient, backward: list[BoundSymbol]) -> None:
 
 
 def _without_writes(
-    fn: CustomGradient, forward: TraceCtx, backward: TraceCtx, tensors: tuple[Any, ...]
+    fn: CustomGradient,
+    forward: TraceCtx,
+    backward: TraceCtx,
 ) -> tuple[TraceCtx, tuple[int, ...]]:
-    """Return the forward with its writes to tensors from outside as results, and these tensors' indices.
+    """Return the forward with its writes to arguments as results, and the indices of these arguments.
 
-    Raises UnsupportedProgram for such a write of the backward.
+    Raises UnsupportedProgram for a write of the backward.
     """
-    written, rest = writes(forward)
-    for i in writes(backward)[0]:
+    for index in writes(backward)[0]:
         raise UnsupportedProgram(
             f"the backward of {fn.name} writes in place to a tensor that it did not make",
-            found={"tensor": f'"{backward.args[i].type_string()}"'},
+            found={"tensor": f'"{backward.args[index].type_string()}"'},
             hint="Use the out-of-place operator, or write to a clone.",
         )
+    written, rest = writes(forward)
     results, residuals = rest.output
     return returning(rest, ((*results, *written.values()), residuals)), tuple(written)
 
@@ -265,7 +268,7 @@ def _mark_private(
 
 
 def _record(trace: TraceCtx, rule: CustomRule, tensors: tuple[Any, ...], returned: Results) -> None:
-    """Record the composite, and after it the writes to buffers.
+    """Record the composite, and after it the writes to arguments.
 
     Its results are the values that the program has already received.
     """
@@ -275,8 +278,9 @@ def _record(trace: TraceCtx, rule: CustomRule, tensors: tuple[Any, ...], returne
     pairs = zip(outputs, results, strict=False)  # the written values come after the results
     swap = {Variable(new): old for new, old in pairs if isinstance(old, TensorProxy)}
     scope[-1] = scope[-1].from_bsym_swap_proxies(swap)
+    held = {argument.name for argument in returned.views.values()} | returned.dirty.keys()
     for index, value in zip(rule.written, outputs[len(results) :], strict=True):
-        if tensors[index].name not in returned.dirty:
+        if tensors[index].name not in held:  # else ``returned`` writes the result
             prims.copy_(value, tensors[index], grad_enabled=False)
 
 

@@ -3,19 +3,23 @@
 the forward returns                       the caller receives
 a tensor that it computed, twice          one tensor; its gradient reaches the last of the two places
 an argument                               another view of it
+an argument that the function wrote to    a tensor of its memory, with the function's history
 an argument that is marked as dirty       the argument, with the function's value and history
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
 import torch
 
+from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.custom_gradients.function_context import FunctionContext
+from thunder.ir.aliasing import shared_memory
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
+from thunder.ir.symbol import BoundSymbol
 from thunder.ops import prims
 from thunder.torch.inplace import assign
 from thunder.torch.namespace import ltorch
@@ -32,6 +36,10 @@ class Results:
         _check_dirty(context, results, needed)
         self.context, self.needed, self.own = context, needed, own
         self.dirty: dict[str, tuple[TensorProxy, TensorProxy]] = {}
+        #: results that are arguments, by name, and the arguments
+        self.views: dict[str, TensorProxy] = {}
+        #: names of the arguments that the forward writes to, where it is a composite
+        self.written: Set[str] = frozenset()
         self.values = tuple(map(self._seen, results))
         self.unique = _once(self.values)
 
@@ -44,7 +52,8 @@ class Results:
         if differentiable and any(result is t for t in self.context.dirty) and not is_own:
             return self._written(result)
         if differentiable and not is_own:
-            result = prims.shallow_copy(result)
+            argument, result = result, prims.shallow_copy(result)
+            self.views[result.name] = argument
         elif result.requires_grad and not is_own:
             return prims.detach(result)
         if is_own or differentiable:
@@ -58,12 +67,38 @@ class Results:
             self.dirty[argument.name] = argument, value
         return self.dirty[argument.name][1]
 
+    def set_written(self, name: str, calls: Sequence[BoundSymbol], written: Set[str]) -> None:
+        """Set the arguments to which the forward, of these calls, writes.
+
+        Raises UnsupportedProgram for a result that is a part of one.
+        """
+        self.written = written
+        memory = shared_memory(calls)
+        changed = {memory.find(argument) for argument in written}
+        whole = self.views.keys() | {value.name for _, value in self.dirty.values()}
+        for result in self.unique:
+            if not isinstance(result, TensorProxy) or result.name in whole:
+                continue
+            if memory.find(result.name) in changed:
+                raise UnsupportedProgram(
+                    f"the forward of {name} returns a part of a tensor to which it writes in place",
+                    found={"tensor": f'"{result.type_string()}"'},
+                    hint="Return the whole tensor, or a clone of the part.",
+                )
+
     def returned(self) -> tuple[Any, ...]:
         """Return the results to the program, and record the writes to dirty arguments."""
         arguments = {value.name: argument for argument, value in self.dirty.values()}
         for argument, value in self.dirty.values():
             assign(value, argument)
-        return tuple(arguments.get(getattr(v, "name", ""), v) for v in self.values)
+        return tuple(arguments.get(getattr(v, "name", ""), self._returned(v)) for v in self.values)
+
+    def _returned(self, value: Any) -> Any:
+        """Return a result; of a written argument, an alias that holds it: later writes reach both."""
+        argument = self.views.get(value.name) if isinstance(value, TensorProxy) else None
+        if argument is None or argument.name not in self.written:
+            return value
+        return assign(value, prims.detach(argument))
 
     def cotangents(self, of: dict[str, TensorProxy]) -> list[Any]:
         """Return the arguments of the backward, one per result, from the cotangents by name."""
