@@ -36,7 +36,7 @@ def library() -> Any:
         )
     try:
         return import_module("bitsandbytes")
-    except Exception as error:
+    except (ImportError, OSError, RuntimeError) as error:
         raise ExecutorUnavailable(
             f"bitsandbytes {found} cannot be imported: {error}", hint=f"Install it again: {install}"
         ) from error
