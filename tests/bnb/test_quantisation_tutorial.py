@@ -50,7 +50,7 @@ def structure(text: str, device: str) -> list[str]:
     text = text[text.index("def computation") :].replace("cuda:0" if device == "cpu" else device, device)
     lines = []
     for line in text.splitlines():
-        if line.strip() and not re.match(r" {4,}#|  # /|  # \w+\.py", line):
+        if line.strip() and not re.match(r" {4,}#|  # [\w/.-]+\.py:", line):
             lines.append(line.rstrip())
     text = "\n".join(lines)
     for number, name in enumerate(dict.fromkeys(re.findall(r"\bt\d+\b", text))):
