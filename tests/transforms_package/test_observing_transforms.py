@@ -13,6 +13,7 @@ import thunder
 import thunder_transforms.optional_libraries
 from comparison.inputs import leaf
 from thunder.core.errors import InvalidArgument, RequirementNotMet
+from thunder_transforms.constant_folding import ConstantFolding
 from thunder_transforms.debug_transform import DebugTransform, debug_execution_trace
 from thunder_transforms.non_finite import NonFiniteDetector, NonFiniteResult
 from thunder_transforms.nvtx_ranges import NvtxProfileTransform
@@ -233,6 +234,15 @@ def test_findings_are_collected_instead_of_raised():
     for _ in range(2):
         torch.testing.assert_close(compiled(x), torch.log(x) + 1, equal_nan=True)
     assert [error.asked for error in detector.findings] == ["log computes NaN"]
+
+
+def test_infinities_that_a_folded_constant_has_are_accepted():
+    def causal(scores):
+        return torch.softmax(scores + torch.triu(torch.full((3, 3), float("-inf")), 1), -1)
+
+    compiled = thunder.jit(causal, transforms=[ConstantFolding(), NonFiniteDetector()])
+    assert torch.equal(compiled(torch.ones(3, 3)), causal(torch.ones(3, 3)))
+    assert "constants0()" in thunder.last_traces(compiled)[-1].python(print_depth=1)
 
 
 # -- together ----------------------------------------------------------------------------------------------

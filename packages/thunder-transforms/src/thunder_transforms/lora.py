@@ -147,7 +147,8 @@ class LORATransform(thunder.Transform):
         if missed:
             raise UnsupportedProgram(
                 f"the program reads {missed[0]}, and not by torch.nn.functional.linear: it cannot be adapted",
-                hint="Choose other weights with weights=.",
+                hint="Choose other weights with weights=. In evaluation, torch's attention modules call one "
+                "kernel, unless torch.backends.mha.set_fastpath_enabled(False).",
             )
         return prologue_trace, new, epilogue_trace
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import thunder
-from thunder.core.errors import Location, UserError
+from thunder.core.errors import Location, TraceError, UserError
 from thunder.core.proxies import TensorProxy
 from thunder.core.pytree import tree_flatten
 from thunder.core.symbol import BoundSymbol
@@ -114,15 +114,16 @@ class _Check:
     ) -> NonFiniteResult | None:
         """Return the error of a statement with non-finite results, or None if its arguments explain them."""
         values = dict(zip(self.operands, operands, strict=True))
+        named = dict(zip((p.name for p in self.bsym.flat_proxy_outs if _is_checked(p)), results, strict=True))
+        if _new_kind(self.bsym, results, operands, infinities) is None:
+            return None
         if self.bsym.sym.is_fusion:
             inner = _first_in_fusion(self.bsym, values, infinities)
             if inner is not None:
                 call, computed = inner
                 return _error(call, self.branch, computed, values, self.bsym.sym.name, self.bsym.locations)
-        kind = _new_kind(self.bsym, results, operands, infinities)
-        if kind is None:
-            return None
-        named = dict(zip((p.name for p in self.bsym.flat_proxy_outs if _is_checked(p)), results, strict=True))
+            if all(_is_explained(tensor, values.get(name)) for name, tensor in named.items()):
+                return None  # by an infinity that a call of the fusion was given
         return _error(self.bsym, self.branch, named, values, None, ())
 
 
@@ -131,17 +132,27 @@ def _first_in_fusion(
 ) -> tuple[BoundSymbol, dict[str, Any]] | None:
     """Return the first call of a fusion that computes non-finite values, with its results by name.
 
-    The results of earlier calls are entered into `values`.
+    The results of earlier calls are entered into `values`. A call that torch cannot compute ends the search.
     """
     for call in fusion.subsymbols:
         operands = [values[p.name] for p in call.flat_proxy_args if p.name in values]
         computed: dict[str, Any] = dict(values)
-        evaluate_calls([call], computed)
+        try:
+            evaluate_calls([call], computed)
+        except TraceError:
+            return None
         results = {p.name: computed[p.name] for p in call.flat_proxy_outs if _is_checked(p)}
         if _new_kind(call, list(results.values()), operands, infinities) is not None:
             return call, results
         values.update(computed)
     return None
+
+
+def _is_explained(tensor: Any, computed: Any) -> bool:
+    """Return whether a result has only such non-finite values as the calls of its fusion compute."""
+    return (_has_nan(computed) or not _has_nan(tensor)) and (
+        _has_infinity(computed) or not _has_infinity(tensor)
+    )
 
 
 def _new_kind(
