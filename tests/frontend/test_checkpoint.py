@@ -5,12 +5,18 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    checkpoint_sequential,
+    create_selective_checkpoint_contexts,
+)
 
 import thunder
 from comparison.derivatives import assert_as_eager
@@ -206,9 +212,35 @@ def test_what_the_region_reads_is_guarded():
     assert thunder.cache_misses(compiled) == 2
 
 
+def _policy(ctx, op, *args, **kwargs):
+    is_product = op == torch.ops.aten.mm.default
+    return CheckpointPolicy.MUST_SAVE if is_product else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+@pytest.mark.parametrize("policy", [_policy, [torch.ops.aten.mm.default]])
+def test_selective_checkpointing_has_eagers_gradients(policy):
+    contexts = functools.partial(create_selective_checkpoint_contexts, policy)
+
+    def program(x, w):
+        return checkpoint(lambda x: (x @ w).sin().cos(), x, use_reentrant=False, context_fn=contexts)
+
+    gradients = []
+    for call in (program, thunder.jit(program)):
+        x, w = leaf(3, 3), leaf(3, 3, seed=1)
+        gradients.append(torch.autograd.grad(call(x, w).sum(), (x, w)))
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_effects_under_selective_checkpointing_are_refused():
+    norm = torch.nn.BatchNorm1d(3).double()
+    contexts = functools.partial(create_selective_checkpoint_contexts, [torch.ops.aten.mm.default])
+    with pytest.raises(thunder.UnsupportedProgram, match="effects under selective checkpointing"):
+        thunder.jit(lambda x: checkpoint(norm, x, use_reentrant=False, context_fn=contexts))(leaf(4, 3))
+
+
 REFUSED = {
     "context_fn": (
-        {"use_reentrant": False, "context_fn": lambda: create_selective_checkpoint_contexts([])},
+        {"use_reentrant": False, "context_fn": lambda: (nullcontext(), nullcontext())},
         "context_fn",
     ),
     "random numbers not preserved": (

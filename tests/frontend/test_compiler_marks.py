@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import thunder
 
@@ -116,3 +117,26 @@ def test_cond_calls_one_of_its_functions_by_a_decision():
         gradients = [torch.autograd.grad(y.sum(), x)[0] for y in (out, expected)]
         assert torch.equal(*gradients)
     assert thunder.cache_misses(compiled) == 2
+
+
+class Count(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.calls += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_dispatch_mode_is_refused_within_a_program_and_sees_a_call_that_it_is_entered_around():
+    def counted(x):
+        with Count():
+            return x * 2
+
+    with pytest.raises(thunder.UnsupportedProgram, match=r"enters .*Count, a mode that handles operators"):
+        thunder.jit(counted)(torch.ones(2))
+    x = torch.ones(2)
+    with Count() as count:
+        thunder.jit(lambda x: x * 2 + 1)(x)
+    assert count.calls == 2

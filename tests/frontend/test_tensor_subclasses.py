@@ -264,3 +264,26 @@ def test_a_class_may_import_the_function_that_disables_overrides():
         product.sum().backward()
         assert torch.equal(p.grad, x)
         p.grad = None
+
+
+class Wrapper(torch.Tensor):
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        inner = [a.inner if isinstance(a, Wrapper) else a for a in args]
+        return func(*inner, **(kwargs or {}))
+
+
+def test_a_class_that_computes_by_its_dispatch_is_refused_by_name_and_can_be_opaque():
+    with pytest.raises(thunder.UnsupportedProgram, match=r"makes a tensor of the class .*Wrapper, which"):
+        thunder.jit(lambda x: Wrapper(x) * 2)(torch.ones(2))
+    with pytest.raises(thunder.UnsupportedProgram, match=r"Wrapper is not one that thunder models"):
+        thunder.jit(lambda x: x * 2)(Wrapper(torch.ones(2)))
+    doubled = thunder.opaque(lambda x: Wrapper(x) * 2)
+    assert torch.equal(thunder.jit(lambda x: doubled(x + 1))(torch.ones(2)), torch.full((2,), 4.0))

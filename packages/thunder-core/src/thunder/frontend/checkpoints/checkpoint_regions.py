@@ -13,6 +13,7 @@ must be restored. A region with effects, such as the statistics of a batch norm,
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import warnings
@@ -32,7 +33,7 @@ from thunder.frontend.custom_gradients.rebuilding import Rebuilding
 from thunder.frontend.epilogue.subtrace import recorded, uses_and_definitions
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.rng_generators import Generators
-from thunder.frontend.session import TracingSession
+from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.ir.proxies import ProxyTag, TensorProxy, Variable
 from thunder.ir.proxy_leaves import proxies_in
@@ -99,13 +100,16 @@ def _region(
         if selective or debug is not False or respect_saved_tensors_hooks is not None:
             raise ValueError(_ONLY_WITHOUT_REENTRANT)
     else:
-        _check_options(selective, determinism_check)
+        if selective:
+            _check_contexts(session, session.call(context_fn, (), {}))
+        _check_options(determinism_check)
     region = _Region(session, function, inputs, keywords)
     if reentrant and not _needs_grad(session, inputs):
         return region.without_gradients()
     if not torch.is_grad_enabled():
         return session.call(function, inputs, keywords)
-    return region.run(reentrant, not reentrant and _stops_early(session, early_stop), preserve_rng_state)
+    stops_early = not reentrant and _stops_early(session, early_stop)
+    return region.run(reentrant, stops_early, preserve_rng_state, selective)
 
 
 def _text_of_torch(beginning: str) -> str:
@@ -118,12 +122,36 @@ _REENTRANT_NOT_PASSED = _text_of_torch("torch.utils.checkpoint: the use_reentran
 _ONLY_WITHOUT_REENTRANT = _text_of_torch("Passing `context_fn`")
 
 
-def _check_options(selective: bool, determinism_check: Any) -> None:
-    if selective:
+class _Contexts(SessionState):
+    """The pairs of contexts of selective checkpointing that the program has made."""
+
+    def __init__(self, session: TracingSession) -> None:
+        self.pairs: list[Any] = []
+
+
+@TABLE.lookaside(torch_checkpoint.create_selective_checkpoint_contexts)
+def _selective_contexts(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return contexts that do nothing: a region computes again whatever it does not return.
+
+    The policy decides what eager keeps, and no value depends on it.
+    """
+    torch_checkpoint.create_selective_checkpoint_contexts(*args, **kwargs)  # raises for a wrong policy
+    pair = contextlib.nullcontext(), contextlib.nullcontext()
+    session.state(_Contexts).pairs.append(pair)
+    return pair
+
+
+def _check_contexts(session: TracingSession, contexts: Any) -> None:
+    """Refuse contexts of a region that are not those of selective checkpointing."""
+    if not any(contexts is pair for pair in session.state(_Contexts).pairs):
         raise UnsupportedProgram(
-            "torch.utils.checkpoint with context_fn (selective checkpointing)",
-            hint="Leave it out: thunder itself computes again what is cheap (rematerialization=).",
+            "torch.utils.checkpoint with a context_fn of the user's",
+            hint="Return what torch.utils.checkpoint.create_selective_checkpoint_contexts returns, or enter "
+            "the contexts inside of the region.",
         )
+
+
+def _check_options(determinism_check: Any) -> None:
     if determinism_check not in _DETERMINISM_CHECKS:
         raise ValueError(
             f"determinism_check should be one of {list(_DETERMINISM_CHECKS)}, but got {determinism_check}"
@@ -167,7 +195,7 @@ class _Region:
         self.session.call(set_mode, (outside,), {})
         return result
 
-    def run(self, reentrant: bool, early_stop: bool, preserve_rng_state: bool) -> Any:
+    def run(self, reentrant: bool, early_stop: bool, preserve_rng_state: bool, selective: bool) -> Any:
         """Trace the region, and what the backward does for it."""
         session = self.session
         region = Region(len(session.trace.peek_scope()), reentrant)
@@ -191,6 +219,11 @@ class _Region:
                 hint="Leave the argument out: the backward then sees the numbers that the forward drew.",
             )
         effects = effects_of(region.marks, calls)
+        if selective and effects.places:
+            raise UnsupportedProgram(
+                "a region with effects under selective checkpointing, whose policy decides what runs twice",
+                hint="Leave context_fn= out, or have the effects outside of the region.",
+            )
         repeated = bool(effects.places) if reentrant else are_repeated(effects, calls, early_stop)
         if repeated or reentrant:
             self.record(calls, result, effects if repeated else None, is_random, reentrant)

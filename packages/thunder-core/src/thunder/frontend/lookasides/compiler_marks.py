@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
@@ -48,6 +49,16 @@ def _end_label(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
 def _profile(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     raise UnsupportedProgram(
         "the program starts a profiler", hint="Start it around the call of the compiled function."
+    )
+
+
+@TABLE.lookaside(TorchDispatchMode.__enter__)
+def _enter_dispatch_mode(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+    mode = f"{type(args[0]).__module__}.{type(args[0]).__qualname__}"
+    raise UnsupportedProgram(
+        f"the program enters {mode}, a mode that handles operators as they run",
+        hint="Enter it around the call of the compiled function, which Python then runs as it was written; "
+        "a TorchFunctionMode is followed within a program too.",
     )
 
 

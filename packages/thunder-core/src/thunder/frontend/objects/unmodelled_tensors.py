@@ -27,12 +27,16 @@ def refuse_unmodelled(tensor: torch.Tensor, path: Path) -> None:
             f"the tensor subclass {type(tensor).__module__}.{type(tensor).__qualname__} "
             "is not one that thunder models",
             found={path.source: type(tensor).__name__},
-            hint="Pass a plain tensor, tensor.as_subclass(torch.Tensor). A class that is written in Python, "
-            "without __torch_dispatch__, is followed.",
+            hint="Pass a plain tensor, tensor.as_subclass(torch.Tensor) or what the class wraps, or mark the "
+            "function that reads it by thunder.opaque. A class that is written in Python, without "
+            "__torch_dispatch__, is followed.",
         )
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else f"{tensor.layout}"
-        raise UnsupportedProgram(f"{path.source} is a tensor of layout {kind}", hint="Pass a dense tensor.")
+        raise UnsupportedProgram(
+            f"{path.source} is a tensor of layout {kind}",
+            hint="Pass a dense tensor, or mark the function that reads it by thunder.opaque.",
+        )
     if has_dimension_names(tensor):
         raise UnsupportedProgram(
             f"{path.source} is a tensor with names of dimensions", hint="Pass tensor.rename(None)."

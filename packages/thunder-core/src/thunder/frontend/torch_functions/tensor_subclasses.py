@@ -54,6 +54,17 @@ def as_subclass(session: TracingSession, x: TensorProxy, cls: Any) -> TensorProx
     return alias
 
 
+@TABLE.lookaside(torch.Tensor._make_wrapper_subclass)
+def _make_wrapper(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+    cls = args[0]
+    raise UnsupportedProgram(
+        f"the program makes a tensor of the class {cls.__module__}.{cls.__qualname__}, which computes by its "
+        "own __torch_dispatch__ when the program runs",
+        hint="Mark the function that makes and uses it by thunder.opaque, or write the class with "
+        "__torch_function__ alone, which is followed.",
+    )
+
+
 @TABLE.lookaside(torch.Tensor._make_subclass)
 def _make_subclass(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     """``torch.Tensor._make_subclass(cls, data, require_grad)``, which detaches ``data``."""
