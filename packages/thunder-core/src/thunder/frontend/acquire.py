@@ -32,6 +32,7 @@ from thunder.frontend.default_lookasides import default_lookasides
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import Prologue, Trusted, ambient_fact, prologue_trace
 from thunder.frontend.host_draws.draw_calls import HostDraws
+from thunder.frontend.inner_transforms import dual_numbers
 from thunder.frontend.lookasides import patches, rng_generators, weakrefs
 from thunder.frontend.lookasides.context_values import ContextVariables
 from thunder.frontend.lookasides.grad_requests import GradRequests
@@ -425,6 +426,7 @@ def _recorded(
             mode_stack.enter_held_modes(session)
             result = machine.call(*rooted)
             mode_stack.check_modes_left(session, len(HELD.modes))
+            dual_numbers.check_level_left(session)
         if session.speculation is not None and session.speculation.refusal is not None:
             raise session.speculation.refusal
         return result

@@ -61,7 +61,7 @@ def _with_tangents(
             arguments = functorch._replace_args(primals, arguments, argnums)
         start = len(session.trace.peek_scope())
         result = session.call(fn, tuple(arguments), {})
-        _check_region(session.trace.peek_scope()[start:])
+        check_region(session.trace.peek_scope()[start:])
         result, aux = _split(result, has_aux)
         outputs, output_spec = tree_flatten(result)
         functorch.assert_non_empty_tensor_output(outputs, functorch.jvp_str)
@@ -177,7 +177,7 @@ WITHOUT_TRANSPOSE = frozenset(
 )
 
 
-def _check_region(calls: Iterable[BoundSymbol]) -> None:
+def check_region(calls: Iterable[BoundSymbol]) -> None:
     """Refuse what tangents pass otherwise than gradients, in the calls of a function."""
     for bsym in with_parts(calls):
         if bsym.sym is prims.set_grad_enabled and not bsym.args[0]:
@@ -202,29 +202,12 @@ def _tangents(
     pairs: list[tuple[TensorProxy, TensorProxy]],
     strict: bool,
 ) -> list[TensorProxy]:
-    """Return the tangents of the outputs (Note [Tangents by transposition])."""
+    """Return the tangents of the outputs: zeros for one that depends on no input."""
     dependent = [o for o in outputs if o.requires_grad]
-    cotangents = []
-    for output in dependent:
-        cotangent = ltorch.zeros_like(output)
-        if cotangent.requires_grad:
-            cotangent = ltorch.detach(cotangent)
-        request_grad(session, cotangent, True)
-        level.leaves.add(cotangent.name)
-        cotangents.append(cotangent)
-    results: list[TensorProxy | None] = [None] * len(dependent)
-    if dependent and pairs:
-        backward = gradients(session, dependent, [x for x, _ in pairs], cotangents, create_graph=True)
-        linear = [
-            (g, v) for g, (_, v) in zip(backward, pairs, strict=True) if g is not None and g.requires_grad
-        ]
-        if linear:
-            ends, directions = zip(*linear, strict=True)
-            results = gradients(session, ends, cotangents, directions, create_graph=True)
-    found = iter(results)
+    results = iter(tangents_or_none(session, level, dependent, pairs))
     tangents = []
     for output in outputs:
-        tangent = next(found) if output.requires_grad else None
+        tangent = next(results) if output.requires_grad else None
         if tangent is None:
             if strict:
                 raise RuntimeError(
@@ -234,3 +217,31 @@ def _tangents(
             tangent = ltorch.zeros_like(output)
         tangents.append(tangent)
     return tangents
+
+
+def tangents_or_none(
+    session: TracingSession,
+    level: Level,
+    outputs: list[TensorProxy],
+    pairs: list[tuple[TensorProxy, TensorProxy]],
+) -> list[TensorProxy | None]:
+    """Return the tangents of outputs that require grad (Note [Tangents by transposition]).
+
+    ``pairs`` are the inputs with their tangents. An output that depends on none has the tangent None.
+    """
+    cotangents = []
+    for output in outputs:
+        cotangent = ltorch.zeros_like(output)
+        if cotangent.requires_grad:
+            cotangent = ltorch.detach(cotangent)
+        request_grad(session, cotangent, True)
+        level.leaves.add(cotangent.name)
+        cotangents.append(cotangent)
+    if not (outputs and pairs):
+        return [None] * len(outputs)
+    backward = gradients(session, outputs, [x for x, _ in pairs], cotangents, create_graph=True)
+    linear = [(g, v) for g, (_, v) in zip(backward, pairs, strict=True) if g is not None and g.requires_grad]
+    if not linear:
+        return [None] * len(outputs)
+    ends, directions = zip(*linear, strict=True)
+    return gradients(session, ends, cotangents, directions, create_graph=True)

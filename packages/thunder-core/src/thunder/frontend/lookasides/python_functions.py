@@ -288,11 +288,6 @@ refuse(
     "Call it outside, on the compiled function.",
 )
 refuse(
-    [getattr(torch.autograd.forward_ad, name) for name in ("enter_dual_level", "make_dual", "unpack_dual")],
-    "torch.autograd.forward_ad",
-    "Call torch.func.jvp, or compute with dual numbers outside.",
-)
-refuse(
     [torch.nn.parallel.DistributedDataParallel.forward],
     "a DistributedDataParallel module",
     "Call the module inside of it, or wrap the compiled module: DistributedDataParallel(thunder.jit(model)).",
