@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import thunder
 import thunder.torch as ltorch
 from operators.sample_traces import record
 from thunder.ops.promotion import float_result, result_dtype
@@ -117,3 +118,15 @@ def test_operators_give_torchs_dtype_or_refuse_as_torch_does(name: str, a: torch
 
 def test_the_language_is_filled() -> None:
     assert ltorch.add.id == "torch.add"
+
+
+def test_einsum_without_a_sum_promotes_as_a_product_does() -> None:
+    i, x = torch.arange(3), torch.randn(4, requires_grad=True)
+    for equation, expected in (("i, j -> j i", torch.outer(x, i)), ("i, j -> i", i * x.sum())):
+        found = thunder.jit(lambda i, x, equation=equation: torch.einsum(equation, i, x))(i, x)
+        torch.testing.assert_close(found, expected)
+        gradients = [torch.autograd.grad(y.sum(), x)[0] for y in (found, expected)]
+        torch.testing.assert_close(*gradients)
+    product = thunder.jit(lambda a, b: torch.einsum("ij, jk -> ik", a, b))
+    with pytest.raises(RuntimeError, match="expected scalar type Long but found Float"):
+        product(torch.ones(2, 3).long(), torch.ones(3, 4))

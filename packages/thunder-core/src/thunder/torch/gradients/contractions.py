@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from thunder.ir.proxies import TensorProxy
+from thunder.ops.casting import cast
 from thunder.ops.gradient_rules import (
     VjpCall,
     conj,
@@ -35,9 +36,10 @@ def _einsum(equation: str, *operands: Tensor) -> Tensor:
     out = ltorch.einsum(equation, *operands)
     g = get_grad(out)
     terms, result = _in_letters(*parse(equation, [len(t.shape) for t in operands]))
+    pairs = list(zip(operands, terms, strict=True))
     for i, operand in enumerate(operands):
         if wants_grad(operand):
-            others = [(t, term) for j, (t, term) in enumerate(zip(operands, terms, strict=True)) if j != i]
+            others = [(cast(t, g.dtype), term) for j, (t, term) in enumerate(pairs) if j != i]
             put_grad(operand, fitted(_of_operand(g, result, operand, terms[i], others), operand))
     return out
 

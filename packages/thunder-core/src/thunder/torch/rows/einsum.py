@@ -15,6 +15,7 @@ from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.promotion import sum_result
 from thunder.torch.argument_binding import unpacked
+from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
 
 #: the subscript of dimension ``i`` (from the end) of an ellipsis; letters are the user's
@@ -99,6 +100,9 @@ def _contracted(
     columns = "".join(c for c in right if c not in left)
     for letter in inner:  # one of the two may have length 1
         sizes[letter] = max(a.shape[left.index(letter)], b.shape[right.index(letter)])
+    if a.dtype != b.dtype and not inner:  # no sum of products: torch multiplies, and promotes
+        result = batch + rows + columns
+        return ltorch.mul(*(_arranged(x, term, result, sizes) for x, term in ((a, left), (b, right)))), result
 
     def flat(x: TensorProxy, term: str, first: str, second: str) -> TensorProxy:
         wide = _arranged(x, term, batch + first + second, sizes)
