@@ -774,3 +774,24 @@ def test_a_third_derivative_of_a_function_that_calls_itself_is_refused():
 
     with pytest.raises(thunder.MissingGradient, match="CallsItself calls itself in its backward"):
         derivatives()
+
+
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_variables
+        s = torch.sigmoid(x)
+        return g * s * (1 + x * (1 - s))
+
+
+def test_saved_tensors_have_their_old_name_too():
+    x = torch.randn(3, requires_grad=True)
+    found, expected = (
+        torch.autograd.grad(f(x).sum(), x) for f in (thunder.jit(lambda x: Swish.apply(x)), Swish.apply)
+    )
+    torch.testing.assert_close(found, expected)

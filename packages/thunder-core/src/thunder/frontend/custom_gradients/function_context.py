@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import Any
 
 import torch
@@ -44,6 +45,14 @@ class FunctionContext:
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """The saved tensors."""
+        return self.to_save
+
+    @property
+    def saved_variables(self) -> tuple[Any, ...]:
+        """The saved tensors, by their old name, of which torch warns."""
+        warnings.warn(
+            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
+        )
         return self.to_save
 
     def save_for_forward(self, *tensors: Any) -> None:
