@@ -1,7 +1,9 @@
 """Subclasses of dict and list with methods and attributes, as configurations are."""
 
+import typing
 from collections import OrderedDict
 from collections.abc import Mapping
+from typing import Generic, TypeVar
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 import thunder
 
 X = torch.ones(2)
+T = TypeVar("T")
 
 
 class Frozen(OrderedDict):
@@ -137,3 +140,32 @@ def test_a_created_dict_with_special_methods_is_a_mapping():
         return output[0].double() if isinstance(output, Mapping) else output["logits"]
 
     assert torch.equal(thunder.jit(program)(X), (X * 2).double())
+
+
+class Typed(dict[str, object], Generic[T]):
+    """A dict whose class is generic, and whose items are attributes."""
+
+    def __getattr__(self, name):
+        return self[name]
+
+    def __setattr__(self, name, value):
+        self[name] = value
+
+
+class TypedList(typing.List[int], Generic[T]):  # noqa: UP006  (the form with another base)
+    def total(self):
+        return sum(self)
+
+
+def test_generic_containers_are_created_and_returned():
+    def program(x):
+        typed = Typed(a=x * 2)
+        typed.b = typed.a + 1
+        return typed, x * TypedList([1, 2]).total()
+
+    compiled = thunder.jit(program)
+    for x in (X, X * 3):
+        (expected, scaled), (result, again) = program(x), compiled(x)
+        assert type(result) is Typed
+        assert list(result) == ["a", "b"]
+        torch.testing.assert_close((dict(result), again), (dict(expected), scaled))

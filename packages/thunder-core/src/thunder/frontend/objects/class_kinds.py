@@ -102,10 +102,15 @@ def is_extended_list(cls: type) -> bool:
 
 def _adds_only(cls: type, extended: tuple[type, ...], called: frozenset[str]) -> bool:
     return all(
-        is_python_class(base) and base.__dict__.keys().isdisjoint(called)
+        is_python_class(base) and base.__dict__.keys().isdisjoint(called - _without_slots(base))
         for base in cls.__mro__
         if base not in (*extended, object)
     )
+
+
+def _without_slots(cls: type) -> frozenset[str]:
+    """Return ``__slots__`` if the class names none, as ``typing.Generic`` does, which adds no state."""
+    return frozenset({"__slots__"} if cls.__dict__.get("__slots__") == () else ())
 
 
 _OF_DATACLASSES = frozenset({"__eq__", "__hash__", "__getitem__"})
@@ -132,7 +137,7 @@ def _find_plain_base(cls: type) -> type:
     return object
 
 
-#: what a class statement puts into a class by itself, and what copyreg caches there
+#: what a class statement and ``typing.Generic`` put into a class by themselves, and what copyreg caches there
 _HARMLESS = frozenset(
     {
         "__slotnames__",
@@ -142,6 +147,8 @@ _HARMLESS = frozenset(
         "__weakref__",
         "__static_attributes__",
         "__firstlineno__",
+        "__orig_bases__",
+        "__parameters__",
     }
 )
 
