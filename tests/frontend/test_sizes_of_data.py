@@ -136,3 +136,15 @@ def test_a_tensor_as_a_bound_or_a_start_is_decided() -> None:
     for n in (2, 3, 2, 1):
         torch.testing.assert_close(compiled(torch.tensor(n), x), program(torch.tensor(n), x))
     assert thunder.cache_misses(compiled) == 3
+
+
+def test_a_tensor_as_a_size_of_an_image_or_a_window_is_decided() -> None:
+    def program(n: torch.Tensor, x: torch.Tensor) -> Any:
+        small = F.interpolate(x, size=(n, n + 1), mode="bilinear")
+        return small, F.adaptive_avg_pool2d(x, (n, n)), F.max_pool2d(x, n, stride=n)
+
+    compiled = thunder.jit(program)
+    x = torch.randn(1, 2, 4, 4)
+    for n in (2, 3, 2):
+        torch.testing.assert_close(compiled(torch.tensor(n), x), program(torch.tensor(n), x))
+    assert thunder.cache_misses(compiled) == 2

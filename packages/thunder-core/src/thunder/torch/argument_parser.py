@@ -166,7 +166,7 @@ def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if result is OVERRIDDEN:
         return OVERRIDDEN
     if problem is None and result is not NotImplemented:
-        if parser.kinds and parser.is_strange(args, kwargs):
+        if parser.kinds and parser.is_strange(args, kwargs) and not _has_unknown_integer(args, kwargs):
             _ask(parser.fn, args, kwargs)
         return None
     leaves, spec = tree_flatten((args, kwargs))
@@ -187,6 +187,12 @@ def _ask(fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     error = eager_error(fn, args, kwargs)
     if error is not None:
         raise operator_error(error, args, kwargs)
+
+
+def _has_unknown_integer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether torch would read the value of an integer in a tensor without dimensions."""
+    leaves, _ = tree_flatten((args, kwargs))
+    return any(isinstance(x, TensorProxy) and not x.shape and x.dtype.is_integer for x in leaves)
 
 
 def _is_tracked_number(x: Any) -> bool:

@@ -28,9 +28,17 @@ _ELEMENTWISE: Final = frozenset(
     )
 )
 
-#: operators whose positional arguments are sizes, bounds or positions
+#: operators whose integers are sizes, bounds or positions, also where they are tensors without dimensions
 _SIZED: Final = frozenset(
-    f"torch.{name}" for name in ("zeros", "ones", "empty", "rand", "randn", "arange", "narrow")
+    (
+        *(f"torch.{name}" for name in ("zeros", "ones", "empty", "rand", "randn", "arange", "narrow")),
+        *(f"torch.nn.functional.{name}" for name in ("interpolate", "upsample", "fold", "unfold")),
+        *(
+            f"torch.nn.functional.{kind}_pool{n}d"
+            for kind in ("avg", "max", "lp", "adaptive_avg", "adaptive_max")
+            for n in (1, 2, 3)
+        ),
+    )
 )
 
 
@@ -38,8 +46,8 @@ def with_decided_integers(session: TracingSession, symbol: Any, args: Any, kwarg
     """Return the arguments of a call with those integers decided on which metadata may depend."""
     if session.speculation is None:
         return args, kwargs
-    if getattr(symbol, "id", "") in _SIZED and any(map(_has_tensor, args)):
-        args = tree_map(_decided_size, args)
+    if getattr(symbol, "id", "") in _SIZED and any(map(_has_tensor, (*args, *kwargs.values()))):
+        args, kwargs = tree_map(_decided_size, (args, kwargs))
     if getattr(symbol, "id", "") not in _ELEMENTWISE and any(map(_has_integer, (*args, *kwargs.values()))):
         args, kwargs = tree_map(_decided_integer, (args, kwargs))
     return args, kwargs
