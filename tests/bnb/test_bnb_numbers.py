@@ -31,6 +31,15 @@ def test_results_are_those_of_bitsandbytes_bit_for_bit(kind: str, dtype: torch.d
 
 
 @every_kind
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_gradients_are_those_of_bitsandbytes_bit_for_bit(kind: str, dtype: torch.dtype):
+    model, ours, theirs = network(dtype), *(inputs(dtype).requires_grad_() for _ in range(2))
+    compiled(kind, model)(ours).sum().backward()
+    eager(kind, model)(theirs).sum().backward()
+    assert torch.equal(ours.grad, theirs.grad)
+
+
+@every_kind
 def test_weights_are_those_of_a_dequantisation_in_float64(kind: str):
     model = network()
     module = compiled(kind, model)

@@ -20,6 +20,7 @@ from thunder.transforms.quantization import (
     get_bitsandbytes_executor,
     get_bitsandbytes_exeucutor,
 )
+from thunder_bnb.operators import MATMUL
 
 
 def mlp() -> nn.Sequential:
@@ -236,3 +237,33 @@ def test_the_recipe_quantises():
     module = thunder.compile(model, plugins="quantize-int4")
     assert torch.equal(module(x), compiled("nf4", model)(x))
     assert str(thunder.last_traces(module)[-1]).count("bnb_matmul_nf4") == 2
+
+
+def test_a_module_of_which_no_weight_can_be_stored_is_a_warning():
+    model = network().requires_grad_(True)
+    with pytest.warns(UserWarning, match=r"stores no weight of the module\. 0\.weight: .* requires grad"):
+        module = thunder.jit(model, transforms=BitsAndBytesLinearQuant4bit())
+    assert torch.equal(module(torch.ones(2, 128)), model(torch.ones(2, 128)))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"absmax": torch.float64}, r"absmax of a stored weight is torch\.float64, \(512,\)"),
+        ({"x": torch.float64}, r"x of a product with a weight \(256, 128\) is torch\.float64"),
+        ({"bias": torch.bfloat16}, r"bias of a stored weight is torch\.bfloat16"),
+        ({"blocksize": -64}, "has blocks of a size of bitsandbytes"),
+        ({"shape": (256, 64)}, r"qweight of a stored weight is torch\.uint8, \(16384, 1\)"),
+    ],
+)
+def test_the_kernels_get_only_what_they_can_read(change: dict[str, object], text: str):
+    module = compiled("nf4", network())
+    stored = module.overrides
+    call = {"x": torch.ones(2, 128), "qweight": stored["0.weight"], "bias": module.get_parameter("0.bias")}
+    call |= {"absmax": stored["0.weight.absmax"], "quant_map": stored["0.weight.code"], "blocksize": 64}
+    call |= {"dtype": torch.float32, "shape": (256, 128)}
+    for name, value in change.items():
+        call[name] = call[name].to(value) if isinstance(value, torch.dtype) else value
+    program = thunder.jit(lambda call: MATMUL["nf4"](**call))
+    with pytest.raises(InvalidArgument, match=text):
+        program(call)

@@ -59,7 +59,7 @@ LIST = """
 import json, warnings
 warnings.simplefilter("ignore")
 import thunder.plugins
-others = ("inductor",)  # of the development environment
+others = ("inductor", "transforms", "bnb")  # of the development environment
 plugins = [i for i in thunder.plugins.list_plugins() if i.name not in others]
 found = {i.name: i.state for i in plugins if i.state not in ("builtin", "runtime")}
 print(json.dumps(found))

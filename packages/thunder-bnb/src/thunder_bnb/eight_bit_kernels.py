@@ -43,7 +43,7 @@ def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 def dequantised(q: Tensor, absmax: Tensor, dtype: torch.dtype) -> Tensor:
     """Return q · absmax / 127, `(out, in)`, rounded to `dtype`."""
-    return q.to(dtype, copy=True).mul_(absmax.float().unsqueeze(1).mul(1.0 / 127.0))
+    return q.to(dtype, copy=True).mul_(absmax.unsqueeze(1).mul(1.0 / 127.0))
 
 
 def product(x: Tensor, q: Tensor, bias: Tensor | None, absmax: Tensor, threshold: float) -> Tensor:
@@ -54,7 +54,6 @@ def product(x: Tensor, q: Tensor, bias: Tensor | None, absmax: Tensor, threshold
     # the kernel writes to its argument while it looks for outliers
     half = rows.to(torch.float16, copy=threshold > 0)
     xq, xmax, outliers = kernels().int8_vectorwise_quant(half, threshold=threshold)
-    absmax = absmax.float()
     if threshold > 0:
         out, _ = kernels().int8_mixed_scaled_mm(rows, xq, q, xmax, absmax, outliers, bias)
     else:

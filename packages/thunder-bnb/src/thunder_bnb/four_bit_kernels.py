@@ -104,7 +104,7 @@ def dequantised(
 def _absmax(blocks: Blocks) -> Tensor:
     """Return the largest magnitude of each block in float32."""
     if blocks.nested_absmax is None or blocks.nested_offset is None:
-        return blocks.absmax.float()
+        return blocks.absmax
     absmax: Tensor = kernels().dequantize_blockwise(
         blocks.absmax, blocks.nested_absmax, blocks.nested_code, NESTED_BLOCKSIZE, torch.float32
     )

@@ -22,6 +22,7 @@ from thunder.core.symbol import Symbol
 from thunder.extend import OperatorExecutor
 
 from . import eight_bit_kernels, four_bit_kernels
+from .argument_forms import check_eight_bit, check_four_bit, check_product
 from .four_bit_kernels import Blocks, QuantType
 from .library import library
 
@@ -43,7 +44,8 @@ def _weight_meta(qweight: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> An
     return TensorProxy(like=qweight, shape=shape, dtype=to_dtype(dtype), requires_grad=False)
 
 
-def _product_meta(x: Any, shape: tuple[int, ...]) -> Any:
+def _product_meta(x: Any, bias: Any, shape: tuple[int, ...]) -> Any:
+    check_product(x, bias, shape)
     return TensorProxy(like=x, shape=(*x.shape[:-1], shape[0]))
 
 
@@ -79,6 +81,7 @@ def _four_bit(kind: QuantType) -> tuple[Symbol, Symbol]:
     """Register the operators of nf4 or fp4; return the one that dequantises and the product."""
 
     def weight_meta(qweight: Any, absmax: Any, quant_map: Any, blocksize: int, dtype: Any, shape: Any) -> Any:
+        check_four_bit(qweight, absmax, quant_map, blocksize, dtype, shape)
         return _weight_meta(qweight, dtype, shape)
 
     def weight(qweight: Any, absmax: Any, quant_map: Any, blocksize: int, dtype: Any, shape: Any) -> Any:
@@ -88,7 +91,8 @@ def _four_bit(kind: QuantType) -> tuple[Symbol, Symbol]:
     def product_meta(
         x: Any, qweight: Any, bias: Any, absmax: Any, quant_map: Any, blocksize: int, dtype: Any, shape: Any
     ) -> Any:
-        return _product_meta(x, shape)
+        check_four_bit(qweight, absmax, quant_map, blocksize, dtype, shape)
+        return _product_meta(x, bias, shape)
 
     def product(
         x: Any, qweight: Any, bias: Any, absmax: Any, quant_map: Any, blocksize: int, dtype: Any, shape: Any
@@ -113,6 +117,7 @@ def _eight_bit() -> tuple[Symbol, Symbol]:
     """Register the operators of int8; return the one that dequantises and the product."""
 
     def weight_meta(qweight: Any, absmax: Any, dtype: Any, shape: Any) -> Any:
+        check_eight_bit(qweight, absmax, dtype, shape)
         return _weight_meta(qweight, dtype, shape)
 
     def weight(qweight: Any, absmax: Any, dtype: Any, shape: Any) -> Any:
@@ -121,7 +126,8 @@ def _eight_bit() -> tuple[Symbol, Symbol]:
     def product_meta(
         x: Any, qweight: Any, bias: Any, absmax: Any, threshold: float, dtype: Any, shape: Any
     ) -> Any:
-        return _product_meta(x, shape)
+        check_eight_bit(qweight, absmax, dtype, shape)
+        return _product_meta(x, bias, shape)
 
     def product(
         x: Any, qweight: Any, bias: Any, absmax: Any, threshold: float, dtype: Any, shape: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -19,6 +20,7 @@ from thunder.core.symbol import BoundSymbol, Symbol
 from thunder.core.trace import TraceCtx
 from thunder.extend import Refusal
 
+from .argument_forms import COMPUTED
 from .library import library
 
 __all__ = ["WeightStorage"]
@@ -26,8 +28,6 @@ __all__ = ["WeightStorage"]
 #: the operators that are products with a weight; the second one under `torch.vmap`
 LINEAR = frozenset({"torch.nn.functional.linear", "prims.linear"})
 CAST = "prims.convert_element_type"
-#: the dtypes that bitsandbytes quantises, and in which it computes products
-COMPUTED = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class WeightStorage(thunder.Transform, ABC):
@@ -113,6 +113,15 @@ class WeightStorage(thunder.Transform, ABC):
             self.shapes |= dict.fromkeys((name, *tied), tuple(weight.shape))
             if self.release and not weight.is_meta:
                 model.release_original(name)
+        if layers and not self.shapes:
+            self._warn()
+
+    def _warn(self) -> None:
+        """Warn that no weight is stored: a model whose parameters were not frozen looks like any other."""
+        name, refusal = next(iter(self._unchanged.items()))
+        warnings.warn(
+            f"{type(self).__name__} stores no weight of the module. {name}: {refusal}", stacklevel=2
+        )
 
     def unchanged(self) -> Mapping[str, Refusal]:
         """Return the weights that stay as they are, by name, with the reasons."""
