@@ -63,7 +63,9 @@ def binary(machine: Machine, op: BinaryOperator, left: Any, right: Any) -> Any:
         forward = MISSING
     if _is_sequence_method(backward):
         backward = MISSING
-    attempts = [(forward, left, right), (backward, right, left)]
+    is_formatting = left_type is str and op.method == "__mod__"
+    operand = string_protocols.percent_operand(machine, right) if is_formatting else right
+    attempts = [(forward, left, operand), (backward, right, left)]
     if left_type in right_type.__mro__ and (
         forward is MISSING or policy.type_attr(left_type, op.reflected) is not backward
     ):

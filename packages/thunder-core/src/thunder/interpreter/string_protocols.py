@@ -158,40 +158,40 @@ def field(machine: Machine, value: Any) -> Any:
     return value if type(value) in LEAF_TYPES else Field(machine, value)
 
 
-def _by_method(name: str) -> Callable[[Shown], Any]:
-    def convert(shown: Shown) -> Any:
+def _by_method(name: str) -> Callable[..., Any]:
+    def convert(shown: Shown, *args: Any) -> Any:
         machine, value = shown._machine, shown._value
-        return call_special(machine, machine.policy.type_attr(type(value), name), value)
+        return call_special(machine, machine.policy.type_attr(type(value), name), value, *args)
 
     return convert
 
 
 _NUMERIC: Final = {name: _by_method(name) for name in ("__int__", "__float__", "__index__")}
+_CALLED_BY_PERCENT: Final = {**_NUMERIC, "__getitem__": _by_method("__getitem__")}
 
 
 @functools.lru_cache
 def _shown_class(name: str, methods: tuple[str, ...]) -> type[Shown]:
-    """A :class:`Shown` that converts to numbers as the object does, named as its class."""
-    return type(name, (Shown,), {method: _NUMERIC[method] for method in methods})
+    """A :class:`Shown` that has items and converts to numbers as the object does, named as its class."""
+    return type(name, (Shown,), {method: _CALLED_BY_PERCENT[method] for method in methods})
 
 
 def percent_operand(machine: Machine, value: Any) -> Any:
-    """Return ``value`` as the right operand of ``str % value``.
-
-    A mapping of the program stays what it is, because native formatting asks it for items.
-    """
+    """Return ``value`` as the right operand of ``str % value``, which may ask it for items."""
     if type(value) is tuple:
         return tuple(_shown(machine, item) for item in value)
     if type(value) is dict:
         return {key: _shown(machine, item) for key, item in value.items()}
-    return value if hasattr(type(value), "__getitem__") else _shown(machine, value)
+    return _shown(machine, value)
 
 
 def _shown(machine: Machine, value: Any) -> Any:
     cls = type(value)
-    if cls not in _BRACKETS and not has_python_special(machine, value, "__str__", "__repr__", *_NUMERIC):
+    if cls not in _BRACKETS and not has_python_special(
+        machine, value, "__str__", "__repr__", *_CALLED_BY_PERCENT
+    ):
         return value
-    methods = tuple(name for name in _NUMERIC if machine.policy.type_attr(cls, name) is not MISSING)
+    methods = tuple(name for name in _CALLED_BY_PERCENT if machine.policy.type_attr(cls, name) is not MISSING)
     return _shown_class(cls.__name__, methods)(machine, value)
 
 

@@ -118,6 +118,18 @@ def warn(warned: Warned, place: WarningPlace) -> None:
     )
 
 
+def warn_of_values(
+    category: type[Warning],
+    place: WarningPlace,
+    template: str,
+    values: tuple[Any, ...],
+    specs: tuple[str | None, ...],
+) -> None:
+    """Issue a warning with a text of values under the present filters."""
+    text = formatted(template, values, specs)
+    warn(Warned(text, text, category), place)
+
+
 def show(warned: Warned, place: WarningPlace) -> None:
     """Show a warning that a filter of the program itself selects."""
     warnings._showwarnmsg(message_of(warned, place.located()))  # type: ignore[attr-defined]

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.output import output_replay
-from thunder.frontend.output.deferred_texts import DeferredText
+from thunder.frontend.output.deferred_texts import DeferredText, template_of
 from thunder.frontend.output.output_replay import Warned, WarningPlace
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.interpreter.frame import Frame
@@ -133,10 +133,8 @@ def warn(
         text = message if type(message) is str else session.call(str, (message,), {})
         message = text
     if type(text) is DeferredText:
-        raise UnsupportedProgram(
-            "the program warns with a text of values, by which the filters of warnings decide",
-            hint="Leave the values out of the text, or print it.",
-        )
+        _warn_of_values(session, message, text, category, place)
+        return
     if source is not None:
         raise UnsupportedProgram("the program warns with source=", hint="Leave the argument out.")
     warned, filters = Warned(message, text, category), session.state(Filters)
@@ -146,6 +144,31 @@ def warn(
     if _outcome(session, _is_error, warned, place):
         raise _error(warned)
     prims.python_call(output_replay.warn, warned, place)
+
+
+def _warn_of_values(
+    session: TracingSession, message: Any, text: DeferredText, category: type[Warning], place: WarningPlace
+) -> None:
+    """Record a warning with a text of values, where the filters cannot make it an error."""
+    is_plain = message is text or (message.args == (text,) and not vars(message))
+    query = functools.partial(may_be_error, category)
+    if session.state(Filters).all_edits() or query() or not is_plain:
+        raise UnsupportedProgram(
+            "the program warns with a text of values, by which the filters of warnings decide",
+            hint="Leave the values out of the text, or print it.",
+        )
+    path = session.object_root(query, f"warnings.filters for {category.__name__}")
+    session.note("state", path, False)
+    prims.python_call(output_replay.warn_of_values, category, place, *template_of(session, text))
+
+
+def may_be_error(category: type[Warning]) -> bool:
+    """Return whether a present filter makes warnings of a category errors, of whatever text and line."""
+    filters: list[Filter] = list(warnings.filters)  # type: ignore[arg-type]
+    default: str = warnings.defaultaction  # type: ignore[attr-defined]
+    return default == "error" or any(
+        action == "error" and issubclass(category, cls) for action, _, cls, _, _ in filters
+    )
 
 
 def _outcome(session: TracingSession, read: Any, warned: Warned, place: WarningPlace) -> Any:
