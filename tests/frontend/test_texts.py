@@ -28,6 +28,19 @@ MADE = {
     "percent": lambda x: "%s" % x,
     "percent of a list": lambda x: "%s" % [x],
     "percent of a number": lambda x: "%.2f|%s" % (x.sum().item(), 3) + "%5.1f" % x.sum().item(),
+    "percent of several": lambda x: (
+        "%+08.3f|%d|%5d|%g|%e|%s|%%|% .1f|%s"
+        % (
+            x.mean().item(),
+            3,
+            x.argmax().item(),
+            x.sum().item(),
+            x.mean(),
+            x.max().item(),
+            x.mean().item(),
+            [x],
+        )
+    ),
     "percent by name": lambda x: "%(x)s" % {"x": x},
     "method": lambda x: x.__format__(""),
     "str": lambda x: "[" + ", ".join([str(x), repr([x])]) + "]",

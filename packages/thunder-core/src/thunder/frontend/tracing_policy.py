@@ -63,6 +63,7 @@ from thunder.frontend.objects.shadow_copies import SEQUENCES
 from thunder.frontend.opaque_calls.opaque_hints import add_opaque_hint
 from thunder.frontend.output import logging_calls, printing, warning_calls
 from thunder.frontend.output.deferred_texts import combined, copies_texts
+from thunder.frontend.output.percent_texts import is_percent, percent_text
 from thunder.frontend.raised_errors import name_tensors
 from thunder.frontend.torch_functions import override_calls
 from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
@@ -219,6 +220,8 @@ class Tracer(AttributePolicy):
             raise error.add_locations(self.locations()) from error.__cause__
 
     def call_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if is_percent(fn, args) and (text := percent_text(self, *args)) is not None:
+            return text
         if self.objects.unread:
             descriptor = descriptor_of(fn)
             if copies_texts(self, fn, descriptor, args):
