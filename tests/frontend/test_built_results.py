@@ -1,4 +1,4 @@
-"""Functions, partial functions, bound methods and byte arrays as results of programs."""
+"""Functions, partial functions, bound methods, byte arrays and views of dicts as results of programs."""
 
 import collections
 import dataclasses
@@ -103,3 +103,43 @@ def test_checks_and_parsers_of_torch():
     assert size == (2,)
     with pytest.raises(RuntimeError, match="too large"):
         compiled(torch.full((2,), 200.0))
+
+
+def test_views_of_dicts_are_views_of_the_returned_dicts():
+    def program(x, table):
+        made = {"x": x, "y": x * 2}
+        return made, made.keys(), made.values(), table.items(), collections.OrderedDict(x=x).keys()
+
+    outcomes = []
+    for fn in (program, thunder.jit(program)):
+        table = {"a": 1}
+        made, *views = fn(torch.ones(2), table)
+        made["z"], table["b"] = 3, 2
+        outcomes.append([(type(view), str(list(view))) for view in views])
+    assert outcomes[0] == outcomes[1]
+
+
+def test_a_backward_that_runs_later_has_views_of_dicts():
+    class Names(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, names):
+            ctx.names = names
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            sizes.append(len(ctx.names))
+            return g * len(ctx.names), None
+
+    sizes = []
+
+    def program(x, table):
+        return Names.apply(x, collections.OrderedDict(a=x, b=1).keys()) + Names.apply(x, table.values())
+
+    gradients = []
+    for fn in (program, thunder.jit(program)):
+        x = torch.ones(2, requires_grad=True)
+        fn(x, {"a": 1, "b": x, "c": 3}).sum().backward()
+        gradients.append(x.grad)
+    assert torch.equal(*gradients)
+    assert sorted(sizes) == [2, 2, 3, 3]

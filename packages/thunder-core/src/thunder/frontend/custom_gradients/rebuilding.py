@@ -18,12 +18,14 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, cell_content
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.epilogue.reconstruction import (
+    VIEWS,
     children,
     description,
     make_instance,
     original,
     reconstruction_of,
     state_of,
+    viewed,
 )
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, plain_base
 from thunder.frontend.objects.shadow_copies import CONTAINERS
@@ -98,6 +100,9 @@ class Rebuilding:
             return _apply(types.MethodType, self.makers((value.__func__, value.__self__)))
         if _is_method_of_container(value):
             return _apply(getattr, (self.maker(value.__self__), _constant(value.__name__)))
+        if cls in VIEWS:
+            container = self.maker(viewed(value))
+            return lambda t, m: getattr(container(t, m), VIEWS[cls])()
         if cls is functools.partial:
             fn, args, keywords = self.makers((value.func, value.args, value.keywords))
             return lambda t, m: functools.partial(fn(t, m), *args(t, m), **keywords(t, m))

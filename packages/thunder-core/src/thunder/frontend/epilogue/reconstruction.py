@@ -17,10 +17,11 @@ import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from thunder.base.provenance import proxied
 from thunder.frontend.arrays.array_memory import copied, is_plain_array
 from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.objects.class_kinds import (
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
     from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
 
 Reconstruction = Callable[["EpilogueBuilder", Any], str]
+
+#: the types of a dict's views → the methods that return them
+VIEWS: Final = {
+    type(getattr(cls(), name)()): name for cls in (dict, OrderedDict) for name in ("keys", "values", "items")
+}
 
 
 def reconstruction_of(value: Any) -> Reconstruction | None:
@@ -78,6 +84,8 @@ def children(value: Any) -> Iterable[Any]:
         return [*dict.values(value), *getattr(value, "__dict__", {}).values()]
     if isinstance(value, weakref.ref):
         return [value()]
+    if type(value) in VIEWS:
+        return [viewed(value)]
     if isinstance(value, functools.partial):
         return [value.func, *value.args, *value.keywords.values()]
     if isinstance(value, types.MethodType):
@@ -85,6 +93,11 @@ def children(value: Any) -> Iterable[Any]:
     if isinstance(value, (bytearray, types.FunctionType, itertools.count, *LOCKS)):
         return ()
     return () if isinstance(value, slice) else state_of(value).values()
+
+
+def viewed(view: Any) -> dict[Any, Any]:
+    """Return the dict of a view."""
+    return proxied(view.mapping)  # type: ignore[no-any-return]
 
 
 def description(value: Any) -> str:
@@ -156,6 +169,10 @@ def _deque(b: EpilogueBuilder, value: deque[Any]) -> str:
     return b.shared(value, f"{b.refer(deque)}({b.items('[', value, ']')}, {value.maxlen})")
 
 
+def _view(b: EpilogueBuilder, value: Any) -> str:
+    return b.shared(value, f"{b.expression(viewed(value))}.{VIEWS[type(value)]}()")
+
+
 def _slice(b: EpilogueBuilder, value: slice) -> str:
     return b.items("slice(", (value.start, value.stop, value.step), ")")
 
@@ -203,6 +220,7 @@ _CONSTRUCTORS: dict[type, Reconstruction] = {
     defaultdict: _ordered,
     Counter: _ordered,
     deque: _deque,
+    **dict.fromkeys(VIEWS, _view),
     slice: _slice,
     weakref.ref: _reference,
     functools.partial: _partial,
