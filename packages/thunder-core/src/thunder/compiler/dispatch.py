@@ -174,7 +174,7 @@ class Dispatcher:
         if self._is_full(answers):
             self._warn_of_answers(entry, len(answers) - 1)
             return self._run_as_written(entry, answers, args, kwargs)
-        outcome = self._find_or_compile(args, kwargs, answers)
+        outcome = self._find_or_compile(args, kwargs, answers, entry.varying)
         if isinstance(outcome, Exception):
             if isinstance(outcome, RaisedByProgram):
                 entry.raising.add(answers)
@@ -301,21 +301,28 @@ class Dispatcher:
             del failure, raised
 
     def _find_or_compile(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], answers: Answers = ()
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        answers: Answers = (),
+        varying: frozenset[str] | None = None,
     ) -> tuple[CacheEntry, Any] | RaisedByProgram | NotInitialized:
         """Return an entry, perhaps of another thread's compile, and its prologue's results.
 
-        ``answers`` are those of the call to the first questions that the program asks about data.
+        ``answers`` are those of the call to the first questions that the program asks about data, where the
+        numbers ``varying`` are its inputs.
         """
         with self._lock:
             self._select_entries()
             for entry in self._entries:
-                inputs = entry.prologue_fn(*args, **kwargs) if entry.is_for(answers) else None
+                is_other = bool(answers) and entry.varying != varying
+                usable = entry.is_for(answers) and not is_other
+                inputs = entry.prologue_fn(*args, **kwargs) if usable else None
                 if inputs is not None:
                     self.stats.cache_hits += not answers  # else the call has been counted
                     return entry, inputs
             try:
-                return self._compile(args, kwargs, answers)
+                return self._compile(args, kwargs, answers, varying)
             except (RaisedByProgram, NotInitialized) as outcome:
                 return outcome
 
@@ -334,7 +341,11 @@ class Dispatcher:
     # -- misses ------------------------------------------------------------------------------------------
 
     def _compile(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], answers: Answers
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        answers: Answers,
+        varying: frozenset[str] | None,
     ) -> tuple[CacheEntry, Any]:
         """Compile an entry and store it; return it and the results of its prologue for this call."""
         refuse_replaced_builtins()
@@ -343,13 +354,16 @@ class Dispatcher:
         if answers:
             stats.cache_hits -= 1
             self._compiled_for_answers += 1
-        reasons = [recompile_reason(e, self._contributions, args, kwargs, answers) for e in self._stored]
+        comparable = [e for e in self._stored if not answers or e.varying == varying]
+        reasons = [recompile_reason(e, self._contributions, args, kwargs, answers) for e in comparable]
         stats.last_recompile_reasons = reasons
+        if not answers:
+            self._compiler.varying.note(reasons)
         if reasons and options["fail_on_recompile"]:
             raise RecompileError("the call needs another compile", found={"reason": reasons[0]})
         try:
             with collector_paused():
-                entry, inputs = self._new_entry(args, kwargs, answers)
+                entry, inputs = self._new_entry(args, kwargs, answers, varying)
         except BaseException as error:
             opaque_results.discard()
             if isinstance(error, Exception):
@@ -364,7 +378,11 @@ class Dispatcher:
         return entry, inputs
 
     def _new_entry(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], answers: Answers
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        answers: Answers,
+        varying: frozenset[str] | None,
     ) -> tuple[CacheEntry, Any]:
         """Compile an entry whose guards hold for this call; return it and its prologue's results.
 
@@ -373,7 +391,7 @@ class Dispatcher:
         functions of these libraries. Then the program is acquired once more, with the libraries loaded.
         """
         for is_last in (False, True):
-            entry = self._compiler.compile(args, kwargs, answers=answers)
+            entry = self._compiler.compile(args, kwargs, answers=answers, varying=varying)
             inputs = entry.prologue_fn(*args, **kwargs)
             if inputs is not None and (is_last or entry.contributions == plugin_contributions()):
                 return entry, inputs

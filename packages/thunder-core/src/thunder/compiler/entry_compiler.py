@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any
@@ -28,6 +29,7 @@ from thunder.compiler.running_compile import during_compile
 from thunder.compiler.sharp_edges import SharpEdges
 from thunder.compiler.stages import blamed_on
 from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats
+from thunder.compiler.varying_numbers import VaryingNumbers
 from thunder.executor_base.operator_executor import with_replacements
 from thunder.frontend.acquire import Acquisition, acquire
 from thunder.frontend.declared_devices import refuse_without_values
@@ -49,6 +51,7 @@ class EntryCompiler:
     def __init__(self, data: CompileData, overrides: Overrides | None, stats: CompileStats) -> None:
         self.data, self.overrides, self.stats = data, overrides, stats
         self._replacements = replacements_of(data.lookasides)
+        self.varying = VaryingNumbers()
 
     @during_compile
     def compile(
@@ -58,16 +61,19 @@ class EntryCompiler:
         device: DeviceProfile | None = None,
         *,
         answers: Answers | None = None,
+        varying: frozenset[str] | None = None,
     ) -> CacheEntry:
         """Compile for a call; with ``device``, as if all tensors were there.
 
         ``answers`` are those to the first questions that the program asks about data; the program is run for
         the others (Note [Decisions on data]). With None nothing is run, and questions are refused.
+        ``varying`` are the numbers that are inputs, by default those that are known to vary.
 
         Raises RaisedByProgram with the exception that the program raises.
         """
         with checking(self.data.debug_options.check_traces):
-            return self._compile(args, kwargs, device, self._known_answers(answers))
+            numbers = self.varying.sources if varying is None else varying
+            return self._compile(args, kwargs, device, self._known_answers(answers), numbers)
 
     def _known_answers(self, answers: Answers | None) -> Answers | None:
         """Return the answers, or None where questions about data are refused.
@@ -85,13 +91,15 @@ class EntryCompiler:
         kwargs: dict[str, Any],
         device: DeviceProfile | None,
         answers: Answers | None,
+        varying: frozenset[str],
     ) -> CacheEntry:
         data, stats = self.data, self.stats
         self._import_libraries()
         contributions = plugin_contributions()
         started = perf_counter_ns()
         baked: list[str] = []
-        program = acquire(
+        acquisition = functools.partial(
+            acquire,
             data.fn,
             args,
             kwargs,
@@ -106,9 +114,15 @@ class EntryCompiler:
             rewrites_inputs=_rewrites_inputs(data.transforms),
             device=None if device is None else Device(device.type),
             replacements=(*self._replacements, *contributions.replacements),
-            answers=answers,
             opaque=data.compile_options["opaque"],
         )
+
+        def acquired_with(numbers: frozenset[str]) -> Acquisition:
+            # answers are those of a program with the same inputs
+            known = answers if numbers == varying or answers is None else ()
+            return acquisition(answers=known, varying=numbers)
+
+        program = self.varying.acquired(acquired_with, varying if answers is not None else frozenset())
         acquired = perf_counter_ns()
         stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log
         compiled = self._run_pipeline(program)
@@ -214,6 +228,8 @@ def _entry(
         contributions=contributions,
         replaced=program.replaced,
         decisions=program.decisions,
+        written=program.written,
+        varying=program.varying,
     )
 
 

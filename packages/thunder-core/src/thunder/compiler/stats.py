@@ -70,6 +70,9 @@ class CacheEntry:
     replaced: tuple[ReplacedFunction, ...] = ()
     #: the questions about data that the program asks, with the answers that the entry is for
     decisions: tuple[Decision, ...] = ()
+    #: what the program writes of Python's objects, and the numbers that are inputs, by their sources
+    written: frozenset[str] = frozenset()
+    varying: frozenset[str] = frozenset()
     #: answers to the first questions for which the program has raised
     raising: set[Answers] = field(default_factory=set)
 

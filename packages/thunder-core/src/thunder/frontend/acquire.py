@@ -40,6 +40,7 @@ from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
 from thunder.frontend.natives import cached_functions
 from thunder.frontend.objects.input_overlap import Member, overlapping_groups
+from thunder.frontend.objects.number_inputs import needed_values, number_inputs, written_items
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls, check_state_after_calls
 from thunder.frontend.program_recorder import ProgramRecorder
@@ -60,7 +61,7 @@ from thunder.frontend.value_names import Input, input_name, is_state
 from thunder.interpreter import Machine, jitting
 from thunder.ir.aliasing import InputAlias
 from thunder.ir.effects import has_effect
-from thunder.ir.proxies import GeneratorProxy, ProxyTag, TensorProxy
+from thunder.ir.proxies import FloatProxy, GeneratorProxy, IntegerProxy, NumberProxy, ProxyTag, TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import has_tags
 from thunder.ir.trace import TraceCtx, detached_trace, tracectx
@@ -93,6 +94,11 @@ class Acquisition:
     replaced: tuple[ReplacedFunction, ...] = ()
     #: the questions about data that the program asks, with the answers that the traces are for
     decisions: tuple[Decision, ...] = ()
+    #: what the program writes of Python's objects, as the user would write it
+    written: frozenset[str] = frozenset()
+    #: the numbers that are inputs, and those of them on whose values the program decides, in the same form
+    varying: frozenset[str] = frozenset()
+    needed_values: frozenset[str] = frozenset()
     #: the inputs, by name, that require grad before the computation runs, because the program sets it
     grad_requests: frozenset[str] = frozenset()
 
@@ -115,6 +121,7 @@ def acquire(
     inputs_are_disjoint: bool = False,
     answers: Sequence[Any] | None = None,
     opaque: Iterable[Any] = (),
+    varying: frozenset[str] = frozenset(),
 ) -> Acquisition:
     """Trace ``fn(*args, **kwargs)`` without changing an object.
 
@@ -124,7 +131,8 @@ def acquire(
     functions in whose place others are traced, first wins. ``inputs_are_disjoint``: no guard checks that
     inputs which the program writes share no memory. ``answers`` are those to the first questions about data;
     the program is run for the others. With None it is not run, and questions are refused. ``opaque`` are
-    callables, or dotted paths, that run as they are (Note [Opaque calls]).
+    callables, or dotted paths, that run as they are (Note [Opaque calls]). ``varying`` are the sources of
+    numbers that are inputs (Note [Numbers that vary]).
 
     Raises RaisedByProgram with what the program raises; UnsupportedProgram, at its line, if it has no trace.
     """
@@ -135,6 +143,7 @@ def acquire(
     lookasides, table = default_lookasides(), ReplacementTable(replacements)
     session = Tracer(trace, objects, language, sharp_edge, lookasides, table, assumed_device=device)
     session.speculation = _speculation(session, inputs, roots, answers, opaque)
+    objects.varying = varying if session.speculation is not None else frozenset()
     session.tracks_grad = not disable_grad
     machine = Machine(session, natives=lookasides.class_methods, record_history=record_log)
     try:
@@ -173,6 +182,9 @@ def _reported(session: TracingSession, machine: Machine, finalizer: TraceFinaliz
     return {
         "facts": (ambient_fact(), *session.objects.facts),
         "writes": finalizer.writes,
+        "written": frozenset((*_written(session), *written_items(session.objects))),
+        "needed_values": needed_values(session.objects.inputs, session.trace.bound_symbols),
+        "varying": frozenset(number_inputs(session.objects.inputs).values()),
         "interpreted": machine.instructions,
         "log": machine.history,
         "handles_errors": session.handles_errors,
@@ -190,8 +202,8 @@ def _object_table(
     tracks_grad = torch.is_grad_enabled() and not disable_grad
 
     def make_input(
-        t: torch.Tensor | torch.Generator, path: Path, original: torch.Tensor | None = None
-    ) -> TensorProxy | GeneratorProxy:
+        t: torch.Tensor | torch.Generator | float, path: Path, original: torch.Tensor | None = None
+    ) -> TensorProxy | GeneratorProxy | NumberProxy:
         proxy = _input_proxy(t, path, original, device)
         trace.grad_enabled |= tracks_grad and requires_grad(proxy)
         inputs.append((proxy, path))
@@ -271,12 +283,17 @@ def _written(session: TracingSession) -> list[str]:
 
 
 def _input_proxy(
-    t: torch.Tensor | torch.Generator, path: Path, original: torch.Tensor | None, device: Device | None
-) -> TensorProxy | GeneratorProxy:
+    t: torch.Tensor | torch.Generator | float,
+    path: Path,
+    original: torch.Tensor | None,
+    device: Device | None,
+) -> TensorProxy | GeneratorProxy | NumberProxy:
     """Return the proxy of an input, with all metadata that a program can read.
 
     With ``original`` they are those of the tensor that ``t`` overrides, on the device of ``t``.
     """
+    if isinstance(t, int | float):
+        return IntegerProxy(python_type=int) if isinstance(t, int) else FloatProxy()
     if isinstance(t, torch.Generator):
         return GeneratorProxy(device=rng_generators.device_of(t, device))
     like = t if original is None else original

@@ -29,7 +29,7 @@ from thunder.frontend.facts import KINDS, Fact
 from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.frontend.tensor_guards import tensor_check
 from thunder.ir.object_names import is_literal, readable_name
-from thunder.ir.proxies import GeneratorProxy, TensorProxy
+from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
 
 #: exceptions that fetching a path raises where a part of it is gone; `first_failure` finds the fact
 _GONE = "(KeyError, AttributeError, IndexError, TypeError, ValueError)"
@@ -52,7 +52,7 @@ class GuardWriter:
     def __init__(
         self,
         facts: Sequence[Fact],
-        inputs: Sequence[tuple[TensorProxy | GeneratorProxy, Path]],
+        inputs: Sequence[tuple[TensorProxy | GeneratorProxy | NumberProxy, Path]],
         reached: Sequence[Path],
     ) -> None:
         self.facts, self.inputs, self.reached = facts, [path for _, path in inputs], reached

@@ -18,7 +18,7 @@ from thunder.base.dtypes import to_torch_dtype
 from thunder.base.provenance import ABSENT, MEMBER_DICTS, Path, StepKind
 from thunder.frontend.facts import KINDS, Fact, GuardKind, Relation, TensorFacts
 from thunder.ir.object_names import Constant, as_argument, readable_name
-from thunder.ir.proxies import AnyProxy, DictProxy, GeneratorProxy, TensorProxy, TupleProxy
+from thunder.ir.proxies import AnyProxy, DictProxy, GeneratorProxy, NumberProxy, TensorProxy, TupleProxy
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, Symbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, tracectx
 from thunder.ops import prims
@@ -98,7 +98,7 @@ class Interface:
     """
 
     facts: Sequence[Fact]
-    inputs: Sequence[tuple[TensorProxy | GeneratorProxy, Path]]
+    inputs: Sequence[tuple[TensorProxy | GeneratorProxy | NumberProxy, Path]]
     reached: Sequence[Path]
     added: Sequence[tuple[TensorProxy, Path]] = ()
 
@@ -179,7 +179,7 @@ class _StatementBuilder:
         if proxy is None:
             return AnyProxy(prefix="v")
         expected = self.expected.get(path)
-        if expected is None or isinstance(proxy, GeneratorProxy):
+        if expected is None or not isinstance(proxy, TensorProxy):
             return proxy
         if proxy.shape == expected.shape and to_torch_dtype(proxy.dtype) == expected.dtype:
             return proxy

@@ -10,13 +10,14 @@ from typing import Any
 import torch
 
 from thunder.base.provenance import Path
-from thunder.ir.proxies import GeneratorProxy, TensorProxy
+from thunder.ir.proxies import FloatProxy, GeneratorProxy, IntegerProxy, NumberProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx
 from thunder.wrappers.overrides import OVERRIDES
 
 #: an input of a computation, and its path
-Input = tuple[TensorProxy | GeneratorProxy, Path]
+Input = tuple[TensorProxy | GeneratorProxy | NumberProxy, Path]
+_PREFIXES: dict[type, str] = {GeneratorProxy: "g", IntegerProxy: "n", FloatProxy: "n"}
 
 
 def name_values(trace: TraceCtx, inputs: list[Input], parameters: list[str]) -> None:
@@ -29,7 +30,7 @@ def name_values(trace: TraceCtx, inputs: list[Input], parameters: list[str]) -> 
     named: set[int] = set()
     for proxy, path in inputs:
         named.add(id(proxy))
-        prefix = "g" if isinstance(proxy, GeneratorProxy) else "t"
+        prefix = _PREFIXES.get(type(proxy), "t")
         proxy.name = trace.make_derived_name(input_name(path, parameters, prefix))
     hints = {p.name_hint for bsym in trace.bound_symbols for p in _tensor_outs(bsym)}
     _name_scope(trace, trace.bound_symbols, named, hints)

@@ -22,7 +22,7 @@ from thunder.base.pytree import tree_map
 from thunder.base.structural_ids import STRUCTURAL
 from thunder.base.tags import OpTags
 from thunder.ir.effects import KEPT
-from thunder.ir.proxies import GeneratorProxy, TensorProxy, is_proxy
+from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol, has_tags, with_parts
 from thunder.ir.trace import TraceCtx
 from thunder.ops import prims
@@ -57,7 +57,7 @@ class EarlyRun:
     def __init__(
         self,
         trace: TraceCtx,
-        inputs: Sequence[tuple[TensorProxy | GeneratorProxy, Path]],
+        inputs: Sequence[tuple[TensorProxy | GeneratorProxy | NumberProxy, Path]],
         roots: dict[str, Any],
     ) -> None:
         self._trace, self._inputs, self._roots = trace, inputs, roots
@@ -182,7 +182,7 @@ class EarlyRun:
                 if value.device.type == "meta" or type(value) is torch._subclasses.FakeTensor:
                     raise _refusal("its inputs have no data", proxy.name)
                 value = self._copies.of(value) if self._copies_inputs else value
-            elif value is not torch.default_generator:
+            elif isinstance(value, torch.Generator) and value is not torch.default_generator:
                 value = value.clone_state()
             self._values[proxy.name] = value
         self._adopted = len(self._inputs)

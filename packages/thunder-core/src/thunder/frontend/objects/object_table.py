@@ -100,6 +100,9 @@ class ObjectTable:
         self.adopt_array: Callable[[Any, Path], Any] = _refuse_array
         #: called when the program has a tensor whose class overrides torch's functions
         self.note_overriding_tensor: Callable[[], None] = lambda: None
+        #: the sources of numbers that are inputs, see Note [Numbers that vary]
+        self.varying: frozenset[str] = frozenset()
+        self._numbers: dict[str, Any] = {}
         self._noted: set[tuple[Any, ...]] = set()
         self._object_roots: dict[int, Path] = {}
 
@@ -185,6 +188,8 @@ class ObjectTable:
         """
         t = type(raw)
         if t in LEAVES or is_numpy_scalar(raw) or plain_base(t) in LEAVES:
+            if self.varying and t in (int, float) and path.source in self.varying:
+                return self._adopt_number(raw, path)
             self.note(_LEAF_KINDS.get(t, "equal"), path, raw)
             if t not in LEAVES and id(raw) not in self.entries:  # it may have attributes
                 self.track(raw, path, raw)
@@ -225,6 +230,14 @@ class ObjectTable:
             self.track(raw, path, raw)
             return raw
         return self._adopt_object(raw, path)
+
+    def _adopt_number(self, raw: float, path: Path) -> Any:
+        """Adopt a number that is an input of the program, see Note [Numbers that vary]."""
+        number = self._numbers.get(path.source)
+        if number is None:
+            number = self._numbers[path.source] = self.make_input(raw, path)
+        self.note("type", path, type(raw))
+        return number
 
     def _adopt_tensor(
         self, raw: torch.Tensor, path: Path, original: torch.Tensor | None = None

@@ -1,0 +1,65 @@
+"""Numbers that a program reads and writes, such as counters, as inputs of its computation.
+
+Note [Numbers that vary]
+A number is a fact, so that a program that counts its calls would be compiled in each. Where a fact about a
+number has failed which the program writes, the next compile has the number as an input:
+
+    def forward(self, x):             1:  prologue: self.calls is 0
+        self.calls += 1                   epilogue: self.calls = 1
+        return self.layer(x)          2:  prologue: type(self.calls) is int
+                                          computation: n1 = n_calls + 1; epilogue: self.calls = n1
+
+A comparison of such a number is a decision. Where the program needs its value, as a size or a key, or is
+refused because the number is not known, the number stays a fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from thunder.base.provenance import Path
+from thunder.frontend.objects.object_table import ObjectTable
+from thunder.ir.proxies import NumberProxy
+from thunder.ir.symbol import BoundSymbol
+from thunder.ops import prims
+
+__all__ = ["needed_values", "number_inputs", "written_items"]
+
+#: questions whose answers are values of numbers
+_OF_VALUES = frozenset({"value", "index", "int", "float", "complex"})
+
+
+def number_inputs(inputs: Iterable[tuple[Any, Path]]) -> dict[str, str]:
+    """Return the sources of the numbers among inputs, by the names of their proxies."""
+    return {proxy.name: path.source for proxy, path in inputs if isinstance(proxy, NumberProxy)}
+
+
+def needed_values(inputs: Iterable[tuple[Any, Path]], calls: Iterable[BoundSymbol]) -> frozenset[str]:
+    """Return the sources of the numbers on whose values a program decides."""
+    origins = {name: {source} for name, source in number_inputs(inputs).items()}
+    needed: set[str] = set()
+    for bsym in calls:
+        read = set().union(*(origins.get(p.name, ()) for p in bsym.flat_proxy_args))
+        if bsym.sym is prims.compute_number and read:
+            origins |= {p.name: read for p in bsym.flat_proxy_outs}
+        elif bsym.sym is prims.check_decision and bsym.kwargs["question"] in _OF_VALUES:
+            needed |= read
+    return frozenset(needed)
+
+
+def written_items(objects: ObjectTable) -> Iterator[str]:
+    """Yield the sources of the items of containers that the program has replaced."""
+    for shadow in objects.written_shadows():
+        if isinstance(shadow.copy, dict):
+            before = {id(key): value for key, value in shadow.snapshot}
+            items: Iterable[tuple[Any, Any]] = dict.items(shadow.copy)
+        elif isinstance(shadow.copy, list):
+            before = dict(enumerate(shadow.snapshot))
+            items = enumerate(shadow.copy)
+        else:
+            continue
+        for key, value in items:
+            mark = id(key) if isinstance(shadow.copy, dict) else key
+            if before.get(mark) is not value:
+                yield f"{shadow.path.source}[{key!r}]"

@@ -1,0 +1,133 @@
+"""Numbers that a program reads and writes become inputs, so that a counter costs no compile in each call."""
+
+from __future__ import annotations
+
+import collections
+import copy
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import thunder
+
+X = torch.ones(5)
+
+
+def comparable(value: Any) -> Any:
+    """Return a result or a state as text, with the types of numbers."""
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    if isinstance(value, tuple | list):
+        return [comparable(v) for v in value]
+    return type(value), repr(value)
+
+
+def check(program: Any, start: Any, calls: int = 6, changes: Any = None, misses: int | None = None) -> None:
+    """Compare a program on an object with eager; ``changes`` set its number ``n`` before a call."""
+    compiled, ours, theirs = thunder.jit(program), copy.deepcopy(start), copy.deepcopy(start)
+    for i in range(calls):
+        if i in (changes or {}):
+            ours.n = theirs.n = changes[i]
+        assert comparable(compiled(X, ours)) == comparable(program(X, theirs))
+        assert comparable(list(vars(ours).items())) == comparable(list(vars(theirs).items()))
+    if misses is not None:
+        assert thunder.cache_misses(compiled) == misses
+
+
+def count(x: Any, o: Any) -> Any:
+    o.n += 1
+    return x
+
+
+def scale(x: Any, o: Any) -> Any:
+    o.n += 1
+    return x * o.n, f"call {o.n}", -o.n * 2 // 3
+
+
+def every_second(x: Any, o: Any) -> Any:
+    o.n += 1
+    return x * 2 if o.n % 2 == 0 else x
+
+
+def average(x: Any, o: Any) -> Any:
+    o.n = 0.9 * o.n + 0.1 * x.sum().item()
+    return x
+
+
+def tally(x: Any, o: Any) -> Any:
+    o.counts["calls"] += 1
+    o.settings["step"] = o.settings["step"] + 2
+    o.positions[0] += 1
+    return x + o.positions[0]
+
+
+@pytest.mark.parametrize(
+    ("program", "start", "misses"),
+    [
+        (count, SimpleNamespace(n=0), 2),
+        (scale, SimpleNamespace(n=0), 2),
+        (every_second, SimpleNamespace(n=0), 3),
+        (average, SimpleNamespace(n=0.0), 2),
+        (tally, SimpleNamespace(counts=collections.Counter(calls=1), settings={"step": 0}, positions=[0]), 4),
+    ],
+)
+def test_a_number_that_the_program_writes_is_compiled_twice(program: Any, start: Any, misses: int) -> None:
+    check(program, start, misses=misses)
+
+
+def test_the_number_may_be_set_to_anything_between_calls() -> None:
+    check(scale, SimpleNamespace(n=0), 9, {2: 0, 4: -7, 5: 10**6, 7: True})
+    check(every_second, SimpleNamespace(n=0), 6, {2: 0, 4: 2.5})
+
+
+def sized(x: Any, o: Any) -> Any:
+    o.n += 1
+    return x[: o.n]
+
+
+def keyed(x: Any, o: Any) -> Any:
+    o.n += 1
+    return x * {1: 2.0, 2: 3.0}.get(o.n, 0.0), list(range(o.n))
+
+
+@pytest.mark.parametrize("program", [sized, keyed])
+def test_a_number_whose_value_is_needed_stays_a_fact(program: Any) -> None:
+    check(program, SimpleNamespace(n=0), 4, {3: 1}, misses=3)
+
+
+def test_a_number_that_the_program_only_reads_is_a_fact() -> None:
+    holder = SimpleNamespace(n=0)
+    compiled = thunder.jit(lambda x: x * holder.n)
+    for n in range(3):
+        holder.n = n
+        assert torch.equal(compiled(X), X * n)
+    assert thunder.cache_misses(compiled) == 3
+
+
+def test_a_counting_module_trains() -> None:
+    class Counting(torch.nn.Linear):
+        calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return super().forward(x) * self.calls
+
+    model = Counting(5, 1)
+    expected = copy.deepcopy(model)
+    compiled = thunder.jit(model)
+    for _ in range(4):
+        compiled(X).sum().backward()
+        expected(X).sum().backward()
+    assert model.weight.grad is not None
+    assert torch.equal(model.weight.grad, expected.weight.grad)
+    assert (model.calls, thunder.cache_misses(compiled)) == (4, 3)
+
+
+def test_without_decisions_a_counter_is_a_fact() -> None:
+    holder = SimpleNamespace(n=0)
+    compiled = thunder.jit(count, data_dependent="refuse")
+    for _ in range(3):
+        compiled(X, holder)
+    assert (holder.n, thunder.cache_misses(compiled)) == (3, 3)
