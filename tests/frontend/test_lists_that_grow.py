@@ -61,7 +61,23 @@ def interleaves(self: Any, x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-BODIES = [appends, reads_later, reads_by_another_way, keeps_the_method, reads_within, interleaves]
+def extends_in_place(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.losses += [x.mean(), 1.5 if x.shape[0] > 1 else 2.5]
+    self.recent += [3]
+    self.losses.append(4)
+    return x
+
+
+def extends_and_reads(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.losses += [len(self.losses)]
+    self.others += self.losses
+    return x * len(self.losses)
+
+
+BODIES = [
+    *(extends_in_place, extends_and_reads, appends, reads_later, reads_by_another_way),
+    *(keeps_the_method, reads_within, interleaves),
+]
 
 
 def content(module: Logs) -> list[Any]:
@@ -91,10 +107,11 @@ def test_a_program_that_only_appends_is_compiled_once() -> None:
         kept.append(x)
         return x * 2
 
-    compiled_closure = thunder.jit(closure)
+    compiled_closure, extending = thunder.jit(closure), thunder.jit(Logs(extends_in_place))
     before = len(HISTORY)
     for call in range(4):
         compiled(torch.ones(2) * call)
         compiled_closure(torch.ones(2) * call)
-    assert thunder.cache_misses(compiled) == thunder.cache_misses(compiled_closure) == 1
+        extending(torch.ones(2) * call)
+    assert [thunder.cache_misses(c) for c in (compiled, compiled_closure, extending)] == [1, 1, 1]
     assert (len(HISTORY) - before, len(kept)) == (4, 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Sequence
 from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
@@ -17,8 +18,16 @@ from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.shadow_copies import SEQUENCES
 from thunder.frontend.session import TracingSession
-from thunder.interpreter.handlers.expressions import LOAD_ATTR, LOAD_ATTR_TO_CALL
+from thunder.interpreter.handlers.expressions import (
+    BINARY_OP,
+    COPY,
+    LOAD_ATTR,
+    LOAD_ATTR_TO_CALL,
+    STORE_ATTR,
+    SWAP,
+)
 from thunder.interpreter.handlers.variables import LOAD_DEREF, LOAD_GLOBAL
+from thunder.interpreter.operator_tables import BINARY_OPERATORS
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
 
@@ -76,8 +85,8 @@ class AttributePolicy(TracingSession):
     def is_appended(self, name: str | None) -> bool:
         """Return whether the running instruction reads ``name`` for a call of ``append`` or ``extend`` of it.
 
-        ``name`` is None for a cell. Within a backward or a checkpointed region, whose effects are compared,
-        all lists are read.
+        ``owner.name += …`` extends it too. ``name`` is None for a cell. Within a backward or a checkpointed
+        region, whose effects are compared, all lists are read.
         """
         if self._backward_stack or self.state(RegionState).stack:
             return False
@@ -86,7 +95,9 @@ class AttributePolicy(TracingSession):
         if load is not LOAD_DEREF if name is None else load not in _LOADS or argument != name:
             return False
         call, method = frame.decoded.instructions[frame.pc + 1]
-        return call is LOAD_ATTR_TO_CALL and method in ("append", "extend")
+        if call is LOAD_ATTR_TO_CALL and method in ("append", "extend"):
+            return True
+        return load is LOAD_ATTR and _is_extended(frame.decoded.instructions, frame.pc)
 
     def resolve_entry(self, obj: Any) -> ObjectEntry | None:
         """Return the entry of an object.
@@ -133,6 +144,8 @@ class AttributePolicy(TracingSession):
         if entry.own is None and not type(entry.obj).__dictoffset__:
             raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
         self.note_write()
+        if self.objects.appended and self.objects.is_appended(lookup_instance(entry.obj, name), value):
+            return  # the list itself, after ``+=``
         if entry.own is not None:
             entry.own[name] = value
         elif issubclass(type(entry.obj), types.ModuleType):
@@ -223,3 +236,19 @@ class AttributePolicy(TracingSession):
     def forget(self) -> None:
         self.classes.forget()
         super().forget()
+
+
+def _is_extended(instructions: Sequence[tuple[Any, Any]], position: int) -> bool:
+    """Return whether an instruction reads an attribute for ``owner.name += …``.
+
+    owner.name += [x]    →    owner; COPY; LOAD_ATTR name; x; …; BINARY_OP +=; SWAP; STORE_ATTR name
+    """
+    name = instructions[position][1]
+    if instructions[position - 1][0] is not COPY:
+        return False
+    store = next((i for i, row in enumerate(instructions) if i > position and row == (STORE_ATTR, name)), 0)
+    return (
+        store > position + 2
+        and instructions[store - 1][0] is SWAP
+        and instructions[store - 2] == (BINARY_OP, BINARY_OPERATORS["+="])
+    )

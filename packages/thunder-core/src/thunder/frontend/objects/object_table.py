@@ -409,6 +409,11 @@ class ObjectTable:
             self.note("same", path, True, others=(shadow.path,))
         return shadow.copy
 
+    def is_appended(self, raw: Any, value: Any) -> bool:
+        """Return whether a value is the shadow of this list, whose content has not been read."""
+        shadow = self.appended.get(id(raw))
+        return shadow is not None and shadow.original is raw and shadow.copy is value
+
     def _read_appended(self, raw: list[Any]) -> None:
         """Add the content of a list to its shadow, before what the program has appended."""
         shadow = self.appended.pop(id(raw))
