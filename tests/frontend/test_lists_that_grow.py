@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +20,8 @@ class Logs(torch.nn.Module):
         super().__init__()
         self.body, self.losses, self.others = body, [0], [0]
         self.recent: deque[Any] = deque([0], maxlen=2)
+        self.metrics: dict[str, list[Any]] = {"a": [0], "b": []}
+        self.missing: defaultdict[str, list[Any]] = defaultdict(list)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.body(self, x)
@@ -74,14 +76,38 @@ def extends_and_reads(self: Any, x: torch.Tensor) -> torch.Tensor:
     return x * len(self.losses)
 
 
+def appends_to_items(self: Any, x: torch.Tensor) -> torch.Tensor:
+    key = "b"
+    self.metrics["a"].append(x.sum())
+    self.metrics[key].extend([1.5])
+    self.missing["loss"].append(x.shape[0])
+    return x
+
+
+def appends_to_an_item_and_reads(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.metrics["a"].append(2)
+    count = len(self.metrics["a"])
+    self.metrics["b"].append(count)
+    return x * len(vars(self)["metrics"]["b"]) + sum(map(len, self.missing.values()))
+
+
+def appends_to_an_item_and_passes_on(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.metrics["a"].append(2)
+    metrics = self.metrics
+    metrics["b"] = metrics["a"]
+    self.metrics["b"].append(3)
+    return x * len(metrics["a"])
+
+
 BODIES = [
+    *(appends_to_items, appends_to_an_item_and_reads, appends_to_an_item_and_passes_on),
     *(extends_in_place, extends_and_reads, appends, reads_later, reads_by_another_way),
     *(keeps_the_method, reads_within, interleaves),
 ]
 
 
 def content(module: Logs) -> list[Any]:
-    lists = (module.losses, module.others, module.recent)
+    lists = (module.losses, module.others, module.recent, *module.metrics.values(), *module.missing.values())
     return [[v.tolist() if isinstance(v, torch.Tensor) else v for v in items] for items in lists]
 
 
@@ -95,6 +121,7 @@ def test_lists_are_as_in_eager_also_where_they_become_one(body: Any) -> None:
             ours.others, theirs.others = ours.losses, theirs.losses
         if call == 4:
             ours.losses, theirs.losses = [7], [7]
+            ours.metrics["a"], theirs.metrics["a"] = ours.losses, theirs.losses
         x = torch.full((2,), float(call))
         assert torch.equal(compiled(x), theirs(x))
         assert content(ours) == content(theirs)
@@ -115,3 +142,10 @@ def test_a_program_that_only_appends_is_compiled_once() -> None:
         extending(torch.ones(2) * call)
     assert [thunder.cache_misses(c) for c in (compiled, compiled_closure, extending)] == [1, 1, 1]
     assert (len(HISTORY) - before, len(kept)) == (4, 4)
+
+
+def test_a_program_that_appends_to_lists_of_dicts_is_compiled_once_for_their_keys() -> None:
+    compiled = thunder.jit(Logs(appends_to_items))
+    for call in range(4):
+        compiled(torch.ones(2) * call)
+    assert thunder.cache_misses(compiled) == 2

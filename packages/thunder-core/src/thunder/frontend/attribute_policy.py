@@ -16,17 +16,18 @@ from thunder.frontend.objects.callable_kinds import DICT_GETTERS, METHODS
 from thunder.frontend.objects.class_attributes import ClassAttributes
 from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.frontend.objects.object_entry import ObjectEntry
-from thunder.frontend.objects.shadow_copies import SEQUENCES
+from thunder.frontend.objects.shadow_copies import MAPPINGS, SEQUENCES
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.handlers.expressions import (
     BINARY_OP,
+    BINARY_SUBSCR,
     COPY,
     LOAD_ATTR,
     LOAD_ATTR_TO_CALL,
     STORE_ATTR,
     SWAP,
 )
-from thunder.interpreter.handlers.variables import LOAD_DEREF, LOAD_GLOBAL
+from thunder.interpreter.handlers.variables import LOAD_CONST, LOAD_DEREF, LOAD_FAST, LOAD_GLOBAL
 from thunder.interpreter.operator_tables import BINARY_OPERATORS
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
@@ -35,6 +36,8 @@ from thunder.ir.proxies import TensorProxy
 _ROOT_TYPES = (type, types.FunctionType, types.ModuleType, types.CodeType)
 #: instructions that read a name and push nothing but its value
 _LOADS = frozenset({LOAD_ATTR, LOAD_GLOBAL})
+#: instructions that push a key and nothing else
+_KEYS = frozenset({LOAD_CONST, LOAD_FAST})
 _NAMES = ("__qualname__", "co_qualname", "__name__")
 
 
@@ -78,6 +81,8 @@ class AttributePolicy(TracingSession):
         raw = lookup_instance(entry.obj, name)
         if type(raw) in SEQUENCES and self.is_appended(name):
             return self.objects.adopt_to_append(raw, entry.path.step("instance", name))
+        if type(raw) in MAPPINGS and self._is_appended_item(name):
+            return self.objects.adopt_lists_to_append(raw, entry.path.step("instance", name))
         value = self.read_instance(entry, name)
         entry.attrs[name] = value
         return value
@@ -98,6 +103,17 @@ class AttributePolicy(TracingSession):
         if call is LOAD_ATTR_TO_CALL and method in ("append", "extend"):
             return True
         return load is LOAD_ATTR and _is_extended(frame.decoded.instructions, frame.pc)
+
+    def _is_appended_item(self, name: str) -> bool:
+        """Return whether the running instruction reads ``name`` for ``owner.name[key].append(…)``."""
+        if self._backward_stack or self.state(RegionState).stack:
+            return False
+        frame = self.machine.frames[-1]
+        rows = frame.decoded.instructions[frame.pc : frame.pc + 4]
+        if len(rows) < 4 or rows[0] != (LOAD_ATTR, name) or rows[1][0] not in _KEYS:
+            return False
+        is_call = rows[3][0] is LOAD_ATTR_TO_CALL and rows[3][1] in ("append", "extend")
+        return is_call and rows[2][0] is BINARY_SUBSCR
 
     def resolve_entry(self, obj: Any) -> ObjectEntry | None:
         """Return the entry of an object.

@@ -90,6 +90,8 @@ class ObjectTable:
         self.python_keyed: dict[int, Any] = {}  # dicts and sets with keys whose methods are Python, by id
         #: the shadows, without content, of lists to which the program has only appended, by id of the list
         self.appended: dict[int, Shadow] = {}
+        #: the shadows of dicts whose lists may have shadows without content, by id of the dict
+        self.lists_unread: dict[int, Shadow] = {}
         #: items of containers that cannot be adopted, by id: the program may pass these on
         self.unread: dict[int, ObjectEntry] = {}
         #: tensors that are not of torch's own classes, with their classes, by id of the proxy
@@ -202,6 +204,8 @@ class ObjectTable:
             raw = path.fetch({})
         if self.appended and id(raw) in self.appended:
             self._read_appended(raw)
+        if self.lists_unread and id(raw) in self.lists_unread:
+            self._read_lists(raw)
         entry = self.entries.get(id(raw))
         if entry is not None:
             if entry.path is not path and not isinstance(raw, IDENTITY_TYPES):
@@ -365,7 +369,13 @@ class ObjectTable:
         self.track(count.original, count.path, count.copy)
         return count.copy
 
-    def _adopt_container(self, raw: Any, path: Path, step: StepKind = "key") -> Any:
+    def _adopt_container(
+        self,
+        raw: Any,
+        path: Path,
+        step: StepKind = "key",
+        adopt_list: Callable[[Any, Path], Any] | None = None,
+    ) -> Any:
         shadow = Shadow.of(raw, path)
         self.track(raw, path, shadow.copy)
         self.shadows.append(shadow)
@@ -375,7 +385,11 @@ class ObjectTable:
             keys = tuple(raw.keys())  # in its own order, which of an OrderedDict dict.keys does not know
             self.note("keys", path, tuple(self._adopt_dict_key(key, path) for key in keys))
             seen = (self.entries[id(k)].value if isinstance(k, torch.Tensor) else k for k in keys)
-            items = (self._adopt_item(dict.__getitem__(raw, k), path.step(step, k)) for k in keys)
+            adopts = {kind: adopt_list or self._adopt_item for kind in SEQUENCES}
+            items = (
+                adopts.get(type(item := dict.__getitem__(raw, k)), self._adopt_item)(item, path.step(step, k))
+                for k in keys
+            )
             shadow.fill(zip(seen, items, strict=True))
             overlay = self.item_overlays.pop(id(raw), None)
             if overlay is not None:
@@ -408,6 +422,30 @@ class ObjectTable:
         elif shadow.path is not path:
             self.note("same", path, True, others=(shadow.path,))
         return shadow.copy
+
+    def adopt_lists_to_append(self, raw: Any, path: Path) -> Any:
+        """Return the shadow of a dict, to one of whose lists the program appends, without their content."""
+        if id(raw) in self.entries:
+            return self.adopt(raw, path)
+        shadow = self.lists_unread.get(id(raw))
+        if shadow is not None:
+            if shadow.path is not path:
+                self.note("same", path, True, others=(shadow.path,))
+            return shadow.copy
+        if path.parent is not None:
+            self.note("type", path, type(raw))
+        copy = self._adopt_container(raw, path, adopt_list=self.adopt_to_append)
+        del self.entries[id(raw)]  # another read finds it in the table of these
+        self.lists_unread[id(raw)] = next(s for s in reversed(self.shadows) if s.copy is copy)
+        return copy
+
+    def _read_lists(self, raw: Any) -> None:
+        """Add the content of the lists of a dict to their shadows."""
+        shadow = self.lists_unread.pop(id(raw))
+        self.entries[id(raw)] = self.entries[id(shadow.copy)]
+        for item in dict.values(raw):
+            if id(item) in self.appended:
+                self._read_appended(item)
 
     def is_appended(self, raw: Any, value: Any) -> bool:
         """Return whether a value is the shadow of this list, whose content has not been read."""
@@ -525,6 +563,7 @@ class ObjectTable:
         self.entries.clear()
         self.shadows.clear()
         self.appended.clear()
+        self.lists_unread.clear()
         self.counts.clear()
         self.item_overlays.clear()
         self.python_keyed.clear()
