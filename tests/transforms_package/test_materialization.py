@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -151,6 +152,18 @@ def test_memory_without_values_is_loaded_later():
     assert compiled.get_parameter("layer.linear1.weight").isnan().all()
     compiled.load_state_dict(reference.state_dict())
     assert_computes_the_same(compiled, reference)
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_loaded_state_leaves_the_users_module_on_the_meta_device(assign):
+    """BatchNorm adds a counter to a state dict that lacks one."""
+    reference, model, x = nn.BatchNorm1d(3), on_meta(lambda: nn.BatchNorm1d(3)), torch.randn(4, 3)
+    compiled = thunder.jit(model, transforms=MaterializationTransform("cpu", init=MODULE()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled.load_state_dict(dict(reference.state_dict()), assign=assign)
+    assert all(t.is_meta for t in (*model.parameters(), *model.buffers()))
+    torch.testing.assert_close(compiled(x), copy.deepcopy(reference)(x))
 
 
 def test_weights_are_quantised_before_they_are_allocated():

@@ -56,7 +56,8 @@ def original(
     which it was overridden.
     """
     hook = "reverse_transform_state_dict_for_submodule"
-    result, chosen = OrderedDict[str, Any](), dict[int, str]()
+    result: OrderedDict[str, Any] = OrderedDict()
+    chosen: dict[int, str] = {}
     for owner, keys in _by_submodule(overrides.model, state).items():
         part = {key: state[_joined(owner, key)] for key in keys}
         result.update(_part(module, transforms[::-1], hook, owner, part))
@@ -124,8 +125,9 @@ def load(
         absent = [name for name in absent if overrides.originals[name] is not None]
     _check_form(overrides, own, absent if strict and not once else [])
     rest = OrderedDict((name, value) for name, value in state.items() if name not in own)
+    rest.__dict__["_metadata"] = _versions(overrides, state)
     try:
-        result = overrides.model.load_state_dict(_with_metadata(rest, state), strict=False, assign=assign)
+        result = overrides.model.load_state_dict(rest, strict=False, assign=assign)
     except RuntimeError as error:
         raise OperatorError(str(error)) from error
     rest_ids = {id(member(overrides.model, name)) for name in rest} if once else set()
@@ -139,6 +141,21 @@ def load(
     for name, value in own.items():
         _load_one(overrides, name, value, assign)
     return result._replace(missing_keys=missing)
+
+
+def _versions(overrides: Overrides, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the versions of modules in a state dict; the current ones of those with overridden tensors.
+
+    A module adds tensors that a state dict of an older version lacks, such as ``num_batches_tracked``; those
+    that are overridden are not loaded into the module.
+    """
+    versions = dict(getattr(state, "_metadata", {}))
+    modules = dict(overrides.model.named_modules(remove_duplicate=False))
+    for name in overrides.tensors:
+        owner = name.rpartition(".")[0]
+        if owner in modules:
+            versions[owner] = {**versions.get(owner, {}), "version": modules[owner]._version}
+    return versions
 
 
 def _check_form(overrides: Overrides, own: Mapping[str, Any], absent: Sequence[str]) -> None:
