@@ -66,7 +66,8 @@ class TransformedState(Initialiser):
             raise InvalidArgument(
                 "the state dict does not have the form of the transformed module",
                 found={"differences": "; ".join(differences)},
-                hint="A state dict of the original module is loaded with init_from_original_state_dict.",
+                hint="A state dict of the original module is loaded with init_from_original_state_dict. The "
+                "transforms that have these tensors come before MaterializationTransform in the list.",
             )
         filled: set[int] = set()
         for name in self.state:

@@ -70,8 +70,13 @@ def original(
 
 def _with_metadata(state: OrderedDict[str, Any], source: Mapping[str, Any]) -> OrderedDict[str, Any]:
     """Return the state dict with the versions of modules, an attribute of ``source``."""
-    if hasattr(source, "_metadata"):
-        state.__dict__["_metadata"] = source._metadata
+    versions = getattr(source, "_metadata", None)
+    return state if versions is None else _with_versions(state, versions)
+
+
+def _with_versions(state: OrderedDict[str, Any], versions: Mapping[str, Any]) -> OrderedDict[str, Any]:
+    """Return the state dict with the versions of modules, where torch's loader reads them."""
+    state.__dict__["_metadata"] = versions
     return state
 
 
@@ -125,9 +130,9 @@ def load(
         absent = [name for name in absent if overrides.originals[name] is not None]
     _check_form(overrides, own, absent if strict and not once else [])
     rest = OrderedDict((name, value) for name, value in state.items() if name not in own)
-    rest.__dict__["_metadata"] = _versions(overrides, state)
+    versioned = _with_versions(rest, _versions(overrides, state))
     try:
-        result = overrides.model.load_state_dict(rest, strict=False, assign=assign)
+        result = overrides.model.load_state_dict(versioned, strict=False, assign=assign)
     except RuntimeError as error:
         raise OperatorError(str(error)) from error
     rest_ids = {id(member(overrides.model, name)) for name in rest} if once else set()
