@@ -130,3 +130,20 @@ def test_a_gradient_with_a_graph_can_be_differentiated_after_the_call():
         results.append((doubled.detach(), second))
         x.grad = None
     torch.testing.assert_close(results[1], results[0])
+
+
+def test_a_slope_that_is_constant_has_no_gradient():
+    layer = nn.Linear(4, 2)
+
+    def penalty(x):
+        x = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(F.leaky_relu(layer(x)).sum(), x, create_graph=True)
+        return slope.square().sum()
+
+    thunder.jit(penalty)(X).backward()
+    weight = layer.weight.grad.clone()
+    assert layer.bias.grad is None
+    layer.zero_grad()
+    penalty(X).backward()
+    torch.testing.assert_close(weight, layer.weight.grad)
+    assert not layer.bias.grad.any()

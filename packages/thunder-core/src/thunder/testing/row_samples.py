@@ -13,7 +13,20 @@ from thunder.testing.call_harvest import Call, harvested
 from thunder.testing.torch_samples import database_samples
 from thunder.testing.written_samples import written_samples
 
-__all__ = ["NOT_OPERATORS", "row_samples"]
+__all__ = ["NOT_OPERATORS", "UNCHECKED_SHAPES", "row_samples"]
+
+#: ids of rows whose kernel in torch does not check that the shapes of its arguments fit: a call in which one
+#: of them has another size reads memory that is not the tensor's
+UNCHECKED_SHAPES = frozenset(
+    {
+        *(f"ltorch._adaptive_avg_pool{n}d_backward" for n in (2, 3)),
+        "ltorch.flash_attention_for_cpu",
+        "ltorch.flash_attention_for_cpu_backward",
+        "ltorch.layer_norm_backward",
+        "ltorch.nll_loss_backward",
+        *(f"torch.{name}_packed" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")),
+    }
+)
 
 #: how many samples of another operator are run
 MAX_PROGRAMS = 6
@@ -27,6 +40,9 @@ PROLOGUE = "it is a statement of prologues or epilogues, on any Python objects"
 GENERATOR = "it changes or reads the state of a generator, and computes no tensor"
 GRADIENT = "it is written in gradient rules, and is in no program that runs"
 MODE = "it changes a mode of torch, and computes no tensor"
+LAYOUT = "it computes with the layout of a tensor without data, and is in gradients of views alone"
+NUMBER = "it computes a number of Python's, and no tensor"
+SIZED = "its statement has the metadata of its results, which depend on data, as an argument"
 
 #: id of a row → why it has no samples
 NOT_OPERATORS: Mapping[str, str] = {
@@ -91,9 +107,22 @@ NOT_OPERATORS: Mapping[str, str] = {
             "prims.differentiate_backward",
             "prims.record_derivative",
             "prims.run_backward",
+            "prims.draw_array",
+            "prims.draw_number",
         ),
         FRONTEND,
     ),
+    **dict.fromkeys(
+        (f"ltorch.{name}" for name in ("layout_of", "as_strided_like", "as_strided_backward")), LAYOUT
+    ),
+    **dict.fromkeys(
+        (
+            "ltorch.repeated_positions",
+            *(f"torch.{name}" for name in ("bincount", "nonzero", "unique", "unique_consecutive")),
+        ),
+        SIZED,
+    ),
+    "prims.compute_number": NUMBER,
 }
 
 #: operator → operator in whose decomposition it occurs

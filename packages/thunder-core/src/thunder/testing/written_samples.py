@@ -120,6 +120,25 @@ def _observed() -> Calls:
     return [_call(_x(2, 3), on, flag, *state, 0.01, 0, 255, 0, False, False) for flag in (on, on * 0)]
 
 
+def _dropped(dims: int) -> Calls:
+    x = _x(2, 3, *([4] * dims))
+    return [_call(x, 0.5), _call(x, 0.3, training=False)]
+
+
+def _gamma() -> Calls:
+    return [_call(torch.rand(3, 4) + 0.5), _call(torch.rand(5) * 3 + 0.1)]
+
+
+def _encoder_layer() -> Calls:
+    weights = (_x(24, 8), _x(24), _x(8, 8), _x(8))
+    norms = (torch.rand(8), _x(8), torch.rand(8), _x(8))
+    rest = (_x(16, 8), _x(16), _x(8, 16), _x(8))
+    return [
+        _call(_x(2, 3, 8), 8, 2, *weights, use_gelu, norm_first, 1e-5, *norms, *rest)
+        for use_gelu, norm_first in ((False, False), (True, True))
+    ]
+
+
 #: id of a row → function that returns its sample calls
 WRITTEN: Mapping[str, Callable[[], Calls]] = {
     "prims.erfcinv": lambda: [_call(torch.rand(3, 4) * 1.8 + 0.1), _call(torch.tensor(0.5))],
@@ -170,6 +189,15 @@ WRITTEN: Mapping[str, Callable[[], Calls]] = {
         for kind in ("per_tensor", "per_channel")
     },
     "torch._fused_moving_avg_obs_fq_helper_functional": _observed,
+    "torch.nn.functional.dropout2d": lambda: _dropped(2),
+    "torch.nn.functional.dropout3d": lambda: _dropped(3),
+    "torch.nn.functional.alpha_dropout": lambda: _dropped(1),
+    "torch.nn.functional.feature_alpha_dropout": lambda: _dropped(2),
+    "torch._standard_gamma": _gamma,
+    "torch._standard_gamma_grad": lambda: [_call(torch.rand(3, 4) + 0.5, torch.rand(3, 4) + 0.1)],
+    "torch._sample_dirichlet": _gamma,
+    "torch._transformer_encoder_layer_fwd": _encoder_layer,
+    "prims.embedding_backward": lambda: [_call(_x(3, 4), torch.tensor([0, 2, 4]), 5, -1, False)],
     "torch.relu": lambda: [_call(_x(3, 4)), _call(_x(5)), _call(torch.tensor(-1.0))],
     "ltorch.flash_attention_for_cpu": _attention,
     "ltorch.flash_attention_for_cpu_backward": _attention_backward,

@@ -27,9 +27,10 @@ def refuse_unmodelled(tensor: torch.Tensor, path: Path) -> None:
             f"the tensor subclass {type(tensor).__module__}.{type(tensor).__qualname__} "
             "is not one that thunder models",
             found={path.source: type(tensor).__name__},
-            hint="Pass a plain tensor, tensor.as_subclass(torch.Tensor) or what the class wraps, or mark the "
-            "function that reads it by thunder.opaque. A class that is written in Python, without "
-            "__torch_dispatch__, is followed.",
+            hint="Pass a plain tensor, tensor.as_subclass(torch.Tensor) or what the class wraps, or let the "
+            "function that reads it run as it is, such as the forward of its module: thunder.opaque, "
+            'thunder.jit(…, opaque=["torch.nn.modules.linear.Linear.forward"]). A class that is written in '
+            "Python, without __torch_dispatch__, is followed.",
         )
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else f"{tensor.layout}"
