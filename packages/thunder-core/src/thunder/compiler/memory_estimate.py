@@ -9,6 +9,7 @@
 Memory is counted by storage: a view has that of its base, which is freed when its last name is deleted. The
 memory that a kernel uses for itself while it runs is counted if the operator's author gave a function for it
 (`workspace=` of `register_implementation`, `register_workspace`). What an allocator rounds up is not counted.
+Of a program with tensors on a device other than the CPU, the memory of the CPU is not counted.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class MemoryEstimate:
 
 def estimate_memory(forward: TraceCtx, backward: TraceCtx | None = None) -> MemoryEstimate:
     """Estimate the memory of a program from its final traces."""
-    heap = _Heap()
+    heap = _Heap(_counts_cpu(forward, backward))
     inputs = sum(heap.add_input(p) for p in forward.args if isinstance(p, TensorProxy))
     peak = heap.run(forward.bound_symbols)
     if backward is None:
@@ -70,10 +71,21 @@ def estimate_memory(forward: TraceCtx, backward: TraceCtx | None = None) -> Memo
 
 def allocations(trace: TraceCtx) -> tuple[int, dict[str, int]]:
     """Return the peak bytes of a trace with its inputs, and the bytes of each storage by its first tensor."""
-    heap = _Heap()
+    heap = _Heap(_counts_cpu(trace))
     inputs = {p.name: heap.add_input(p) for p in trace.args if isinstance(p, TensorProxy)}
     peak = heap.run(trace.bound_symbols)
     return sum(inputs.values()) + peak, {**heap.storages, **inputs}
+
+
+def _counts_cpu(*traces: TraceCtx | None) -> bool:
+    """Return whether the programs have no tensor on another device than the CPU."""
+    proxies = (
+        p
+        for trace in traces
+        if trace is not None
+        for p in (*trace.args, *(p for bsym in trace.bound_symbols for p in bsym.flat_proxy_outs))
+    )
+    return all(p.device.type in ("cpu", "meta") for p in proxies if isinstance(p, TensorProxy))
 
 
 def register_workspace(operator: Symbol | str, workspace: Callable[[BoundSymbol], int]) -> None:
@@ -101,7 +113,8 @@ def _saved(forward: TraceCtx) -> Sequence[TensorProxy]:
 class _Heap:
     """The live storages and their bytes. A storage is named after the first tensor in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, counts_cpu: bool = True) -> None:
+        self.counts_cpu = counts_cpu
         self.live = 0
         self.peak = 0
         self._storage: dict[str, str] = {}
@@ -119,7 +132,10 @@ class _Heap:
         self._storage[proxy.name] = proxy.name
         self._bytes[proxy.name] = 0
         self._names[proxy.name] = {"the caller", proxy.name}
-        return _bytes(proxy)
+        return self._size(proxy)
+
+    def _size(self, proxy: TensorProxy) -> int:
+        return _bytes(proxy) if self.counts_cpu or proxy.device.type != "cpu" else 0
 
     def bytes_of(self, proxies: Sequence[TensorProxy]) -> int:
         """Return the bytes of the storages of these tensors, each counted once, without inputs."""
@@ -157,7 +173,7 @@ class _Heap:
         self._storage[proxy.name] = storage
         names = self._names.setdefault(storage, set())
         if not names:
-            self._bytes[storage] = _bytes(proxy)
+            self._bytes[storage] = self._size(proxy)
             self.live += self._bytes[storage]
         names.add(proxy.name)
 
