@@ -31,13 +31,27 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import torch
 
 import thunder
-from libraries import attention_libraries, science_libraries, sequence_libraries, training_libraries
+from libraries import (
+    attention_libraries,
+    probability_libraries,
+    science_libraries,
+    sequence_libraries,
+    tabular_libraries,
+    training_libraries,
+)
 from libraries.library_cases import CASES, USES, Case, Use
 from thunder.base.errors import ThunderError
 
 PAGE = Path(__file__).parents[1] / "docs" / "zoo.md"
 # importing them adds their cases
-MODULES = (attention_libraries, science_libraries, sequence_libraries, training_libraries)
+MODULES = (
+    attention_libraries,
+    probability_libraries,
+    science_libraries,
+    sequence_libraries,
+    tabular_libraries,
+    training_libraries,
+)
 LIMIT = 180  # seconds for each case
 
 Answer = tuple[str, str]
