@@ -7,6 +7,8 @@ again, and the cache entry holds while the results are the same.
 from __future__ import annotations
 
 import functools
+import os
+import platform
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -95,6 +97,15 @@ _OF_AUTOCAST = _functions(
 )
 #: queries in Python, which read caches and state of torch: they run as a whole and are not interpreted
 _IN_PYTHON: tuple[Callable[..., Any], ...] = (
+    os.cpu_count,
+    os.path.exists,
+    os.path.isfile,
+    os.path.isdir,
+    platform.machine,
+    platform.platform,
+    platform.python_version,
+    platform.release,
+    platform.system,
     torch.cuda.device_count,
     torch.cuda.current_device,
     torch.cuda.get_device_capability,

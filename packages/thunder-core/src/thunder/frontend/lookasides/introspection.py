@@ -19,6 +19,7 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions.override_state import seen_type
+from thunder.interpreter.attributes import is_data_descriptor
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
 
@@ -26,6 +27,30 @@ TABLE = LookasideTable()
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
+
+# -- attributes ----------------------------------------------------------------------------------------------
+
+
+@TABLE.lookaside(inspect.getattr_static)
+def _getattr_static(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+    """Return an attribute without calling descriptors or ``__getattr__``."""
+    return _static(session, *args, **kwargs)
+
+
+def _static(session: TracingSession, obj: Any, attr: str, default: Any = MISSING) -> Any:
+    cls = seen_type(session, obj) if isinstance(obj, TensorProxy) else type(obj)
+    if isinstance(obj, type):
+        of_class, own = session.type_attr(cls, attr), session.type_attr(obj, attr)
+        found = own if own is not MISSING else of_class
+    else:
+        of_class = session.type_attr(cls, attr)
+        own = MISSING if isinstance(obj, TensorProxy) else session.instance_attr(obj, attr)
+        is_first = of_class is not MISSING and is_data_descriptor(of_class)
+        found = of_class if is_first or own is MISSING else own
+    if found is MISSING and default is MISSING:
+        raise AttributeError(attr)
+    return default if found is MISSING else found
+
 
 # -- signatures ----------------------------------------------------------------------------------------------
 

@@ -150,7 +150,8 @@ def _call_allowed(
     is_lookup = looks_up_keys(descriptor) and not isinstance(values[0] if values else None, list | tuple)
     if is_lookup or id(descriptor) in _MAKERS_OF_KEYED:
         before_lookup(session, values)
-    if not is_value_preserving(descriptor) and id(descriptor) not in _MAKERS_OF_KEYED:
+    is_sorting = fn is list.sort and "key" in kwargs  # the interpreter's, which compares the elements
+    if not is_sorting and not is_value_preserving(descriptor) and id(descriptor) not in _MAKERS_OF_KEYED:
         check_protocols(session, fn, descriptor, values)
     session.shown_proxy = None
     try:

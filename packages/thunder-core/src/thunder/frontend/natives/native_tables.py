@@ -14,11 +14,14 @@ import _operator
 import _struct
 import _warnings
 import abc
+import binascii
 import builtins
 import cmath
 import collections
 import functools
+import hashlib
 import importlib
+import importlib.util
 import itertools
 import math
 import operator
@@ -27,6 +30,7 @@ import re
 import sys
 import types
 import typing
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -122,6 +126,11 @@ _IMPURE_BUILTINS = (
 )
 
 #: modules of the standard library without type information
+_HASHES = tuple(
+    importlib.import_module(name)
+    for name in ("_hashlib", "_md5", "_sha1", "_blake2")
+    if importlib.util.find_spec(name) is not None
+)
 _UNTYPED = tuple(map(importlib.import_module, ("_abc", "_collections", "_functools", "_sre", "_string")))
 
 PURE_FUNCTIONS = (
@@ -154,6 +163,9 @@ PURE_FUNCTIONS = (
     ),
     NativeRow("sizes in, sizes out", (torch._C._infer_size,)),
     NativeRow("a text in, an equal text out", (sys.intern, os.fspath)),
+    NativeRow("texts in, tables out", (str.maketrans, bytes.maketrans, bytearray.maketrans)),
+    NativeRow("bytes in, bytes or a checksum out", _functions(binascii, zlib)),
+    NativeRow("makes a hash object of bytes", _functions(*_HASHES)),
 )
 ALLOWED: dict[int, Any] = {id(fn): fn for row in PURE_FUNCTIONS for fn in row.natives}
 
@@ -204,6 +216,7 @@ SELF_CONTAINED_TYPES: frozenset[type] = LEAVES | {
     re.Pattern,
     re.Match,
     _KEY_OF_COMPARISON,
+    type(hashlib.md5(usedforsecurity=False)),
 }
 #: classes that may be called on arguments that are checked
 CONSTRUCTIBLE_TYPES = SELF_CONTAINED_TYPES | {

@@ -14,12 +14,12 @@ from thunder.ir.proxies import NumberProxy, TensorProxy, pytype
 __all__ = ["is_percent", "percent_text"]
 
 _CONVERSION = re.compile(r"%(?:%|([+ 0]*)(\d*)(?:\.(\d+))?([dfFeEgGs]))")
-_FORMATTING = (operator.mod, str.__mod__)
+_FORMATTING = frozenset(map(id, (operator.mod, vars(str)["__mod__"])))
 
 
 def is_percent(fn: Any, args: tuple[Any, ...]) -> bool:
     """Return whether a native call is ``str % value`` with a number or tensor of the trace."""
-    if fn not in _FORMATTING or len(args) != 2 or type(args[0]) is not str:
+    if id(fn) not in _FORMATTING or len(args) != 2 or type(args[0]) is not str:
         return False
     return any(isinstance(_value(v), NumberProxy | TensorProxy) for v in _values(args[1]))
 

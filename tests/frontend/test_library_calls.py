@@ -1,0 +1,120 @@
+"""Functions of the standard library that programs call on plain values."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import hashlib
+import inspect
+import json
+import math
+import os
+import platform
+from typing import Any
+
+import pytest
+import torch
+
+import thunder
+
+
+@dataclasses.dataclass(order=True)
+class Entry:
+    """Compared by its fields."""
+
+    rank: int
+    name: str = "a"
+
+
+@functools.total_ordering
+class Rank:
+    """Compared by a method in Python."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rank) and self.value == other.value
+
+    def __lt__(self, other: Rank) -> bool:
+        return self.value < other.value
+
+
+class Static:
+    """Attributes that a plain read would compute."""
+
+    plain = 3
+
+    def __init__(self) -> None:
+        self.own = 4
+
+    @property
+    def computed(self) -> int:
+        raise AssertionError
+
+    def __getattr__(self, name: str) -> int:
+        raise AssertionError
+
+
+SETTINGS = {"a": [1, 2.5, None, True, math.inf], "b": {"c": "d", "e": (1, "é")}}
+
+PROGRAMS = {
+    "json": lambda x: (
+        json.dumps(SETTINGS, sort_keys=True),
+        json.dumps(SETTINGS, indent=1, ensure_ascii=False),
+        json.dumps({"n": x.shape[0], 3: []}, separators=(",", ":")),
+        json.loads(json.dumps([SETTINGS["b"], 1.5])),
+    ),
+    "hash": lambda x: (
+        hashlib.sha256(json.dumps(SETTINGS).encode()).hexdigest(),
+        hashlib.md5(b"a", usedforsecurity=False).digest(),
+        base64.b64encode(b"abc"),
+    ),
+    "texts": lambda x: "a-b".translate(str.maketrans("-", "_")),
+    "sorted": lambda x: (
+        sorted([Entry(3), Entry(1, "b"), Entry(1)])[0],
+        [r.value for r in sorted([Rank(3), Rank(1)], reverse=True)],
+        sorted([3, 1, 2], key=functools.cmp_to_key(lambda a, b: b - a)),
+        max([Rank(3), Rank(5)]).value,
+    ),
+    "machine": lambda x: (
+        platform.system(),
+        os.cpu_count(),
+        platform.python_version(),
+        os.path.isdir(os.sep),
+    ),
+    "static": lambda x: (
+        inspect.getattr_static(Static(), "own"),
+        inspect.getattr_static(Static, "plain"),
+        inspect.getattr_static(Static(), "missing", None),
+        inspect.getattr_static(Static(), "computed") is vars(Static)["computed"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_are_pythons(name):
+    compiled, x = thunder.jit(PROGRAMS[name]), torch.ones(2)
+    for _ in range(2):
+        assert compiled(x) == PROGRAMS[name](x)
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_what_these_functions_read_is_a_fact(tmp_path):
+    settings: dict[str, Any] = {"scale": 2}
+    order = [Rank(2), Rank(3)]
+    path = tmp_path / "there"
+
+    def program(x):
+        read = json.loads(json.dumps(settings))
+        return x * read["scale"] * sorted(order)[0].value + os.path.exists(str(path))
+
+    compiled, x = thunder.jit(program), torch.ones(1)
+    assert compiled(x) == 4
+    settings["scale"] = 5
+    assert compiled(x) == 10
+    order[1].value = 1
+    assert compiled(x) == 5
+    path.touch()
+    assert compiled(x) == 6
