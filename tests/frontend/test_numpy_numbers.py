@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -43,3 +46,38 @@ def test_functions_of_numpy_make_numbers_of_sizes() -> None:
     for shape in ((2, 3), (3, 2), (2, 3)):
         torch.testing.assert_close(compiled(torch.ones(shape)), program(torch.ones(shape)))
     assert thunder.cache_misses(compiled) == 2
+
+
+def test_numbers_of_numpy_in_attributes_are_numbers() -> None:
+    holder = SimpleNamespace(margin=np.radians(28.6), count=np.int64(2), dtype=np.dtype("float32"))
+
+    def program(x: torch.Tensor) -> Any:
+        y = x * (math.pi - holder.margin) + math.cos(holder.margin) + divmod(holder.count, 2)[1]
+        if holder.count > 1:
+            y = y + sum(range(holder.count)) * -holder.count.item()
+        table = {2: 1.0, 3: 2.0}[holder.count]
+        return y * table, f"{holder.margin:.2f}", torch.from_numpy(np.ones(2, holder.dtype))
+
+    compiled = thunder.jit(program)
+    for count in (2, 3, 2):
+        holder.count = np.int64(count)
+        found, expected = compiled(torch.ones(2)), program(torch.ones(2))
+        assert found[1] == expected[1]
+        torch.testing.assert_close(found[::2], expected[::2])
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_the_text_of_an_array_depends_on_the_print_options() -> None:
+    compiled = thunder.jit(lambda x: (x, str(np.array([0.123456789]))))
+    first = compiled(torch.ones(1))[1]
+    with np.printoptions(precision=2):
+        assert compiled(torch.ones(1))[1] == "[0.12]" != first
+
+
+def test_numpy_warns_while_the_program_is_compiled() -> None:
+    compiled = thunder.jit(lambda x: x * np.log(np.zeros(1))[0])
+    with pytest.warns(RuntimeWarning, match="divide by zero"):
+        compiled(torch.ones(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled(torch.ones(1))

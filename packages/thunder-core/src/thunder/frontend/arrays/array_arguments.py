@@ -194,12 +194,18 @@ def _of_new_tensor(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     return _copy(session, data, _options(session, **own | kwargs))
 
 
+def _of_getitem(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+    x, key = args
+    return session.call(torch.Tensor.__getitem__, (x, with_tensor_index(session, key)), {})
+
+
 #: functions of torch that take an array → the position and name of that, and what makes the tensor
 TAKING_ARRAYS: Final[dict[int, tuple[int, str, Callable[[TracingSession, Args, Kwargs], Any]]]] = {
     id(torch.tensor): (0, "data", _of_tensor),
     id(torch.as_tensor): (0, "data", _of_as_tensor),
     id(torch.asarray): (0, "obj", _of_asarray),
     id(torch.Tensor.new_tensor): (1, "data", _of_new_tensor),
+    id(torch.Tensor.__getitem__): (1, "key", _of_getitem),
 }
 _FROM_NUMPY: Final = id(torch.from_numpy)
 

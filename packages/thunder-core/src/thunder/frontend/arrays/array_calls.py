@@ -42,6 +42,8 @@ _METADATA: Final = frozenset(("shape", "ndim", "size", "dtype", "itemsize", "nby
 _ADDRESSES: Final = frozenset(
     ("base", "ctypes", "data", "__array_interface__", "__array_struct__", "device", "__dlpack__")
 )
+#: functions that make texts of arrays, by settings of NumPy
+_TEXTS: Final = frozenset({"str", "repr", "ascii", "format", "__str__", "__repr__", "__format__"})
 #: functions that make arrays of tensors as of arrays
 _CONVERTING: Final = (
     *("array", "asarray", "asanyarray", "ascontiguousarray", "stack", "concatenate"),
@@ -175,6 +177,10 @@ def before_call(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> tupl
         return args
     for array in _arrays(args):
         session.state(Arrays).check(array)
+    if getattr(fn, "__name__", "") in _TEXTS:
+        options: Any = numpy()
+        path = session.object_root(options.get_printoptions, "NumPy's print options")
+        session.note("state", path, options.get_printoptions())
     if not args or not any(isinstance(a, TensorProxy) for a in args):
         return args
     if fn in (operator.getitem, operator.setitem) and isinstance(args[0], TensorProxy):

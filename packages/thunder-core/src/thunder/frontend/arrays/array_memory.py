@@ -29,6 +29,8 @@ _LARGEST_HELD = 1 << 20
 
 def is_array(x: Any) -> bool:
     """Return whether ``x`` is an array of NumPy's own class."""
+    if type(x).__name__ != "ndarray":
+        return False
     module = numpy()
     return module is not None and type(x) is module.ndarray
 

@@ -11,6 +11,9 @@ from thunder.frontend.natives.libraries import numpy
 __all__ = ["is_host_generator", "is_numpy_generator", "method_of", "set_state", "state_of"]
 
 
+_NAMES = frozenset({"RandomState", "Generator"})
+
+
 def is_host_generator(x: Any) -> bool:
     """Return whether ``x`` is a generator of Python's or of NumPy's own classes."""
     return type(x) is random.Random or is_numpy_generator(x)
@@ -18,6 +21,8 @@ def is_host_generator(x: Any) -> bool:
 
 def is_numpy_generator(x: Any) -> bool:
     """Return whether ``x`` is a generator of NumPy's own classes."""
+    if type(x).__name__ not in _NAMES:  # asked of every object of which the program reads an attribute
+        return False
     module = numpy()
     return module is not None and type(x) in (module.random.RandomState, module.random.Generator)
 

@@ -163,12 +163,12 @@ def is_ufunc(x: Any) -> bool:
 
 
 def is_numpy_function(x: Any) -> bool:
-    """Return whether ``x`` is one of NumPy's functions, of which only the identity matters."""
+    """Return whether ``x`` is one of NumPy's functions or dtypes, of which only the identity matters."""
     module = numpy()
     if module is None:
         return False
     methods = type(vars(module.random.RandomState)["rand"])
-    return type(x) in (module.ufunc, type(module.tensordot), methods)
+    return type(x) in (module.ufunc, type(module.tensordot), methods) or isinstance(x, module.dtype)
 
 
 #: functions of NumPy whose result depends on the numbers in their arguments alone

@@ -10,6 +10,7 @@ from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.natives.key_protocols import settle, settle_pairs
+from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.natives.native_tables import (
     compares_leaves,
     compares_values,
@@ -137,6 +138,7 @@ def check_arguments(session: TracingSession, fn: Any, descriptor: Any, args: Ite
             or entry.value is not entry.obj
             or isinstance(a, (TensorProxy, tuple, frozenset, *IDENTITY_TYPES))
             or plain_base(type(a)) in LEAVES
+            or is_numpy_scalar(a)
         ):
             continue
         if is_value_preserving(descriptor):

@@ -369,6 +369,7 @@ def _is_readable(session: TracingSession, owner: Any) -> bool:
         entry is None
         or entry.value is not entry.obj
         or isinstance(owner, (tuple, frozenset, *IDENTITY_TYPES))
+        or is_numpy_scalar(owner)
     )
 
 

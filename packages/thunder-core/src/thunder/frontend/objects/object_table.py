@@ -507,7 +507,8 @@ class ObjectTable:
             return self._adopt_keys(key, path)
         if is_compared_by_parts(kind) and all(type(k) in LEAVES for k in key):
             return key
-        if not isinstance(key, IDENTITY_TYPES) and is_foreign(kind) and not is_compared_natively(kind):
+        of_identity = isinstance(key, IDENTITY_TYPES) or is_numpy_function(key)
+        if not of_identity and is_foreign(kind) and not is_compared_natively(kind):
             raise UnsupportedProgram(
                 f"{path.source} has a key of type {kind.__name__}, which thunder cannot guard",
                 hint="Use strings, numbers or tuples of them as keys.",
@@ -518,7 +519,7 @@ class ObjectTable:
                 self._adopt_compiled(key, self.object_root(key, name))
             else:
                 self.track(key, self.object_root(key, name), key)
-        return key if isinstance(key, IDENTITY_TYPES) else ThisObject(key)
+        return key if of_identity else ThisObject(key)
 
     def _adopt_tuple(self, raw: tuple[Any, ...], path: Path) -> Any:
         t = type(raw)
