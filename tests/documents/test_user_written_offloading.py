@@ -142,9 +142,7 @@ def trained(transforms: list[Transform], layers: int, device: str) -> tuple[Any,
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("layers", [1, 5, pytest.param(100, marks=pytest.mark.sweep)])
-def test_intermediates_leave_after_the_last_use_and_return_before_the_first(
-    layers: int, device: str
-) -> None:
+def test_intermediates_leave_after_the_last_use_and_return_before_the_first(layers: int, device: str) -> None:
     compiled, result, gradients = trained([Offloading(device_type=device)], layers, device)
     _, expected, expected_gradients = trained([], layers, device)
     assert_close(result, expected, rtol=0, atol=0)
