@@ -44,6 +44,8 @@ class Overrides:
         #: whether what is set now is by a transform that changes how it is read; None for the user
         self._changes_reads: bool | None = None
         self.pending: Sequence[Transform] = ()
+        #: the names of each tensor of the module by id, while a transform overrides
+        self._names: dict[int, list[str]] = {}
         self.path = object_root(OVERRIDES, self.tensors)
 
     def set(self, name: str, tensor: torch.Tensor, *, keep_dtype: bool | None = None) -> None:
@@ -59,7 +61,7 @@ class Overrides:
         original = member(self.model, name)
         if original is None:
             self._check_new_name(name)
-        tied = [] if original is None else [n for n, t in members(self.model) if t is original]
+        tied = [] if original is None else self._names_of(original)
         used = self.tensors.get(name)
         if self._changes_reads is not None and (used is None or has_other_form(used, tensor)):
             change = self.own_form.difference_update if self._changes_reads else self.own_form.update
@@ -79,7 +81,17 @@ class Overrides:
         try:
             yield
         finally:
-            self._changes_reads, self.pending = None, ()
+            self._changes_reads, self.pending, self._names = None, (), {}
+
+    def _names_of(self, original: torch.Tensor) -> list[str]:
+        """Return the names of a tensor in the module; while a transform overrides, from a table."""
+        if self._changes_reads is None:
+            return [name for name, tensor in members(self.model) if tensor is original]
+        if id(original) not in self._names:
+            self._names = {}
+            for name, tensor in members(self.model):
+                self._names.setdefault(id(tensor), []).append(name)
+        return [name for name in self._names[id(original)] if member(self.model, name) is original]
 
     def _check_new_name(self, name: str) -> None:
         """Raise InvalidArgument unless a new name is free, and below a submodule or a tensor."""

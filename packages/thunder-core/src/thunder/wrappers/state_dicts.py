@@ -103,14 +103,21 @@ def _joined(owner: str, key: str) -> str:
 
 def _by_submodule(model: torch.nn.Module, names: Iterable[str]) -> dict[str, list[str]]:
     """Return the names of tensors of each submodule, relative to it."""
-    modules = {name for name, _ in model.named_modules(remove_duplicate=False)}
     parts: dict[str, list[str]] = {}
     for name in names:
-        owner = name
-        while owner not in modules:
+        owner = name.rpartition(".")[0]
+        while owner not in parts and not _is_submodule(model, owner):
             owner = owner.rpartition(".")[0]
         parts.setdefault(owner, []).append(name.removeprefix(f"{owner}." if owner else ""))
     return parts
+
+
+def _is_submodule(model: torch.nn.Module, name: str) -> bool:
+    try:
+        model.get_submodule(name)
+    except AttributeError:
+        return False
+    return True
 
 
 def load(
