@@ -12,7 +12,7 @@ from thunder.frontend.custom_gradients import (
 )
 from thunder.frontend.host_draws import draw_calls
 from thunder.frontend.inner_gradients import accumulated_gradients, autograd_calls, function_levels
-from thunder.frontend.inner_transforms import dual_numbers, forward_derivatives, mapped_calls
+from thunder.frontend.inner_transforms import dual_numbers, forward_derivatives, linear_maps, mapped_calls
 from thunder.frontend.lookasides import (
     argument_checks,
     clocks,
@@ -59,6 +59,7 @@ _MODULES = (
     autograd_calls,
     dual_numbers,
     forward_derivatives,
+    linear_maps,
     mapped_calls,
     function_levels,
     autograd_functions,

@@ -278,13 +278,9 @@ def refuse(fns: list[Any], what: str, hint: str) -> None:
         raise UnsupportedProgram(f"{what} inside a compiled function", hint=hint)
 
 
-_TRANSFORMS = "functionalize linearize"
-
 refuse(
-    [
-        *(getattr(torch.func, name) for name in _TRANSFORMS.split()),
-    ],
-    "differentiation or torch.func",
+    [torch.func.functionalize],
+    "torch.func.functionalize",
     "Call it outside, on the compiled function.",
 )
 refuse(
