@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import thunder
-from thunder_transforms.constant_folding import ConstantFolding
+from thunder_transforms.constant_calls import ConstantFolding
 from thunder_transforms.cuda_graphs import CUDAGraphTransform
 
 

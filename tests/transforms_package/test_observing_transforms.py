@@ -13,7 +13,7 @@ import thunder
 import thunder_transforms.optional_libraries
 from comparison.inputs import leaf
 from thunder.core.errors import InvalidArgument, RequirementNotMet
-from thunder_transforms.constant_folding import ConstantFolding
+from thunder_transforms.constant_calls import ConstantFolding
 from thunder_transforms.debug_transform import DebugTransform, debug_execution_trace
 from thunder_transforms.non_finite import NonFiniteDetector, NonFiniteResult
 from thunder_transforms.nvtx_ranges import NvtxProfileTransform

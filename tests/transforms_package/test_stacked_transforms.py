@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import thunder
-from thunder_transforms.constant_folding import ConstantFolding
+from thunder_transforms.constant_calls import ConstantFolding
 from thunder_transforms.debug_transform import DebugTransform
 from thunder_transforms.extraction_only import ExtractionOnlyPrologueTransform
 from thunder_transforms.lora import LORATransform

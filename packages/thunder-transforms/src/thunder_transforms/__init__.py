@@ -15,7 +15,7 @@ __all__ = ["TRANSFORMS", "thunder_recipes", "thunder_transforms"]
 TRANSFORMS: Final[dict[str, str]] = {
     "CPUOffloading": "thunder_transforms.cpu_offloading",
     "CUDAGraphTransform": "thunder_transforms.cuda_graphs",
-    "ConstantFolding": "thunder_transforms.constant_folding",
+    "ConstantFolding": "thunder_transforms.constant_calls",
     "DebugTransform": "thunder_transforms.debug_transform",
     "ExtractionOnlyPrologueTransform": "thunder_transforms.extraction_only",
     "LORATransform": "thunder_transforms.lora",

@@ -14,7 +14,7 @@ WARM_UP_RUNS = 3
 
 
 class GraphDevice(Protocol):
-    """Where functions are captured."""
+    """A kind of device on which functions are captured."""
 
     #: the device type of tensors whose calls are captured
     type: str

@@ -22,7 +22,7 @@ Fate = Literal["keep", "recompute", "offload"]
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """How a training step stays within a number of bytes.
+    """Settings with which a training step stays within a number of bytes.
 
     Attributes:
         peak: the estimate of the most bytes that are allocated at once: weights, arguments and gradients too.
@@ -86,32 +86,33 @@ def fit_memory(
     if not first.backward_traces:
         raise InvalidArgument("the program has no backward: nothing is kept for one")
     offloads = any(_is_elsewhere(p) for p in first.traces[-1].args)
-    tried: list[tuple[str, int, str | int, int | None]] = []
+    tried: list[tuple[str, int]] = []
     for rematerialization, keep_bytes in _settings_in_order(first.memory.saved, offloads):
-        is_first = rematerialization == "min-cut" and keep_bytes is None
-        try:
-            plan = first if is_first else planned(rematerialization, keep_bytes)
-        except InvalidArgument:
-            if rematerialization == "min-cut":
-                raise
-            continue  # so much cannot be computed again: random numbers, what has no second run
-        if plan.memory.peak <= max_bytes:
-            return MemoryPlan(
-                plan.memory.peak,
-                plan.memory.saved,
-                rematerialization,
-                keep_bytes,
-                _fates(plan),
-                tuple((text, peak) for text, peak, *_ in tried),
-            )
-        text = _settings(rematerialization, keep_bytes)
-        tried.append((text, plan.memory.peak, rematerialization, keep_bytes))
-    text, least, *_ = min(tried, key=lambda entry: entry[1])
+        plan = first if not tried else _possible(planned, rematerialization, keep_bytes)
+        if plan is None:
+            continue
+        peak, saved = plan.memory.peak, plan.memory.saved
+        if peak <= max_bytes:
+            return MemoryPlan(peak, saved, rematerialization, keep_bytes, _fates(plan), tuple(tried))
+        tried.append((_settings(rematerialization, keep_bytes), peak))
+    text, least = min(tried, key=lambda entry: entry[1])
     raise InvalidArgument(
         f"no settings were found with which the step needs at most {max_bytes} bytes",
         found={"least": f"{least} bytes, with {text}"},
         hint="Weights, gradients and the largest operation are needed in any case.",
     )
+
+
+def _possible(
+    planned: Callable[[str | int, int | None], Any], rematerialization: str | int, keep_bytes: int | None
+) -> Any:
+    """Return a plan, or None if so much cannot be computed again: random numbers have no second run."""
+    try:
+        return planned(rematerialization, keep_bytes)
+    except InvalidArgument:
+        if rematerialization == "min-cut":
+            raise
+        return None
 
 
 def _settings_in_order(saved: int, offloads: bool) -> Iterator[tuple[str | int, int | None]]:

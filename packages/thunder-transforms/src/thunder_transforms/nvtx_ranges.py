@@ -18,7 +18,7 @@ __all__ = ["NvtxProfileTransform", "Ranges"]
 
 
 class Ranges(Protocol):
-    """Where ranges are opened and closed; `torch.cuda.nvtx` is one."""
+    """An object that opens and closes ranges, such as `torch.cuda.nvtx`."""
 
     def range_push(self, msg: str) -> object:
         """Open a range."""

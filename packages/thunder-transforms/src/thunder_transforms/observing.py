@@ -43,7 +43,7 @@ _RELEASES = frozenset({python_del.id, clear_mutable_collection.id})
 
 @dataclass(frozen=True)
 class Statement:
-    """What a report says about a statement of a trace.
+    """The description of a statement of a trace in reports.
 
     Attributes:
         branch: ``"inference"``, ``"forward"`` or ``"backward"``.
@@ -66,7 +66,7 @@ class Statement:
 
 
 def statement_of(bsym: BoundSymbol, branch: str) -> Statement:
-    """Return what a report says about a bound symbol."""
+    """Return the description of a bound symbol."""
     executor = bsym.sym.executor
     return Statement(
         branch,

@@ -1,5 +1,5 @@
-"""Constant folding: the documented path of `thunder_transforms.constant_folding`."""
+"""Constant folding: the documented path of `thunder_transforms.constant_calls`."""
 
-from thunder_transforms.constant_folding import ConstantFolding
+from thunder_transforms.constant_calls import ConstantFolding
 
 __all__ = ["ConstantFolding"]
