@@ -189,6 +189,16 @@ def test_layers_that_share_a_weight_share_what_is_stored():
     assert str(thunder.last_traces(module)[-1]).count("bnb_matmul_nf4") == 2
 
 
+@pytest.mark.parametrize("skip", ["0", "2"])
+def test_a_weight_stays_as_it_is_if_one_of_its_layers_is_skipped(skip: str):
+    model = nn.Sequential(nn.Linear(64, 64, bias=False), nn.ReLU(), nn.Linear(64, 64, bias=False))
+    model[2].weight = model[0].weight
+    with pytest.warns(UserWarning, match="stores no weight"):
+        module = compiled("nf4", model.requires_grad_(False), skip=skip)
+    assert torch.equal(module(torch.ones(2, 64)), model(torch.ones(2, 64)))
+    assert [t.code for t in thunder.explain(module).unchanged] == ["skip", "skip"]
+
+
 def test_a_tied_head_of_a_language_model_is_left_alone():
     model = Llama(LlamaConfig(layers=1, width=32, heads=2, hidden=64)).requires_grad_(False)
     module = compiled("nf4", model)

@@ -228,12 +228,13 @@ class WeightStorage(thunder.Transform, ABC):
         self, model: Any, layer: str, name: str, owners: Mapping[int, list[tuple[str, nn.Module]]]
     ) -> Refusal | None:
         """Return why the weight of a layer stays as it is, or None."""
-        if any(fnmatchcase(layer, pattern) for pattern in self.skip):
-            return Refusal("skip", "skip= names the layer")
         try:
             weight = model.get_parameter(name)
         except AttributeError:
             return Refusal("parameter", "the weight is not a parameter, but is computed from others")
+        layers = (layer, *(n.rpartition(".")[0] for n, _ in owners.get(id(weight), ())))
+        if any(fnmatchcase(each, pattern) for each in layers for pattern in self.skip):
+            return Refusal("skip", "skip= names the layer, or one with the same weight")
         tied = [n for n, owner in owners.get(id(weight), ()) if not isinstance(owner, nn.Linear)]
         if tied:
             return Refusal("tied", f"the weight is also {tied[0]}, which is not a linear layer's")
