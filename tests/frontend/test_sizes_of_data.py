@@ -141,10 +141,21 @@ def test_a_tensor_as_a_bound_or_a_start_is_decided() -> None:
 def test_a_tensor_as_a_size_of_an_image_or_a_window_is_decided() -> None:
     def program(n: torch.Tensor, x: torch.Tensor) -> Any:
         small = F.interpolate(x, size=(n, n + 1), mode="bilinear")
-        return small, F.adaptive_avg_pool2d(x, (n, n)), F.max_pool2d(x, n, stride=n)
+        wide = F.pad(x[0], (n, n - 1), "replicate")
+        return small, F.adaptive_avg_pool2d(x, (n, n)), F.max_pool2d(x, n, stride=n), wide
 
     compiled = thunder.jit(program)
     x = torch.randn(1, 2, 4, 4)
     for n in (2, 3, 2):
         torch.testing.assert_close(compiled(torch.tensor(n), x), program(torch.tensor(n), x))
     assert thunder.cache_misses(compiled) == 2
+
+
+def test_an_integer_that_torch_divides_is_a_size() -> None:
+    def program(x: torch.Tensor) -> Any:
+        n = torch.div(x.shape[0], 2, rounding_mode="trunc")
+        y = x.view(n, 2)
+        return y.stride(), y.as_strided((n, 2), y.stride()) + 1, x[: 2 * n].expand(n, -1)
+
+    for x in (torch.randn(4), torch.randn(6)):
+        torch.testing.assert_close(thunder.jit(program)(x), program(x))

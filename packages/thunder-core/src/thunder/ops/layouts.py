@@ -249,6 +249,10 @@ class Layouts:
     def _run(self, call: BoundSymbol) -> None:
         if not any(isinstance(p, TensorProxy) for p in call.flat_proxy_outs):
             return  # a number or a check has no layout
+        if self._is_of_numbers(call):
+            for p in call.flat_proxy_outs:
+                self._values[p.name] = empty_tensor(p, self._device(p.device))
+            return
         row = row_of(call.sym)
         if row is None or row.eager is None or reads_memory(row.eager):
             if row is not None and not call.subsymbols:
@@ -274,6 +278,11 @@ class Layouts:
             text = _kernel_error(row.eager, args, kwargs) or str(error)
             raise OperatorError(text, found=repr(call)) from error
         self._bind(call.output, result)
+
+    def _is_of_numbers(self, call: BoundSymbol) -> bool:
+        """Return whether a call makes tensors without dimensions of numbers: meta kernels take some only."""
+        are_results = all(isinstance(p, TensorProxy) and not p.shape for p in call.flat_proxy_outs)
+        return are_results and not any(isinstance(p, TensorProxy) for p in call.flat_proxy_args)
 
     def _value(self, leaf: Any) -> Any:
         if isinstance(leaf, TensorProxy):

@@ -32,7 +32,9 @@ _ELEMENTWISE: Final = frozenset(
 _SIZED: Final = frozenset(
     (
         *(f"torch.{name}" for name in ("zeros", "ones", "empty", "rand", "randn", "arange", "narrow")),
-        *(f"torch.nn.functional.{name}" for name in ("interpolate", "upsample", "fold", "unfold")),
+        *("torch.Tensor.view", "torch.reshape", "torch.Tensor.expand", "torch.Tensor.repeat"),
+        *("torch.as_strided", *(f"torch.Tensor.new_{name}" for name in ("zeros", "ones", "empty"))),
+        *(f"torch.nn.functional.{name}" for name in ("interpolate", "upsample", "pad", "fold", "unfold")),
         *(
             f"torch.nn.functional.{kind}_pool{n}d"
             for kind in ("avg", "max", "lp", "adaptive_avg", "adaptive_max")
@@ -46,7 +48,7 @@ def with_decided_integers(session: TracingSession, symbol: Any, args: Any, kwarg
     """Return the arguments of a call with those integers decided on which metadata may depend."""
     if session.speculation is None:
         return args, kwargs
-    if getattr(symbol, "id", "") in _SIZED and any(map(_has_tensor, (*args, *kwargs.values()))):
+    if getattr(symbol, "id", "") in _SIZED and any(map(_has_size, (*args, *kwargs.values()))):
         args, kwargs = tree_map(_decided_size, (args, kwargs))
     if getattr(symbol, "id", "") not in _ELEMENTWISE and any(map(_has_integer, (*args, *kwargs.values()))):
         args, kwargs = tree_map(_decided_integer, (args, kwargs))
@@ -83,12 +85,16 @@ def call_with_decided_arguments(
     return symbol(*args, **kwargs)
 
 
-def _has_tensor(x: Any) -> bool:
-    return isinstance(x, TensorProxy) or (isinstance(x, tuple | list) and any(map(_has_tensor, x)))
+def _has_size(x: Any) -> bool:
+    return _is_size(x) or (isinstance(x, tuple | list) and any(map(_has_size, x)))
+
+
+def _is_size(x: Any) -> bool:
+    return isinstance(x, TensorProxy) and not x.shape and x.dtype.is_integer
 
 
 def _decided_size(x: Any) -> Any:
-    return operator.index(x) if isinstance(x, TensorProxy) and not x.shape and x.dtype.is_integer else x
+    return operator.index(x) if _is_size(x) else x
 
 
 def _has_integer(x: Any) -> bool:
