@@ -19,6 +19,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import re
 import resource
 import sys
 import time
@@ -74,7 +75,8 @@ def answer_of(question: Callable[[Built], None], built: Built) -> Answer:
     except Exception as error:
         verdicts = [verdict for kind, verdict in VERDICTS.items() if isinstance(error, kind)]
         answer = {"verdict": (*verdicts, "crashed")[0], "error": type(error).__name__}
-        answer |= {"reason": first_line(error), "at": place_of(error)}
+        reason = re.sub(r"\S*/site-packages/", "", first_line(error))
+        answer |= {"reason": reason, "at": place_of(error)}
         if not verdicts:
             answer["trace"] = traceback.format_exc()[-3000:]
     return answer | {"seconds": round(time.perf_counter() - started, 1)}
@@ -216,6 +218,8 @@ of `tools/model_sweep.py --record`; each run of the tests checks the families in
 - **right**: values, types, keys and strides of everything that it returns are eager's, for two calls with
   different data, of which the second runs the program of the first. In training, so are the gradients of all
   parameters, in float64 where eager can, and the buffers.
+- **recompiled**: eager's results; the second call compiles a program of its own, since a decision on data,
+  such as which tokens an expert receives, has another answer, or the first call has changed the model.
 - **refused**: a typed error names the line and says what to do.
 - **as compiled**: equal to eager with `torch.compiler.is_compiling()` true, as it is in a compiled program:
   a few families then take another branch.
