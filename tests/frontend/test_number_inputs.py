@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import thunder
 
@@ -123,6 +124,30 @@ def test_a_counting_module_trains() -> None:
     assert model.weight.grad is not None
     assert torch.equal(model.weight.grad, expected.weight.grad)
     assert (model.calls, thunder.cache_misses(compiled)) == (4, 3)
+
+
+def test_a_checkpointed_region_counts_its_runs() -> None:
+    class Counting(torch.nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(5, 1)
+            self.calls = 0
+
+        def region(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return torch.sin(super().forward(x)) * self.calls
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return checkpoint(self.region, x, use_reentrant=False).sum()
+
+    model = Counting()
+    expected = copy.deepcopy(model)
+    compiled = thunder.jit(model)
+    for _ in range(4):
+        compiled(X).backward()
+        expected(X).backward()
+        assert model.calls == expected.calls
+        assert torch.equal(model.weight.grad, expected.weight.grad)
+    assert thunder.cache_misses(compiled) == 2
 
 
 def test_without_decisions_a_counter_is_a_fact() -> None:

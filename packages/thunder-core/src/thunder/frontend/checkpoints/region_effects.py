@@ -30,7 +30,7 @@ from thunder.frontend.natives import native_calls
 from thunder.frontend.objects.shadow_copies import CONTAINERS
 from thunder.frontend.session import TracingSession
 from thunder.ir.gradient_declarations import JointRule
-from thunder.ir.proxies import TensorProxy
+from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.symbol import BoundSymbol, Symbol, has_tags, with_parts
 from thunder.ops import prims
@@ -164,6 +164,8 @@ def _noting(seen: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
 
 def _without_data(x: Any) -> Any:
     """Return a meta tensor like a proxy; if it requires grad it is not a leaf, so writable."""
+    if isinstance(x, NumberProxy):
+        return x.stand_in
     if not isinstance(x, TensorProxy):
         return x
     t = empty_tensor(x, "meta")
