@@ -13,6 +13,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from bs4 import BeautifulSoup
 
+from thunder_transforms import TRANSFORMS
+
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / ".site" / "html"
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -55,6 +57,11 @@ def test_a_broken_link_is_found(tmp_path):
     path = tmp_path / "page.html"
     path.write_text('<a href="absent.html"></a><a href="#here"></a><a href="#no"></a><p id="here">')
     assert broken_links(path) == ["absent.html", "#no"]
+
+
+def test_the_reference_has_every_transform_of_a_package():
+    documented = {anchor.rpartition(".")[2] for anchor in anchors(SITE / "docs/site/transforms_api.html")}
+    assert TRANSFORMS.keys() <= documented
 
 
 @pytest.mark.parametrize("name", TUTORIALS)

@@ -32,6 +32,8 @@ _Source = Mapping[str, Any] | str | os.PathLike[str] | Sequence[str | os.PathLik
 class MaterializationTransform(Transform):
     """Allocates the tensors of a module that are on the meta device, and fills them.
 
+    For example::
+
         with torch.device("meta"):
             model = Model()
         init = MaterializationTransform.init_from_original_state_dict(state_dict)
