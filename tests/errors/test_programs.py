@@ -17,8 +17,8 @@ from errors import faulty_extensions as faulty
 LIBRARY = torch.library.Library("errors_toys", "DEF")
 LIBRARY.define("no_fake(Tensor x) -> Tensor")
 LIBRARY.impl("no_fake", lambda x: x.clone(), "CPU")
-LIBRARY.define("writes(Tensor(a!) x) -> ()")
-LIBRARY.impl("writes", lambda x: None, "CPU")
+LIBRARY.define("writes(Tensor(a!) x, Tensor y) -> ()")
+LIBRARY.impl("writes", lambda x, y: None, "CPU")
 
 plain = faulty.executor("errors_plain")
 no_rule = faulty.operator(plain, "no_rule")
@@ -60,11 +60,11 @@ PROGRAMS: dict[str, tuple[Callable[..., object], str, str, tuple[str, ...]]] = {
         "torch.ops.errors_toys.no_fake(x)",
         ("no_fake", "register_fake"),
     ),
-    "a custom operator that writes": (
-        lambda x: torch.ops.errors_toys.writes(x),
+    "a custom operator that writes to memory of another argument": (
+        lambda x: torch.ops.errors_toys.writes(x[0], x),
         "UnsupportedOperator",
-        "torch.ops.errors_toys.writes(x)",
-        ("writes",),
+        "torch.ops.errors_toys.writes(x[0], x)",
+        ("writes", "share"),
     ),
     "an operator without a gradient": (
         lambda x: no_rule(x),
