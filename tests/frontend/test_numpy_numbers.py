@@ -81,3 +81,29 @@ def test_numpy_warns_while_the_program_is_compiled() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         compiled(torch.ones(1))
+
+
+def test_numbers_of_numpy_that_an_object_holds_are_guarded_by_value_and_type() -> None:
+    class Margin(torch.nn.Module):
+        margin: Any = np.radians(28.6)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            m = self.margin
+            return (
+                x * (np.deg2rad(180) - m) + m * np.sin(m),
+                m - 1,
+                2 - m,
+                -m,
+                abs(m),
+                m < np.float64(1),
+                m**2,
+            )
+
+    module = Margin()
+    compiled = thunder.jit(module)
+    for number in (np.radians(28.6), np.float64(0.25), np.float32(0.25), 0.25, np.float64(0.25)):
+        module.margin = number
+        expected, results = module(torch.ones(2)), compiled(torch.ones(2))
+        torch.testing.assert_close(results[0], expected[0])
+        assert [(type(r), r) for r in results[1:]] == [(type(r), r) for r in expected[1:]]
+    assert thunder.cache_misses(compiled) == 4
