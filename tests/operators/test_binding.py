@@ -243,3 +243,14 @@ def test_another_tensor_in_the_place_of_a_number_raises_torchs_error(alpha: torc
 def test_a_length_that_a_tensor_holds_is_refused() -> None:
     with pytest.raises(UnsupportedProgram, match=r"torch\.range does not take these arguments here"):
         thunder.jit(lambda t: torch.range(0, t))(torch.tensor(3))
+
+
+def test_functions_composed_of_rows_take_names_of_numpy() -> None:
+    x = torch.arange(6.0).view(2, 3)
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.linalg.norm(x, axis=1, keepdims=True), torch.linalg.norm(x, ord=1, axis=0)
+
+    torch.testing.assert_close(thunder.jit(program)(x), program(x))
+    with pytest.raises(TypeError, match="axes"):
+        thunder.jit(lambda x: torch.linalg.norm(x, axes=1))(x)

@@ -8,8 +8,10 @@ value is the default.
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -111,6 +113,27 @@ def _renamed_keywords(
                 hint=f"Leave {key!r} out. Arguments that work: {names}.",
             )
     return renamed
+
+
+def with_numpy_names(fn: Fn, replacement: Fn, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the keyword arguments of a call of ``replacement`` under its names.
+
+    ``axis=0, keepdims=True``   →   ``dim=0, keepdim=True``
+
+    Torch takes NumPy's names where ``fn`` is implemented in C++.
+    """
+    if not kwargs or not isinstance(fn, _NATIVE):
+        return kwargs
+    parameters = _parameters(replacement)
+    return {_RENAMED[k] if _can_rename(k, parameters) else k: v for k, v in kwargs.items()}
+
+
+_parameters = functools.cache(lambda fn: inspect.signature(fn).parameters)
+_NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType)
+
+
+def _can_rename(key: str, parameters: Mapping[str, Any]) -> bool:
+    return key not in parameters and _RENAMED.get(key) in parameters
 
 
 _TORCH_TYPES: dict[type, Fn] = {dtype: to_torch_dtype, Device: to_torch_device}

@@ -10,7 +10,7 @@ from typing import Any
 from thunder.base.tags import OpTags
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import row_of
-from thunder.torch.argument_binding import Spelling, argument_binder, as_binding_error
+from thunder.torch.argument_binding import Spelling, argument_binder, as_binding_error, with_numpy_names
 from thunder.torch.call_errors import raise_for_call
 from thunder.torch.out_argument import kwargs_from_out, write_to_out
 
@@ -92,6 +92,7 @@ def with_torch_errors(path: str, fn: Fn, replacement: Fn) -> Fn:
             if kwargs["out"] is not None:
                 return write(*args, **kwargs)
             del kwargs["out"]
+        kwargs = with_numpy_names(fn, replacement, kwargs)
         try:
             return replacement(*args, **kwargs)
         except Exception as error:
