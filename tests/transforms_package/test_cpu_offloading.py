@@ -41,6 +41,19 @@ def test_results_and_gradients_are_those_of_eager():
     assert "offload" not in str(thunder.last_traces(compiled)[-1])
 
 
+def test_results_are_differentiated_one_after_the_other_with_retain_graph():
+    first, second, x = nn.Linear(3, 3), nn.Linear(3, 3), torch.randn(2, 3)
+
+    def program(x):
+        return torch.tanh(first(x)).sin() * 1, torch.tanh(second(x)).sin() * 1
+
+    expected = program(x)
+    results = thunder.jit(program, transforms=CPUOffloading(devices="cpu"))(x)
+    for result, out, weight in zip(results, expected, (first.weight, second.weight), strict=True):
+        (grad,) = torch.autograd.grad(result.sum(), weight, retain_graph=True)
+        torch.testing.assert_close(grad, torch.autograd.grad(out.sum(), weight)[0])
+
+
 def planned(transform, layers=3):
     plan = thunder.plan(deep(layers), torch.randn(4, 6), device="h200", transforms=[transform])
     return plan.traces[-1], plan.backward_traces[-1]

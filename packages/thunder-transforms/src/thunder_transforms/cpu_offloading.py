@@ -37,7 +37,8 @@ class CPUOffloading(Transform):
     In the backward, the copy to the device starts one offloaded tensor ahead, and ends before the first use.
     On CUDA, copies run on a separate stream, and the memory of the CPU is pinned.
 
-    Inputs, weights, results of the program and views are not offloaded: their memory stays in use.
+    Inputs, weights, results of the program and views are not offloaded: their memory stays in use. The
+    program has first derivatives only, and one backward for all of its results.
 
     Args:
         save_tensor_policy: ``policy(tensors, forward_trace)`` returns those of the tensors that are
