@@ -186,6 +186,25 @@ def test_elements_of_an_array_of_a_tensor_are_a_decision() -> None:
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 2)
 
 
+def test_the_layout_of_an_array_is_eagers() -> None:
+    def program(x: torch.Tensor, a: Any) -> Any:
+        views = x.T.numpy(), (x * 2).T.numpy(), x[:, ::2].numpy()
+        return (
+            [v.strides for v in views],
+            a.flags.writeable,
+            views,
+            (x + 1 if a.flags.writeable else x - a[0]),
+        )
+
+    compiled, array = thunder.jit(program), np.ones(2)
+    for is_writeable in (True, False):
+        array.flags.writeable = is_writeable
+        found, expected = compiled(X, array), program(X, array)
+        assert found[:2] == expected[:2]
+        assert [v.strides for v in found[2]] == [v.strides for v in expected[2]]
+        assert torch.equal(found[3], expected[3])
+
+
 def test_an_array_of_a_tensor_that_requires_grad_raises_as_in_eager() -> None:
     with pytest.raises(RuntimeError, match="that requires grad"):
         thunder.jit(lambda x: x.numpy())(X.clone().requires_grad_())

@@ -278,4 +278,4 @@ def array_of(session: TracingSession, x: TensorProxy) -> Any:
     stacks = (session.state(BackwardState).stack, session.state(InnerPrograms).stack)
     if len(session.trace.scopes) > 1 or any(stacks) or session.state(RegionState).stack:
         return REFUSED_METHODS["numpy"](x)
-    return session.state(Arrays).of_tensor(x)
+    return session.state(Arrays).of_tensor(x, session.call(torch.Tensor.stride, (x,), {}))

@@ -111,6 +111,7 @@ def copied(array: Any) -> Any:
 
 def fill(target: Any, values: Any) -> None:
     """Write the elements of an array to one of its layout, which is writeable afterwards if that is."""
+    target.flags.writeable = True
     target[...] = values
     target.flags.writeable = values.flags.writeable
 

@@ -95,16 +95,21 @@ class Arrays(SessionState):
                 hint="Use an array of numbers.",
             )
         traced = self._add(TracedArray(new_like(raw), original=raw, path=path))
+        traced.array.flags.writeable = raw.flags.writeable
         entry = objects.track(raw, path, traced.array)
         objects.unread[id(traced.array)] = entry
         entry.reader = lambda: self.read(traced)
         return traced.array
 
-    def of_tensor(self, tensor: TensorProxy) -> Any:
-        """Return the array that shares the memory of a tensor, not filled yet."""
+    def of_tensor(self, tensor: TensorProxy, strides: tuple[int, ...] | None = None) -> Any:
+        """Return the array that shares the memory of a tensor, not filled yet; ``strides`` are elements."""
         sample = torch.empty((0,), dtype=tensor.dtype.torch_dtype).numpy()  # torch raises for some dtypes
         module: Any = numpy()
-        traced = self._add(TracedArray(module.empty(tensor.shape, sample.dtype), tensor=tensor))
+        array = module.empty(tensor.shape, sample.dtype)
+        if strides is not None:
+            layout = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype.torch_dtype)
+            array = new_like(layout.numpy())
+        traced = self._add(TracedArray(array, tensor=tensor))
         traced.start = len(self._session.trace.bound_symbols)
         objects = self._session.objects
         entry = objects.track(
