@@ -13,14 +13,16 @@ from typing import Any
 
 from thunder.base.errors import ThunderError, UnsupportedProgram
 from thunder.base.tags import OpTags
+from thunder.frontend.checkpoints.region_state import RegionState
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.output import output_replay
+from thunder.frontend.output.node_names import node_name
 from thunder.frontend.raised_errors import text_refusal
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.symbol import has_tags
 
-__all__ = ["DeferredText", "Texts", "combined", "copies_texts", "deferred", "template_of"]
+__all__ = ["DeferredText", "Texts", "can_defer", "combined", "copies_texts", "deferred", "template_of"]
 
 _MARK = output_replay.MARK
 
@@ -34,7 +36,7 @@ class Texts(SessionState):
 
     def __init__(self, session: TracingSession) -> None:
         self.values: list[tuple[Any, str | None]] = []
-        self.start = 0  # the number of calls before the first text
+        self.starts: list[int] = []  # the number of calls before each
 
 
 #: native functions that copy texts into a text
@@ -50,19 +52,22 @@ _COPYING = frozenset(
 )
 
 
+def can_defer(session: TracingSession) -> bool:
+    """Return whether a text of values can be made in each call where the program is now."""
+    is_outermost = len(session.trace.scopes) == 1 and not session.state(BackwardState).stack
+    return is_outermost and session.speculation is not None
+
+
 def deferred(session: TracingSession, proxy: Any, spec: str | None) -> DeferredText | None:
     """Return the text of a value, to be made in each call; None where no statement can hold the value."""
-    if (
-        len(session.trace.scopes) != 1
-        or session.state(BackwardState).stack
-        or not isinstance(spec, str | None)
-    ):
+    if not can_defer(session) or not isinstance(spec, str | None) or type(spec) is DeferredText:
         return None
-    if type(spec) is DeferredText or session.speculation is None:
-        return None
+    name = None if spec else node_name(session, proxy)
+    if name is not None and (spec is None or proxy.shape):
+        spec = output_replay.NODE + name
     texts = session.state(Texts)
-    if not texts.values:
-        texts.start = len(session.trace.bound_symbols)
+    regions = session.state(RegionState).stack  # the calls of which become one call
+    texts.starts.append(regions[0].start if regions else len(session.trace.bound_symbols))
     texts.values.append((proxy, spec))
     return _tracked(session, f"{_MARK}{len(texts.values) - 1}{_MARK}")
 
@@ -107,16 +112,18 @@ def template_of(
 ) -> tuple[str, tuple[Any, ...], tuple[str | None, ...]]:
     """Return a text with marks numbered from 0, its values, and their format specifications.
 
-    Raises UnsupportedProgram if the program has written to a tensor since it made its first text.
+    Raises UnsupportedProgram if the program has written to a tensor since it made a part of the text.
     """
     texts = session.state(Texts)
-    if any(has_tags(b, {OpTags.IN_PLACE}) for b in session.trace.bound_symbols[texts.start :]):
+    pieces = str.split(text, _MARK)
+    indices = [int(index) for index in pieces[1::2]]
+    start = min((texts.starts[i] for i in indices), default=0)
+    if any(has_tags(b, {OpTags.IN_PLACE}) for b in session.trace.bound_symbols[start:]):
         raise UnsupportedProgram(
             "the program uses a text of values after it has written to a tensor in place",
             hint="Print or return the text before the write.",
         )
-    pieces = str.split(text, _MARK)
-    used = [texts.values[int(index)] for index in pieces[1::2]]
+    used = [texts.values[i] for i in indices]
     for i in range(len(used)):
         pieces[2 * i + 1] = f"{_MARK}{i}{_MARK}"
     return "".join(pieces), tuple(v for v, _ in used), tuple(spec for _, spec in used)

@@ -16,7 +16,7 @@ from thunder.frontend.lookasides.environment_queries import Queries
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.output import output_replay
 from thunder.frontend.output.deferred_texts import DeferredText, template_of
-from thunder.frontend.output.printing import is_plain, printable
+from thunder.frontend.output.printing import is_plain, printable, shows_node
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.operator_protocols import binary
 from thunder.interpreter.operator_tables import BINARY_OPERATORS
@@ -87,7 +87,7 @@ def _log_message(
         raise UnsupportedProgram(
             "the program logs with extra= that has values other than numbers and strings"
         )
-    if not is_plain(args):  # objects may have changed when the statement runs
+    if not is_plain(args) or shows_node(session, args):  # objects may have changed when the statement runs
         message, args = binary(session.machine, BINARY_OPERATORS["%"], str_of(session, message), args), ()
     line = _line(session, stacklevel)
     session.guard_identity(logger)

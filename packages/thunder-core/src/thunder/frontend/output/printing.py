@@ -13,7 +13,8 @@ from thunder.frontend.epilogue.statements import python_lines
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.frontend.output import output_replay
-from thunder.frontend.output.deferred_texts import DeferredText, combined, template_of
+from thunder.frontend.output.deferred_texts import DeferredText, can_defer, combined, template_of
+from thunder.frontend.output.node_names import node_name
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import NumberProxy, TensorProxy
@@ -124,7 +125,15 @@ def _print_elsewhere(session: TracingSession, args: tuple[Any, ...], kwargs: dic
 
 def printable(session: TracingSession, value: Any) -> Any:
     """Return a value as a statement can hold it: a copy of a plain one, else its text."""
-    return _as_it_is_now(value) if is_plain(value) else session.call(str, (value,), {})
+    is_held = is_plain(value) and not shows_node(session, value)
+    return _as_it_is_now(value) if is_held else session.call(str, (value,), {})
+
+
+def shows_node(session: TracingSession, x: Any) -> bool:
+    """Return whether the text of a plain value has a ``grad_fn=``, which its statement has to be passed."""
+    if isinstance(x, dict | list | tuple):
+        return any(shows_node(session, v) for v in (x.values() if isinstance(x, dict) else x))
+    return isinstance(x, TensorProxy) and can_defer(session) and node_name(session, x) is not None
 
 
 def _as_it_is_now(x: Any) -> Any:
