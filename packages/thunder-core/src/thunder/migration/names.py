@@ -56,6 +56,7 @@ _WEAK = _replaced(
     "bool8_ uint8_ int8_ int16_ int32_ int64_ bfloat16_ float16_ float32_ float64_ complex32_ complex64_ "
     "complex128_ weak_dtypes strong_dtypes",
 )
+_AUTOCAST = "thunder.transforms.autocast.autocast(f, dtype), or torch.autocast in the program"
 _COMPILE_DATA = (
     _aliases("thunder.migration.current_compile", "get_compile_data get_compile_option using_symbolic_values")
     | _replaced(
@@ -140,7 +141,7 @@ NAMES: Final[dict[str, Row]] = {
     )
     | _replaced("the ledger has them: thunder.explain(f)", "get_auto_registered_torch_op_names")
     | _replaced("thunder.cache_option(f) returns the mode", "cache_mode")
-    | _replaced("write torch.autocast in the program", "autocast"),
+    | _replaced(_AUTOCAST, "autocast"),
     "thunder.functional": {"jit": Alias("thunder.compiler.jit:jit")},
     "thunder.common": _THUNDER_CALLS,
     "thunder.core.baseutils": _CHECKS
@@ -266,8 +267,7 @@ NAMES: Final[dict[str, Row]] = {
         "TraceResults",
     )
     | _replaced("thunder.core.proxies.Variable", "VariableInterface"),
-    "thunder.core.transforms": _DIFFERENTIATION
-    | _replaced("write torch.autocast in the program", "autocast"),
+    "thunder.core.transforms": _DIFFERENTIATION | _replaced(_AUTOCAST, "autocast"),
     "thunder.core.transform_common": _RETURNS | _REDUNDANCY,
     "thunder.core.pytree": _replaced(
         "register_pytree_node_dataclass registers a class of yours", "OPTREE_NAMESPACE"
@@ -322,7 +322,7 @@ NAMES: Final[dict[str, Row]] = {
         "_lc_transforms": Replaced("thunder.list_transforms(module)"),
     },
     "thunder.dev_utils": _replaced(
-        "a package that provides thunder.transforms has transforms that measure and print",
+        "thunder.transforms.DebugTransform, NvtxProfileTransform, ProfileTransform and NonFiniteDetector",
         "nvtx_profile_transform NvtxProfileTransform debug_transform DebugTransform utils benchmark "
         "export_stateful_ex_transform",
     ),
