@@ -1,4 +1,4 @@
-"""Which tensors an initialisation writes."""
+"""A mode that notes the tensors which an initialisation writes."""
 
 from __future__ import annotations
 
