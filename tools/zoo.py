@@ -28,6 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+import numpy as np
 import torch
 
 import thunder
@@ -151,14 +152,14 @@ def built(case: Case) -> tuple[Any, Any, dict[str, Any]]:
     modules = 0
     while modules != len(sys.modules):  # a library may draw random numbers when it is imported
         modules = len(sys.modules)
-        torch.manual_seed(0), random.seed(0)
+        torch.manual_seed(0), random.seed(0), np.random.seed(0)
         program, calls, *rest = case.build()
     return program, calls, rest[0] if rest else {}
 
 
 def outcome(fn: Any, module: Any, args: Any, keywords: dict[str, Any], grads: bool) -> Outcome:
     """Return the tensors of a result, the gradients of their weighted sum, and the buffers afterwards."""
-    torch.manual_seed(1), random.seed(1)
+    torch.manual_seed(1), random.seed(1), np.random.seed(1)
     args = [
         a.detach().clone().requires_grad_(a.requires_grad)
         if isinstance(a, torch.Tensor)
