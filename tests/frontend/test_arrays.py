@@ -156,9 +156,21 @@ def part_of_the_users(x: Any, a: Any, t: Any) -> Any:
     return x, a[1:]
 
 
+def makes_read_only(x: Any, a: Any, t: Any) -> Any:
+    a.flags.writeable = False
+    return x
+
+
 @pytest.mark.parametrize(
     "program",
-    [write_then_read, write_then_read_tensor, tensor_then_array, made_then_written, part_of_the_users],
+    [
+        makes_read_only,
+        write_then_read,
+        write_then_read_tensor,
+        tensor_then_array,
+        made_then_written,
+        part_of_the_users,
+    ],
 )
 def test_shared_memory_that_a_trace_cannot_follow_is_refused(program: Any) -> None:
     array = np.array([1.0, 2.0])

@@ -198,6 +198,13 @@ class Arrays(SessionState):
 
         Raises UnsupportedProgram for a write to memory that a tensor shares.
         """
+        for traced in self._traced.values():
+            original = traced.original
+            if original is not None and traced.array.flags.writeable != original.flags.writeable:
+                raise UnsupportedProgram(
+                    "the program makes an array of NumPy writeable or read-only",
+                    hint="Do it outside the compiled function.",
+                )
         written = [t for t in self._traced.values() if t.is_written]
         for traced in written:
             if traced.tensor is not None:
