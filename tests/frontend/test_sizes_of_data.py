@@ -159,3 +159,13 @@ def test_an_integer_that_torch_divides_is_a_size() -> None:
 
     for x in (torch.randn(4), torch.randn(6)):
         torch.testing.assert_close(thunder.jit(program)(x), program(x))
+
+
+def test_strides_of_a_sum_with_a_factor_in_a_tensor() -> None:
+    def program(x: torch.Tensor, n: torch.Tensor) -> Any:
+        y = torch.add(x, x, alpha=n)
+        y.view(-1)[x.flatten() > 0] = 0
+        return y, y.stride()
+
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(thunder.jit(program)(x, torch.tensor(2)), program(x, torch.tensor(2)))

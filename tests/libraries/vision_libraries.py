@@ -42,7 +42,7 @@ def _():
 
 
 # -- losses of representations
-for _name in ("NTXentLoss", "BarlowTwinsLoss", "VICRegLoss", "DCLLoss", "TiCoLoss"):
+for _name in ("BarlowTwinsLoss", "VICRegLoss", "DCLLoss", "TiCoLoss"):
 
     @case(f"lightly.{_name}")
     def _(name=_name):

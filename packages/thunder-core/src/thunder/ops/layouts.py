@@ -261,6 +261,8 @@ class Layouts:
                 self._run(sub)
             return
         args, kwargs = tree_map(self._value, (call.args, call.kwargs))
+        if isinstance(kwargs.get("alpha"), torch.Tensor):  # a factor in a tensor, which a kernel would read
+            kwargs["alpha"] = 1
         try:
             run = _on_zeros if _needs_kernel(call.sym.id, args, kwargs) else _as_it_is
             result = _with_strides_of_kernel(call.sym.id, args, run(row.eager, args, kwargs))
