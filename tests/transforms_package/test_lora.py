@@ -242,12 +242,36 @@ class Tied(nn.Module):
         return self.head(self.embedding(tokens))
 
 
-def test_a_tied_weight_is_adapted_where_linear_reads_it():
-    model, tokens = Tied(), torch.tensor([1, 5])
-    _, compiled = adapted(model)
-    a, b = (compiled.get_parameter(f"embedding.weight.lora_{part}") for part in "ab")
-    h = model.embedding(tokens)
-    assert torch.equal(compiled(tokens), model.head(h) + 2.0 * F.linear(F.linear(h, a), b))
+class TiedHead(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.tied = nn.Linear(4, 4), Tied()
+
+    def forward(self, tokens):
+        return self.tied.head(self.body(self.tied.embedding(tokens)))
+
+
+def test_a_weight_that_an_embedding_reads_too_has_no_adapters():
+    model, tokens = TiedHead(), torch.tensor([1, 5])
+    lora, compiled = adapted(model)
+    compiled(tokens)
+    assert list(lora.adapters) == ["body.weight"]
+    assert "tied.embedding.weight" in str(thunder.explain(compiled).unchanged)
+    folded = TiedHead()
+    folded.load_state_dict(compiled.original_state_dict())
+    torch.testing.assert_close(folded(tokens), compiled(tokens))
+
+
+@pytest.mark.parametrize("choice", [("head",), ("embedding.weight",), lambda name, layer: True])
+def test_a_weight_that_an_embedding_reads_too_is_refused_where_it_is_chosen(choice):
+    _, compiled = adapted(Tied(), weights=choice)
+    with pytest.raises(UnsupportedProgram, match=r"the program reads embedding.weight, and not by"):
+        compiled(torch.tensor([1, 5]))
+
+
+def test_a_module_with_nothing_but_shared_weights_is_refused():
+    with pytest.raises(InvalidArgument, match=r"no nn.Linear with a weight of its own"):
+        adapted(Tied())
 
 
 def test_adapters_of_an_int8_model_train_and_cannot_be_folded_in():

@@ -11,7 +11,7 @@ from torch import nn
 
 from thunder.core.errors import InvalidArgument
 
-__all__ = ["ChosenWeight", "matching", "weights_of"]
+__all__ = ["ChosenWeight", "matching", "shared_weights", "weights_of"]
 
 
 def matching(names: Iterable[str], patterns: Sequence[str], kind: str) -> set[str]:
@@ -44,6 +44,7 @@ def weights_of(
 ) -> dict[str, ChosenWeight]:
     """Return the chosen weights of a module by dotted name, each tensor once, under its first name.
 
+    Without a choice, these are the weights of all linear layers that are no other layer's (`shared_weights`).
     Raises InvalidArgument for a name that nothing has, and for a weight without two dimensions or of a dtype
     that cannot be trained.
     """
@@ -53,8 +54,12 @@ def weights_of(
             raise InvalidArgument("the function of weights= chose no nn.Linear of the module")
     elif not choice:
         names = {f"{n}.weight" if n else "weight" for n, _ in _linear_layers(module)}
+        names -= shared_weights(module).keys()
         if not names:
-            raise InvalidArgument("the module has no nn.Linear", hint="Choose weights by name with weights=.")
+            raise InvalidArgument(
+                "the module has no nn.Linear with a weight of its own",
+                hint="Choose weights by name with weights=.",
+            )
     else:
         layers = {n: f"{n}.weight" for n, _ in _linear_layers(module) if n}
         parameters = [name for name, p in module.named_parameters() if p.ndim == 2]
@@ -67,6 +72,18 @@ def weights_of(
             layer = name.rpartition(".")[0]
             weights.setdefault(first[id(weight)], ChosenWeight(_checked(name, weight), layer))
     return weights
+
+
+def shared_weights(module: nn.Module) -> dict[str, str]:
+    """Return the weights of linear layers that are another kind of layer's too: name → its name there."""
+    others = {
+        id(parameter): f"{path}.{name}" if path else name
+        for path, owner in module.named_modules()
+        if not isinstance(owner, nn.Linear)
+        for name, parameter in owner.named_parameters(recurse=False)
+    }
+    names = ((f"{n}.weight" if n else "weight", layer.weight) for n, layer in _linear_layers(module))
+    return {name: others[id(weight)] for name, weight in names if id(weight) in others}
 
 
 def _linear_layers(module: nn.Module) -> list[tuple[str, nn.Linear]]:

@@ -5,7 +5,7 @@ y = x Wᵀ + b + alpha/r · (dropout(x) Aᵀ) Bᵀ,   A `(r, in)`, B `(out, r)` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from thunder.core.rewrite import (
 )
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx
+from thunder.extend import Refusal
 from thunder_transforms.adapters import (
     Adapter,
     are_merged,
@@ -34,7 +35,7 @@ from thunder_transforms.adapters import (
     restore,
     state_of,
 )
-from thunder_transforms.chosen_weights import matching, weights_of
+from thunder_transforms.chosen_weights import matching, shared_weights, weights_of
 
 __all__ = ["LORATransform"]
 
@@ -47,14 +48,16 @@ class LORATransform(thunder.Transform):
     They are parameters of the compiled module, `<weight>.lora_a` `(r, in)` and `<weight>.lora_b` `(out, r)`,
     with the dtype and device of W; the user's module is not changed. A begins as torch's `nn.Linear` does, B
     with zeros, so that the program first computes what it did. A weight that several layers share has one
-    pair. `original_state_dict()` has the weights with the adapters folded in.
+    pair. `original_state_dict()` has the weights with the adapters folded in, so a weight that the program
+    also reads in another way, such as that of an embedding, cannot have adapters.
 
     Args:
         r: the rank.
         lora_alpha: the adapters' result is multiplied by `lora_alpha / r`.
         lora_dropout: the probability of the dropout of the adapters' input where the layer is in training.
         weights: names of layers or weights, with `*` as a wildcard (`"layers.*.q_proj"`), or a function
-            `(name, module) -> bool` of the linear layers; empty for every `nn.Linear`. A weight of another
+            `(name, module) -> bool` of the linear layers; empty for every `nn.Linear` whose weight is that of
+            no other kind of layer. A weight of another
             module is chosen by its name, if the program reads it by `linear` alone.
         trainable: names of parameters that stay as they are, with wildcards; all others are frozen.
         merged: whether the adapters are folded into the weights from the beginning (`merge`).
@@ -78,6 +81,7 @@ class LORATransform(thunder.Transform):
         self.weights, self.trainable, self.merged = weights, trainable, merged
         #: the weights with adapters, by name
         self.adapters: dict[str, Adapter] = {}
+        self._unchanged: dict[str, Refusal] = {}
 
     def validate(self, fn: Any, options: Mapping[str, Any]) -> None:
         if not isinstance(fn, nn.Module):
@@ -86,6 +90,11 @@ class LORATransform(thunder.Transform):
     def transform_module(self, model: Any) -> None:
         module = model._model
         chosen = weights_of(module, self.weights)
+        if not self.weights:
+            self._unchanged = {
+                name: Refusal("tied", f"the weight is also {other}, which is not a linear layer's")
+                for name, other in shared_weights(module).items()
+            }
         self._freeze(model, module)
         for name, (weight, layer) in chosen.items():
             rows, columns = weight.shape
@@ -106,6 +115,10 @@ class LORATransform(thunder.Transform):
             if name not in kept and parameter.requires_grad:
                 model.override(name, nn.Parameter(parameter.detach(), requires_grad=False))
 
+    def unchanged(self) -> Mapping[str, Refusal]:
+        """Return the weights of linear layers without adapters where all were chosen: name → reason."""
+        return self._unchanged
+
     # -- the computation ---------------------------------------------------------------------------
 
     def transform_traces_pre_prologue(
@@ -118,7 +131,6 @@ class LORATransform(thunder.Transform):
         tensors = module_tensors(prologue_trace)
         names = {tensors[name].name: name for name in self.adapters if name in tensors}
         sources = cast_inputs(computation_trace)  # autocast casts a weight before it is read
-        adapted: set[str] = set()
 
         def with_adapter(bsym: BoundSymbol) -> Any:
             weight = _weight(bsym)
@@ -129,7 +141,6 @@ class LORATransform(thunder.Transform):
             )
             if name is None:
                 return None
-            adapted.add(name)
             if tensors[f"{name}.lora_a"].shape[0] == 0:  # merged
                 _check_form(prologue_trace, tensors[f"{name}.lora_a"].name)
                 return None
@@ -142,11 +153,11 @@ class LORATransform(thunder.Transform):
             return ltorch.linear(x, weight, bias) + self.scale * ltorch.linear(ltorch.linear(dropped, a), b)
 
         new = replace_calls(computation_trace, with_adapter, nested=True, provenance="LORATransform")
-        read = {p.name for p in computation_trace.args}
-        missed = [name for proxy, name in names.items() if proxy in read and name not in adapted]
-        if missed:
+        weights = {value: names[p.name] for value, p in sources.items() if p.name in names}
+        otherwise = _read_otherwise(computation_trace.bound_symbols, weights)
+        if otherwise is not None:
             raise UnsupportedProgram(
-                f"the program reads {missed[0]}, and not by torch.nn.functional.linear: it cannot be adapted",
+                f"the program reads {otherwise}, and not by torch.nn.functional.linear: it cannot be adapted",
                 hint="Choose other weights with weights=. In evaluation, torch's attention modules call one "
                 "kernel, unless torch.backends.mha.set_fastpath_enabled(False).",
             )
@@ -220,6 +231,25 @@ def _check_form(prologue: TraceCtx, name: str) -> None:
     """Let the prologue check the metadata of a tensor that the program does not read."""
     check, _ = get_checks(prologue)[name]
     prologue.bound_symbols.insert(-1, check.from_bsym(tags=()))
+
+
+def _read_otherwise(bsyms: Iterable[BoundSymbol], weights: Mapping[str, str]) -> str | None:
+    """Return a weight that a statement reads as anything but the weight of `linear`, or None.
+
+    weights: its name in the module, by the name of a value that is the weight or a cast of it.
+    """
+    for bsym in bsyms:
+        read = [p.name for p in bsym.flat_proxy_args if p.name in weights]
+        casts = any(p.name in weights for p in bsym.flat_proxy_outs)
+        weight = _weight(bsym)
+        if not read or casts or (weight is not None and read == [weight.name]):
+            continue
+        if not bsym.subsymbols:
+            return weights[read[0]]
+        found = _read_otherwise(bsym.subsymbols, weights)
+        if found is not None:
+            return found
+    return None
 
 
 def _arguments(bsym: BoundSymbol) -> tuple[Any, Any, Any]:
