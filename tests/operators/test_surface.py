@@ -54,7 +54,7 @@ REFUSED: dict[str, str] = {
     **_all("torch", "sym_constrain_range sym_constrain_range_for_size", _OTHER),
     **_all(
         "torch.Tensor",
-        "const_data_ptr data_ptr numpy storage storage_type untyped_storage",
+        "const_data_ptr data_ptr storage storage_type untyped_storage",
         _TAKEN_OUT,
     ),
     **_all("torch.Tensor", "unsafe_split_with_sizes", _VIEW),
