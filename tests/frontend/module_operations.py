@@ -273,6 +273,7 @@ def names(m):
 ADDED = {"_model", "_orig_mod", "override", "overrides", "release_original", "set_buffer"} | {
     "original_state_dict",
     "load_original_state_dict",
+    "transformed_items",
 }
 
 

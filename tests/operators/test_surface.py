@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -122,6 +123,8 @@ def outcome(fn: Callable[..., Any], calls: list[Called], grad: bool) -> Any:
 
 def difference(name: str, ours: Any, theirs: Any) -> str | None:
     """Where the results of one call differ, or None."""
+    if isinstance(ours, np.ndarray) and isinstance(theirs, np.ndarray):
+        ours, theirs = torch.from_numpy(ours), torch.from_numpy(theirs)
     if isinstance(theirs, torch.Tensor):
         if not isinstance(ours, torch.Tensor):
             return f"{type(ours)}, not a tensor"
