@@ -80,9 +80,9 @@ class AttributePolicy(TracingSession):
             return entry.attrs[name]
         raw = lookup_instance(entry.obj, name)
         if type(raw) in SEQUENCES and self.is_appended(name):
-            return self.objects.adopt_to_append(raw, entry.path.step("instance", name))
+            return self.objects.appended_lists.adopt(raw, entry.path.step("instance", name))
         if type(raw) in MAPPINGS and self._is_appended_item(name):
-            return self.objects.adopt_lists_to_append(raw, entry.path.step("instance", name))
+            return self.objects.appended_lists.adopt_dict(raw, entry.path.step("instance", name))
         value = self.read_instance(entry, name)
         entry.attrs[name] = value
         return value
@@ -160,7 +160,8 @@ class AttributePolicy(TracingSession):
         if entry.own is None and not type(entry.obj).__dictoffset__:
             raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
         self.note_write()
-        if self.objects.appended and self.objects.is_appended(lookup_instance(entry.obj, name), value):
+        appended = self.objects.appended_lists
+        if appended.shadows and appended.holds(lookup_instance(entry.obj, name), value):
             return  # the list itself, after ``+=``
         if entry.own is not None:
             entry.own[name] = value

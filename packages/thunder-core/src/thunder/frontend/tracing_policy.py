@@ -170,7 +170,7 @@ class Tracer(AttributePolicy):
         if type(namespace.get(name)) in SEQUENCES and self.is_appended(name):
             path = self.variables.unread_global(namespace, name)
             if path is not None:
-                return self.objects.adopt_to_append(namespace[name], path)
+                return self.objects.appended_lists.adopt(namespace[name], path)
         return self.variables.load_global(namespace, builtin_names, name)
 
     def load_cell(self, cell: types.CellType) -> Any:
@@ -180,7 +180,7 @@ class Tracer(AttributePolicy):
         if type(content) in SEQUENCES and self.is_appended(None):
             path = self.variables.unread_cell(cell)
             if path is not None:
-                return self.objects.adopt_to_append(content, path)
+                return self.objects.appended_lists.adopt(content, path)
         return self.variables.load_cell(cell)
 
     def namespace(self, namespace: Any) -> Any:

@@ -14,13 +14,12 @@ import threading
 import types
 import weakref
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from thunder.base.devices import to_torch_device
-from thunder.base.equal_values import ThisObject
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import (
     ABSENT,
@@ -29,7 +28,6 @@ from thunder.base.provenance import (
     comes_with_arguments,
     is_weak,
     object_root,
-    own_name,
     plain_tensor,
     proxied,
 )
@@ -37,19 +35,19 @@ from thunder.frontend.arrays.array_memory import is_array
 from thunder.frontend.facts import Fact, GuardKind, TensorFacts
 from thunder.frontend.host_draws.host_generators import is_numpy_generator
 from thunder.frontend.natives.libraries import is_numpy_function, is_numpy_scalar
+from thunder.frontend.objects.appended_lists import AppendedLists
 from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
     LEAVES,
     LOCKS,
     OPAQUE,
     has_python_key,
-    is_compared_by_parts,
-    is_compared_natively,
     is_extended_dict,
     is_extended_list,
     is_foreign,
     plain_base,
 )
+from thunder.frontend.objects.container_keys import adopt_dict_key, adopt_keys
 from thunder.frontend.objects.number_counters import Count
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.shadow_copies import CONTAINERS, SEQUENCES, ItemOverlay, Shadow
@@ -88,10 +86,7 @@ class ObjectTable:
         #: whether native code has compared objects of the user, or used one as a key
         self.identity_observed = False
         self.python_keyed: dict[int, Any] = {}  # dicts and sets with keys whose methods are Python, by id
-        #: the shadows, without content, of lists to which the program has only appended, by id of the list
-        self.appended: dict[int, Shadow] = {}
-        #: the shadows of dicts whose lists may have shadows without content, by id of the dict
-        self.lists_unread: dict[int, Shadow] = {}
+        self.appended_lists = AppendedLists(self)
         #: items of containers that cannot be adopted, by id: the program may pass these on
         self.unread: dict[int, ObjectEntry] = {}
         #: tensors that are not of torch's own classes, with their classes, by id of the proxy
@@ -202,10 +197,7 @@ class ObjectTable:
             self.note("is", path, raw)  # the overriding tensor replaces this one, not a later one
             path, original = instead, None if instead in self.own_form else raw
             raw = path.fetch({})
-        if self.appended and id(raw) in self.appended:
-            self._read_appended(raw)
-        if self.lists_unread and id(raw) in self.lists_unread:
-            self._read_lists(raw)
+        self.appended_lists.read(raw)
         entry = self.entries.get(id(raw))
         if entry is not None:
             if entry.path is not path and not isinstance(raw, IDENTITY_TYPES):
@@ -223,7 +215,7 @@ class ObjectTable:
         if type(raw) is torch.Generator:
             return self._adopt_generator(raw, path)
         if type(t) is ModuleClass:
-            return self._adopt_compiled(raw, path)
+            return self.adopt_compiled(raw, path)
         if is_array(raw):
             return self.adopt_array(raw, path)
         if isinstance(raw, IDENTITY_TYPES) or is_numpy_function(raw) or is_numpy_generator(raw):
@@ -270,7 +262,7 @@ class ObjectTable:
         self.note_overriding_tensor()
         return proxy
 
-    def _adopt_compiled(self, raw: ThunderModule, path: Path) -> torch.nn.Module:
+    def adopt_compiled(self, raw: ThunderModule, path: Path) -> torch.nn.Module:
         """Return the module that a compiled module was made of, with its overrides."""
         if path.parent is not None or path.root_object is ABSENT:
             self.note("is", path, raw)
@@ -315,13 +307,13 @@ class ObjectTable:
         if path.parent is not None:
             self.note("type", path, t)
         if t in CONTAINERS or (plain_base(t) in CONTAINERS and not getattr(raw, "__dict__", None)):
-            return self._adopt_container(raw, path)
+            return self.adopt_container(raw, path)
         # its attributes are read one by one, as those of any object, unless they are its items
         if (is_extended_dict(t) or is_extended_list(t)) and getattr(raw, "__dict__", None) is not raw:
             is_plain = t.__getitem__ in (dict.__getitem__, list.__getitem__)
-            return self._adopt_container(raw, path, "key" if is_plain else "item")
+            return self.adopt_container(raw, path, "key" if is_plain else "item")
         if t is frozenset:
-            self.note("order", path, self._adopt_keys(raw, path))
+            self.note("order", path, adopt_keys(self, raw, path))
             return raw
         if issubclass(t, tuple):
             return self._adopt_tuple(raw, path)
@@ -369,13 +361,17 @@ class ObjectTable:
         self.track(count.original, count.path, count.copy)
         return count.copy
 
-    def _adopt_container(
+    def adopt_container(
         self,
         raw: Any,
         path: Path,
         step: StepKind = "key",
         adopt_list: Callable[[Any, Path], Any] | None = None,
     ) -> Any:
+        """Return the shadow of a container, with facts about its length or keys, and its items adopted.
+
+        adopt_list: adopts the items that are lists, where not as other items.
+        """
         shadow = Shadow.of(raw, path)
         self.track(raw, path, shadow.copy)
         self.shadows.append(shadow)
@@ -383,11 +379,11 @@ class ObjectTable:
             self.adopt(getattr(raw, name), path.step("attribute", name))
         if isinstance(raw, dict):
             keys = tuple(raw.keys())  # in its own order, which of an OrderedDict dict.keys does not know
-            self.note("keys", path, tuple(self._adopt_dict_key(key, path) for key in keys))
+            self.note("keys", path, tuple(adopt_dict_key(self, key, path) for key in keys))
             seen = (self.entries[id(k)].value if isinstance(k, torch.Tensor) else k for k in keys)
-            adopts = {kind: adopt_list or self._adopt_item for kind in SEQUENCES}
+            adopts = {kind: adopt_list or self.adopt_item for kind in SEQUENCES}
             items = (
-                adopts.get(type(item := dict.__getitem__(raw, k)), self._adopt_item)(item, path.step(step, k))
+                adopts.get(type(item := dict.__getitem__(raw, k)), self.adopt_item)(item, path.step(step, k))
                 for k in keys
             )
             shadow.fill(zip(seen, items, strict=True))
@@ -395,83 +391,16 @@ class ObjectTable:
             if overlay is not None:
                 shadow.copy.update(overlay.writes)
         elif isinstance(raw, set):
-            self.note("order", path, self._adopt_keys(raw, path))  # in the order in which the set gives them
+            self.note("order", path, adopt_keys(self, raw, path))  # in the order in which the set gives them
             shadow.fill(raw)
         else:
             self.note("len", path, len(raw))
-            shadow.fill([self._adopt_item(v, path.step("index", i)) for i, v in enumerate(raw)])
+            shadow.fill([self.adopt_item(v, path.step("index", i)) for i, v in enumerate(raw)])
         if isinstance(raw, dict | set) and any(map(has_python_key, raw)):
             self.python_keyed[id(shadow.copy)] = shadow.copy
         return shadow.copy
 
-    def adopt_to_append(self, raw: Any, path: Path) -> Any:
-        """Return the shadow of a list or deque to which the program appends, without its content.
-
-        If the program reads the list later, :meth:`adopt` adds the content and the facts about it.
-        """
-        if id(raw) in self.entries:
-            return self.adopt(raw, path)
-        shadow = self.appended.get(id(raw))
-        if shadow is None:
-            shadow = self.appended[id(raw)] = Shadow.of(raw, path)
-            shadow.fill([])
-            self.shadows.append(shadow)
-            self.entries[id(shadow.copy)] = ObjectEntry(raw, path, shadow.copy)
-            if path.parent is not None:
-                self.note("type", path, type(raw))
-        elif shadow.path is not path:
-            self.note("same", path, True, others=(shadow.path,))
-        return shadow.copy
-
-    def adopt_lists_to_append(self, raw: Any, path: Path) -> Any:
-        """Return the shadow of a dict, to one of whose lists the program appends, without their content."""
-        if id(raw) in self.entries:
-            return self.adopt(raw, path)
-        shadow = self.lists_unread.get(id(raw))
-        if shadow is not None:
-            if shadow.path is not path:
-                self.note("same", path, True, others=(shadow.path,))
-            return shadow.copy
-        if path.parent is not None:
-            self.note("type", path, type(raw))
-        copy = self._adopt_container(raw, path, adopt_list=self.adopt_to_append)
-        del self.entries[id(raw)]  # another read finds it in the table of these
-        self.lists_unread[id(raw)] = next(s for s in reversed(self.shadows) if s.copy is copy)
-        return copy
-
-    def _read_lists(self, raw: Any) -> None:
-        """Add the content of the lists of a dict to their shadows."""
-        shadow = self.lists_unread.pop(id(raw))
-        self.entries[id(raw)] = self.entries[id(shadow.copy)]
-        for item in dict.values(raw):
-            if id(item) in self.appended:
-                self._read_appended(item)
-
-    def is_appended(self, raw: Any, value: Any) -> bool:
-        """Return whether a value is the shadow of this list, whose content has not been read."""
-        shadow = self.appended.get(id(raw))
-        return shadow is not None and shadow.original is raw and shadow.copy is value
-
-    def _read_appended(self, raw: list[Any]) -> None:
-        """Add the content of a list to its shadow, before what the program has appended."""
-        shadow = self.appended.pop(id(raw))
-        entry = self.entries[id(raw)] = self.entries[id(shadow.copy)]
-        added = list(shadow.copy)
-        shadow.copy.clear()
-        self.note("len", entry.path, len(raw))
-        shadow.fill([self._adopt_item(v, entry.path.step("index", i)) for i, v in enumerate(raw)])
-        shadow.copy.extend(added)
-
-    def guard_appended(self) -> None:
-        """Guard that a list whose content is not read is none of the other lists."""
-        if self.appended:
-            entries = (e for e in self.entries.values() if type(e.obj) in SEQUENCES)
-            held = {id(e): e.path for e in entries if not is_weak(e.path)}
-            if len(held) > 1:
-                first, *others = held.values()
-                self.note("different", first, True, others=tuple(others))
-
-    def _adopt_item(self, raw: Any, path: Path) -> Any:
+    def adopt_item(self, raw: Any, path: Path) -> Any:
         """Return what the program sees of an item, which a program that does not look into it may have.
 
         An item whose content cannot be guarded refuses no program that passes it on, tests its type or its
@@ -488,46 +417,13 @@ class ObjectTable:
             entry.refusal = error
             return raw
 
-    def _adopt_keys(self, keys: Iterable[Any], path: Path) -> tuple[Any, ...]:
-        """Return the keys or elements of a container in the form in which a guard compares them."""
-        return tuple(self._adopt_key(key, path) for key in keys)
-
-    def _adopt_dict_key(self, key: Any, path: Path) -> Any:
-        """Adopt a key, which may be a tensor: in the state of an optimiser, keys are parameters."""
-        if not isinstance(key, torch.Tensor):
-            return self._adopt_key(key, path)
-        self.adopt(key, self.object_root(key, "tensor"))
-        return ThisObject(key)
-
-    def _adopt_key(self, key: Any, path: Path) -> Any:
-        kind = type(key)
-        if kind in LEAVES or is_numpy_scalar(key):
-            return key
-        if kind is tuple:
-            return self._adopt_keys(key, path)
-        if is_compared_by_parts(kind) and all(type(k) in LEAVES for k in key):
-            return key
-        of_identity = isinstance(key, IDENTITY_TYPES) or is_numpy_function(key)
-        if not of_identity and is_foreign(kind) and not is_compared_natively(kind):
-            raise UnsupportedProgram(
-                f"{path.source} has a key of type {kind.__name__}, which thunder cannot guard",
-                hint="Use strings, numbers or tuples of them as keys.",
-            )
-        if id(key) not in self.entries:
-            name = own_name(key, "__qualname__", "__name__") or kind.__name__
-            if type(kind) is ModuleClass:
-                self._adopt_compiled(key, self.object_root(key, name))
-            else:
-                self.track(key, self.object_root(key, name), key)
-        return key if of_identity else ThisObject(key)
-
     def _adopt_tuple(self, raw: tuple[Any, ...], path: Path) -> Any:
         t = type(raw)
         if t is tuple and raw and all(type(v) in LEAVES for v in raw):
             self.note("equal", path, raw)
             return raw
         self.note("len", path, tuple.__len__(raw))
-        items = [self._adopt_item(v, path.step("index", i)) for i, v in enumerate(tuple.__iter__(raw))]
+        items = [self.adopt_item(v, path.step("index", i)) for i, v in enumerate(tuple.__iter__(raw))]
         value = raw
         if any(a is not b for a, b in zip(items, tuple.__iter__(raw), strict=True)):
             value = t(items) if is_foreign(t, tuple) else tuple.__new__(t, items)
@@ -563,8 +459,7 @@ class ObjectTable:
         """Release the user's objects, when the program has been traced."""
         self.entries.clear()
         self.shadows.clear()
-        self.appended.clear()
-        self.lists_unread.clear()
+        self.appended_lists.forget()
         self.counts.clear()
         self.item_overlays.clear()
         self.python_keyed.clear()
