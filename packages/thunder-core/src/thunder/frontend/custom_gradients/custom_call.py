@@ -170,6 +170,7 @@ def _differentiated(
         backward=None if gradients is None else backward,
         differentiable=tuple(map(requires_grad, results)),
         written=written,
+        dirty={i: k for i in written if (k := returned.index_of_dirty(list(tensors)[i])) is not None},
         targets=tuple(list(tensors).index(i.name) for i in fn.inputs if requires_grad(i)),
         with_none=returned.with_none,
         saves=any(t is not None for t in fn.context.to_save),

@@ -67,6 +67,13 @@ class Results:
             self.dirty[argument.name] = argument, value
         return self.dirty[argument.name][1]
 
+    def index_of_dirty(self, name: str) -> int | None:
+        """Return the index, among ``unique``, of the result that is a dirty argument."""
+        if name not in self.dirty:
+            return None
+        value = self.dirty[name][1]
+        return next(i for i, result in enumerate(self.unique) if result is value)
+
     def set_written(self, name: str, calls: Sequence[BoundSymbol], written: Set[str]) -> None:
         """Set the arguments to which the forward, of these calls, writes.
 

@@ -14,6 +14,7 @@ from thunder.ir.gradient_declarations import JointRule
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import Symbol
 from thunder.ir.trace import TraceCtx
+from thunder.ops import prims
 from thunder.ops.gradient_rules import fitted
 from thunder.ops.prims.gradient import get_grad, get_grad_or_none, put_grad
 
@@ -24,7 +25,8 @@ class CustomRule:
     ``forward``: tensors → results, residuals. ``backward``: tensors, residuals, cotangents → gradients, of
     the tensors at the indices ``targets``; None if it was not traced. ``differentiable`` says which results
     carry gradients. After the results of the forward come the values that it writes to the tensors at the
-    indices ``written``, which the backward reads in their place. For a result without gradient the backward
+    indices ``written``, which the backward reads in their place; ``dirty`` has, for those that are results of
+    the call, the index of the result by that of the tensor. For a result without gradient the backward
     receives zeros, or None (``with_none``). ``saves`` says whether eager saves a tensor for it, and
     ``runs_later`` whether the backward is a call of the user's function when it runs.
 
@@ -43,13 +45,14 @@ class CustomRule:
         differentiable: tuple[bool, ...],
         targets: tuple[int, ...],
         written: tuple[int, ...],
+        dirty: dict[int, int],
         with_none: bool,
         saves: bool,
         runs_later: bool,
     ) -> None:
         self.name, self.forward, self.backward = name, forward, backward
         self.differentiable, self.targets, self.written = differentiable, targets, written
-        self.saves, self.runs_later = saves, runs_later
+        self.dirty, self.saves, self.runs_later = dirty, saves, runs_later
         self.get_grad = get_grad_or_none if with_none else get_grad
         self.results_alone = returning(forward, forward.output[0])
         self.whole = Symbol(name, id, self._whole, is_prim=False, gradient=JointRule(self._whole_rule))
@@ -95,9 +98,18 @@ class CustomRule:
         cotangents = map(self.get_grad, self._tracked(results))
         seen = list(tensors)
         for index, value in zip(self.written, results[len(self.differentiable) :], strict=True):
-            seen[index] = value
+            seen[index] = (
+                results[self.dirty[index]] if index in self.dirty else _with_history(value, seen[index])
+            )
         gradients = eval_trace(self.backward, *seen, *residuals, *cotangents)
         for target, gradient in zip(self.targets, gradients, strict=True):
             if gradient is not None and tensors[target].requires_grad:
                 put_grad(tensors[target], fitted(gradient, tensors[target]))
         return results, residuals
+
+
+def _with_history(value: Any, tensor: Any) -> Any:
+    """Return what the forward wrote to a tensor, with the gradient of the tensor."""
+    if not tensor.requires_grad:
+        return value
+    return prims.replace_data(prims.detach(value) if value.requires_grad else value, tensor)

@@ -52,8 +52,17 @@ class FunctionalProgram:
 
     @cached_property
     def _replaced(self) -> dict[str, TensorProxy]:
-        """The tensors whose data were replaced, by the names of the values with the new data."""
-        return {b.output.name: b.args[1] for b in self.body if b.sym is prims.replace_data}
+        """The tensors whose data were replaced, by the names of the values with the new data.
+
+        Such a value with the strides of its tensor is the same value.
+        """
+        replaced: dict[str, TensorProxy] = {}
+        for bsym in self.body:
+            if bsym.sym is prims.replace_data:
+                replaced[bsym.output.name] = bsym.args[1]
+            elif bsym.sym is prims.stride_order and bsym.args[0].name in replaced:
+                replaced[bsym.output.name] = bsym.args[0]
+        return replaced
 
 
 def functional_program(trace: TraceCtx, tensors: Iterable[TensorProxy]) -> FunctionalProgram:
