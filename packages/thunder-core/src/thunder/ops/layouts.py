@@ -195,7 +195,13 @@ class Layouts:
         """Return a tensor without data that has eager's strides and storage."""
         value = self._values.get(proxy.name)
         if value is None:
-            with self._without_data(), torch.no_grad(), torch._C.DisableTorchFunction():
+            # in inference mode a composite is one call, of which torch's cache keeps no views
+            with (
+                torch.inference_mode(False),
+                self._without_data(),
+                torch.no_grad(),
+                torch._C.DisableTorchFunction(),
+            ):
                 self._compute(proxy)
             value = self._values[proxy.name]
         return value  # type: ignore[no-any-return]
