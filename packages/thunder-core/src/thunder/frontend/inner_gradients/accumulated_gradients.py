@@ -76,6 +76,7 @@ def _run(
     leaves = _leaves(session, outputs) if inputs is None else _chosen(inputs)
     retained = session.state(RetainedGradients).intermediates.values() if inputs is None else ()
     leaves += [x for x in retained if not any(x is leaf for leaf in leaves)]
+    _note_leaves(session, leaves)
     session.note_write()
     received = [c for c in cotangents if c is not None]
     results = gradients(session, outputs, leaves, received, create_graph)
@@ -83,6 +84,12 @@ def _run(
         if gradient is not None:
             with grad_mode(create_graph):
                 _accumulate(session, leaf, gradient)
+
+
+def _note_leaves(session: TracingSession, leaves: Sequence[TensorProxy]) -> None:
+    """Guard that the inputs among the leaves are leaves: others receive no gradient."""
+    for entry in filter(None, map(session.entry_of, leaves)):
+        session.note("is", entry.path.step("attribute", "is_leaf"), True)
 
 
 def _chosen(inputs: Any) -> list[TensorProxy]:

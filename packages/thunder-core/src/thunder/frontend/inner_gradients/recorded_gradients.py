@@ -45,10 +45,11 @@ def gradients(
     differentiated again.
     """
     _refuse_hooks(session, inputs)
-    inputs = [below_hooks(session, i) for i in inputs]
+    hooked, inputs = inputs, [below_hooks(session, i) for i in inputs]
     open_writing_calls(session)
     tensors = (*outputs, *inputs)
     program = functional_program(session.trace, tensors)
+    _refuse_hooks_between(program, hooked, inputs)
     ends, starts = [program.value(o) for o in outputs], [program.node(i) for i in inputs]
     _refuse_written(program, inputs)
     between = statements_between(program.body, starts, ends)
@@ -125,6 +126,21 @@ def _refuse_hooks(session: TracingSession, inputs: Sequence[TensorProxy]) -> Non
                     hint="Remove the hooks, or call backward() outside of the compiled function.",
                 )
             session.note("is", entry.path.step("attribute", name), None)
+
+
+def _refuse_hooks_between(
+    program: FunctionalProgram, hooked: Sequence[TensorProxy], inputs: Sequence[TensorProxy]
+) -> None:
+    """Refuse an input with hooks that depends on another: eager returns its gradient before the hooks."""
+    for x, first in zip(hooked, inputs, strict=True):
+        others = [program.node(i) for i in inputs if i is not first]
+        if x is not first and statements_between(program.body, others, [program.node(first)]):
+            raise UnsupportedProgram(
+                "a gradient is computed inside the program by a tensor that has hooks, and by one that it "
+                "depends on",
+                found={x.name: f'"{x.type_string()}"'},
+                hint="Call torch.autograd.grad for each of the two, with retain_graph=True.",
+            )
 
 
 def below_hooks(session: TracingSession, x: TensorProxy) -> TensorProxy:
