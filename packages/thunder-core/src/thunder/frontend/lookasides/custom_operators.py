@@ -74,6 +74,8 @@ def call_custom(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
     definition = _definition(session, op)
     _check(op, definition, (args, kwargs))
     if op._schema.is_mutable:
+        if definition is None and any(map(requires_grad, tree_iter((args, kwargs)))):
+            _refuse_own_gradient(op)
         return call_writing(session, op, args, kwargs)
     if definition is None and _runs_as_it_is(session, op, args):
         return unknown_torch_function(op)(*args, **kwargs)
@@ -196,6 +198,18 @@ def _runs_as_it_is(session: TracingSession, op: Overload, args: tuple[Any, ...])
     keys = _AUTOGRAD_KEYS if needs_grad else _AUTOGRAD_KEYS[:1]
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     return may_fall_back(session.language) and any(has_kernel(op.name(), key) for key in keys)
+
+
+def _refuse_own_gradient(op: Overload) -> None:
+    """Refuse an operator that writes, where torch's autograd has its gradient."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    if torch.is_grad_enabled() and any(has_kernel(op.name(), key) for key in _AUTOGRAD_KEYS):
+        raise UnsupportedOperator(
+            f"the operator {op._schema.name} writes to its arguments, has a gradient of its own, and an "
+            "argument requires grad",
+            found={"schema": op._schema},
+            hint="Call it under torch.no_grad(), or register a functional form.",
+        )
 
 
 # -- under autocast ------------------------------------------------------------------------------------------
