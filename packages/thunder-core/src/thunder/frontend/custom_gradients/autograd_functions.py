@@ -19,11 +19,18 @@ from thunder.frontend.custom_gradients.function_context import context_class
 from thunder.frontend.lookasides import tensors
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import LEAVES
-from thunder.frontend.session import TracingSession
+from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
 
 TABLE = LookasideTable()
+
+
+class OwnTangents(SessionState):
+    """The ids of the calls of functions that have a ``jvp``."""
+
+    def __init__(self, session: TracingSession) -> None:
+        self.ids: set[str] = set()
 
 
 @TABLE.lookaside(function_apply())
@@ -38,6 +45,9 @@ def _apply(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any
     inputs = _bound(cls, forward, rest, kwargs, separate) if kwargs or separate else tuple(rest)
     context = context_class(cls.__name__)(tuple(map(requires_grad, inputs)))
     session.created_by_program[id(type(context))] = type(context)  # it never changes: no guards
+    identifier = session.unique_id(f"autograd_function.{cls.__module__}.{cls.__qualname__}")
+    if session.load_attr(cls, "jvp") is not Function.jvp:
+        session.state(OwnTangents).ids.add(identifier)
     single = False
 
     def run_forward() -> tuple[Any, ...]:
@@ -54,7 +64,7 @@ def _apply(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any
         session,
         CustomGradient(
             name=cls.__name__,
-            id=session.unique_id(f"autograd_function.{cls.__module__}.{cls.__qualname__}"),
+            id=identifier,
             key=cls,
             inputs=inputs,
             context=context,

@@ -10,7 +10,6 @@ After its level a value that was computed from dual numbers is a number without 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from typing import Any
 
 from torch.autograd import forward_ad
@@ -18,9 +17,10 @@ from torch.autograd import forward_ad
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.inner_gradients.function_levels import Level, outside_of
 from thunder.frontend.inner_transforms.forward_derivatives import (
+    begin_level,
     check_region,
     dual,
-    open_level,
+    end_level,
     tangents_or_none,
 )
 from thunder.frontend.inner_transforms.inner_programs import InnerPrograms
@@ -41,13 +41,12 @@ Kwargs = dict[str, Any]
 class DualNumbers(SessionState):
     """The open level of dual numbers, of which torch has at most one.
 
-    ``pairs`` are the dual numbers with their tangents, ``primals`` the primals that were unpacked, and
-    ``start`` is the position in the trace where the level begins.
+    ``level`` is None outside of it. ``pairs`` are the dual numbers with their tangents, ``primals`` the
+    primals that were unpacked, and ``start`` is the position in the trace where the level begins.
     """
 
     def __init__(self, session: TracingSession) -> None:
-        self.context: AbstractContextManager[Level] | None = None
-        self.level = Level(grad_mode=False)
+        self.level: Level | None = None
         self.pairs: list[tuple[TensorProxy, TensorProxy]] = []
         self.primals: set[str] = set()
         self.start = 0
@@ -56,26 +55,25 @@ class DualNumbers(SessionState):
 @TABLE.lookaside(forward_ad.enter_dual_level)
 def _enter(session: TracingSession, args: Args, kwargs: Kwargs) -> int:
     state = session.state(DualNumbers)
-    if state.context is not None:
+    if state.level is not None:
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
     if session.state(InnerPrograms).stack or len(session.trace.scopes) > 1:
         raise UnsupportedProgram(
             "a level of dual numbers within a function that is mapped, differentiated or checkpointed",
             hint="Use torch.func.jvp there.",
         )
-    state.context, state.start = open_level(session), len(session.trace.peek_scope())
-    state.level = state.context.__enter__()
+    state.start, state.level = len(session.trace.peek_scope()), begin_level(session)
     return 0
 
 
 @TABLE.lookaside(forward_ad.exit_dual_level)
 def _exit(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
     state = session.state(DualNumbers)
-    if state.context is None:
+    if state.level is None:
         raise RuntimeError("Trying to exit a forward AD level but no level exists")
-    state.context.__exit__(None, None, None)
+    end_level(session, state.level)
     _forget_derivatives(session.trace.peek_scope()[state.start :], state.level)
-    state.context, state.pairs, state.primals = None, [], set()
+    state.level, state.pairs, state.primals = None, [], set()
 
 
 def _forget_derivatives(calls: Iterable[BoundSymbol], level: Level) -> None:
@@ -103,7 +101,7 @@ def _forget_derivatives(calls: Iterable[BoundSymbol], level: Level) -> None:
 
 def check_level_left(session: TracingSession) -> None:
     """Raise UnsupportedProgram for a program that ends within a level of dual numbers."""
-    if session.state(DualNumbers).context is not None:
+    if session.state(DualNumbers).level is not None:
         raise UnsupportedProgram(
             "the program leaves a level of dual numbers open", hint="Call exit_dual_level() in it."
         )
@@ -114,7 +112,7 @@ def _make_dual(session: TracingSession, args: Args, kwargs: Kwargs) -> TensorPro
     state = session.state(DualNumbers)
 
     def rule(tensor: TensorProxy, tangent: TensorProxy, *, level: int | None = None) -> TensorProxy:
-        if state.context is None:
+        if state.level is None:
             raise RuntimeError(
                 "Trying to create a dual Tensor for forward AD but no level exists, make sure to "
                 "enter_dual_level() first."
@@ -156,10 +154,10 @@ def _unpack_dual(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     state = session.state(DualNumbers)
 
     def rule(tensor: TensorProxy, *, level: int | None = None) -> Any:
-        if state.context is None:
+        if state.level is None:
             return forward_ad.UnpackedDualTensor(tensor, None)
         calls = session.trace.peek_scope()[state.start :]
-        check_region(calls)
+        check_region(session, calls)
         if any(p.name in state.primals for bsym in calls for p in bsym.flat_proxy_args):
             raise UnsupportedProgram(
                 "a primal that was unpacked is used where dual numbers are computed with",

@@ -24,6 +24,7 @@ from torch._functorch import eager_transforms as functorch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.custom_gradients.autograd_functions import OwnTangents
 from thunder.frontend.inner_gradients.function_levels import Level, Levels, outside_of
 from thunder.frontend.inner_gradients.recorded_gradients import gradients
 from thunder.frontend.lookasides.grad_requests import request_grad
@@ -61,7 +62,7 @@ def _with_tangents(
             arguments = functorch._replace_args(primals, arguments, argnums)
         start = len(session.trace.peek_scope())
         result = session.call(fn, tuple(arguments), {})
-        check_region(session.trace.peek_scope()[start:])
+        check_region(session, session.trace.peek_scope()[start:])
         result, aux = _split(result, has_aux)
         outputs, output_spec = tree_flatten(result)
         functorch.assert_non_empty_tensor_output(outputs, functorch.jvp_str)
@@ -118,18 +119,28 @@ def _split(result: Any, has_aux: bool) -> tuple[Any, Any]:
 @contextmanager
 def open_level(session: TracingSession) -> Iterator[Level]:
     """Within the context, gradients are on, and a level of derivatives is open."""
-    outside = torch.is_grad_enabled()
-    level = Level(outside)
+    level = begin_level(session)
+    try:
+        yield level
+    finally:
+        end_level(session, level)
+
+
+def begin_level(session: TracingSession) -> Level:
+    """Open a level of derivatives, and switch gradients on."""
+    level = Level(torch.is_grad_enabled())
     levels = session.state(Levels)
     levels.all.append(level)
     levels.open.append(level)
     _set_grad_enabled(True)
-    try:
-        yield level
-    finally:
-        levels.open.pop()
-        level.is_open = False
-        _set_grad_enabled(outside)
+    return level
+
+
+def end_level(session: TracingSession, level: Level) -> None:
+    """Close the innermost level, which is ``level``, and switch gradients back."""
+    session.state(Levels).open.pop()
+    level.is_open = False
+    _set_grad_enabled(level.grad_mode)
 
 
 def _set_grad_enabled(mode: bool) -> None:
@@ -177,9 +188,16 @@ WITHOUT_TRANSPOSE = frozenset(
 )
 
 
-def check_region(calls: Iterable[BoundSymbol]) -> None:
+def check_region(session: TracingSession, calls: Iterable[BoundSymbol]) -> None:
     """Refuse what tangents pass otherwise than gradients, in the calls of a function."""
+    own_tangents = session.state(OwnTangents).ids
     for bsym in with_parts(calls):
+        if bsym.sym.id.removesuffix(".parts") in own_tangents and any_requires_grad(bsym.flat_proxy_args):
+            raise UnsupportedProgram(
+                f"tangents pass {bsym.sym.name}, which has a jvp of its own",
+                where=bsym.locations,
+                hint="Compute the tangents outside of the compiled function.",
+            )
         if bsym.sym is prims.set_grad_enabled and not bsym.args[0]:
             raise UnsupportedProgram(
                 "a function under torch.func.jvp has a region without gradients, through which tangents pass",
