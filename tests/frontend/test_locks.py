@@ -173,3 +173,18 @@ def test_counters_of_other_numbers_and_in_checkpointed_regions_are_refused():
         thunder.jit(
             lambda x: torch.utils.checkpoint.checkpoint(lambda x: x.sin() * next(ids), x, use_reentrant=False)
         )(torch.ones(1, requires_grad=True))
+
+
+def test_a_counter_is_where_the_program_left_it_when_it_raised():
+    def numbered(x, ids, fails):
+        number = next(ids)
+        if fails:
+            raise KeyError(number)
+        return x * number
+
+    ids, compiled = itertools.count(), thunder.jit(numbered)
+    assert compiled(torch.ones(1), ids, False) == 0
+    for number in (1, 2):
+        with pytest.raises(KeyError, match=str(number)):
+            compiled(torch.ones(1), ids, True)
+    assert compiled(torch.ones(1), ids, False) == 3

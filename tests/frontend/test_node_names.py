@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 import pytest
 import torch
@@ -51,3 +52,47 @@ def test_gradients_are_those_of_a_program_that_prints(requires_grad, capsys):
         loss.backward()
         torch.testing.assert_close(x.grad, 2 * x.detach().cos())
     assert ("SinBackward0" in capsys.readouterr().out) == requires_grad
+
+
+def written(x):
+    y, z = x * 2, torch.zeros(2)
+    view, same = y[1:], y.contiguous()
+    view.add_(1)
+    print(y, view, y.view(-1))
+    same.add_(1)
+    with torch.no_grad():
+        print(y)
+        y.mul_(2)
+    print(y, same, view)
+    z[0] = x[0]
+    print(z, x)
+    print(z.relu_())
+    x[:1].mul_(2)
+    print(x)
+
+
+def test_the_node_after_a_write_is_eagers(capsys):
+    texts = []
+    for run in (written, thunder.jit(written)):
+        run(torch.ones(2, requires_grad=True).clone())
+        texts.append(capsys.readouterr().out.replace("ThunderFunctionBackward", "CloneBackward0"))
+    assert texts[0] == texts[1]
+    assert "CopySlices" in texts[0]
+    assert "AsStridedBackward0" in texts[0]
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_what_is_written_later_is_not_shown(requires_grad, capsys, caplog):
+    def doubled(x, weight):
+        print(x, x * 1, weight)
+        print([x], file=sys.stderr)
+        logging.getLogger("nodes").warning("%s", x)
+        x[:1].mul_(2)
+        return x
+
+    shown = []
+    for run in (doubled, thunder.jit(doubled)):
+        run(torch.ones(2, requires_grad=requires_grad).clone(), nn.Parameter(torch.ones(1)))
+        shown.append((*capsys.readouterr(), caplog.text))
+        caplog.clear()
+    assert shown[0] == shown[1]

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import Any
 
+from thunder.base.shown_tensors import as_it_is_now
+
 __all__ = ["Held", "perform", "show"]
 
 _held: ContextVar[list[Callable[[], object]] | None] = ContextVar("thunder_held_output", default=None)
@@ -25,12 +27,15 @@ def show(*values: Any, sep: str | None = " ", end: str | None = "\n", flush: boo
 
 
 def perform(fn: Callable[..., object], *args: Any, **kwargs: Any) -> None:
-    """Call ``fn`` (a warning or the like), now or when :meth:`Held.release` is called."""
+    """Call ``fn`` (a warning or the like), now or when :meth:`Held.release` is called.
+
+    A later call gets the tensors as they are now.
+    """
     held = _held.get()
     if held is None:
         fn(*args, **kwargs)
     else:
-        held.append(functools.partial(fn, *args, **kwargs))
+        held.append(functools.partial(fn, *as_it_is_now(args), **as_it_is_now(kwargs)))
 
 
 class Held:

@@ -279,6 +279,7 @@ def _written(session: TracingSession) -> list[str]:
     ]
     written += [x.name for x, _, _ in session.state(ReboundTensors).statements]
     written += [variable.name for variable, _ in session.state(ContextVariables).values()]
+    written += [count.path.source for count in objects.counts if count.steps]
     return written
 
 

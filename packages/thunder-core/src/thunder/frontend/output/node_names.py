@@ -9,7 +9,11 @@ import torch
 from thunder.base.pytree import tree_map
 from thunder.frontend.lookasides.tensors import original_of
 from thunder.frontend.session import TracingSession
+from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy, is_proxy
+from thunder.ir.symbol import BoundSymbol, with_parts
+from thunder.ops import prims
+from thunder.ops.layouts import Layouts
 from thunder.ops.operator import row_of
 from thunder.ops.stand_ins import empty_tensor
 
@@ -23,15 +27,16 @@ def node_name(session: TracingSession, x: Any) -> str | None:
     """Return the name of the node of a tensor that the program computed, or None.
 
     Torch runs the call that computes it on tensors without data. None: the tensor requires no gradients, or
-    is an input, or torch has no function for the call.
+    is an input that was not written, or torch has no function for the call.
     """
     if not isinstance(x, TensorProxy) or not x.requires_grad or x.declared_leaf:
         return None
     x = original_of(session, x)
-    if session.entry_of(x) is not None or torch.is_autocast_enabled("cpu"):
+    if torch.is_autocast_enabled("cpu"):
         return None
-    calls = (b for b in reversed(session.trace.bound_symbols) if any(p is x for p in b.flat_proxy_outs))
-    call = next(calls, None)
+    call, node = _last_change(session, x)
+    if node is not None:
+        return node
     row = row_of(call.sym) if call is not None else None
     if (
         call is None
@@ -42,18 +47,49 @@ def node_name(session: TracingSession, x: Any) -> str | None:
         or any(map(_is_number, call.flat_proxy_args))
     ):
         return None
-    index = next(i for i, p in enumerate(call.flat_proxy_outs) if p is x)
+    index = next((i for i, p in enumerate(call.flat_proxy_outs) if original_of(session, p) is x), 0)
     try:
-        args, kwargs = _as_written(*tree_map(_without_data, (call.args, call.kwargs)))
         with torch.random.fork_rng(devices=()), torch.enable_grad():
+            args, kwargs = _as_written(*tree_map(_without_data, (call.args, call.kwargs)))
             results = row.eager(*args, **kwargs)
     except (RuntimeError, TypeError, ValueError, IndexError):
         return None
     if results is None:  # it writes to its first argument
         results = args[0]
     outs = list(results) if isinstance(results, list | tuple) else [results]
-    node = outs[index].grad_fn if index < len(outs) and isinstance(outs[index], torch.Tensor) else None
-    return None if node is None else type(node).__name__
+    result = outs[index] if index < len(outs) else None
+    return type(result.grad_fn).__name__ if isinstance(result, torch.Tensor) and result.grad_fn else None
+
+
+def _last_change(session: TracingSession, x: TensorProxy) -> tuple[BoundSymbol | None, str | None]:
+    """Return the call that made or last wrote a tensor, and the node that a write to a view gave it, or None.
+
+    Torch gives a base one node for the write to a view, and a view the node of its strides in the base.
+    """
+    trace, calls = session.trace, session.trace.bound_symbols
+    layouts = Layouts((a for a in trace.args if isinstance(a, TensorProxy)), calls)
+    bases: dict[str, str] = {}
+    last, node, mode = None, None, trace.grad_enabled
+    for call in calls:
+        if call.sym is prims.set_grad_enabled:
+            mode = call.args[0]
+        writes = [part.args[1] for part in with_parts((call,)) if part.sym is prims.copy_]
+        if not writes and any(p is x for p in call.flat_proxy_outs):
+            last = call
+        for view in views_of(call):
+            shares = view.certain or layouts.share_memory(view.output, view.source)
+            is_tracked = mode and all(part.sym is not prims.detach for part in view.path)
+            if shares and is_tracked and original_of(session, view.output) is view.output:
+                source = original_of(session, view.source).name
+                bases[view.output.name] = bases.get(source, source)
+        for target in (original_of(session, target).name for target in writes):
+            if bases.get(target, target) != bases.get(x.name, x.name):
+                continue
+            if x.name in bases:
+                node = "AsStridedBackward0"
+            elif mode:
+                node, last = ("CopySlices", last) if target != x.name else (None, call)
+    return last, node
 
 
 def _as_written(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import sys
 import types
@@ -10,9 +9,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import torch
-
 from thunder.base.errors import UnsupportedProgram
+from thunder.base.shown_tensors import with_node
 from thunder.frontend.natives.libraries import is_own, library_module
 
 #: the module whose frame runs a computation; the frames above it are the caller's code
@@ -36,24 +34,10 @@ def formatted(template: str, values: tuple[Any, ...], specs: tuple[str | None, .
         if spec is None:
             pieces[2 * i + 1] = repr(value)
         elif spec.startswith(NODE):
-            pieces[2 * i + 1] = _with_node(value, spec.removeprefix(NODE))
+            pieces[2 * i + 1] = repr(with_node(value, spec.removeprefix(NODE)))
         else:
             pieces[2 * i + 1] = format(value, spec)
     return "".join(pieces)
-
-
-def _with_node(tensor: torch.Tensor, name: str) -> str:
-    """Return the text of a tensor with a node of this name."""
-    with torch.enable_grad():
-        return repr(_function_of_node(name).apply(tensor.detach().requires_grad_()))
-
-
-@functools.cache
-def _function_of_node(name: str) -> Any:
-    forward = staticmethod(lambda ctx, x: x.view_as(x))
-    function: Any = type(name, (torch.autograd.Function,), {"forward": forward})
-    function._backward_cls.__name__ = name
-    return function
 
 
 def print_text(
