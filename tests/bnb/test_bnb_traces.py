@@ -88,6 +88,13 @@ def test_the_executor_is_one_object_that_is_found_by_name():
     assert thunder.transforms.BitsAndBytesLinearQuant8bit is BitsAndBytesLinearQuant8bit
 
 
+def test_a_parametrised_weight_is_not_computed():
+    model = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(8, 8)), nn.Linear(8, 8))
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    thunder.jit(model.requires_grad_(False), transforms=[BitsAndBytesLinearQuant4bit()])
+    assert all(torch.equal(buffer, buffers[name]) for name, buffer in model.named_buffers())
+
+
 def test_stored_tensors_are_buffers_and_frozen_parameters_and_the_module_keeps_its_own():
     model = network()
     before = copy.deepcopy(model.state_dict())

@@ -37,7 +37,7 @@ class BitsAndBytesLinearQuant8bit(WeightStorage):
 
     def __init__(self, threshold: float = 6.0, *, skip: Sequence[str] = (), release: bool = False) -> None:
         super().__init__(skip, release)
-        if not threshold >= 0:
+        if not isinstance(threshold, (int, float)) or not threshold >= 0:
             raise InvalidArgument(f"threshold={threshold!r} is not a magnitude", hint="Write 6.0, or 0.")
         self.threshold = float(threshold)
 

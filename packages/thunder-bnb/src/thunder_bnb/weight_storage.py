@@ -228,10 +228,11 @@ class WeightStorage(thunder.Transform, ABC):
         self, model: Any, layer: str, name: str, owners: Mapping[int, list[tuple[str, nn.Module]]]
     ) -> Refusal | None:
         """Return why the weight of a layer stays as it is, or None."""
-        try:
-            weight = model.get_parameter(name)
-        except AttributeError:
+        # a parametrised weight is not read: that would compute it, and spectral_norm writes its buffers then
+        own = get_thunder_module(model).get_submodule(layer).named_parameters(recurse=False)
+        if "weight" not in dict(own):
             return Refusal("parameter", "the weight is not a parameter, but is computed from others")
+        weight = model.get_parameter(name)
         layers = (layer, *(n.rpartition(".")[0] for n, _ in owners.get(id(weight), ())))
         if any(fnmatchcase(each, pattern) for each in layers for pattern in self.skip):
             return Refusal("skip", "skip= names the layer, or one with the same weight")
