@@ -205,6 +205,8 @@ def test_weights_are_chosen_by_name_wildcard_or_function(weights, chosen):
     [
         ({"r": 0}, "r is 0"),
         ({"r": 2, "lora_dropout": 1.0}, "lora_dropout is 1.0"),
+        ({"r": 2, "lora_dropout": "0.1"}, "lora_dropout is '0.1'"),
+        ({"r": 2, "lora_alpha": float("nan")}, "lora_alpha is nan"),
         ({"r": 2, "weights": ("k_proj",)}, "named 'k_proj'"),
         ({"r": 2, "weights": "q_proj"}, "is a string"),
         ({"r": 2, "weights": lambda name, module: False}, "chose no nn.Linear"),
@@ -214,6 +216,44 @@ def test_weights_are_chosen_by_name_wildcard_or_function(weights, chosen):
 def test_arguments_without_meaning_are_refused(arguments, text):
     with pytest.raises(InvalidArgument, match=text):
         thunder.jit(Block(), transforms=[LORATransform(**arguments)])
+
+
+def test_a_weight_has_the_adapters_of_one_transform():
+    with pytest.raises(InvalidArgument, match="the adapters of another LORATransform"):
+        thunder.jit(network(), transforms=[LORATransform(r=2), LORATransform(r=4)])
+    both = [LORATransform(r=2, weights=("0",)), LORATransform(r=4, weights=("2",))]
+    compiled = thunder.jit(network(), transforms=both)
+    assert [len(p) for n, p in compiled.named_parameters() if n.endswith("lora_a")] == [2, 4]
+
+
+def test_another_module_is_not_merged():
+    lora, _ = adapted(network())
+    for other in (network(), thunder.jit(network())):
+        with pytest.raises(InvalidArgument, match="was not compiled with this LORATransform"):
+            lora.merge(other)
+    with pytest.raises(InvalidArgument, match="was not compiled with this LORATransform"):
+        LORATransform(r=2).adapter_state_dict(thunder.jit(network()))
+
+
+class Twice(nn.Linear):
+    def forward(self, y):
+        return super().forward(super().forward(y))
+
+
+def test_a_layer_that_is_called_twice_is_merged():
+    lora, compiled = adapted(Twice(6, 6))
+    expected = compiled(x())
+    lora.merge(compiled)
+    torch.testing.assert_close(compiled(x()), expected)
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_a_parametrised_weight_is_not_computed():
+    model = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(6, 6)), nn.Linear(6, 3))
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    lora, _ = adapted(model)
+    assert list(lora.adapters) == ["1.weight"]
+    assert all(torch.equal(buffer, buffers[name]) for name, buffer in model.named_buffers())
 
 
 def test_a_function_has_no_weights():

@@ -82,8 +82,12 @@ def shared_weights(module: nn.Module) -> dict[str, str]:
         if not isinstance(owner, nn.Linear)
         for name, parameter in owner.named_parameters(recurse=False)
     }
-    names = ((f"{n}.weight" if n else "weight", layer.weight) for n, layer in _linear_layers(module))
-    return {name: others[id(weight)] for name, weight in names if id(weight) in others}
+    # a parametrised weight is not read: that would compute it, and spectral_norm writes its buffers then
+    own = (
+        (f"{path}.weight" if path else "weight", dict(layer.named_parameters(recurse=False)).get("weight"))
+        for path, layer in _linear_layers(module)
+    )
+    return {name: others[id(weight)] for name, weight in own if id(weight) in others}
 
 
 def _linear_layers(module: nn.Module) -> list[tuple[str, nn.Linear]]:

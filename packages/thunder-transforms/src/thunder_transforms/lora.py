@@ -5,6 +5,7 @@ y = x Wᵀ + b + alpha/r · (dropout(x) Aᵀ) Bᵀ,   A `(r, in)`, B `(out, r)` 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -75,7 +76,9 @@ class LORATransform(thunder.Transform):
     ) -> None:
         if isinstance(r, bool) or not isinstance(r, int) or r < 1:
             raise InvalidArgument(f"r is {r!r}", hint="It is the rank of the adapters, an int above zero.")
-        if not 0 <= lora_dropout < 1:
+        if not isinstance(lora_alpha, (int, float)) or not math.isfinite(lora_alpha):
+            raise InvalidArgument(f"lora_alpha is {lora_alpha!r}", hint="It is a finite number.")
+        if not isinstance(lora_dropout, (int, float)) or not 0 <= lora_dropout < 1:
             raise InvalidArgument(f"lora_dropout is {lora_dropout!r}", hint="It is a probability below 1.")
         self.r, self.scale, self.dropout = r, lora_alpha / r, lora_dropout
         self.weights, self.trainable, self.merged = weights, trainable, merged
@@ -97,6 +100,11 @@ class LORATransform(thunder.Transform):
             }
         self._freeze(model, module)
         for name, (weight, layer) in chosen.items():
+            if f"{name}.lora_a" in model.overrides:
+                raise InvalidArgument(
+                    f"{name} has the adapters of another LORATransform",
+                    hint="Choose different weights for each of them with weights=.",
+                )
             rows, columns = weight.shape
             form = {"dtype": weight.dtype, "device": model.get_parameter(name).device}
             a = initial(torch.empty(self.r, columns, **form), is_a=True)
@@ -131,6 +139,7 @@ class LORATransform(thunder.Transform):
         tensors = module_tensors(prologue_trace)
         names = {tensors[name].name: name for name in self.adapters if name in tensors}
         sources = cast_inputs(computation_trace)  # autocast casts a weight before it is read
+        checked: set[str] = set()
 
         def with_adapter(bsym: BoundSymbol) -> Any:
             weight = _weight(bsym)
@@ -142,7 +151,9 @@ class LORATransform(thunder.Transform):
             if name is None:
                 return None
             if tensors[f"{name}.lora_a"].shape[0] == 0:  # merged
-                _check_form(prologue_trace, tensors[f"{name}.lora_a"].name)
+                if name not in checked:
+                    _check_form(prologue_trace, tensors[f"{name}.lora_a"].name)
+                    checked.add(name)
                 return None
             x, weight, bias = _arguments(bsym)
             a, b = (
@@ -177,21 +188,21 @@ class LORATransform(thunder.Transform):
 
         The weights take new memory; the adapters and the weights without them are kept for `unmerge`. A
         module that is merged stays as it is. Raises InvalidArgument for a weight that another transform
-        stores in another form.
+        stores in another form, and for a module that was not compiled with this transform.
         """
-        for adapter in self.adapters.values():
+        for adapter in self._adapters_in(model):
             fold(model, adapter)
 
     def unmerge(self, model: Any) -> None:
         """Undo `merge`: the weights are bit for bit those from before; the adapters are trained again."""
-        for adapter in self.adapters.values():
+        for adapter in self._adapters_in(model):
             restore(model, adapter)
 
     # -- state dicts -------------------------------------------------------------------------------
 
     def adapter_state_dict(self, model: Any) -> dict[str, torch.Tensor]:
         """Return the adapters of a compiled module alone: `<weight>.lora_a` and `<weight>.lora_b`."""
-        return {key: t for adapter in self.adapters.values() for key, t in state_of(model, adapter).items()}
+        return {key: t for adapter in self._adapters_in(model) for key, t in state_of(model, adapter).items()}
 
     def load_adapter_state_dict(self, model: Any, state_dict: Mapping[str, torch.Tensor]) -> None:
         """Load what `adapter_state_dict` returned, merged or not.
@@ -199,7 +210,17 @@ class LORATransform(thunder.Transform):
         Raises InvalidArgument for missing and unexpected names and for other shapes, before anything is
         loaded.
         """
-        load_adapters(model, list(self.adapters.values()), state_dict)
+        load_adapters(model, self._adapters_in(model), state_dict)
+
+    def _adapters_in(self, model: Any) -> list[Adapter]:
+        """Return the adapters of a compiled module, or raise InvalidArgument for another module."""
+        overrides = getattr(model, "overrides", {})
+        if not self.adapters or not all(f"{name}.lora_a" in overrides for name in self.adapters):
+            raise InvalidArgument(
+                f"the {type(model).__name__} was not compiled with this LORATransform",
+                hint="Pass what thunder.jit(module, transforms=[…]) returned, or a copy of it.",
+            )
+        return list(self.adapters.values())
 
     def transform_state_dict_for_submodule(
         self, model: Any, submodule_name: str, state_dict: dict[str, Any]
