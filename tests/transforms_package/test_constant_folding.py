@@ -107,3 +107,9 @@ def test_constants_and_graphs_stack(first):
     )
     assert "CUDAGraph0(" in plan.traces[-1].python(print_depth=1)
     assert ("constants0()" in plan.traces[-1].python(print_depth=2)) is first
+
+
+@pytest.mark.parametrize("size", [-1, "64"])
+def test_the_size_of_a_constant_is_a_number_of_bytes(size):
+    with pytest.raises(thunder.InvalidArgument, match="is not a number of bytes"):
+        ConstantFolding(max_bytes=size)

@@ -118,6 +118,8 @@ def test_weights_inputs_and_results_stay():
 MISUSES = {
     "a policy that is not a function": (lambda: CPUOffloading(3), "save_tensor_policy=3"),
     "bytes in a float": (lambda: CPUOffloading(keep_bytes=1.5), "keep_bytes=1.5"),
+    "the type of no device": (lambda: CPUOffloading(devices=["cuda:0"]), "devices= has 'cuda:0'"),
+    "no choice": (lambda: planned(CPUOffloading(lambda tensors, trace: None)), "returned NoneType"),
     "another tensor": (
         lambda: planned(CPUOffloading(lambda tensors, trace: trace.args[:1])),
         "did not receive",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import pickle
 
 import pytest
 import torch
@@ -234,6 +235,16 @@ def test_findings_are_collected_instead_of_raised():
     for _ in range(2):
         torch.testing.assert_close(compiled(x), torch.log(x) + 1, equal_nan=True)
     assert [error.asked for error in detector.findings] == ["log computes NaN"]
+
+
+def test_a_compiled_module_with_the_detector_is_pickled():
+    compiled = thunder.jit(nn.Linear(3, 3), transforms=[NonFiniteDetector()])
+    x = torch.ones(2, 3)
+    expected = compiled(x)
+    loaded = pickle.loads(pickle.dumps(compiled))
+    assert torch.equal(loaded(x), expected)
+    with pytest.raises(NonFiniteResult, match="has NaN"):
+        loaded(x * math.nan)
 
 
 def test_infinities_that_a_folded_constant_has_are_accepted():

@@ -11,6 +11,7 @@ import torch
 
 import thunder
 from thunder.core.dtypes import to_torch_dtype
+from thunder.core.errors import InvalidArgument
 from thunder.core.prims import clear_mutable_collection, comment, python_del, python_return
 from thunder.core.proxies import TensorProxy
 from thunder.core.pytree import tree_flatten
@@ -55,6 +56,8 @@ class ConstantFolding(thunder.Transform):
     """
 
     def __init__(self, *, max_bytes: int = 1 << 26) -> None:
+        if type(max_bytes) is not int or max_bytes < 0:
+            raise InvalidArgument(f"max_bytes={max_bytes!r} is not a number of bytes")
         self.max_bytes = max_bytes
         self._count = 0
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from thunder.core import prims
 from thunder.core.devices import Device
@@ -64,6 +66,8 @@ class CPUOffloading(Transform):
             raise InvalidArgument(f"keep_bytes={keep_bytes!r} is not a number of bytes")
         self.save_tensor_policy, self.keep_bytes = save_tensor_policy, keep_bytes
         self.devices = frozenset((devices,) if isinstance(devices, str) else devices)
+        for device in self.devices:
+            _check_device_type(device)
 
     def transform_trace_post_optimization(self, computation_trace: TraceCtx, **kwargs: Any) -> TraceCtx:
         """Return the forward with copies to the CPU, and the backward with copies back."""
@@ -101,7 +105,13 @@ class CPUOffloading(Transform):
         _, storages = get_alloc_memory(trace)
         if self.save_tensor_policy is not None:
             names = {t.name for t in tensors}
-            kept = self.save_tensor_policy(tuple(tensors), trace)
+            chosen = self.save_tensor_policy(tuple(tensors), trace)
+            if not isinstance(chosen, Iterable):
+                raise InvalidArgument(
+                    f"save_tensor_policy returned {type(chosen).__name__}",
+                    hint="Return a list of some of the tensors of the first argument; [] offloads none.",
+                )
+            kept = list(chosen)
             foreign = [t for t in kept if getattr(t, "name", None) not in names]
             if foreign:
                 raise InvalidArgument(
@@ -139,6 +149,16 @@ class _Offloaded:
 
     proxies: dict[str, TensorProxy] = field(default_factory=dict)
     loading: dict[str, TensorProxy] = field(default_factory=dict)
+
+
+def _check_device_type(device: str) -> None:
+    """Raise InvalidArgument for what is not the type of a device, such as `"cuda"`."""
+    try:
+        is_type = torch.device(device).type == device
+    except (RuntimeError, TypeError):
+        is_type = False
+    if not is_type:
+        raise InvalidArgument(f"devices= has {device!r}", hint='Name types of devices, such as "cuda".')
 
 
 def _values(bsym: BoundSymbol) -> tuple[Any, ...]:

@@ -72,6 +72,10 @@ class NonFiniteDetector(thunder.Transform):
             new.bound_symbols.insert(first, self._of_inputs.bind(names, *arguments, output=None))
         return new
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without statements of compiled programs; a copy compiles its own."""
+        return self.__dict__ | {"_checked": []}
+
     def _check_inputs(self, names: Sequence[str], *tensors: torch.Tensor) -> None:
         for name, tensor in zip(names, tensors, strict=True):
             if _has_nan(tensor):
