@@ -93,13 +93,22 @@ def order(x: torch.Tensor, held: Any) -> Any:
     return (*parts, *random.sample(parts, 1), *random.choices(["a", "b"], weights=[1, 0], k=2))
 
 
+def several(x: torch.Tensor, held: Any) -> Any:
+    """Decisions after draws that are decisions themselves."""
+    shift = random.choice([0, 1])
+    if np.random.rand(2).sum() > 1:
+        x = x.flip(0)
+    np.random.seed(3)
+    return (torch.roll(x, shift) * held.legacy.randint(1, 2, dtype=np.int8), np.random.rand(2).sum())
+
+
 def failing(x: torch.Tensor, held: Any) -> Any:
     if random.random() < 0.5:
         raise ValueError(f"{np.random.rand():.3f}")
     return (x,)
 
 
-@pytest.mark.parametrize("program", [branch, position, order, failing])
+@pytest.mark.parametrize("program", [branch, position, order, several, failing])
 def test_what_a_draw_decides_is_a_decision(program: Any) -> None:
     assert thunder.cache_hits(check(program)) > 0
 

@@ -47,6 +47,19 @@ def scale(x: Any, o: Any) -> Any:
     return x * o.n, f"call {o.n}", -o.n * 2 // 3
 
 
+def quotients(x: Any, o: Any) -> Any:
+    o.n += 1
+    try:
+        return divmod(-7, o.n), divmod(o.n, 3), divmod(o.n / 2, -1.5), divmod(2.0, o.n)
+    except ZeroDivisionError as error:
+        return str(error)
+
+
+def differentiate(x: Any, o: Any) -> Any:
+    o.n += 1
+    return torch.func.grad(lambda y: (y * y).sum() * o.n)(x)
+
+
 def every_second(x: Any, o: Any) -> Any:
     o.n += 1
     return x * 2 if o.n % 2 == 0 else x
@@ -81,6 +94,11 @@ def test_a_number_that_the_program_writes_is_compiled_twice(program: Any, start:
 def test_the_number_may_be_set_to_anything_between_calls() -> None:
     check(scale, SimpleNamespace(n=0), 9, {2: 0, 4: -7, 5: 10**6, 7: True})
     check(every_second, SimpleNamespace(n=0), 6, {2: 0, 4: 2.5})
+
+
+@pytest.mark.parametrize("program", [quotients, differentiate])
+def test_numbers_in_divisions_and_in_inner_gradients(program: Any) -> None:
+    check(program, SimpleNamespace(n=-3), 6)
 
 
 def sized(x: Any, o: Any) -> Any:

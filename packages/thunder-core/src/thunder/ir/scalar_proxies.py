@@ -298,6 +298,16 @@ def _rounded(self: NumberProxy, digits: int | None = None) -> Any:
     return round(_decided("round", "value", self), digits)
 
 
+def _quotient_and_rest(a: Any, b: Any) -> Any:
+    """Return ``divmod`` of two numbers; a divisor of the trace is a decision, for it may be zero."""
+    if not _are_numbers((a, b)):
+        return NotImplemented
+    divisor = _decided("divmod", "value", b) if isinstance(b, NumberProxy) else b
+    if divisor and isinstance(a, NumberProxy) and a.python_type is not complex:
+        return a // divisor, a % divisor
+    return divmod(_decided("divmod", "value", a) if isinstance(a, NumberProxy) else a, divisor)
+
+
 def _truncated(self: NumberProxy) -> Any:
     return math.trunc(_decided("trunc", "value", self))
 
@@ -311,6 +321,8 @@ for _operation in ("neg", "pos", "abs"):
 for _operation in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
     setattr(NumberProxy, f"__{_operation}__", _computing(_operation))
     setattr(NumberProxy, f"__r{_operation}__", _computing(_operation, reflected=True))
+setattr(NumberProxy, "__divmod__", _quotient_and_rest)  # noqa: B010
+setattr(NumberProxy, "__rdivmod__", lambda self, other: _quotient_and_rest(other, self))  # noqa: B010
 setattr(NumberProxy, "__round__", _rounded)  # noqa: B010
 setattr(NumberProxy, "__trunc__", _truncated)  # noqa: B010
 

@@ -21,6 +21,7 @@ from thunder.base.provenance import Path
 from thunder.base.pytree import tree_map
 from thunder.base.structural_ids import STRUCTURAL
 from thunder.base.tags import OpTags
+from thunder.frontend.host_draws.draw_statements import draw_decided
 from thunder.ir.effects import KEPT
 from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol, has_tags, with_parts
@@ -283,6 +284,7 @@ _SKIPPED: Final = (
         symbol.id
         for symbol in (
             prims.check_decision,
+            draw_decided,
             prims.enter_inference_mode,
             prims.leave_inference_mode,
             prims.python_call,

@@ -146,7 +146,7 @@ def refuse_used(session: TracingSession, returned: Iterable[TensorProxy]) -> Non
             x.declared_leaf = None
         else:
             uses = False
-            leaving -= {id(p) for p in returned if p is x or p.requires_grad}
+            leaving -= {id(p) for p in returned if p is x or requires_grad(p)}
         if leaving or uses:
             raise UnsupportedProgram(
                 "the program sets requires_grad of what it computed without gradients from a tensor with "
