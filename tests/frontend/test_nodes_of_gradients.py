@@ -173,3 +173,28 @@ def test_views_of_composites_in_inference_mode() -> None:
     for _ in range(3):  # torch's fake tensors remember calls
         with torch.inference_mode():
             torch.testing.assert_close(thunder.jit(f)(x), f(x))
+
+
+def test_derivatives_in_inference_mode_are_refused() -> None:
+    def by_grad(x: torch.Tensor) -> torch.Tensor:
+        return torch.func.grad(lambda t: (t**3).sum())(x)
+
+    def by_jvp(x: torch.Tensor) -> Any:
+        return torch.func.jvp(torch.sin, (x,), (x,))
+
+    for fn in (by_grad, by_jvp):
+        compiled = thunder.jit(fn)
+        with torch.inference_mode(), pytest.raises(UnsupportedProgram, match="in inference mode"):
+            compiled(_x().detach())
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(_x().detach()), fn(_x().detach()))
+
+
+def test_numbers_of_a_dual_level_without_gradients_require_none() -> None:
+    def f(x: torch.Tensor) -> Any:
+        with forward_ad.dual_level():
+            number = forward_ad.make_dual(x, torch.ones_like(x))
+            return x.sin(), number * x
+
+    with torch.no_grad():
+        assert not any(t.requires_grad for t in thunder.jit(f)(_x()))

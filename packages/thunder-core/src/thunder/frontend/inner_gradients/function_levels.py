@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch._functorch import eager_transforms, predispatch
 
+from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.inner_gradients.recorded_gradients import gradients
 from thunder.frontend.lookasides.grad_requests import request_grad
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
@@ -52,10 +53,24 @@ class Levels(SessionState):
 
 @TABLE.lookaside(_functorch._grad_increment_nesting)
 def _begin(session: TracingSession, args: Args, kwargs: Kwargs) -> int:
+    new_level(session)
+    return len(session.state(Levels).open)
+
+
+def new_level(session: TracingSession) -> Level:
+    """Open a level of derivatives; raise UnsupportedProgram in inference mode.
+
+    No tensor of a trace requires grad there, so that all derivatives were zero.
+    """
+    if torch.is_inference_mode_enabled():
+        raise UnsupportedProgram(
+            "derivatives by torch.func, or by dual numbers, in inference mode",
+            hint="Use torch.no_grad() in place of torch.inference_mode().",
+        )
     levels, level = session.state(Levels), Level(torch.is_grad_enabled())
     levels.all.append(level)
     levels.open.append(level)
-    return len(levels.open)
+    return level
 
 
 @TABLE.lookaside(_functorch._grad_decrement_nesting)

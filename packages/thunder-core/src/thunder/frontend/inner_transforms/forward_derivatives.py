@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.custom_gradients.autograd_functions import OwnTangents
-from thunder.frontend.inner_gradients.function_levels import Level, Levels, outside_of
+from thunder.frontend.inner_gradients.function_levels import Level, Levels, new_level, outside_of
 from thunder.frontend.inner_gradients.recorded_gradients import gradients
 from thunder.frontend.lookasides.grad_requests import request_grad
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
@@ -127,12 +127,12 @@ def open_level(session: TracingSession) -> Iterator[Level]:
 
 
 def begin_level(session: TracingSession) -> Level:
-    """Open a level of derivatives, and switch gradients on."""
-    level = Level(torch.is_grad_enabled())
-    levels = session.state(Levels)
-    levels.all.append(level)
-    levels.open.append(level)
-    _set_grad_enabled(True)
+    """Open a level of derivatives, and switch gradients on for the calls that are recorded.
+
+    They run as eager runs them: where gradients are off, no result requires grad.
+    """
+    level = new_level(session)
+    torch._C._set_grad_enabled(True)
     return level
 
 
@@ -140,13 +140,7 @@ def end_level(session: TracingSession, level: Level) -> None:
     """Close the innermost level, which is ``level``, and switch gradients back."""
     session.state(Levels).open.pop()
     level.is_open = False
-    _set_grad_enabled(level.grad_mode)
-
-
-def _set_grad_enabled(mode: bool) -> None:
-    if torch.is_grad_enabled() != mode:
-        torch._C._set_grad_enabled(mode)
-        prims.set_grad_enabled(mode)
+    torch._C._set_grad_enabled(level.grad_mode)
 
 
 def _check_tangents(primals: list[TensorProxy], tangents: list[TensorProxy]) -> None:
