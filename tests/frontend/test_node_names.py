@@ -96,3 +96,19 @@ def test_what_is_written_later_is_not_shown(requires_grad, capsys, caplog):
         shown.append((*capsys.readouterr(), caplog.text))
         caplog.clear()
     assert shown[0] == shown[1]
+
+
+def test_a_leaf_that_is_written_is_shown_as_one(capsys):
+    def stepped(weight, x):
+        leaf = x.detach().requires_grad_()
+        with torch.no_grad():
+            weight.mul_(2)
+            print(weight, [leaf], weight.data)
+        print(f"{weight * x} {leaf}")
+
+    shown = []
+    for run in (stepped, thunder.jit(stepped)):
+        run(nn.Parameter(torch.ones(2)), torch.ones(2))
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+    assert "Parameter containing" in shown[0]

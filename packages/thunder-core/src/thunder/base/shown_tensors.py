@@ -7,11 +7,17 @@ from typing import Any
 
 import torch
 
-__all__ = ["as_it_is_now", "with_node"]
+__all__ = ["LEAVES", "as_it_is_now", "with_node"]
+
+#: the classes of leaves that are shown, by name
+LEAVES = {cls.__name__: cls for cls in (torch.Tensor, torch.nn.Parameter)}
 
 
 def with_node(tensor: torch.Tensor, name: str) -> torch.Tensor:
-    """Return the tensor with a node of this name."""
+    """Return the tensor with a node of this name, or as a leaf of this class."""
+    if name in LEAVES:
+        leaf = tensor.detach()
+        return leaf.requires_grad_() if LEAVES[name] is torch.Tensor else torch.nn.Parameter(leaf)
     with torch.enable_grad():
         result: torch.Tensor = _function_of_node(name).apply(tensor.detach().requires_grad_())
     return result

@@ -7,9 +7,11 @@ from typing import Any
 import torch
 
 from thunder.base.pytree import tree_map
+from thunder.base.shown_tensors import LEAVES
 from thunder.frontend.lookasides.tensors import original_of
 from thunder.frontend.session import TracingSession
-from thunder.ir.aliasing import views_of
+from thunder.frontend.torch_functions.override_state import seen_type
+from thunder.ir.aliasing import shared_memory, views_of
 from thunder.ir.proxies import TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ops import prims
@@ -24,14 +26,16 @@ __all__ = ["node_name"]
 
 
 def node_name(session: TracingSession, x: Any) -> str | None:
-    """Return the name of the node of a tensor that the program computed, or None.
+    """Return the name of the node of a tensor that the program computed, the class of a leaf, or None.
 
     Torch runs the call that computes it on tensors without data. None: the tensor requires no gradients, or
     is an input that was not written, or torch has no function for the call.
     """
-    if not isinstance(x, TensorProxy) or not x.requires_grad or x.declared_leaf:
+    if not isinstance(x, TensorProxy) or not x.requires_grad:
         return None
     x = original_of(session, x)
+    if x.declared_leaf and not x.requires_grad_since_write:
+        return _leaf(session, x)
     if torch.is_autocast_enabled("cpu"):
         return None
     call, node = _last_change(session, x)
@@ -59,6 +63,18 @@ def node_name(session: TracingSession, x: Any) -> str | None:
     outs = list(results) if isinstance(results, list | tuple) else [results]
     result = outs[index] if index < len(outs) else None
     return type(result.grad_fn).__name__ if isinstance(result, torch.Tensor) and result.grad_fn else None
+
+
+def _leaf(session: TracingSession, x: TensorProxy) -> str | None:
+    """Return the class of a leaf that the program made or wrote, else None."""
+    calls = session.trace.bound_symbols
+    memory = shared_memory(calls)
+    written = (part.args[1].name for part in with_parts(calls) if part.sym is prims.copy_)
+    is_input = session.entry_of(x) is not None
+    if is_input and memory.find(x.name) not in map(memory.find, written):
+        return None
+    cls = seen_type(session, x)
+    return cls.__name__ if cls in LEAVES.values() else None
 
 
 def _last_change(session: TracingSession, x: TensorProxy) -> tuple[BoundSymbol | None, str | None]:
