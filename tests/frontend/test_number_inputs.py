@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import types
 from types import SimpleNamespace
 from typing import Any
 
@@ -174,3 +175,19 @@ def test_without_decisions_a_counter_is_a_fact() -> None:
     for _ in range(3):
         compiled(X, holder)
     assert (holder.n, thunder.cache_misses(compiled)) == (3, 3)
+
+
+def test_numbers_of_equal_names_in_two_modules_are_two_inputs():
+    namespaces = [types.ModuleType("first"), types.ModuleType("second")]
+    for namespace in namespaces:
+        exec("n = 0\ndef tick(by):\n    global n\n    n += by\n    return n\n", namespace.__dict__)
+    ticks = [namespace.tick for namespace in namespaces]
+
+    def program(x):
+        return x * ticks[0](1) + ticks[1](10)
+
+    compiled = thunder.jit(program)
+    for call in range(1, 6):
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 11.0 * call))
+        assert [namespace.n for namespace in namespaces] == [call, 10 * call]
+    assert thunder.cache_misses(compiled) == 2

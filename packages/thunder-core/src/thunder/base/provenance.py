@@ -191,6 +191,13 @@ class Path:
             return f"{parent}[{self.key}]" if str(self.key).isdigit() else f"{parent}.{self.key}"
         return STEPS[self.kind].source(self.parent.source, self.key)
 
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """What paths to one place have in common, and no others; their sources may be equal."""
+        if self.parent is None:
+            return self.key, id(self.root_object)
+        return *self.parent.place, self.kind, self.key if type(self.key) in (str, int) else id(self.key)
+
     def fetch(self, roots: dict[str, Any]) -> Any:
         """Return the current value, or ABSENT; ``roots`` has the values of other roots."""
         if self.parent is None:

@@ -29,7 +29,7 @@ from thunder.interpreter.handlers.expressions import (
 )
 from thunder.interpreter.handlers.variables import LOAD_CONST, LOAD_DEREF, LOAD_FAST, LOAD_GLOBAL
 from thunder.interpreter.operator_tables import BINARY_OPERATORS
-from thunder.interpreter.policy import MISSING
+from thunder.interpreter.policy import MISSING, storing_class
 from thunder.ir.proxies import TensorProxy
 
 #: types of objects that are roots where the program reaches them by no path
@@ -155,7 +155,7 @@ class AttributePolicy(TracingSession):
             backward_reads.check_store(self, obj, name)
         entry = self.resolve_entry(obj)
         if entry is None:
-            object.__setattr__(obj, name, value)
+            storing_class(obj).__setattr__(obj, name, value)
             return
         if entry.own is None and not type(entry.obj).__dictoffset__:
             raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
@@ -175,7 +175,7 @@ class AttributePolicy(TracingSession):
             backward_reads.check_store(self, obj, name)
         entry = self.resolve_entry(obj)
         if entry is None:
-            object.__delattr__(obj, name)
+            storing_class(obj).__delattr__(obj, name)
             return
         if self.instance_attr(obj, name) is MISSING:
             raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")

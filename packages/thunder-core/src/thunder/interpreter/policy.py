@@ -11,6 +11,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import sys
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -54,6 +55,11 @@ def _hidden_attr(obj: Any, name: str) -> Any:
         return object.__getattribute__(obj, name)
     except AttributeError:
         return MISSING
+
+
+def storing_class(obj: Any) -> type:
+    """Return the class whose ``__setattr__`` and ``__delattr__`` write into an object's own dictionary."""
+    return threading.local if isinstance(obj, threading.local) else object  # that of this thread
 
 
 class Policy:
@@ -107,11 +113,11 @@ class Policy:
 
     def set_instance_attr(self, obj: Any, name: str, value: Any) -> None:
         """Write into the instance itself, where there is no data descriptor."""
-        object.__setattr__(obj, name, value)
+        storing_class(obj).__setattr__(obj, name, value)
 
     def delete_instance_attr(self, obj: Any, name: str) -> None:
-        """``object.__delattr__``."""
-        object.__delattr__(obj, name)
+        """Delete from the instance itself."""
+        storing_class(obj).__delattr__(obj, name)
 
     def set_type_attr(self, cls: type, name: str, value: Any) -> None:
         """``type.__setattr__``."""

@@ -99,7 +99,7 @@ class ObjectTable:
         self.note_overriding_tensor: Callable[[], None] = lambda: None
         #: the sources of numbers that are inputs, see Note [Numbers that vary]
         self.varying: frozenset[str] = frozenset()
-        self._numbers: dict[str, Any] = {}
+        self._numbers: dict[tuple[Any, ...], Any] = {}  # by the place
         self._noted: set[tuple[Any, ...]] = set()
         self._object_roots: dict[int, Path] = {}
 
@@ -229,9 +229,10 @@ class ObjectTable:
 
     def _adopt_number(self, raw: float, path: Path) -> Any:
         """Adopt a number that is an input of the program, see Note [Numbers that vary]."""
-        number = self._numbers.get(path.source)
+        place = path.place
+        number = self._numbers.get(place)
         if number is None:
-            number = self._numbers[path.source] = self.make_input(raw, path)
+            number = self._numbers[place] = self.make_input(raw, path)
         self.note("type", path, type(raw))
         return number
 
