@@ -28,11 +28,12 @@ _ELEMENTWISE: Final = frozenset(
     )
 )
 
-#: operators whose integers are sizes, bounds or positions, also where they are tensors without dimensions
+#: functions of sizes and bounds alone, also where they are tensors without dimensions
+_FACTORIES: Final = frozenset(f"torch.{n}" for n in ("zeros", "ones", "empty", "rand", "randn", "arange"))
+#: operators of a tensor whose further integers are sizes or positions, also where they are such tensors
 _SIZED: Final = frozenset(
     (
-        *(f"torch.{name}" for name in ("zeros", "ones", "empty", "rand", "randn", "arange", "narrow")),
-        *("torch.Tensor.view", "torch.reshape", "torch.Tensor.expand", "torch.Tensor.repeat"),
+        *("torch.narrow", "torch.Tensor.view", "torch.reshape", "torch.Tensor.expand", "torch.Tensor.repeat"),
         *("torch.as_strided", *(f"torch.Tensor.new_{name}" for name in ("zeros", "ones", "empty"))),
         *(f"torch.nn.functional.{name}" for name in ("interpolate", "upsample", "pad", "fold", "unfold")),
         *(
@@ -44,14 +45,29 @@ _SIZED: Final = frozenset(
 )
 
 
+#: names of the operand
+_OPERANDS: Final = frozenset(("input", "self"))
+
+
 def with_decided_integers(session: TracingSession, symbol: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Return the arguments of a call with those integers decided on which metadata may depend."""
     if session.speculation is None:
         return args, kwargs
-    if getattr(symbol, "id", "") in _SIZED and any(map(_has_size, (*args, *kwargs.values()))):
-        args, kwargs = tree_map(_decided_size, (args, kwargs))
-    if getattr(symbol, "id", "") not in _ELEMENTWISE and any(map(_has_integer, (*args, *kwargs.values()))):
+    name = getattr(symbol, "id", "")
+    if name in _FACTORIES or name in _SIZED:
+        args, kwargs = _with_decided_sizes(args, kwargs, is_factory=name in _FACTORIES)
+    if name not in _ELEMENTWISE and any(map(_has_integer, (*args, *kwargs.values()))):
         args, kwargs = tree_map(_decided_integer, (args, kwargs))
+    return args, kwargs
+
+
+def _with_decided_sizes(args: Any, kwargs: Any, *, is_factory: bool) -> tuple[Any, Any]:
+    """Return the arguments of a call with the sizes decided on that are tensors, but not the operand."""
+    operand = () if is_factory else args[:1]
+    sizes = args[len(operand) :], {k: v for k, v in kwargs.items() if is_factory or k not in _OPERANDS}
+    if any(map(_has_size, (*sizes[0], *sizes[1].values()))):
+        positional, named = tree_map(_decided_size, sizes)
+        args, kwargs = (*operand, *positional), {**kwargs, **named}
     return args, kwargs
 
 
