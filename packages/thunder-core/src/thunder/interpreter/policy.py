@@ -57,7 +57,7 @@ def _hidden_attr(obj: Any, name: str) -> Any:
         return MISSING
 
 
-def storing_class(obj: Any) -> type:
+def storing_class(obj: Any) -> Any:
     """Return the class whose ``__setattr__`` and ``__delattr__`` write into an object's own dictionary."""
     return threading.local if isinstance(obj, threading.local) else object  # that of this thread
 
