@@ -6,7 +6,7 @@ torch._foreach_mul_(ts, 0.9)     →   t0.mul_(0.9); t1.mul_(0.9)
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -57,6 +57,8 @@ def _of_lists(name: str) -> Fn:
                 "Tensor lists must have the same number of tensors, got "
                 f"{lengths[0]} and {next(n for n in lengths if n != lengths[0])}"
             )
+        if is_inplace:
+            _refuse_repeated(name, args[0])
         results = [
             _call_one(name, [a[i] if isinstance(a, list | tuple) else a for a in args], kwargs)
             for i in range(lengths[0])
@@ -64,6 +66,16 @@ def _of_lists(name: str) -> Fn:
         return args[0] if is_inplace else tuple(results)
 
     return call
+
+
+def _refuse_repeated(name: str, tensors: Sequence[TensorProxy]) -> None:
+    """Refuse a tensor that is twice in a list that is written, where its gradient is that of one write."""
+    names = {x.name for x in tensors}
+    if len(names) < len(tensors) and torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+        raise UnsupportedOperator(
+            f"torch._foreach_{name} with a tensor twice in the list, which requires grad",
+            hint="Write to each tensor once.",
+        )
 
 
 def _by_position(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
