@@ -198,3 +198,32 @@ def test_numbers_of_a_dual_level_without_gradients_require_none() -> None:
 
     with torch.no_grad():
         assert not any(t.requires_grad for t in thunder.jit(f)(_x()))
+
+
+class Same(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        return g
+
+
+def test_an_argument_that_a_function_returns_is_an_alias_also_without_gradients() -> None:
+    x = _x().detach()
+    result = thunder.jit(lambda x: Same.apply(x))(x)
+    assert result is not x
+    assert result.data_ptr() == x.data_ptr()
+
+
+def test_a_tensor_twice_in_a_list_that_is_written_is_refused() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x * 1
+        torch._foreach_add_([y, y], [x, x])
+        return y
+
+    compiled = thunder.jit(f)
+    with pytest.raises(UnsupportedOperator, match="with a tensor twice in the list"):
+        compiled(_x())
+    torch.testing.assert_close(compiled(_x().detach()), f(_x().detach()))

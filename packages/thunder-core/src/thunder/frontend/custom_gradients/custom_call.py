@@ -122,7 +122,7 @@ def _forward(session: TracingSession, fn: CustomGradient, needed: bool) -> tuple
             forwards.pop()
         defined = set(uses_and_definitions(calls)[1])
         with recorded(session.trace) as copies, session.state(TorchFunctions).recording():
-            results = Results(fn.context, returned, needed, defined)
+            results = Results(fn.context, fn.inputs, returned, needed, defined)
     return without_grad_modes([*calls, *copies]), results
 
 

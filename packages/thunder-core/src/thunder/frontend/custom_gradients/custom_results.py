@@ -32,8 +32,16 @@ class Results:
     computed. ``values`` are the results in the trace, in order; ``unique`` has each tensor once.
     """
 
-    def __init__(self, context: FunctionContext, results: Sequence[Any], needed: bool, own: set[str]) -> None:
+    def __init__(
+        self,
+        context: FunctionContext,
+        arguments: Sequence[Any],
+        results: Sequence[Any],
+        needed: bool,
+        own: set[str],
+    ) -> None:
         _check_dirty(context, results, needed)
+        self.arguments = arguments
         self.context, self.needed, self.own = context, needed, own
         self.dirty: dict[str, tuple[TensorProxy, TensorProxy]] = {}
         #: results that are arguments, by name, and the arguments
@@ -56,9 +64,16 @@ class Results:
             self.views[result.name] = argument
         elif result.requires_grad and not is_own:
             return prims.detach(result)
+        elif not is_own and not differentiable and self._is_argument(result):
+            return prims.shallow_copy(result)
         if is_own or differentiable:
             result.requires_grad = differentiable
         return result
+
+    def _is_argument(self, result: TensorProxy) -> bool:
+        """Return whether a result is an argument that is not marked as dirty: eager returns an alias."""
+        is_dirty = any(result is t for t in self.context.dirty)
+        return not is_dirty and any(result is x for x in self.arguments)
 
     def _written(self, argument: TensorProxy) -> TensorProxy:
         if argument.name not in self.dirty:
