@@ -191,3 +191,24 @@ def test_numbers_of_equal_names_in_two_modules_are_two_inputs():
         assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 11.0 * call))
         assert [namespace.n for namespace in namespaces] == [call, 10 * call]
     assert thunder.cache_misses(compiled) == 2
+
+
+@pytest.mark.parametrize("make", [SimpleNamespace, lambda n: collections.Counter(n=n)])
+def test_two_objects_that_become_one(make: Any) -> None:
+    def items(x: Any, a: Any, b: Any) -> Any:
+        a["n"] += 1
+        b["n"] += 2
+        return x * a["n"]
+
+    def attributes(x: Any, a: Any, b: Any) -> Any:
+        a.n += 1
+        b.n += 2
+        return x * a.n
+
+    program = attributes if make is SimpleNamespace else items
+    outcomes = []
+    for run in (program, thunder.jit(program)):
+        first, second = make(n=0), make(n=0)
+        pairs = [(first, second)] * 3 + [(first, first)] * 2 + [(first, second)]
+        outcomes.append([run(X, *pair).tolist() for pair in pairs])
+    assert outcomes[0] == outcomes[1]

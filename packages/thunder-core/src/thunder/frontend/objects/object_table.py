@@ -14,7 +14,7 @@ import threading
 import types
 import weakref
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -156,9 +156,32 @@ class ObjectTable:
             for r in self.entries.values()
             if self._identity_was_observed(r) and not is_weak(r.path)
         }
+        self._note_different(paths.values())
+        for group in self._alike_and_written():
+            self._note_different(group)
+
+    def _note_different(self, paths: Iterable[Path]) -> None:
+        paths = list(paths)
         if len(paths) > 1:
-            first, *others = paths.values()
-            self.note("different", first, True, others=tuple(others))
+            self.note("different", paths[0], True, others=tuple(paths[1:]))
+
+    def _alike_and_written(self) -> Iterator[list[Path]]:
+        """Yield the paths of objects of one class, and of containers of one, of which the program writes one.
+
+        If two of them were one object in a later call, a write to one would be read from the other.
+        """
+        entries = {
+            id(e): e for e in self.entries.values() if not isinstance(e.obj, type | types.FunctionType)
+        }
+        written = {type(e.obj) for e in entries.values() if e.writes}
+        changed = {type(s.original) for s in self.written_shadows()}
+        objects = [(type(e.obj), e.path) for e in entries.values()] if written else []
+        changed |= {dict for _ in self.written_overlays()}
+        containers = [(type(s.original), s.path) for s in self.shadows] if changed else []
+        containers += [(dict, o.path) for o in self.item_overlays.values()] if changed else []
+        for classes, members in ((written, objects), (changed, containers)):
+            for cls in classes:
+                yield [path for t, path in members if t is cls and not is_weak(path)]
 
     def _identity_was_observed(self, entry: ObjectEntry) -> bool:
         if type(entry.obj) is torch.Generator:
