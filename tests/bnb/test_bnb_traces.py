@@ -13,7 +13,7 @@ import thunder
 import thunder_bnb.library
 from bnb.quantised_modules import compiled, network
 from llama import Llama, LlamaConfig
-from thunder.core.errors import ExecutorUnavailable, InvalidArgument
+from thunder.core.errors import ExecutorUnavailable, InvalidArgument, UnsupportedProgram
 from thunder.transforms.quantization import (
     BitsAndBytesLinearQuant4bit,
     BitsAndBytesLinearQuant8bit,
@@ -93,6 +93,20 @@ def test_a_parametrised_weight_is_not_computed():
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     thunder.jit(model.requires_grad_(False), transforms=[BitsAndBytesLinearQuant4bit()])
     assert all(torch.equal(buffer, buffers[name]) for name, buffer in model.named_buffers())
+
+
+class Doubling(nn.Linear):
+    def forward(self, x):
+        result = super().forward(x)
+        self.weight.data = self.weight.data * 2
+        return result
+
+
+def test_a_program_that_assigns_the_memory_of_a_stored_weight_is_refused():
+    model = nn.Sequential(Doubling(8, 8)).requires_grad_(False)
+    module = thunder.jit(model, transforms=[BitsAndBytesLinearQuant4bit()])
+    with pytest.raises(UnsupportedProgram, match="assigns the memory of 0"):
+        module(torch.ones(1, 8))
 
 
 def test_stored_tensors_are_buffers_and_frozen_parameters_and_the_module_keeps_its_own():

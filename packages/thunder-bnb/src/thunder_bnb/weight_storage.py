@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import thunder
 from thunder.core.dtypes import to_torch_dtype
-from thunder.core.errors import InvalidArgument
+from thunder.core.errors import InvalidArgument, UnsupportedProgram
 from thunder.core.module import get_thunder_module
 from thunder.core.rewrite import module_tensors, replace_calls, replace_input
 from thunder.core.symbol import BoundSymbol, Symbol
@@ -137,6 +137,11 @@ class WeightStorage(thunder.Transform, ABC):
             others = [f"{name}.{suffix}" for suffix in self.suffixes]
             if name not in in_use or not all(other in in_use for other in others):
                 continue  # it is not read, or another name of a tied weight
+            if in_use[name].name in _assigned(prologue_trace):
+                raise UnsupportedProgram(
+                    f"the program assigns the memory of {name}, which is stored in another form",
+                    hint="Assign it outside of the compiled program, or name the layer in skip=.",
+                )
 
             def weight(*stored: Any, name: str = name, shape: tuple[int, ...] = shape) -> Any:
                 dtype = to_torch_dtype(read[in_use[name].name].dtype)
@@ -252,6 +257,12 @@ class WeightStorage(thunder.Transform, ABC):
         if weight.ndim != 2 or weight.numel() == 0:
             return Refusal("shape", "the weight has no elements", shape=tuple(weight.shape))
         return self.refusal(weight)
+
+
+def _assigned(prologue: TraceCtx) -> set[str]:
+    """Return the names of the tensors that a prologue returns for the epilogue, which writes to them."""
+    _, of_epilogue = prologue.bound_symbols[-1].args[0]
+    return {getattr(value, "name", "") for value in of_epilogue}
 
 
 def _owners(model: Any) -> dict[int, list[tuple[str, nn.Module]]]:
