@@ -93,3 +93,8 @@ def test_on_a_device_the_rest_is_offloaded():
 def test_a_program_without_gradients_has_nothing_to_keep():
     with pytest.raises(InvalidArgument, match="no backward"):
         fit_memory(torch.sin, x(), max_bytes=10**6)
+
+
+def test_a_budget_is_a_number_of_bytes():
+    with pytest.raises(InvalidArgument, match="max_bytes='1GB' is not a number of bytes"):
+        fit_memory(torch.sin, x(), max_bytes="1GB")

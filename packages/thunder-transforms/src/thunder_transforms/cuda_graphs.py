@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import thunder
-from thunder.core.errors import UnsupportedProgram
+from thunder.core.errors import InvalidArgument, UnsupportedProgram
 from thunder.core.prims import python_return
 from thunder.core.proxies import ProxyTag
 from thunder.core.symbol import BoundSymbol, Symbol
@@ -50,6 +50,8 @@ class CUDAGraphTransform(thunder.Transform):
         min_operations: int = 2,
         device: GraphDevice | None = None,
     ) -> None:
+        if type(min_operations) is not int or min_operations < 1:
+            raise InvalidArgument(f"min_operations={min_operations!r} is not a number of calls")
         self.device: GraphDevice = CudaGraphs(share_mem_pool) if device is None else device
         self.min_operations = min_operations
         #: the plan of each trace that was compiled

@@ -76,6 +76,8 @@ def fit_memory(
 
     Raises InvalidArgument, with the least number of bytes that was found, if no settings need so little.
     """
+    if type(max_bytes) is not int:
+        raise InvalidArgument(f"max_bytes={max_bytes!r} is not a number of bytes")
 
     def planned(rematerialization: str | int, keep_bytes: int | None) -> Any:
         own = list(transforms()) + ([] if keep_bytes is None else [CPUOffloading(keep_bytes=keep_bytes)])
