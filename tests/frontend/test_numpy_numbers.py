@@ -107,3 +107,10 @@ def test_numbers_of_numpy_that_an_object_holds_are_guarded_by_value_and_type() -
         torch.testing.assert_close(results[0], expected[0])
         assert [(type(r), r) for r in results[1:]] == [(type(r), r) for r in expected[1:]]
     assert thunder.cache_misses(compiled) == 4
+
+
+def test_a_number_whose_imaginary_part_torch_drops_is_refused() -> None:
+    compiled = thunder.jit(lambda x, number: x * number)
+    assert compiled(torch.ones(1), np.complex128(1j)).item() == 1j
+    with pytest.raises(thunder.UnsupportedProgram, match="imaginary part torch drops"):
+        compiled(torch.ones(1), np.complex64(1j))

@@ -81,6 +81,11 @@ def _plain_number(x: Any) -> Any:
     if not is_numpy_scalar(x):
         return x
     number = x.item()
+    if type(number) is complex and not isinstance(x, complex):
+        raise UnsupportedProgram(
+            f"a tensor meets a number of type {type(x).__name__}, whose imaginary part torch drops",
+            hint="Use complex(number), or its real part.",
+        )
     return float(number) if type(number) is bool else number
 
 
