@@ -58,7 +58,7 @@ def _hidden_attr(obj: Any, name: str) -> Any:
 
 
 def storing_class(obj: Any) -> Any:
-    """Return the class whose ``__setattr__`` and ``__delattr__`` write into an object's own dictionary."""
+    """Return the class whose methods read and write an object's own dictionary."""
     return threading.local if isinstance(obj, threading.local) else object  # that of this thread
 
 
@@ -99,7 +99,7 @@ class Policy:
     def instance_attr(self, obj: Any, name: str) -> Any:
         """Return the raw value in the instance's (or module's) own dictionary, or MISSING."""
         try:
-            return object.__getattribute__(obj, "__dict__").get(name, MISSING)
+            return storing_class(obj).__getattribute__(obj, "__dict__").get(name, MISSING)
         except AttributeError:
             return _hidden_attr(obj, name) if type(obj).__dictoffset__ else MISSING
 
