@@ -59,7 +59,8 @@ def _hidden_attr(obj: Any, name: str) -> Any:
 
 def storing_class(obj: Any) -> Any:
     """Return the class whose methods read and write an object's own dictionary."""
-    return threading.local if isinstance(obj, threading.local) else object  # that of this thread
+    is_local = issubclass(type(obj), threading.local)  # whose dictionary is that of the thread
+    return threading.local if is_local else object
 
 
 class Policy:
