@@ -17,6 +17,7 @@ import copy
 import importlib
 import importlib.metadata
 import importlib.util
+import pkgutil
 import random
 import signal
 import sys
@@ -31,32 +32,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import numpy as np
 import torch
 
+import libraries
 import thunder
-from libraries import (
-    attention_libraries,
-    probability_libraries,
-    science_libraries,
-    sequence_libraries,
-    signal_libraries,
-    tabular_libraries,
-    training_libraries,
-    vision_libraries,
-)
 from libraries.library_cases import CASES, USES, Case, Use
 from thunder.base.errors import ThunderError
 
 PAGE = Path(__file__).parents[1] / "docs" / "zoo.md"
-# importing them adds their cases
-MODULES = (
-    attention_libraries,
-    probability_libraries,
-    science_libraries,
-    sequence_libraries,
-    signal_libraries,
-    tabular_libraries,
-    training_libraries,
-    vision_libraries,
-)
+# importing a module of the folder adds its cases
+MODULES = [importlib.import_module(f"libraries.{m.name}") for m in pkgutil.iter_modules(libraries.__path__)]
 LIMIT = 180  # seconds for each case
 
 Answer = tuple[str, str]

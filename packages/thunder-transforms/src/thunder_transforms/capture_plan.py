@@ -14,35 +14,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from thunder.core.prims import (
-    clear_mutable_collection,
-    comment,
-    python_del,
-    python_return,
-    unpack_sequence,
-    unpack_trivial,
-)
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import BoundSymbol, gather_tags
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx
 from thunder.extend import Refusal, Region, partition
-from thunder_transforms.observing import branch_of
+from thunder_transforms.observing import STRUCTURE, branch_of
 
 __all__ = ["CapturePlan", "RefusedCall", "plan_captures", "why_not_captured"]
 
-#: statements that run nothing, and need no reason
-_STRUCTURE = frozenset(
-    symbol.id
-    for symbol in (
-        python_return,
-        python_del,
-        clear_mutable_collection,
-        comment,
-        unpack_sequence,
-        unpack_trivial,
-    )
-)
 #: operators that copy from memory of the host
 _FROM_HOST = frozenset({"torch.tensor", "torch.as_tensor", "prims.tensor_from_sequence"})
 #: tag of an operator → why it is not captured
@@ -113,7 +93,7 @@ def plan_captures(
         min_operations: groups with fewer calls, views not counted, are not captured.
         first: the number of the first graph.
     """
-    computing = [b for b in trace.bound_symbols if b.sym.id not in _STRUCTURE]
+    computing = [b for b in trace.bound_symbols if b.sym.id not in STRUCTURE]
     reasons = {b: why_not_captured(b, device_type, can_fuse) for b in computing}
     devices = {d for b in computing if reasons[b] is None for d in _devices(b)}
     regions: list[Region] = []

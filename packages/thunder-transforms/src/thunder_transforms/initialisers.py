@@ -1,4 +1,4 @@
-"""Where the values of materialised weights come from."""
+"""Sources of the values of materialised weights."""
 
 from __future__ import annotations
 

@@ -20,13 +20,22 @@ from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceProvenance, TraceTag, from_trace
 from thunder.executors.passes import del_last_used
 
-__all__ = ["OBSERVER", "Statement", "branch_of", "is_computing", "observer", "statement_of", "with_observers"]
+__all__ = [
+    "OBSERVER",
+    "STRUCTURE",
+    "Statement",
+    "branch_of",
+    "is_computing",
+    "observer",
+    "statement_of",
+    "with_observers",
+]
 
 #: the tag of statements that watch a program
 OBSERVER = OpTags.register_tag("OBSERVER")
 
-#: what is neither computed nor run by an executor
-_NOT_COMPUTED = frozenset(
+#: statements that run nothing: the structure of a trace
+STRUCTURE = frozenset(
     symbol.id
     for symbol in (
         python_return,
@@ -35,9 +44,9 @@ _NOT_COMPUTED = frozenset(
         comment,
         unpack_sequence,
         unpack_trivial,
-        sink,
     )
 )
+_NOT_COMPUTED = STRUCTURE | {sink.id}
 _RELEASES = frozenset({python_del.id, clear_mutable_collection.id})
 
 

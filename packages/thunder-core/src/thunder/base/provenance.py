@@ -193,7 +193,7 @@ class Path:
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """What paths to one place have in common, and no others; their sources may be equal."""
+        """Return a key of the place that the path leads to; equal sources may lead to other places."""
         if self.parent is None:
             return self.key, id(self.root_object)
         return *self.parent.place, self.kind, self.key if type(self.key) in (str, int) else id(self.key)

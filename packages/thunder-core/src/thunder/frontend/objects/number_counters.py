@@ -38,7 +38,7 @@ class Count:
 
     @property
     def steps(self) -> int:
-        """How often the program has advanced the counter."""
+        """Return how often the program has advanced the counter."""
         position = position_of(self.copy)
         assert position is not None, "a copy counts integers"
         return (position[0] - self.start) // self.step if self.step else 0
