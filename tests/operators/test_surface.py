@@ -89,7 +89,7 @@ WITHOUT_GRADIENT: dict[str, str] = {
     **_all("torch", "fill binomial rrelu", _ZERO),
     **_all("torch.Tensor", "__floordiv__ __rfloordiv__ floor_divide heaviside", _NO_RULE),
     **_all("torch", "floor_divide heaviside special.bessel_j0 special.bessel_j1", _NO_RULE),
-    "torch.Tensor.grad_fn": f"None for a leaf, else refused: {_HISTORY}",
+    "torch.Tensor.grad_fn": f"None for a leaf, else refused as a result: {_HISTORY}",
 }
 
 SIZE = 16
@@ -213,7 +213,6 @@ def test_every_refusal_is_typed_and_names_the_line(name: str) -> None:
 def test_the_node_of_a_tensor_that_is_no_leaf_is_refused() -> None:
     called = found("torch.Tensor.grad_fn")
     assert called is not None
-    with pytest.raises(UnsupportedProgram, match="reads the attribute 'grad_fn'") as error:
+    with pytest.raises(UnsupportedProgram, match="returns or stores the grad_fn of a tensor") as error:
         outcome(thunder.jit(program([called])), [called], grad=True)
-    assert "surface.py" in str(error.value)
     assert error.value.hint

@@ -137,6 +137,10 @@ class TracingSession(Policy):
         settings = self.object_root(ambient_state.autocast_settings, "torch's autocast")
         self.note("state", settings, self.autocast_settings)
 
+    def gradient_node(self, x: TensorProxy) -> Any:
+        """Return ``x.grad_fn`` of a tensor that is not a leaf, as the program sees it."""
+        raise NotImplementedError
+
     # -- the trace -------------------------------------------------------------------------------------------
 
     def locate(self) -> Source | None:

@@ -40,6 +40,7 @@ from thunder.frontend.host_draws import draw_calls
 from thunder.frontend.host_draws.host_generators import is_numpy_generator
 from thunder.frontend.lookasides import (
     context_values,
+    gradient_nodes,
     imports,
     module_members,
     python_functions,
@@ -47,6 +48,7 @@ from thunder.frontend.lookasides import (
     tensors,
     weakrefs,
 )
+from thunder.frontend.lookasides.gradient_nodes import GradientNode
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.natives import (
     key_protocols,
@@ -125,6 +127,8 @@ class Tracer(AttributePolicy):
             return draw_calls.load_attr(self, obj, name)
         elif type(obj) is ContextVar:
             return context_values.load_attr(self, obj, name)
+        elif type(obj) is GradientNode:
+            return gradient_nodes.load_attr(self, obj, name)
         elif type(obj) is CompiledFunction and name != "__get__":
             return self.load_attr(module_members.wrapped_callable(self, obj), name)
         elif printing.is_stream(obj, name):
@@ -243,6 +247,8 @@ class Tracer(AttributePolicy):
         if isinstance(a, TensorProxy) and isinstance(b, TensorProxy) and tensors.is_same(self, a, b):
             return True
         same = a is b
+        if type(a) is GradientNode and not same:
+            return bool(a == b)
         first, second = self.entry_of(a), self.entry_of(b)
         if first is not None and second is not None and first is not second:
             self.note("same", first.path, False, others=(second.path,))
@@ -253,7 +259,12 @@ class Tracer(AttributePolicy):
             unread_items.check_keys(self, (iterator,))
         return super().next(iterator)
 
+    def gradient_node(self, x: TensorProxy) -> GradientNode:
+        return gradient_nodes.gradient_node(self, x)
+
     def class_of(self, obj: Any) -> type:
+        if type(obj) is GradientNode:
+            return obj.seen_class()
         return seen_type(self, obj) if isinstance(obj, TensorProxy) else type(obj)
 
     def referent(self, reference: weakref.ref[Any]) -> Any:

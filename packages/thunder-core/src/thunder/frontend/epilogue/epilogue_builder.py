@@ -29,7 +29,7 @@ from thunder.frontend.epilogue.statements import statement
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
 from thunder.frontend.lookasides.rng_generators import Generators
 from thunder.frontend.natives.libraries import is_numpy_scalar
-from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, plain_base
+from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, OfTheTrace, plain_base
 from thunder.frontend.objects.object_entry import DELETED, ObjectEntry
 from thunder.frontend.objects.shadow_copies import ItemOverlay, Shadow
 from thunder.frontend.output.deferred_texts import DeferredText, template_of
@@ -60,6 +60,10 @@ def is_simple(value: Any, seen: set[int], objects: Any) -> bool:
             is_simple(v, seen, objects) for v in value.values()
         )
     return all(is_simple(v, seen, objects) for v in value)
+
+
+def _class_name(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def discard_attribute(obj: Any, name: str) -> None:
@@ -217,7 +221,7 @@ class EpilogueBuilder:
             raise UnsupportedProgram(
                 f"the program returns or stores {description(value)}{cyclic} "
                 "thunder cannot build again at each call",
-                found={"class": f"{type(value).__module__}.{type(value).__qualname__}"},
+                found=None if isinstance(value, OfTheTrace) else {"class": _class_name(value)},
                 hint="Use containers, namedtuples, dataclasses or objects of a class written in Python.",
             )
         self._unfinished.add(id(value))
@@ -293,7 +297,7 @@ class EpilogueBuilder:
             if plain_base(type(now)) is object:
                 raise UnsupportedProgram(
                     f"the program writes to {shadow.path.source}, a dict with methods of its own",
-                    found={"class": f"{type(now).__module__}.{type(now).__qualname__}"},
+                    found={"class": _class_name(now)},
                     hint="Write to it outside the compiled function.",
                 )
             self._write_dict(target, now, shadow.snapshot)

@@ -28,6 +28,7 @@ from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
     LEAVES,
     LOCKS,
+    OfTheTrace,
     is_extended_dict,
     is_extended_list,
     is_foreign,
@@ -73,7 +74,7 @@ def _reconstruction_by_structure(value: Any) -> Reconstruction | None:
         return _extended_dict
     if is_extended_list(cls):
         return _extended_list
-    return None if is_foreign(cls) or issubclass(cls, threading.local) else _object
+    return None if is_foreign(cls) or issubclass(cls, threading.local | OfTheTrace) else _object
 
 
 def children(value: Any) -> Iterable[Any]:
@@ -108,6 +109,8 @@ def description(value: Any) -> str:
         return f"the class {value.__qualname__}, made by the program"
     if isinstance(value, types.GeneratorType):
         return "a generator"
+    if isinstance(value, OfTheTrace):
+        return str(value)
     return f"an object of class {type(value).__qualname__}"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT
-from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES
+from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, OfTheTrace
 from thunder.frontend.objects.object_table import describe
 from thunder.frontend.session import SessionState, TracingSession
 
@@ -53,11 +53,14 @@ class ContextVariables(SessionState):
         self._tokens.clear()
 
 
-class _Methods:
+class _Methods(OfTheTrace):
     """The methods of a context variable, as the traced program calls them."""
 
     def __init__(self, session: TracingSession, variable: ContextVar[Any]) -> None:
         self._session, self._variable = session, variable
+
+    def __str__(self) -> str:
+        return f"a method of the context variable {self._variable.name}"
 
     def get(self, *default: Any) -> Any:
         """Return the value; one that the program has not set is a fact."""

@@ -17,6 +17,7 @@ import torch
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT
 from thunder.frontend.lookasides.globals_view import GlobalsView, namespace_of_view
+from thunder.frontend.lookasides.gradient_nodes import GradientNode
 from thunder.frontend.lookasides.lookaside_registry import LookasideRule, LookasideTable
 from thunder.frontend.lookasides.tensors import is_inference, is_marked, storage_offset
 from thunder.frontend.objects.class_kinds import is_immutable
@@ -40,6 +41,8 @@ def _isinstance(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str
         return any(_is_instance_of(session, args[0], cls) for cls in _flatten_classes(args[1]))
     if len(args) == 2 and isinstance(args[0], NumberProxy):
         return issubclass(args[0].python_type, tuple(_flatten_classes(args[1])))
+    if len(args) == 2 and type(args[0]) is GradientNode:
+        return session.machine.generic_call(issubclass, (args[0].seen_class(), args[1]), kwargs)
     return session.machine.generic_call(isinstance, args, kwargs)
 
 
@@ -91,6 +94,8 @@ def _type(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]
         return seen_type(session, args[0])
     if len(args) == 1 and not kwargs and isinstance(args[0], NumberProxy):
         return args[0].python_type
+    if len(args) == 1 and not kwargs and type(args[0]) is GradientNode:
+        return args[0].seen_class()
     if len(args) == 1 and not kwargs and type(args[0]) is DeferredText:
         return str
     return session.machine.generic_call(type, args, kwargs)

@@ -67,9 +67,9 @@ def load_attr(session: TracingSession, x: TensorProxy, name: str) -> Any:
     if name == "grad":
         _refuse_overriding(session, x, name)
         return read_grad(session, x)
-    if name == "grad_fn" and tensor_attributes.ATTRIBUTES["is_leaf"](x):
+    if name == "grad_fn":
         _note_metadata(session, x, "is_leaf")
-        return None
+        return None if tensor_attributes.ATTRIBUTES["is_leaf"](x) else session.gradient_node(x)
     if name in REFUSED_METHODS:
         return types.MethodType(REFUSED_METHODS[name], x)
     if isinstance(raw, _METHODS):

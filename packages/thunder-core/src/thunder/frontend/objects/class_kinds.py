@@ -78,6 +78,12 @@ OPAQUE: tuple[type, ...] = (
 )
 
 
+class OfTheTrace:
+    """The base class of objects that a program has only while it is traced: none leaves it."""
+
+    __slots__ = ()
+
+
 def plain_base(cls: type) -> type:
     """Return the builtin that ``cls`` derives from without adding anything, or ``object``."""
     base = _plain_bases.get(cls)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -22,11 +23,17 @@ from thunder.ops.stand_ins import empty_tensor
 #: operators whose nodes depend on the device
 _BY_DEVICE = frozenset({"torch.nn.functional.scaled_dot_product_attention"})
 
-__all__ = ["node_name"]
+__all__ = ["LEAVES", "node_class", "node_name"]
 
 
 def node_name(session: TracingSession, x: Any) -> str | None:
-    """Return the name of the node of a tensor that the program computed, the class of a leaf, or None.
+    """Return the name of :func:`node_class`, or None."""
+    cls = node_class(session, x)
+    return None if cls is None else cls.__name__
+
+
+def node_class(session: TracingSession, x: Any) -> type | None:
+    """Return the class of the node of a tensor that the program computed, that of a leaf, or None.
 
     Torch runs the call that computes it on tensors without data. None: the tensor requires no gradients, or
     is an input that was not written, or torch has no function for the call.
@@ -62,10 +69,10 @@ def node_name(session: TracingSession, x: Any) -> str | None:
         results = args[0]
     outs = list(results) if isinstance(results, list | tuple) else [results]
     result = outs[index] if index < len(outs) else None
-    return type(result.grad_fn).__name__ if isinstance(result, torch.Tensor) and result.grad_fn else None
+    return type(result.grad_fn) if isinstance(result, torch.Tensor) and result.grad_fn else None
 
 
-def _leaf(session: TracingSession, x: TensorProxy) -> str | None:
+def _leaf(session: TracingSession, x: TensorProxy) -> type | None:
     """Return the class of a leaf that the program made or wrote, else None."""
     calls = session.trace.bound_symbols
     memory = shared_memory(calls)
@@ -74,10 +81,10 @@ def _leaf(session: TracingSession, x: TensorProxy) -> str | None:
     if is_input and memory.find(x.name) not in map(memory.find, written):
         return None
     cls = seen_type(session, x)
-    return cls.__name__ if cls in LEAVES.values() else None
+    return cls if cls in LEAVES.values() else None
 
 
-def _last_change(session: TracingSession, x: TensorProxy) -> tuple[BoundSymbol | None, str | None]:
+def _last_change(session: TracingSession, x: TensorProxy) -> tuple[BoundSymbol | None, type | None]:
     """Return the call that made or last wrote a tensor, and the node that a write to a view gave it, or None.
 
     Torch gives a base one node for the write to a view, and a view the node of its strides in the base.
@@ -102,10 +109,20 @@ def _last_change(session: TracingSession, x: TensorProxy) -> tuple[BoundSymbol |
             if bases.get(target, target) != bases.get(x.name, x.name):
                 continue
             if x.name in bases:
-                node = "AsStridedBackward0"
+                node = _nodes_of_writes()[1]
             elif mode:
-                node, last = ("CopySlices", last) if target != x.name else (None, call)
+                node, last = (_nodes_of_writes()[0], last) if target != x.name else (None, call)
     return last, node
+
+
+@functools.cache
+def _nodes_of_writes() -> tuple[type, type]:
+    """Return the classes of the nodes that a write to a view gives its base and the view."""
+    with torch.inference_mode(False), torch.enable_grad():
+        base = torch.zeros(2, device="meta", requires_grad=True).clone()
+        view = base[:1]
+        view.add_(1)
+    return type(base.grad_fn), type(view.grad_fn)
 
 
 def _as_written(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
