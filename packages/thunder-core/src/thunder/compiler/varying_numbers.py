@@ -32,19 +32,37 @@ class VaryingNumbers:
     def acquired(
         self, acquire: Callable[[frozenset[str]], Acquisition], varying: frozenset[str]
     ) -> Acquisition:
-        """Return the program with numbers as inputs; with fewer where it needs their values."""
+        """Return the program with numbers as inputs; with fewer where it needs their values.
+
+        A program that raises with numbers as inputs is acquired with their values: operations that Python
+        has for numbers alone, in code that is not interpreted, raise TypeErrors for others.
+        """
+        raised: RaisedByProgram | None = None
         while varying:
             try:
                 program = acquire(varying)
-            except RaisedByProgram:
-                raise
+            except RaisedByProgram as error:
+                raised = error
+                break
             except ThunderError:
                 needed = varying
             else:
                 needed = program.needed_values
                 if not needed:
                     return program
-            self._fixed |= needed
-            self.sources -= needed
+            self._fix(needed)
             varying -= needed
-        return acquire(varying)
+        try:
+            program = acquire(frozenset() if raised is not None else varying)
+        except RaisedByProgram as error:
+            if raised is not None and type(error.error) is not type(raised.error):
+                self._fix(varying)
+            raise
+        if raised is not None:
+            self._fix(varying)
+        return program
+
+    def _fix(self, sources: frozenset[str]) -> None:
+        """Note numbers whose values the program needs."""
+        self._fixed |= sources
+        self.sources -= sources

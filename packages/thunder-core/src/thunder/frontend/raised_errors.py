@@ -8,13 +8,24 @@ from thunder.base.errors import DataDependentControlFlow, OperatorError, Thunder
 from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 
+#: errors whose texts name classes, and the names of the user's classes
+_OF_TYPES = (TypeError, AttributeError)
+_SHOWN = {
+    "TensorProxy": "Tensor",
+    "IntegerProxy": "int",
+    "FloatProxy": "float",
+    "ComplexProxy": "complex",
+}
 _PLAIN = LEAVES | {type}
 
 
 def name_tensors(error: BaseException) -> None:
-    """Replace the class of proxies by torch's in the text of a TypeError that Python raised."""
-    if type(error) is TypeError and len(error.args) == 1 and type(error.args[0]) is str:
-        error.args = (error.args[0].replace("TensorProxy", "Tensor"),)
+    """Replace the class of proxies by the user's in the text of an error that Python raised."""
+    if type(error) in _OF_TYPES and len(error.args) == 1 and type(error.args[0]) is str:
+        text = error.args[0]
+        for name, shown in _SHOWN.items():
+            text = text.replace(name, shown)
+        error.args = (text,)
 
 
 def text_refusal(proxy: Proxy | TensorProxy) -> ThunderError:

@@ -43,6 +43,7 @@ from thunder.frontend.lookasides import (
     gradient_nodes,
     imports,
     module_members,
+    number_members,
     python_functions,
     rng_generators,
     tensors,
@@ -50,6 +51,7 @@ from thunder.frontend.lookasides import (
 )
 from thunder.frontend.lookasides.gradient_nodes import GradientNode
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.lookasides.number_members import NUMBERS
 from thunder.frontend.natives import (
     key_protocols,
     libraries,
@@ -114,6 +116,8 @@ class Tracer(AttributePolicy):
             if self._backward_stack:
                 backward_reads.check_tensor(self, name)
             return tensors.load_attr(self, obj, name)
+        if type(obj) in NUMBERS:
+            return number_members.load_attr(self, obj, name)
         getter = self.type_attr(type(obj), "__getattribute__")
         if isinstance(obj, torch.nn.Module):
             if self._backward_stack:
@@ -149,6 +153,8 @@ class Tracer(AttributePolicy):
             tensors.store_attr(self, obj, name, value)
         elif isinstance(obj, torch.nn.Module) and module_members.store_member(self, obj, name, value):
             self.note_write()
+        elif type(obj) in NUMBERS:
+            number_members.store_attr(self, obj, name, value)
         elif obj is sys and name in printing.STREAMS:
             printing.refuse_redirection(name)
         elif isinstance(obj, logging.Filterer) and name in logging_calls.CONFIGURING:

@@ -93,7 +93,7 @@ def to_str(machine: Machine, value: Any) -> str:
 def to_format(machine: Machine, value: Any, spec: str = "") -> str:
     """``format(value, spec)``."""
     cls = type(value)
-    if cls in LEAF_TYPES:
+    if cls in LEAF_TYPES and type(spec) is str:
         return format(value, spec)
     method = python_special(machine, cls, "__format__")
     if method is not MISSING:

@@ -19,25 +19,27 @@ from thunder.base import devices, dtypes
 from thunder.base.errors import InvalidArgument, UnsupportedProgram
 from thunder.base.langctx import current_language, unknown_torch_function
 from thunder.ir.metadata_methods import METADATA_METHODS
+from thunder.ir.number_proxies import (
+    CONSTRAINT,
+    ComplexProxy,
+    FloatProxy,
+    IntegerProxy,
+    NumberProxy,
+    pytype,
+    pyval,
+)
 from thunder.ir.refused_methods import REFUSED_METHODS, constant_value
 from thunder.ir.scalar_proxies import (
-    CONSTRAINT,
     AnyProxy,
     CollectionProxy,
-    ComplexProxy,
     DictProxy,
-    FloatProxy,
     GeneratorProxy,
-    IntegerProxy,
     ListProxy,
-    NumberProxy,
     Proxy,
     ProxyTag,
     StringProxy,
     TupleProxy,
     note_text,
-    pytype,
-    pyval,
     take_name,
 )
 from thunder.ir.trace_context import get_tracectx

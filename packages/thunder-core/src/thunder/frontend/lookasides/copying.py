@@ -24,7 +24,7 @@ from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_fore
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.tensor_copies import deep_copy, settle_memory, shallow_copy
 from thunder.interpreter.policy import MISSING
-from thunder.ir.proxies import TensorProxy
+from thunder.ir.proxies import NumberProxy, TensorProxy
 
 TABLE = LookasideTable()
 
@@ -36,6 +36,8 @@ def _deepcopy(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, 
         memo = {} if outermost else memo
         if isinstance(x, TensorProxy):
             return deep_copy(session, x, memo)
+        if isinstance(x, NumberProxy):
+            return x
         if builtins.id(x) in memo or not _is_copied_by_state(session, x, "__deepcopy__"):
             result = session.machine.generic_call(copy.deepcopy, (x, memo), {})
         else:
@@ -54,6 +56,8 @@ def _copy(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]
     def call(x: Any) -> Any:
         if isinstance(x, TensorProxy):
             return shallow_copy(session, x)
+        if isinstance(x, NumberProxy):
+            return x
         if _is_copied_by_state(session, x, "__copy__"):
             return _reconstruct(session, x, None)
         return session.machine.generic_call(copy.copy, (x,), {})

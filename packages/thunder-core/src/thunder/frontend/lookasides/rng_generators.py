@@ -29,6 +29,7 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path, lookup_type
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import SessionState, TracingSession
+from thunder.ir.number_proxies import decided_value
 from thunder.ir.proxies import GeneratorProxy
 from thunder.ops import prims
 
@@ -156,7 +157,7 @@ def _make(session: TracingSession, args: Args, kwargs: Kwargs) -> torch.Generato
 
 @TABLE.lookaside(torch.Generator.manual_seed)
 def _seed(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
-    obj, seed = args
+    obj, seed = args[0], decided_value(args[1], "manual_seed")
     began = torch.Generator().manual_seed(seed).initial_seed()  # torch refuses another type
     prims.seed_generator(session.state(Generators).proxy(obj), seed)
     session.state(Generators).of(obj).seeded(began)

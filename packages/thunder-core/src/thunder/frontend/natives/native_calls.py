@@ -20,6 +20,7 @@ from thunder.base.provenance import lookup_type
 from thunder.frontend.arrays import array_calls
 from thunder.frontend.host_draws import draw_calls
 from thunder.frontend.lookasides.environment_queries import is_query, query
+from thunder.frontend.lookasides.number_members import has_number, with_values
 from thunder.frontend.natives.key_protocols import before_lookup, note_container, refuse_unseen_keys
 from thunder.frontend.natives.libraries import (
     is_guarded_whole,
@@ -65,6 +66,8 @@ _KEYED = frozenset({dict, set, frozenset})
 _MAKERS_OF_KEYED = frozenset(map(id, (dict, set, frozenset, vars(dict)["fromkeys"])))
 
 
+#: the classes whose methods ``(2).__add__`` return NotImplemented for a number of the trace
+_NUMBERS = frozenset({int, bool, float, complex})
 _METHODS_OF_OPERATORS = (types.WrapperDescriptorType, types.MethodWrapperType)
 #: binary operators, which NumPy's numbers leave to a tensor on the other side
 _ARITHMETIC = frozenset(
@@ -159,11 +162,9 @@ def _call_allowed(
     if not is_sorting and not is_value_preserving(descriptor) and id(descriptor) not in _MAKERS_OF_KEYED:
         check_protocols(session, fn, descriptor, values)
     session.shown_proxy = None
-    try:
-        result = fn(*args, **kwargs)
-    except TypeError as error:
-        name_tensors(error)
-        raise
+    if type(fn) is types.MethodWrapperType and type(fn.__self__) in _NUMBERS and has_number(args):
+        args, kwargs = with_values(fn.__name__, args, kwargs)
+    result = _called(fn, args, kwargs)
     shown: Proxy | TensorProxy | None = session.shown_proxy
     if shown is not None:
         result = _text_of_values(session, text_refusal(shown), fn, args, kwargs)
@@ -179,6 +180,18 @@ def _call_allowed(
             if type(value) in _KEYED:
                 note_container(session, value)
     return result
+
+
+def _called(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a native function; with the values of numbers if it takes Python's numbers alone."""
+    try:
+        return fn(*args, **kwargs)
+    except (TypeError, ValueError) as error:
+        if not has_number((*args, *kwargs.values())):
+            name_tensors(error)
+            raise
+    args, kwargs = with_values(getattr(fn, "__name__", type(fn).__name__), args, kwargs)
+    return _called(fn, args, kwargs)
 
 
 def _text_of_values(
