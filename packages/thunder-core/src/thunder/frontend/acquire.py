@@ -11,7 +11,6 @@ import torch
 
 from thunder.base.devices import Device, declared_device
 from thunder.base.errors import (
-    InvalidArgument,
     NotInitialized,
     OperatorError,
     RaisedByProgram,
@@ -21,7 +20,6 @@ from thunder.base.errors import (
 from thunder.base.langctx import LanguageContext, using_language
 from thunder.base.opaque_marks import OpaqueSet
 from thunder.base.provenance import Path, own_name, root
-from thunder.base.tags import OpTags
 from thunder.frontend import ambient_state
 from thunder.frontend.active_modes import HELD
 from thunder.frontend.arrays.traced_arrays import Arrays
@@ -31,18 +29,16 @@ from thunder.frontend.decisions.speculation import Speculation
 from thunder.frontend.default_lookasides import default_lookasides
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import Prologue, Trusted, ambient_fact, prologue_trace
-from thunder.frontend.host_draws.draw_calls import HostDraws
 from thunder.frontend.inner_transforms import dual_numbers
-from thunder.frontend.lookasides import patches, rng_generators, weakrefs
+from thunder.frontend.last_facts import note_last_facts, tensors_of
+from thunder.frontend.lookasides import rng_generators
 from thunder.frontend.lookasides.context_values import ContextVariables
 from thunder.frontend.lookasides.grad_requests import GradRequests
 from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
-from thunder.frontend.natives import cached_functions
-from thunder.frontend.objects.input_overlap import Member, overlapping_groups
 from thunder.frontend.objects.number_inputs import needed_values, number_inputs, written_items
 from thunder.frontend.objects.object_table import ObjectTable
-from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls, check_state_after_calls
+from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.program_recorder import ProgramRecorder
 from thunder.frontend.prologue_statements import Interface
 from thunder.frontend.raised_errors import carries_values, name_tensors
@@ -59,11 +55,9 @@ from thunder.frontend.traced_replacements import (
 from thunder.frontend.tracing_policy import Tracer
 from thunder.frontend.value_names import Input, input_name, is_state
 from thunder.interpreter import Machine, jitting
-from thunder.ir.aliasing import InputAlias
 from thunder.ir.effects import has_effect
 from thunder.ir.proxies import FloatProxy, GeneratorProxy, IntegerProxy, NumberProxy, ProxyTag, TensorProxy
 from thunder.ir.requires_grad import requires_grad
-from thunder.ir.symbol import has_tags
 from thunder.ir.trace import TraceCtx, detached_trace, tracectx
 from thunder.ops import prims
 from thunder.ops.data_errors import may_raise_on_data
@@ -153,7 +147,7 @@ def acquire(
             finalizer = TraceFinalizer(session, inputs, fn)
             computation, epilogue, reached = finalizer.run(result)
         with torch._C.DisableTorchFunction():
-            _note_last_facts(session, inputs, roots, contributed or {}, inputs_are_disjoint)
+            note_last_facts(session, inputs, roots, contributed or {}, inputs_are_disjoint)
             added = _added_tensors(session, inputs, overrides if rewrites_inputs else None)
             interface = Interface(objects.facts, finalizer.inputs, reached, added)
             prologue = prologue_trace(interface, roots, trusted)
@@ -325,94 +319,10 @@ def _added_tensors(
     with detached_trace():
         for name, tensor in overrides.tensors.items():
             session.adopt(tensor, paths.get(name) or overrides.path.step("key", name))
-    added = _tensors(inputs[count:])
+    added = tensors_of(inputs[count:])
     for proxy, path in added:
         proxy.name = session.trace.make_derived_name(input_name(path, []))
     return added
-
-
-def _note_last_facts(
-    session: TracingSession,
-    inputs: list[Input],
-    roots: dict[str, Any],
-    contributed: Mapping[str, Callable[[], Mapping[str, Any]]],
-    inputs_are_disjoint: bool,
-) -> None:
-    """Add the facts about the call as a whole."""
-    objects = session.objects
-    cached_functions.refuse_changed_facts(session, roots)
-    if session.state(HostDraws).states and session.state(OpaqueCalls).calls:
-        raise UnsupportedProgram(
-            "the program draws random numbers of Python or NumPy, and calls an opaque callable, which may "
-            "draw some of them",
-            hint="Draw all in opaque callables, or none.",
-        )
-    check_state_after_calls(session, roots)
-    classes = {type(path.fetch(roots)) for _, path in _tensors(inputs)}
-    patches.note_special_methods(session, classes | {cls for _, cls in objects.tensor_classes.values()})
-    _note_shared_memory(session.trace, objects, _tensors(inputs), roots, inputs_are_disjoint)
-    if session.uses_arrays:
-        session.state(Arrays).note_memory(roots)
-    objects.guard_distinctness()
-    objects.appended_lists.guard()
-    _note_contributed(objects, contributed)
-    weakrefs.hold_weakly(objects)
-
-
-def _note_contributed(
-    objects: ObjectTable, contributed: Mapping[str, Callable[[], Mapping[str, Any]]]
-) -> None:
-    for name, read_state in contributed.items():
-        # a copy: the plugin may keep the mapping and change it
-        objects.note("state", objects.object_root(read_state, name), dict(read_state()))
-
-
-def _tensors(inputs: list[Input]) -> list[tuple[TensorProxy, Path]]:
-    return [(proxy, path) for proxy, path in inputs if isinstance(proxy, TensorProxy)]
-
-
-def _note_shared_memory(
-    trace: TraceCtx,
-    objects: ObjectTable,
-    inputs: list[tuple[TensorProxy, Path]],
-    roots: dict[str, Any],
-    inputs_are_disjoint: bool,
-) -> None:
-    """Guard that all tensors are different objects, and their overlap if memory is written.
-
-    With ``inputs_are_disjoint`` the overlap is not guarded. Raises InvalidArgument if there is one.
-    """
-    if len(inputs) < 2:
-        return
-    first, *others = (path for _, path in inputs)
-    objects.note("distinct", first, True, others=tuple(others))
-    overriding = [p.parent for p in (first, *others) if p.kind == "plain" and p.parent is not None]
-    if len(overriding) > 1:
-        objects.note("different", overriding[0], True, others=tuple(overriding[1:]))
-    if not any(has_tags(b, {OpTags.IN_PLACE}) for b in trace.bound_symbols):
-        return
-    tensors = [path.fetch(roots) for _, path in inputs]
-    groups = overlapping_groups(*tensors)
-    if inputs_are_disjoint:
-        _refuse_overlap(groups, [path.source for _, path in inputs])
-        return
-    objects.note("overlap", first, groups, others=tuple(others))
-    trace.input_aliases = tuple(
-        tuple(
-            InputAlias(inputs[m.position][0], tensors[m.position].stride(), m.offset, m.storage)
-            for m in group
-        )
-        for group in groups
-    )
-
-
-def _refuse_overlap(groups: Sequence[Sequence[Member]], sources: Sequence[str]) -> None:
-    for group in groups:
-        raise InvalidArgument(
-            "skip_inplace_alias_updates=True says that no two inputs share memory, and two do",
-            found={"sharing": ", ".join(sources[member.position] for member in group)},
-            hint="Leave the option out; a guard then checks each call.",
-        )
 
 
 def _refuse_untraceable(fn: Callable[..., Any]) -> None:

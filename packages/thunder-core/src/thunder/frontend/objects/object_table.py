@@ -14,7 +14,7 @@ import threading
 import types
 import weakref
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,13 +26,11 @@ from thunder.base.provenance import (
     Path,
     StepKind,
     comes_with_arguments,
-    is_weak,
-    object_root,
     plain_tensor,
     proxied,
 )
 from thunder.frontend.arrays.array_memory import is_array
-from thunder.frontend.facts import Fact, GuardKind, TensorFacts
+from thunder.frontend.facts import GuardKind, TensorFacts
 from thunder.frontend.host_draws.host_generators import is_numpy_generator
 from thunder.frontend.natives.libraries import is_numpy_function, is_numpy_scalar
 from thunder.frontend.objects.appended_lists import AppendedLists
@@ -48,9 +46,10 @@ from thunder.frontend.objects.class_kinds import (
     plain_base,
 )
 from thunder.frontend.objects.container_keys import adopt_dict_key, adopt_keys
+from thunder.frontend.objects.entry_table import EntryTable
 from thunder.frontend.objects.number_counters import Count
 from thunder.frontend.objects.object_entry import ObjectEntry
-from thunder.frontend.objects.shadow_copies import CONTAINERS, SEQUENCES, ItemOverlay, Shadow
+from thunder.frontend.objects.shadow_copies import CONTAINERS, SEQUENCES, Shadow
 from thunder.frontend.objects.tensor_classes import overrides_torch
 from thunder.frontend.objects.unmodelled_tensors import refuse_unmodelled
 from thunder.ir.proxies import TensorProxy
@@ -59,7 +58,7 @@ from thunder.wrappers.overrides import Overrides, has_other_form
 from thunder.wrappers.thunder_module import ThunderModule, dispatcher_of, get_thunder_module
 
 
-class ObjectTable:
+class ObjectTable(EntryTable):
     """The objects of one acquisition, and the facts about them.
 
     Args:
@@ -69,12 +68,9 @@ class ObjectTable:
     """
 
     def __init__(self, make_input: Callable[..., Any], inputs: list[tuple[Any, Path]]) -> None:
+        super().__init__()
         self.make_input, self.inputs = make_input, inputs
-        self.entries: dict[int, ObjectEntry] = {}  # by id of the user's object, and of its proxy or shadow
-        self.shadows: list[Shadow] = []
-        self.item_overlays: dict[int, ItemOverlay] = {}  # by id of a dict of the user's without a shadow
         self.counts: list[Count] = []
-        self.facts: list[Fact] = []
         #: the path of the tensor that overrides one of a module, by the id of that one
         self.overridden: dict[int, Path] = {}
         self.own_form: set[Path] = set()  # of overriding tensors that are traced as they are
@@ -83,8 +79,6 @@ class ObjectTable:
         #: compiled modules that were reached, by the id of the module that each wraps
         self.compiled: dict[int, ThunderModule] = {}
         self.referents: set[int] = set()  # ids of objects that the program reached by weak references
-        #: whether native code has compared objects of the user, or used one as a key
-        self.identity_observed = False
         self.python_keyed: dict[int, Any] = {}  # dicts and sets with keys whose methods are Python, by id
         self.appended_lists = AppendedLists(self)
         #: items of containers that cannot be adopted, by id: the program may pass these on
@@ -100,99 +94,6 @@ class ObjectTable:
         #: the sources of numbers that are inputs, see Note [Numbers that vary]
         self.varying: frozenset[str] = frozenset()
         self._numbers: dict[tuple[Any, ...], Any] = {}  # by the place
-        self._noted: set[tuple[Any, ...]] = set()
-        self._object_roots: dict[int, Path] = {}
-
-    # -- facts -----------------------------------------------------------------------------------------------
-
-    def note(
-        self, kind: GuardKind, path: Path, expected: Any, key: Any = None, others: tuple[Path, ...] = ()
-    ) -> None:
-        """Add a fact once; ``key`` distinguishes facts of one kind about one path."""
-        mark = (kind, id(path), key, *map(id, others))
-        if mark not in self._noted:
-            self._noted.add(mark)
-            self.facts.append(Fact(kind, path, expected, others))
-
-    def object_root(self, obj: Any, name: str) -> Path:
-        """Return the root of an object that is known when the trace is made."""
-        path = self._object_roots.get(id(obj))
-        if path is None:
-            path = self._object_roots[id(obj)] = object_root(name, obj)
-        return path
-
-    # -- records ---------------------------------------------------------------------------------------------
-
-    def entry_of(self, obj: Any) -> ObjectEntry | None:
-        """Return the entry of an object, of its proxy or of its shadow; None if it has none."""
-        return self.entries.get(id(obj))
-
-    def path_of(self, obj: Any) -> Path | None:
-        """Return the path of an object, of its proxy or of its shadow; None if it has none."""
-        entry = self.entries.get(id(obj))
-        return entry.path if entry is not None else None
-
-    def track(self, obj: Any, path: Path, value: Any) -> ObjectEntry:
-        """Make the entry of an object, which the program sees as ``value``."""
-        entry = ObjectEntry(obj, path, value)
-        self.entries[id(obj)] = entry
-        if value is not obj:
-            self.entries[id(value)] = entry
-        return entry
-
-    def guard_identity(self, obj: Any) -> None:
-        """Guard the identity of an object that the program compared or used as a key."""
-        entry = self.entry_of(obj)
-        if entry is not None and entry.path.parent is not None:
-            self.note("is", entry.path, entry.obj)
-
-    def guard_distinctness(self) -> None:
-        """Guard that objects that are distinct in this call are distinct in later calls.
-
-        These are all generators of random numbers, and the objects whose identity native code observed.
-        """
-        paths = {
-            id(r): r.path
-            for r in self.entries.values()
-            if self._identity_was_observed(r) and not is_weak(r.path)
-        }
-        self._note_different(paths.values())
-        for group in self._alike_and_written():
-            self._note_different(group)
-
-    def _note_different(self, paths: Iterable[Path]) -> None:
-        paths = list(paths)
-        if len(paths) > 1:
-            self.note("different", paths[0], True, others=tuple(paths[1:]))
-
-    def _alike_and_written(self) -> Iterator[list[Path]]:
-        """Yield the paths of objects of one class, and of containers of one, of which the program writes one.
-
-        If two of them were one object in a later call, a write to one would be read from the other.
-        """
-        entries = {
-            id(e): e for e in self.entries.values() if not isinstance(e.obj, type | types.FunctionType)
-        }
-        written = {type(e.obj) for e in entries.values() if e.writes}
-        changed = {type(s.original) for s in self.written_shadows()}
-        objects = [(type(e.obj), e.path) for e in entries.values()] if written else []
-        changed |= {dict for _ in self.written_overlays()}
-        containers = [(type(s.original), s.path) for s in self.shadows] if changed else []
-        containers += [(dict, o.path) for o in self.item_overlays.values()] if changed else []
-        for classes, members in ((written, objects), (changed, containers)):
-            for cls in classes:
-                yield [path for t, path in members if t is cls and not is_weak(path)]
-
-    def _identity_was_observed(self, entry: ObjectEntry) -> bool:
-        if type(entry.obj) is torch.Generator:
-            return True
-        if (
-            not self.identity_observed
-            or entry.value is not entry.obj
-            or isinstance(entry.obj, IDENTITY_TYPES)
-        ):
-            return False
-        return getattr(type(entry.obj), "__eq__", None) is object.__eq__ and entry.path.kind != "typeattr"
 
     def replace_input(self, proxy: TensorProxy, by: TensorProxy) -> None:
         """Let another proxy be the input that the computation receives."""
@@ -465,20 +366,6 @@ class ObjectTable:
         self.track(raw, path, value)
         return value
 
-    # -- writes ----------------------------------------------------------------------------------------------
-
-    def written_shadows(self) -> Iterator[Shadow]:
-        """Yield the containers that the program changed, in the order in which it reached them."""
-        return (s for s in self.shadows if s.is_written)
-
-    def written_entries(self) -> Iterator[ObjectEntry]:
-        """Yield the objects whose attributes the program wrote."""
-        seen: set[int] = set()
-        for entry in list(self.entries.values()):
-            if entry.writes and id(entry) not in seen:
-                seen.add(id(entry))
-                yield entry
-
     def forget(self) -> None:
         """Release the user's objects, when the program has been traced."""
         self.entries.clear()
@@ -488,10 +375,6 @@ class ObjectTable:
         self.item_overlays.clear()
         self.python_keyed.clear()
         self.unread.clear()
-
-    def written_overlays(self) -> Iterator[ItemOverlay]:
-        """Yield the dicts without a shadow whose items the program replaced."""
-        return (overlay for overlay in self.item_overlays.values() if overlay.writes)
 
 
 def _refuse_array(raw: Any, path: Path) -> Any:

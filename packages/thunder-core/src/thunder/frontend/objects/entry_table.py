@@ -1,0 +1,142 @@
+"""Entries of the objects that a program reached, and the facts about them.
+
+Each object that was reached from an input has an entry, found by identity; the entry holds the object, so
+that its id is not used again.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from thunder.base.provenance import Path, is_weak, object_root
+from thunder.frontend.facts import Fact, GuardKind
+from thunder.frontend.objects.class_kinds import IDENTITY_TYPES
+from thunder.frontend.objects.object_entry import ObjectEntry
+from thunder.frontend.objects.shadow_copies import ItemOverlay, Shadow
+
+
+class EntryTable:
+    """The entries of one acquisition, its facts, and what the program wrote."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, ObjectEntry] = {}  # by id of the user's object, and of its proxy or shadow
+        self.shadows: list[Shadow] = []
+        self.item_overlays: dict[int, ItemOverlay] = {}  # by id of a dict of the user's without a shadow
+        self.facts: list[Fact] = []
+        #: whether native code has compared objects of the user, or used one as a key
+        self.identity_observed = False
+        self._noted: set[tuple[Any, ...]] = set()
+        self._object_roots: dict[int, Path] = {}
+
+    # -- facts -----------------------------------------------------------------------------------------------
+
+    def note(
+        self, kind: GuardKind, path: Path, expected: Any, key: Any = None, others: tuple[Path, ...] = ()
+    ) -> None:
+        """Add a fact once; ``key`` distinguishes facts of one kind about one path."""
+        mark = (kind, id(path), key, *map(id, others))
+        if mark not in self._noted:
+            self._noted.add(mark)
+            self.facts.append(Fact(kind, path, expected, others))
+
+    def object_root(self, obj: Any, name: str) -> Path:
+        """Return the root of an object that is known when the trace is made."""
+        path = self._object_roots.get(id(obj))
+        if path is None:
+            path = self._object_roots[id(obj)] = object_root(name, obj)
+        return path
+
+    # -- records ---------------------------------------------------------------------------------------------
+
+    def entry_of(self, obj: Any) -> ObjectEntry | None:
+        """Return the entry of an object, of its proxy or of its shadow; None if it has none."""
+        return self.entries.get(id(obj))
+
+    def path_of(self, obj: Any) -> Path | None:
+        """Return the path of an object, of its proxy or of its shadow; None if it has none."""
+        entry = self.entries.get(id(obj))
+        return entry.path if entry is not None else None
+
+    def track(self, obj: Any, path: Path, value: Any) -> ObjectEntry:
+        """Make the entry of an object, which the program sees as ``value``."""
+        entry = ObjectEntry(obj, path, value)
+        self.entries[id(obj)] = entry
+        if value is not obj:
+            self.entries[id(value)] = entry
+        return entry
+
+    def guard_identity(self, obj: Any) -> None:
+        """Guard the identity of an object that the program compared or used as a key."""
+        entry = self.entry_of(obj)
+        if entry is not None and entry.path.parent is not None:
+            self.note("is", entry.path, entry.obj)
+
+    def guard_distinctness(self) -> None:
+        """Guard that objects that are distinct in this call are distinct in later calls.
+
+        These are all generators of random numbers, and the objects whose identity native code observed.
+        """
+        paths = {
+            id(r): r.path
+            for r in self.entries.values()
+            if self._identity_was_observed(r) and not is_weak(r.path)
+        }
+        self._note_different(paths.values())
+        for group in self._alike_and_written():
+            self._note_different(group)
+
+    def _note_different(self, paths: Iterable[Path]) -> None:
+        paths = list(paths)
+        if len(paths) > 1:
+            self.note("different", paths[0], True, others=tuple(paths[1:]))
+
+    def _alike_and_written(self) -> Iterator[list[Path]]:
+        """Yield the paths of objects of one class, and of containers of one, of which the program writes one.
+
+        If two of them were one object in a later call, a write to one would be read from the other.
+        """
+        entries = {
+            id(e): e for e in self.entries.values() if not isinstance(e.obj, type | types.FunctionType)
+        }
+        written = {type(e.obj) for e in entries.values() if e.writes}
+        changed = {type(s.original) for s in self.written_shadows()}
+        objects = [(type(e.obj), e.path) for e in entries.values()] if written else []
+        changed |= {dict for _ in self.written_overlays()}
+        containers = [(type(s.original), s.path) for s in self.shadows] if changed else []
+        containers += [(dict, o.path) for o in self.item_overlays.values()] if changed else []
+        for classes, members in ((written, objects), (changed, containers)):
+            for cls in classes:
+                yield [path for t, path in members if t is cls and not is_weak(path)]
+
+    def _identity_was_observed(self, entry: ObjectEntry) -> bool:
+        if type(entry.obj) is torch.Generator:
+            return True
+        if (
+            not self.identity_observed
+            or entry.value is not entry.obj
+            or isinstance(entry.obj, IDENTITY_TYPES)
+        ):
+            return False
+        return getattr(type(entry.obj), "__eq__", None) is object.__eq__ and entry.path.kind != "typeattr"
+
+    # -- writes ----------------------------------------------------------------------------------------------
+
+    def written_shadows(self) -> Iterator[Shadow]:
+        """Yield the containers that the program changed, in the order in which it reached them."""
+        return (s for s in self.shadows if s.is_written)
+
+    def written_entries(self) -> Iterator[ObjectEntry]:
+        """Yield the objects whose attributes the program wrote."""
+        seen: set[int] = set()
+        for entry in list(self.entries.values()):
+            if entry.writes and id(entry) not in seen:
+                seen.add(id(entry))
+                yield entry
+
+    def written_overlays(self) -> Iterator[ItemOverlay]:
+        """Yield the dicts without a shadow whose items the program replaced."""
+        return (overlay for overlay in self.item_overlays.values() if overlay.writes)
