@@ -12,6 +12,10 @@ from pathlib import Path
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+#: what the tests disable: plugins, and executors of plugins
+_DISABLED = "inductor|transforms|bnb|te|transformer_engine|fp8_reference"
+
+
 @dataclass(frozen=True)
 class Example:
     """A `python` block, and what it prints by the `text` block that follows it, or None without one."""
@@ -56,5 +60,5 @@ def comparable(text: str) -> str:
     These are times, and the line of a ledger on a package that the tests disable.
     """
     text = re.sub(r"\(took \d+ milliseconds\)", "(took N milliseconds)", text)
-    text = re.sub(r"^not in this compile: (?:inductor|transforms|bnb):.*\n?", "", text, flags=re.MULTILINE)
+    text = re.sub(rf"^not in this compile: (?:{_DISABLED}):.*\n?", "", text, flags=re.MULTILINE)
     return "\n".join(line.rstrip() for line in text.strip().splitlines())

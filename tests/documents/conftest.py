@@ -1,4 +1,4 @@
-"""The transforms of thunder-transforms, which the pages use by name."""
+"""The plugins of thunder-transforms and thunder-te, which the pages use."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
+import thunder_te
 import thunder_transforms
 from thunder.plugins import get_manager
 
 
 @pytest.fixture(autouse=True)
-def _transforms() -> Iterator[None]:
-    """Register the plugin, as an installed package is."""
-    with get_manager().temporary(thunder_transforms, name="transforms-of-pages"):
+def _plugins() -> Iterator[None]:
+    """Register the plugins, as those of installed packages are."""
+    manager = get_manager()
+    with (
+        manager.temporary(thunder_transforms, name="transforms-of-pages"),
+        manager.temporary(thunder_te, name="te-of-pages"),
+    ):
         yield

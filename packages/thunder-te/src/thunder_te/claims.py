@@ -1,0 +1,91 @@
+"""Which linear layers an executor of this package computes, and why not the others."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, Final
+
+import thunder
+from thunder.core.errors import UnknownExecutor
+from thunder.extend import Refusal, device_profile, get_executor
+
+from .active_recipe import active
+from .recipes import (
+    DelayedScaling,
+    Float8CurrentScaling,
+    MXFP8BlockScaling,
+    NVFP4BlockScaling,
+    Recipe,
+)
+
+__all__ = ["capability_refusal", "layer_refusal"]
+
+#: recipe → what the sizes of a layer must be multiples of
+_MULTIPLES: Final[dict[type[Recipe], int]] = {MXFP8BlockScaling: 32}
+_DTYPES: Final = (thunder.float32, thunder.bfloat16, thunder.float16)
+#: recipe → the first compute capability with kernels: Transformer Engine's `check_fp8_support`
+_CAPABILITIES: Final[dict[type[Recipe], tuple[int, int]]] = {
+    DelayedScaling: (8, 9),
+    Float8CurrentScaling: (8, 9),
+}
+
+
+def layer_refusal(x: Any, weight: Any, bias: Any, has_scales: bool) -> Refusal | None:
+    """Return why a linear layer is not computed in 8 bits under the recipe in force, or None."""
+    if not _is_registered():
+        return Refusal("plugin", "the plugin of thunder-te is disabled, so that the recipe is not guarded")
+    recipe = active().recipe
+    if recipe is None:
+        return Refusal("disabled", "autocast(enabled=False) switches FP8 off")
+    name = type(recipe).__name__
+    if isinstance(recipe, NVFP4BlockScaling):
+        return Refusal("recipe", "products in four bits are not implemented", recipe=name)
+    if isinstance(recipe, DelayedScaling) and not has_scales:
+        return Refusal(
+            "state",
+            "delayed scaling has scales for the weights of nn.Linear modules, and this is not one",
+            recipe=name,
+        )
+    for what, tensor in (("input", x), ("weight", weight), ("bias", bias)):
+        if tensor is not None and tensor.dtype not in _DTYPES:
+            return Refusal("dtype", f"the {what} is not float32, bfloat16 or float16", dtype=tensor.dtype)
+    if weight.ndim != 2 or x.ndim < 2 or (bias is not None and tuple(bias.shape) != (weight.shape[0],)):
+        return Refusal("shape", "the layer is not a product of matrices", shape=tuple(x.shape))
+    multiple = _MULTIPLES.get(type(recipe), 16)
+    sizes = {"rows": prod(x.shape[:-1]), "in": weight.shape[1], "out": weight.shape[0]}
+    wrong = {what: size for what, size in sizes.items() if size % multiple or not size}
+    if wrong:
+        return Refusal("multiple", f"sizes have to be multiples of {multiple}", **wrong)
+    return None
+
+
+def _is_registered() -> bool:
+    """Return whether the plugin is registered, whose hook guards the recipe."""
+    try:
+        get_executor("fp8_reference")
+    except UnknownExecutor:
+        return False
+    return True
+
+
+def capability_refusal(x: Any, *rest: Any) -> Refusal | None:
+    """Return why the device of a layer has no kernels for the recipe in force, or None."""
+    recipe, profile = active().recipe, device_profile(x.device)
+    assert recipe is not None, "layers are refused before where FP8 is off"
+    if profile.type != "cuda":
+        return Refusal("device", "Transformer Engine computes on CUDA devices", device=profile.name)
+    if type(recipe) not in _CAPABILITIES:
+        return Refusal(
+            "recipe",
+            "Transformer Engine's scales of blocks are not supported yet; fp8_reference computes them",
+            recipe=type(recipe).__name__,
+        )
+    needed = _CAPABILITIES[type(recipe)]
+    if profile.capability >= needed:
+        return None
+    return Refusal(
+        "capability",
+        f"{type(recipe).__name__} needs compute capability {'.'.join(map(str, needed))}",
+        device=profile.name,
+        found=".".join(map(str, profile.capability)),
+    )

@@ -1,0 +1,49 @@
+"""The executors: `fp8_reference`, by formulas in torch, and `transformer_engine`, by its kernels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from thunder.extend import OperatorExecutor
+
+from . import formulas
+from .claims import capability_refusal
+from .operators import Block, Kernels, register
+from .rules import register_layers
+from .te_kernels import KERNELS
+
+__all__ = ["fp8_reference_ex", "transformer_engine_ex"]
+
+
+def _by_scale(x: Tensor, scales: Tensor, index: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Round a tensor to 8 bits by one of several scales."""
+    return formulas.by_scale(x, scales[index : index + 1], dtype)
+
+
+def _gemm(
+    a: Tensor,
+    a_scale: Tensor,
+    b: Tensor,
+    b_scale: Tensor,
+    bias: Tensor | None,
+    layout: str,
+    blocks: tuple[Block, Block],
+    dtype: torch.dtype,
+) -> Tensor:
+    """Return a @ b + bias of the dequantised operands."""
+    left = formulas.dequantised(a, a_scale, blocks[0])
+    right = formulas.dequantised(b, b_scale, blocks[1])
+    return formulas.product(
+        left.t() if layout[0] == "T" else left, right.t() if layout[1] == "T" else right, dtype, bias
+    )
+
+
+#: the operators by formulas in torch
+_REFERENCE = Kernels(formulas.by_own_amax, _by_scale, formulas.by_blocks, _gemm)
+
+fp8_reference_ex = OperatorExecutor("fp8_reference", version=torch.__version__)
+register_layers(fp8_reference_ex, register(fp8_reference_ex, "fp8", _REFERENCE), ())
+
+transformer_engine_ex = OperatorExecutor("transformer_engine")
+register_layers(transformer_engine_ex, register(transformer_engine_ex, "te", KERNELS), (capability_refusal,))

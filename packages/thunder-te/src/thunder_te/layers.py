@@ -1,0 +1,104 @@
+"""A linear layer as explicit quantisations and products, forward and backward, for each recipe.
+
+For x `(m, k)`, w `(n, k)` and the cotangent g `(m, n)`, with Q the rounding to 8 bits:
+
+    y = Q(x) @ Q(w).T + bias      dx = Q(g) @ Q(w)      dw = Q(g).T @ Q(x)      dbias = sum of g over rows
+
+Where a scale belongs to a tensor, both products of an operand use the same Q. A scale of a block belongs to a
+direction: the elements that share it are summed together, so that x and g are rounded twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import thunder.torch as ltorch
+from thunder.core.dtypes import to_torch_dtype
+
+from .operators import Block, Operators
+from .recipes import (
+    DelayedScaling,
+    Float8BlockScaling,
+    Float8CurrentScaling,
+    MXFP8BlockScaling,
+    Recipe,
+)
+
+__all__ = ["Operand", "Scales", "operands", "product"]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A quantised matrix of a trace: its data, the inverses of its scales, and the block of a scale."""
+
+    data: Any
+    scale_inv: Any
+    block: Block = None
+
+
+@dataclass(frozen=True)
+class Scales:
+    """The scales of delayed scaling: a tensor of many, and the place of the first of the layer's three."""
+
+    tensor: Any
+    first: int
+
+
+#: role of a matrix → its place among a layer's three scales
+_PLACES = {"x": 0, "w": 1, "g": 2}
+
+
+def operands(
+    ops: Operators, recipe: Recipe, role: str, matrix: Any, scales: Scales | None
+) -> tuple[Operand, Operand]:
+    """Quantise a matrix of a layer, `role` "x", "w" or "g", for its two products.
+
+    They are y and dw for x, y and dx for w, and dx and dw for g.
+    """
+    form: Any = recipe
+    dtype: torch.dtype = form.fp8_format.backward if role == "g" else form.fp8_format.forward
+    match recipe:
+        case Float8CurrentScaling():
+            operand = Operand(*_pair(ops.quantize(matrix, dtype, recipe.use_power_2_scales)))
+            return operand, operand
+        case DelayedScaling():
+            assert scales is not None, "the checker refuses delayed scaling without scales"
+            place = scales.first + _PLACES[role]
+            data, scale_inv, _ = ops.quantize_by_scale(matrix, scales.tensor, place, dtype)
+            operand = Operand(data, scale_inv)
+            return operand, operand
+        case Float8BlockScaling() | MXFP8BlockScaling():
+            power_of_2 = not (isinstance(recipe, Float8BlockScaling) and recipe.use_f32_scales)
+            blocks = _blocks(recipe, role)
+            by_block = {
+                block: Operand(*_pair(ops.quantize_blocks(matrix, dtype, block, power_of_2)), block)
+                for block in dict.fromkeys(blocks)
+            }
+            return by_block[blocks[0]], by_block[blocks[1]]
+    raise AssertionError(f"the checker refuses {type(recipe).__name__}")
+
+
+def _pair(results: Any) -> tuple[Any, Any]:
+    data, scale_inv = results
+    return data, scale_inv
+
+
+def _blocks(recipe: Recipe, role: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the blocks of a matrix for its two products."""
+    if isinstance(recipe, MXFP8BlockScaling):
+        return ((1, 32), (32, 1))
+    return ((128, 128), (128, 128)) if role == "w" else ((1, 128), (128, 1))
+
+
+def product(ops: Operators, a: Operand, b: Operand, bias: Any, layout: str, like: Any) -> Any:
+    """Record a product of operands, in the dtype of `like`."""
+    dtype = to_torch_dtype(like.dtype)
+    return ops.gemm(a.data, a.scale_inv, b.data, b.scale_inv, bias, layout, (a.block, b.block), dtype)
+
+
+def rows(x: Any) -> Any:
+    """Return a tensor `(*, k)` as a matrix."""
+    return x if x.ndim == 2 else ltorch.reshape(x, (-1, x.shape[-1]))

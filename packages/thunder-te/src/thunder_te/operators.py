@@ -1,0 +1,104 @@
+"""The operators of quantised products, which each executor of this package registers for its own kernels.
+
+    quantize(x, dtype, power_of_2) -> data, scale_inv              one scale, from the tensor itself
+    quantize_by_scale(x, scales, index, dtype) -> data, scale_inv, amax   one scale, from earlier steps
+    quantize_blocks(x, dtype, block, power_of_2) -> data, scale_inv       a scale for each block
+    gemm(a, a_scale, b, b_scale, bias, layout, blocks, dtype) -> a @ b + bias
+
+Data are tensors of an 8-bit dtype and inverse scales are float32, so that both are saved and freed like any
+other value. `layout` has a letter for each operand as it is stored: "NT" is `a @ b.T`, "NN" `a @ b` and "TN"
+`a.T @ b`. `blocks` has the block of each operand, or None for one scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder import TensorProxy
+from thunder.core.dtypes import to_dtype
+from thunder.core.errors import InvalidArgument
+from thunder.core.symbol import Symbol
+from thunder.core.tags import OpTags
+from thunder.extend import OperatorExecutor
+
+__all__ = ["BY_SCALE", "Block", "Kernels", "Operators", "register"]
+
+#: the end of the name of the operator that rounds by a scale from earlier steps
+BY_SCALE = "quantize_by_scale"
+
+Block = tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The functions that run the operators, with their signatures."""
+
+    quantize: Callable[..., Any]
+    quantize_by_scale: Callable[..., Any]
+    quantize_blocks: Callable[..., Any]
+    gemm: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Operators:
+    """The operators of one executor."""
+
+    quantize: Symbol
+    quantize_by_scale: Symbol
+    quantize_blocks: Symbol
+    gemm: Symbol
+
+
+def _new(like: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
+    return TensorProxy(like=like, shape=shape, dtype=to_dtype(dtype), requires_grad=False)
+
+
+def _quantize_meta(x: Any, dtype: torch.dtype, power_of_2: bool) -> Any:
+    return _new(x, tuple(x.shape), dtype), _new(x, (1,), torch.float32)
+
+
+def _by_scale_meta(x: Any, scales: Any, index: int, dtype: torch.dtype) -> Any:
+    return (*_quantize_meta(x, dtype, False), _new(x, (), torch.float32))
+
+
+def _blocks_meta(x: Any, dtype: torch.dtype, block: tuple[int, int], power_of_2: bool) -> Any:
+    scales = tuple(-(-size // length) for size, length in zip(x.shape, block, strict=True))
+    return _new(x, tuple(x.shape), dtype), _new(x, scales, torch.float32)
+
+
+def _gemm_meta(
+    a: Any, a_scale: Any, b: Any, b_scale: Any, bias: Any, layout: str, blocks: Any, dtype: torch.dtype
+) -> Any:
+    if layout not in ("NT", "NN", "TN"):
+        raise InvalidArgument(f"layout={layout!r} of a product", hint='It is "NT", "NN" or "TN".')
+    (m, k), (length, n) = _transposed(a.shape, layout[0]), _transposed(b.shape, layout[1])
+    if k != length:
+        raise InvalidArgument(f"a product {layout} of {tuple(a.shape)} and {tuple(b.shape)}")
+    return _new(a, (m, n), dtype)
+
+
+def _transposed(shape: Any, letter: str) -> tuple[int, int]:
+    rows, columns = shape
+    return (rows, columns) if letter == "N" else (columns, rows)
+
+
+def register(ex: OperatorExecutor, prefix: str, kernels: Kernels) -> Operators:
+    """Register the operators on an executor, with names that begin with `prefix`.
+
+    No gradient flows through them: the gradient of a linear layer is the rule of the layer.
+    """
+
+    def operator(name: str, meta: Callable[..., Any], **kwargs: Any) -> Symbol:
+        return ex.register_operator(f"{prefix}_{name}", meta=meta, fn=getattr(kernels, name), **kwargs)
+
+    none: Any = (OpTags.NONDIFFERENTIABLE,)
+    return Operators(
+        quantize=operator("quantize", _quantize_meta, tags=none),
+        quantize_by_scale=operator(BY_SCALE, _by_scale_meta, tags=none),
+        quantize_blocks=operator("quantize_blocks", _blocks_meta, tags=none),
+        gemm=operator("gemm", _gemm_meta),
+    )

@@ -1,0 +1,71 @@
+"""What Transformer Engine would compute on a device that is not here, and what to install."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import thunder
+import thunder_te.library
+from thunder.executors.transformer_engineex import (
+    DelayedScaling,
+    MXFP8BlockScaling,
+    TransformerEngineTransform,
+    autocast,
+    transformer_engine_ex,
+)
+
+
+def plan(device: str, recipe: object = None, sizes: tuple[int, int] = (64, 128), **options: object) -> str:
+    with torch.device("meta"):
+        model, x = nn.Linear(*sizes, dtype=torch.bfloat16), torch.empty(32, sizes[0], dtype=torch.bfloat16)
+    with autocast(recipe=recipe):
+        planned = thunder.plan(model, x, device=device, executors=[transformer_engine_ex], **options)
+    return str(planned.explain())
+
+
+def test_a_plan_for_a_hopper_shows_what_is_claimed():
+    text = plan("h100")
+    assert text.count("transformer_engine.te_quantize ") == 3
+    assert text.count("transformer_engine.te_gemm ") == 2  # the input requires no gradient
+
+
+def test_a_plan_for_delayed_scaling():
+    text = plan("h100", DelayedScaling(), transforms=[TransformerEngineTransform()])
+    assert text.count("transformer_engine.te_quantize_by_scale ") == 3
+    assert text.count("fp8_state.fp8_update") == 2
+
+
+@pytest.mark.parametrize(
+    ("device", "recipe", "sizes", "message"),
+    [
+        ("a100", None, (64, 128), "needs compute capability 8.9"),
+        ("h100", None, (60, 128), "multiples of 16 (in=60)"),
+        ("cpu", None, (64, 128), "computes on CUDA devices"),
+        ("b200", MXFP8BlockScaling(), (64, 128), "fp8_reference computes them"),
+    ],
+)
+def test_a_plan_says_why_a_layer_is_not_claimed(device, recipe, sizes, message):
+    text = plan(device, recipe, sizes)
+    assert message in text
+    assert "te_gemm" not in text
+
+
+def test_without_the_library_the_executor_says_what_to_install():
+    if thunder_te.library.missing() is None:
+        pytest.skip("Transformer Engine can be used here")
+    with pytest.raises(thunder.ExecutorUnavailable, match="pip install --no-build-isolation"):
+        thunder.get_executor("transformer_engine")
+    with pytest.raises(thunder.ExecutorUnavailable, match="cannot be used here"):
+        thunder.compile(nn.Linear(16, 16), plugins="fp8")
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [("2.19.0", "2.20 is required"), ("2.20.2", "needs a CUDA device")],
+)
+def test_another_version_or_no_device_is_the_reason(monkeypatch: pytest.MonkeyPatch, version, message):
+    monkeypatch.setattr(thunder_te.library, "version", lambda name: version)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert message in str(thunder_te.library.missing())
