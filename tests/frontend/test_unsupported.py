@@ -164,11 +164,11 @@ PROGRAMS: dict[str, tuple[Callable[..., object], str, str, tuple[str, ...]]] = {
         "torch.compile(plain)",
         ("Remove it",),
     ),
-    "an iterator of a list": (
-        lambda t: iter([t * 2]),
+    "an iterator of a set": (
+        lambda t: iter({1}),
         "UnsupportedProgram",
         "",
-        ("list_iterator", "dataclass", "written in Python"),
+        ("set_iterator", "Return a list"),
     ),
     "a generator function": (generator, "UnsupportedProgram", "", ("generator", "list")),
     "a coroutine function": (coroutine, "UnsupportedProgram", "", ("async", "coroutine")),

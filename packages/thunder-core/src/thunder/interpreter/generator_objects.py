@@ -42,6 +42,14 @@ def make_driver(frame: Frame) -> Any:
     return driver
 
 
+def suspended_frame(generator: Any) -> Frame | None:
+    """Return the frame that a generator of a program runs, or None if it has ended or is not of a program."""
+    if generator.gi_code is not _drive_generator.__code__ or generator.gi_frame is None:
+        return None
+    frame: Frame = generator.gi_frame.f_locals["frame"]
+    return frame
+
+
 def resume(frame: Frame, sent: Any, thrown: BaseException | None) -> int:
     """Resume a suspended frame by sending a value, or by raising an exception in it.
 

@@ -17,12 +17,12 @@ from typing import Any
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, cell_content
 from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.epilogue.iterators import original
 from thunder.frontend.epilogue.reconstruction import (
     VIEWS,
     children,
     description,
     make_instance,
-    original,
     reconstruction_of,
     state_of,
     viewed,

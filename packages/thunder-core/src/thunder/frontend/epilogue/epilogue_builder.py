@@ -222,7 +222,9 @@ class EpilogueBuilder:
                 f"the program returns or stores {description(value)}{cyclic} "
                 "thunder cannot build again at each call",
                 found=None if isinstance(value, OfTheTrace) else {"class": _class_name(value)},
-                hint="Use containers, namedtuples, dataclasses or objects of a class written in Python.",
+                hint="Use containers, namedtuples, dataclasses or objects of a class written in Python."
+                if not hasattr(type(value), "__next__")
+                else "Return a list of its elements.",
             )
         self._unfinished.add(id(value))
         text = rule(self, value)

@@ -24,6 +24,7 @@ import torch
 from thunder.base.provenance import proxied
 from thunder.frontend.arrays.array_memory import copied, is_plain_array
 from thunder.frontend.arrays.traced_arrays import Arrays
+from thunder.frontend.epilogue import iterators
 from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
     LEAVES,
@@ -62,6 +63,8 @@ def _reconstruction_by_structure(value: Any) -> Reconstruction | None:
     cls = type(value)
     if is_plain_array(value):
         return _array
+    if iterators.is_built(value):
+        return iterators.iterator
     if isinstance(value, tuple) and hasattr(cls, "_fields"):
         return _namedtuple
     if isinstance(value, tuple) and cls.__module__ == "torch.return_types":
@@ -85,6 +88,8 @@ def children(value: Any) -> Iterable[Any]:
         return [*dict.values(value), *getattr(value, "__dict__", {}).values()]
     if isinstance(value, weakref.ref):
         return [value()]
+    if iterators.is_built(value):
+        return iterators.parts_of(value)
     if type(value) in VIEWS:
         return [viewed(value)]
     if isinstance(value, functools.partial):
@@ -108,7 +113,7 @@ def description(value: Any) -> str:
     if isinstance(value, type):
         return f"the class {value.__qualname__}, made by the program"
     if isinstance(value, types.GeneratorType):
-        return "a generator"
+        return "a generator that has begun"
     if isinstance(value, OfTheTrace):
         return str(value)
     return f"an object of class {type(value).__qualname__}"
@@ -131,7 +136,7 @@ def _dict(b: EpilogueBuilder, value: dict[Any, Any]) -> str:
 
 def _partial(b: EpilogueBuilder, value: functools.partial[Any]) -> str:
     args, keywords = b.items("*[", value.args, "]"), b.pairs(value.keywords.items())
-    func = b.expression(original(value.func))
+    func = b.expression(iterators.original(value.func))
     return b.shared(value, f"{b.refer(functools.partial)}({func}, {args}, **{keywords})")
 
 
@@ -162,7 +167,7 @@ def _ordered(b: EpilogueBuilder, value: Any) -> str:
     items = ", ".join(f"({b.expression(k)}, {b.expression(v)})" for k, v in value.items())
     cls = b.refer(type(value))
     if isinstance(value, defaultdict):
-        return b.shared(value, f"{cls}({b.expression(original(value.default_factory))}, [{items}])")
+        return b.shared(value, f"{cls}({b.expression(iterators.original(value.default_factory))}, [{items}])")
     if isinstance(value, Counter):
         return b.shared(value, f"{cls}(dict([{items}]))")
     return b.shared(value, f"{cls}([{items}])")
@@ -182,11 +187,6 @@ def _slice(b: EpilogueBuilder, value: slice) -> str:
 
 def _reference(b: EpilogueBuilder, value: weakref.ref[Any]) -> str:
     return f"{b.refer(weakref.ref)}({b.expression(value())})"
-
-
-def original(fn: Any) -> Any:
-    """Return the user's function of a shim that the interpreter passed to native code."""
-    return getattr(fn, "interpreted", fn)
 
 
 def make_function(
