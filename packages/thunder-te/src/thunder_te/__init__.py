@@ -46,7 +46,12 @@ def thunder_transforms() -> list[TransformSpec]:
             "TransformerEngineTransform",
             "thunder_te.transform:TransformerEngineTransform",
             description="scales of FP8 tensors from earlier steps (delayed scaling)",
-        )
+        ),
+        TransformSpec(
+            "TEInference8BitTransform",
+            "thunder_te.inference:TEInference8BitTransform",
+            description="frozen weights of linear layers in 8 bits",
+        ),
     ]
 
 

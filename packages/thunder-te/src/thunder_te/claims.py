@@ -9,7 +9,7 @@ import thunder
 from thunder.core.errors import UnknownExecutor
 from thunder.extend import Refusal, device_profile, get_executor
 
-from .active_recipe import active
+from .active_recipe import DEFAULT, active
 from .recipes import (
     DelayedScaling,
     Float8CurrentScaling,
@@ -18,7 +18,7 @@ from .recipes import (
     Recipe,
 )
 
-__all__ = ["capability_refusal", "layer_refusal"]
+__all__ = ["capability_refusal", "layer_refusal", "stored_refusal"]
 
 #: recipe → what the sizes of a layer must be multiples of
 _MULTIPLES: Final[dict[type[Recipe], int]] = {MXFP8BlockScaling: 32}
@@ -46,17 +46,30 @@ def layer_refusal(x: Any, weight: Any, bias: Any, has_scales: bool) -> Refusal |
             "delayed scaling has scales for the weights of nn.Linear modules, and this is not one",
             recipe=name,
         )
+    refusal = _dtype_refusal(x, weight, bias)
+    multiple = _MULTIPLES.get(type(recipe), 16)
+    return _size_refusal(x, weight, bias, multiple) if refusal is None else refusal
+
+
+def stored_refusal(x: Any, weight: Any, bias: Any) -> Refusal | None:
+    """Return why a product with a weight that is stored in 8 bits is not computed in 8 bits, or None."""
+    refusal = _dtype_refusal(x, None, bias)
+    return _size_refusal(x, weight, bias, 16) if refusal is None else refusal
+
+
+def _dtype_refusal(x: Any, weight: Any, bias: Any) -> Refusal | None:
     for what, tensor in (("input", x), ("weight", weight), ("bias", bias)):
         if tensor is not None and tensor.dtype not in _DTYPES:
             return Refusal("dtype", f"the {what} is not float32, bfloat16 or float16", dtype=tensor.dtype)
+    return None
+
+
+def _size_refusal(x: Any, weight: Any, bias: Any, multiple: int) -> Refusal | None:
     if weight.ndim != 2 or x.ndim < 2 or (bias is not None and tuple(bias.shape) != (weight.shape[0],)):
         return Refusal("shape", "the layer is not a product of matrices", shape=tuple(x.shape))
-    multiple = _MULTIPLES.get(type(recipe), 16)
     sizes = {"rows": prod(x.shape[:-1]), "in": weight.shape[1], "out": weight.shape[0]}
     wrong = {what: size for what, size in sizes.items() if size % multiple or not size}
-    if wrong:
-        return Refusal("multiple", f"sizes have to be multiples of {multiple}", **wrong)
-    return None
+    return Refusal("multiple", f"sizes have to be multiples of {multiple}", **wrong) if wrong else None
 
 
 def _is_registered() -> bool:
@@ -70,8 +83,7 @@ def _is_registered() -> bool:
 
 def capability_refusal(x: Any, *rest: Any) -> Refusal | None:
     """Return why the device of a layer has no kernels for the recipe in force, or None."""
-    recipe, profile = active().recipe, device_profile(x.device)
-    assert recipe is not None, "layers are refused before where FP8 is off"
+    recipe, profile = active().recipe or DEFAULT, device_profile(x.device)
     if profile.type != "cuda":
         return Refusal("device", "Transformer Engine computes on CUDA devices", device=profile.name)
     if type(recipe) not in _CAPABILITIES:

@@ -27,7 +27,7 @@ from .recipes import (
     Recipe,
 )
 
-__all__ = ["Operand", "Scales", "operands", "product"]
+__all__ = ["Operand", "Scales", "operands", "product", "rows", "stored_layer"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,13 @@ def operands(
             }
             return by_block[blocks[0]], by_block[blocks[1]]
     raise AssertionError(f"the checker refuses {type(recipe).__name__}")
+
+
+def stored_layer(ops: Operators, x: Any, q: Any, scale_inv: Any, bias: Any) -> Any:
+    """Record the product of x `(*, k)`, rounded by its own amax, with a weight `(n, k)` that is stored."""
+    operand = Operand(*_pair(ops.quantize(rows(x), torch.float8_e4m3fn, False)))
+    y = product(ops, operand, Operand(q, scale_inv), bias, "NT", x)
+    return y if x.ndim == 2 else ltorch.reshape(y, (*x.shape[:-1], q.shape[0]))
 
 
 def _pair(results: Any) -> tuple[Any, Any]:

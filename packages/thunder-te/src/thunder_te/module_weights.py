@@ -8,7 +8,7 @@ from typing import Any
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx
 
-__all__ = ["casts_of", "linear_calls", "parameter_names"]
+__all__ = ["LINEAR", "casts_of", "linear_calls", "parameter_names"]
 
 LINEAR = frozenset({"torch.nn.functional.linear", "prims.linear"})
 CAST = "prims.convert_element_type"

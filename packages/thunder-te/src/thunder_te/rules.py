@@ -11,10 +11,11 @@ from thunder.core.transforms import get_grad, put_grads
 from thunder.extend import OperatorExecutor, Refusal
 
 from .active_recipe import active
-from .claims import layer_refusal
-from .layers import Scales, operands, product, rows
+from .claims import layer_refusal, stored_refusal
+from .layers import Scales, operands, product, rows, stored_layer
 from .operators import Operators
 from .scaled_linear import scaled_linear
+from .stored_weights import stored_linear
 
 __all__ = ["register_layers"]
 
@@ -49,6 +50,16 @@ def register_layers(ex: OperatorExecutor, ops: Operators, checks: Sequence[Check
     def compute_primitive(a: Any, w: Any, bias: Any) -> Any:
         return compute(a, w, bias)
 
+    def check_stored(x: Any, q: Any, scale_inv: Any, bias: Any, dtype: Any) -> bool | Refusal:
+        refusal = stored_refusal(x, q, bias)
+        for test in checks if refusal is None else ():
+            refusal = test(x, q, bias)
+        return True if refusal is None else refusal
+
+    def compute_stored(x: Any, q: Any, scale_inv: Any, bias: Any, dtype: Any) -> Any:
+        return stored_layer(ops, x, q, scale_inv, bias)
+
+    ex.register_implementation(stored_linear, checker=check_stored, execution_transform=compute_stored)
     for target, test, rule in (
         ("torch.nn.functional.linear", check, compute),
         ("prims.linear", check_primitive, compute_primitive),
