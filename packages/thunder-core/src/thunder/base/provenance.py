@@ -16,6 +16,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import torch
 
+from thunder.base.iterator_parts import part_of_iterator
+
 
 class _Absent:
     """The type of :data:`ABSENT`."""
@@ -125,7 +127,7 @@ class PathStep(NamedTuple):
 StepKind = (
     Literal["root", "instance", "attribute", "slot", "key", "item", "index", "global"]
     | Literal["cell", "closure", "default", "referent", "reference", "proxied", "typeattr", "array", "cached"]
-    | Literal["plain"]
+    | Literal["plain", "iterated"]
 )
 
 STEPS: dict[StepKind, PathStep] = {
@@ -158,6 +160,11 @@ STEPS: dict[StepKind, PathStep] = {
     ),
     "typeattr": PathStep(lambda p, k: f"{p}.{k}", lookup_type, "lookup_type({p}, {k})"),
     "plain": PathStep(lambda p, k: p, lambda o, k: plain_tensor(o), "plain_tensor({p})"),
+    "iterated": PathStep(
+        lambda p, k: f"{p}.{k}" if isinstance(k, str) and k.isidentifier() else p,
+        lambda o, k: part_of_iterator(o, k, ABSENT),
+        "part_of_iterator({p}, {k}, ABSENT)",
+    ),
     "array": PathStep(lambda p, k: p, lambda o, k: torch.from_numpy(o), "from_numpy({p})"),
     "cached": PathStep(lambda p, k: p, lambda o, k: o(), "{p}()"),  # of a `CacheQuery`
 }

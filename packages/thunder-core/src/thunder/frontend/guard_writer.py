@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from thunder.base.equal_values import has_keys, same_leaf
+from thunder.base.iterator_parts import part_of_iterator
 from thunder.base.provenance import (
     ABSENT,
     STEPS,
@@ -280,6 +281,7 @@ HELPERS = {
     "ref": weakref.ref,
     "from_numpy": torch.from_numpy,
     "plain_tensor": plain_tensor,
+    "part_of_iterator": part_of_iterator,
 }
 
 

@@ -41,6 +41,7 @@ STEPS: dict[StepKind, Symbol] = {
     "proxied": prims.unpack_proxied,
     "typeattr": prims.unpack_type_attr,
     "plain": prims.unpack_plain_tensor,
+    "iterated": prims.unpack_iterated,
     "array": prims.numpy_array_to_torch_tensor,
     "cached": prims.unpack_cached,
 }

@@ -25,7 +25,6 @@ from thunder.frontend.lookasides.locks import refuse_held
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors, refuse_shared_data
 from thunder.frontend.lookasides.tensors import original_of
 from thunder.frontend.lookasides.written_attributes import WrittenAttributes, emit_attributes
-from thunder.frontend.objects.number_counters import advance
 from thunder.frontend.objects.shadow_copies import Shadow
 from thunder.frontend.objects.shared_attributes import refuse_shared_attributes
 from thunder.frontend.session import TracingSession
@@ -156,7 +155,8 @@ def _write_effects(
     for count in session.objects.counts:
         if count.steps:
             target = builder.reach(count.path, count.original)
-            builder.emit(f"{builder.refer(advance)}({target}, {count.steps})")
+            effect, argument = count.effect()
+            builder.emit(f"{builder.refer(effect)}({target}, {argument!r})")
     for overlay in list(session.objects.written_overlays()):
         builder.write_items(overlay)
     for entry in list(session.objects.written_entries()):

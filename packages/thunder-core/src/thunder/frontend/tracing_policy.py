@@ -52,6 +52,7 @@ from thunder.frontend.lookasides import (
 from thunder.frontend.lookasides.gradient_nodes import GradientNode
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.number_members import NUMBERS
+from thunder.frontend.lookasides.reached_generators import adopt_generator
 from thunder.frontend.natives import (
     key_protocols,
     libraries,
@@ -102,6 +103,7 @@ class Tracer(AttributePolicy):
     ) -> None:
         super().__init__(trace, objects, language, sharp_edge, assumed_device)
         objects.adopt_array = lambda raw, path: self.state(Arrays).adopt(raw, path)
+        objects.adopt_generator = lambda raw, path: adopt_generator(self, raw, path)
         self._calls = CallResolver(self, lookasides, replacements)
         self.state(ReplacedCalls).table = replacements
         self._parts: dict[int, tuple[Any, FunctionParts]] = {}

@@ -208,7 +208,7 @@ class _Region:
             session.state(RegionState).stack.pop()
         if sum(count.steps for count in session.objects.counts) != advanced:
             raise UnsupportedProgram(
-                "a checkpointed region that advances an itertools.count", hint="Advance it outside."
+                "a checkpointed region that advances an iterator of the user", hint="Advance it outside."
             )
         if reentrant:
             _check_reentrant(self.inputs, calls, result)

@@ -12,11 +12,11 @@ import gc
 import inspect
 import itertools
 import types
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from thunder.base.errors import UnsupportedProgram
+from thunder.base.iterator_parts import OF_ELEMENTS, reduced
 from thunder.interpreter.generator_objects import suspended_frame
 from thunder.interpreter.policy import MISSING
 
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["advance", "is_built", "iterator", "original", "parts_of"]
 
 #: iterators whose ``__reduce__`` returns the arguments that make them, and the state
-_REDUCIBLE: Final = frozenset(
+_REDUCIBLE: Final = OF_ELEMENTS | frozenset(
     {
         *(map, filter, zip, enumerate, reversed),
-        *map(type, (iter([]), iter(()), iter(""), iter("é"), iter(b""), iter(range(0)), reversed([]))),
         *(itertools.chain, itertools.islice, itertools.repeat, itertools.starmap, itertools.zip_longest),
         *(itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.cycle),
     }
@@ -58,7 +57,7 @@ def parts_of(value: Any) -> Iterable[Any]:
         return [call[0], *call[1], *call[2].values()]
     if type(value) in _OF_DICTS:
         return [_dict_of(value)]
-    _, args, *state = _reduced(value)
+    _, args, *state = reduced(value)
     return [*map(original, args), *_flat(state)]
 
 
@@ -78,7 +77,7 @@ def iterator(b: EpilogueBuilder, value: Any) -> str:
         return b.shared(value, text)
     if type(value) in _OF_DICTS:
         return _of_dict(b, value)
-    make, args, *state = _reduced(value)
+    make, args, *state = reduced(value)
     text = f"{b.refer(make)}({', '.join(b.expression(original(arg)) for arg in args)})"
     if state and state[0] is not None:
         text = f"{b.refer(_at)}({text}, {b.expression(state[0])})"
@@ -111,12 +110,6 @@ def advance(iterator: Iterator[Any], steps: int) -> Iterator[Any]:
 def original(fn: Any) -> Any:
     """Return the user's function of a shim that the interpreter passed to native code."""
     return getattr(fn, "interpreted", fn) if type(fn) is types.FunctionType else fn
-
-
-def _reduced(value: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of the iterators of itertools, from 3.12 on
-        return value.__reduce__()
 
 
 def _flat(values: Iterable[Any]) -> Iterator[Any]:

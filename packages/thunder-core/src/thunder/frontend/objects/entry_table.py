@@ -26,6 +26,8 @@ class EntryTable:
         self.entries: dict[int, ObjectEntry] = {}  # by id of the user's object, and of its proxy or shadow
         self.shadows: list[Shadow] = []
         self.item_overlays: dict[int, ItemOverlay] = {}  # by id of a dict of the user's without a shadow
+        #: iterators of the user's that the program may advance
+        self.counts: list[Any] = []
         self.facts: list[Fact] = []
         #: whether native code has compared objects of the user, or used one as a key
         self.identity_observed = False
@@ -108,6 +110,8 @@ class EntryTable:
         changed |= {dict for _ in self.written_overlays()}
         containers = [(type(s.original), s.path) for s in self.shadows] if changed else []
         containers += [(dict, o.path) for o in self.item_overlays.values()] if changed else []
+        if any(count.steps for count in self.counts):
+            yield [count.path for count in self.counts if not is_weak(count.path)]
         for classes, members in ((written, objects), (changed, containers)):
             for cls in classes:
                 yield [path for t, path in members if t is cls and not is_weak(path)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,10 @@ class Count:
         assert position is not None, "a copy counts integers"
         return (position[0] - self.start) // self.step if self.step else 0
 
+    def effect(self) -> tuple[Callable[..., Any], Any]:
+        """Return the function that advances the user's counter as far, and its second argument."""
+        return advance, self.steps
+
 
 def position_of(counter: itertools.count[Any]) -> tuple[int, int] | None:
     """Return the next number and the step of a counter of integers, or None for others."""
@@ -50,6 +55,6 @@ def position_of(counter: itertools.count[Any]) -> tuple[int, int] | None:
     return match and (int(match[1]), int(match[2] or 1))
 
 
-def advance(counter: itertools.count[Any], steps: int) -> None:
-    """Take so many numbers from a counter."""
+def advance(counter: Iterator[Any], steps: int) -> None:
+    """Take so many elements from an iterator."""
     next(itertools.islice(counter, steps, steps), None)

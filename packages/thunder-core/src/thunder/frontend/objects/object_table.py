@@ -49,6 +49,7 @@ from thunder.frontend.objects.container_keys import adopt_dict_key, adopt_keys
 from thunder.frontend.objects.entry_table import EntryTable
 from thunder.frontend.objects.number_counters import Count
 from thunder.frontend.objects.object_entry import ObjectEntry
+from thunder.frontend.objects.reached_iterators import adopt_iterator
 from thunder.frontend.objects.shadow_copies import CONTAINERS, SEQUENCES, Shadow
 from thunder.frontend.objects.tensor_classes import overrides_torch
 from thunder.frontend.objects.unmodelled_tensors import refuse_unmodelled
@@ -70,7 +71,6 @@ class ObjectTable(EntryTable):
     def __init__(self, make_input: Callable[..., Any], inputs: list[tuple[Any, Path]]) -> None:
         super().__init__()
         self.make_input, self.inputs = make_input, inputs
-        self.counts: list[Count] = []
         #: the path of the tensor that overrides one of a module, by the id of that one
         self.overridden: dict[int, Path] = {}
         self.own_form: set[Path] = set()  # of overriding tensors that are traced as they are
@@ -89,6 +89,8 @@ class ObjectTable(EntryTable):
         self.tensor_attributes: dict[int, dict[str, Any]] = {}
         #: returns what the program sees of an array of NumPy
         self.adopt_array: Callable[[Any, Path], Any] = _refuse_array
+        #: returns what the program sees of a generator, or None
+        self.adopt_generator: Callable[[Any, Path], Any] = lambda raw, path: None
         #: called when the program has a tensor whose class overrides torch's functions
         self.note_overriding_tensor: Callable[[], None] = lambda: None
         #: the sources of numbers that are inputs, see Note [Numbers that vary]
@@ -224,11 +226,15 @@ class ObjectTable(EntryTable):
         t = type(raw)
         if t is itertools.count and (count := Count.of(raw, path)) is not None:
             return self._adopt_count(count)
-        if isinstance(raw, OPAQUE) or hasattr(t, "__next__"):
-            raise UnsupportedProgram(
-                f"{path.source} is {_a(t.__name__)}, which can be read only by consuming it",
-                hint="Pass a list or tuple of its elements.",
+        if isinstance(raw, OPAQUE) or (hasattr(t, "__next__") and is_foreign(t)):
+            copy = (
+                self.adopt_generator(raw, path)
+                if t is types.GeneratorType
+                else adopt_iterator(self, raw, path)
             )
+            if copy is None:
+                raise _refused_iterator(raw, path)
+            return copy
         if path.parent is not None:
             self.note("type", path, t)
         if t in CONTAINERS or (plain_base(t) in CONTAINERS and not getattr(raw, "__dict__", None)):
@@ -243,12 +249,7 @@ class ObjectTable(EntryTable):
         if issubclass(t, tuple):
             return self._adopt_tuple(raw, path)
         if t is types.MethodType:
-            method = types.MethodType(
-                self.adopt(raw.__func__, path.step("attribute", "__func__")),
-                self.adopt(raw.__self__, path.step("attribute", "__self__")),
-            )
-            self.track(raw, path, method)
-            return method
+            return self._adopt_method(raw, path)
         if t is functools.partial:
             return self._adopt_partial(raw, path)
         if t is types.MappingProxyType:
@@ -277,6 +278,13 @@ class ObjectTable(EntryTable):
         if issubclass(t, threading.local):  # what it holds in this thread
             entry.own = self.adopt(raw.__dict__, path.step("attribute", "__dict__"))
         return raw
+
+    def _adopt_iterator(self, raw: Any, path: Path) -> Any:
+        is_generator = type(raw) is types.GeneratorType
+        copy = self.adopt_generator(raw, path) if is_generator else adopt_iterator(self, raw, path)
+        if copy is None:
+            raise _refused_iterator(raw, path)
+        return copy
 
     def _adopt_count(self, count: Count) -> Any:
         if count.path.parent is not None:
@@ -332,6 +340,8 @@ class ObjectTable(EntryTable):
         identity, or never reads it: its entry has the refusal of every other use.
         """
         try:
+            if hasattr(type(raw), "__next__") and id(raw) not in self.entries and is_foreign(type(raw)):
+                raise _refused_iterator(raw, path)
             return self.adopt(raw, path)
         except UnsupportedProgram as error:
             if type(raw) in weakref.ProxyTypes:
@@ -356,6 +366,14 @@ class ObjectTable(EntryTable):
             self.track(raw, path, value)
         return value
 
+    def _adopt_method(self, raw: types.MethodType, path: Path) -> types.MethodType:
+        method = types.MethodType(
+            self.adopt(raw.__func__, path.step("attribute", "__func__")),
+            self.adopt(raw.__self__, path.step("attribute", "__self__")),
+        )
+        self.track(raw, path, method)
+        return method
+
     def _adopt_partial(self, raw: functools.partial[Any], path: Path) -> Any:
         func = self.adopt(raw.func, path.step("attribute", "func"))
         args = self.adopt(raw.args, path.step("attribute", "args"))
@@ -379,6 +397,13 @@ class ObjectTable(EntryTable):
 
 def _refuse_array(raw: Any, path: Path) -> Any:
     raise UnsupportedProgram(f"{path.source} is an array of NumPy", hint="Pass a tensor.")
+
+
+def _refused_iterator(raw: Any, path: Path) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        f"{path.source} is {_a(type(raw).__name__)}, which can be read only by consuming it",
+        hint="Pass a list or tuple of its elements.",
+    )
 
 
 def describe(value: Any) -> str:

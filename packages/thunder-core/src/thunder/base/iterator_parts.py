@@ -1,0 +1,71 @@
+"""The parts of a native iterator or generator, which tell what it would yield, without advancing it."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import types
+import warnings
+from typing import Any, Final
+
+__all__ = [
+    "FUNCTION",
+    "OF_ELEMENTS",
+    "POSITION",
+    "READABLE",
+    "function_of",
+    "part_of_iterator",
+    "reduced",
+    "variables_of",
+]
+
+#: keys of parts, beside the numbers of the arguments that make an iterator and the variables of a generator
+FUNCTION: Final = "<function>"
+POSITION: Final = "<position>"
+
+#: iterators over elements that exist: what makes one, and its position
+OF_ELEMENTS: Final = frozenset(
+    map(type, (iter([]), iter(()), iter(""), iter("é"), iter(b""), iter(range(0)), reversed([])))
+)
+#: iterators with parts
+READABLE: Final = OF_ELEMENTS | {zip, enumerate}
+
+
+def reduced(iterator: Any) -> Any:
+    """Return what makes an iterator, the arguments, and the state, as ``__reduce__`` does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the iterators of itertools, from 3.12 on
+        return iterator.__reduce__()
+
+
+def function_of(generator: types.GeneratorType[Any, Any, Any]) -> Any:
+    """Return the function whose call made a generator, which has not ended, or None."""
+    code = generator.gi_code
+    functions = (f for f in gc.get_referents(generator) if isinstance(f, types.FunctionType))
+    return next((f for f in functions if f.__code__ is code), None)
+
+
+def variables_of(generator: types.GeneratorType[Any, Any, Any]) -> dict[str, Any]:
+    """Return the variables of a generator, which has not ended."""
+    frame = generator.gi_frame
+    assert frame is not None, "a generator that has not ended has a frame"
+    return frame.f_locals
+
+
+def part_of_iterator(iterator: Any, key: Any, absent: Any) -> Any:
+    """Return an argument of an iterator by its number, its position, or a part of a generator.
+
+    Return ``absent`` where there is none, as of a generator whose body has begun.
+    """
+    if type(iterator) is types.GeneratorType:
+        if inspect.getgeneratorstate(iterator) != inspect.GEN_CREATED:
+            return absent
+        return (
+            (function_of(iterator) or absent) if key == FUNCTION else variables_of(iterator).get(key, absent)
+        )
+    if type(iterator) not in READABLE:
+        return absent
+    _, args, *state = iterator.__reduce__()
+    if key == POSITION:
+        return state[0] if state else None
+    return args[key] if type(key) is int and key < len(args) else absent

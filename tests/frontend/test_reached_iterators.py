@@ -1,0 +1,215 @@
+"""Iterators and generators of the user that a program advances: they are left where eager leaves them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import thunder
+from thunder import UnsupportedProgram
+
+X = torch.tensor([1.0, 2.0])
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    return list(map(plain, value)) if isinstance(value, list | tuple) else value
+
+
+def left(fn: Callable[..., Any], *args: Any) -> Any:
+    """Return the result of a call, and what its iterators then have left."""
+    result = plain(fn(X, *args))
+    return result, [plain(list(arg)) for arg in args if hasattr(arg, "__next__")]
+
+
+def check(fn: Callable[..., Any], *makers: Callable[[], Any], misses: int = 1) -> Any:
+    """Compare with eager, for a call with the arguments of each maker; return the compiled function."""
+    compiled = thunder.jit(fn)
+    for make in makers:
+        assert left(compiled, make()) == left(fn, make())
+    assert thunder.cache_misses(compiled) == misses
+    return compiled
+
+
+def taken(iterator: Iterator[Any], count: int) -> Iterator[Any]:
+    return [next(iterator) for _ in range(count)] and iterator
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: iter([2.0, 3.0, 4.0]),
+        lambda: iter((2.0, torch.ones(2), 4.0)),
+        lambda: iter(range(3)),
+        lambda: reversed([1, 2, 3]),
+    ],
+)
+def test_an_iterator_over_elements_is_advanced(make: Callable[[], Any]) -> None:
+    check(lambda x, it: x * next(it), make, make)
+    check(lambda x, it: [x * v for v in it], make, make)
+    check(lambda x, it: (next(it), [x * a for a, _ in zip(it, it, strict=False)]), make, make)
+
+
+def test_the_position_and_the_elements_are_facts() -> None:
+    check(
+        lambda x, it: x * next(it),
+        lambda: iter([2.0, 3.0]),
+        lambda: taken(iter([2.0, 3.0]), 1),
+        lambda: iter([5.0, 3.0]),
+        lambda: iter([2.0, 3.0]),
+        misses=3,
+    )
+
+
+def test_tensors_of_an_iterator_are_inputs() -> None:
+    check(
+        lambda x, it: x * next(it),
+        lambda: iter([torch.ones(2), torch.ones(3)]),
+        lambda: iter([torch.zeros(2), torch.ones(3)]),
+    )
+
+
+def test_enumerate_and_zip_advance_their_iterators() -> None:
+    def pairs(x: torch.Tensor, it: Any, other: Any) -> Any:
+        return [x * b for _, b in itertools.islice(it, 2)], next(other)
+
+    compiled = thunder.jit(pairs)
+    for _ in range(2):
+        results = []
+        for fn in (compiled, pairs):
+            a, b = iter([1.0, 2.0, 3.0, 4.0]), iter([5.0, 6.0, 7.0])
+            results.append((*left(fn, zip(a, b, strict=False), enumerate([8.0, 9.0], 3)), list(a), list(b)))
+        assert results[0] == results[1]
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_an_iterator_of_a_module_and_one_that_the_list_outgrows() -> None:
+    class Schedule(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.values = [1.0]
+            self.steps = iter(self.values)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x * next(self.steps)
+            self.values.append(2.0)
+            return y
+
+    module, eager = Schedule(), Schedule()
+    compiled = thunder.jit(module)
+    for _ in range(3):
+        assert torch.equal(compiled(X), eager(X))
+    assert next(module.steps) == next(eager.steps)
+
+
+def test_two_iterators_are_not_one() -> None:
+    for make in (lambda: iter([1.0, 2.0]), itertools.count):
+        compiled = thunder.jit(lambda x, a, b: (x * next(a), next(b)))
+        compiled(X, make(), make())
+        one = make()
+        second = next(taken(make(), 1))
+        assert compiled(X, one, one)[1] == second
+
+
+def test_an_object_with_next_in_python_is_interpreted() -> None:
+    class Countdown:
+        def __init__(self) -> None:
+            self.n = 3
+
+        def __iter__(self) -> Any:
+            return self
+
+        def __next__(self) -> int:
+            self.n -= 1
+            if not self.n:
+                raise StopIteration
+            return self.n
+
+    check(lambda x, it: x * next(it), Countdown, Countdown)
+
+
+def test_a_generator_that_is_consumed_is_a_part_of_the_program() -> None:
+    seen: list[float] = []
+
+    def scaled(values: list[float], *more: float, by: float = 1.0) -> Iterator[float]:
+        for value in (*values, *more):
+            seen.append(value)
+            yield value * by
+
+    def total(x: torch.Tensor, values: Any) -> Any:
+        return x * sum(values), next(values, None)
+
+    compiled = thunder.jit(total)
+    for by in (2.0, 2.0, 3.0):
+        counts = []
+        for fn in (compiled, total):
+            seen.clear()
+            counts.append((left(fn, scaled([1.0, 2.0], 3.0, by=by)), list(seen)))
+        assert counts[0] == counts[1]
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_the_variables_of_a_generator_are_facts() -> None:
+    def made(scale: float) -> Iterator[float]:
+        return (scale * v for v in [1.0, 2.0])
+
+    check(lambda x, it: x * sum(it), lambda: made(1.0), lambda: made(1.0), lambda: made(2.0), misses=2)
+
+
+def test_parameters_of_a_module_as_an_argument() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+
+    def norms(parameters: Any) -> Any:
+        return sum(p.norm() for p in parameters)
+
+    compiled = thunder.jit(norms)
+    for scale in (1.0, 2.0):
+        with torch.no_grad():
+            model[0].weight.mul_(scale)
+        assert torch.equal(compiled(model.parameters()), norms(model.parameters()))
+    assert thunder.cache_misses(compiled) == 1
+    compiled(model.parameters()).backward()
+    assert model[1].weight.grad is not None
+
+
+def test_a_generator_that_raises_has_ended() -> None:
+    def failing() -> Iterator[float]:
+        yield 1.0
+        raise ValueError("no more")
+
+    def fn(x: torch.Tensor, values: Any) -> Any:
+        try:
+            return [x * v for v in values]
+        except ValueError as error:
+            return str(error)
+
+    check(fn, failing, failing)
+
+
+def test_a_generator_that_is_passed_on_or_not_used_is_left_alone() -> None:
+    generator = (v for v in [1.0, 2.0])
+    compiled = thunder.jit(lambda x, it: (x, it))
+    assert compiled(X, generator)[1] is generator
+    assert compiled(X, generator)[1] is generator
+    assert list(generator) == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: (v for v in [1.0, 2.0]), "takes some elements of args.1., a generator, and leaves others"),
+        (lambda: taken((v for v in [1.0, 2.0]), 1), "a generator, which can be read only by consuming it"),
+        (lambda: map(abs, [1, 2]), "is a map, which can be read only by consuming it"),
+        (lambda: iter({1: 2}), "dict_keyiterator, which can be read only by consuming it"),
+        (lambda: enumerate(v for v in [1.0]), "is an enumerate, which can be read only"),
+    ],
+)
+def test_what_cannot_be_advanced_as_eager_does_is_refused(make: Callable[[], Any], match: str) -> None:
+    with pytest.raises(UnsupportedProgram, match=match) as error:
+        thunder.jit(lambda x, it: (next(it), x))(X, make())
+    assert error.value.hint
