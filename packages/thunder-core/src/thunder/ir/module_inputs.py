@@ -139,14 +139,20 @@ def add_input(prologue: TraceCtx, computation: TraceCtx, name: str) -> TensorPro
 
 
 def replace_input(
-    prologue: TraceCtx, computation: TraceCtx, name: str, compute: Callable[..., Any], *others: str
+    prologue: TraceCtx,
+    computation: TraceCtx,
+    name: str,
+    compute: Callable[..., Any],
+    *others: str,
+    recompute: bool = True,
 ) -> TensorProxy | None:
     """Let the computation compute a parameter or buffer from the tensor in use, which overrides it.
 
     Before its first use, `compute(tensor, *tensors)` is recorded: it gets the proxy of the tensor in use,
     with its own metadata, and those of `others`, which become inputs. The program then reads the result. Both
-    traces are changed. A backward computes it again. Returns the result, or None if the program does not read
-    the tensor, or if the hook has replaced it under another of its names.
+    traces are changed. A backward computes it again; with `recompute=False` the result is saved for it like
+    any other. Returns the result, or None if the program does not read the tensor, or if the hook has
+    replaced it under another of its names.
 
         computation(x, w): linear(x, w)   →   computation(x, w, scale): w0 = w * scale; linear(x, w0)
 
@@ -173,12 +179,14 @@ def replace_input(
             f'{name} is computed as "{computed}", and the program reads "{original.type_string()}"',
             hint="The result has the shape, dtype and device of the module's own tensor.",
         )
-    for proxy in (p for bsym in recorded for p in bsym.flat_proxy_outs):
-        proxy.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
+    if recompute:
+        for proxy in (p for bsym in recorded for p in bsym.flat_proxy_outs):
+            proxy.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
     calls = computation.bound_symbols
     first = next((i for i, b in enumerate(calls) if b.has_input([original])), None)
     if first is None:
         return None
+    recorded = [b.from_bsym(source=b.source or calls[first].source) for b in recorded]
     if any(b.sym.id == SET_GRAD_ENABLED for b in calls[:first]):
         first = 0  # a later use may be in another grad mode
     later = [substitute_operands(bsym, {original.name: value}) for bsym in calls[first:]]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import functools
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
@@ -99,6 +100,8 @@ class ThunderModule(torch.nn.Module, metaclass=ModuleClass):
             if isinstance(declared, Alias):
                 return declared.resolve()(self)
             if name == "no_sync":
+                if contexts := _no_sync_contexts(_state(self)):
+                    return functools.partial(_entered, contexts)
                 raise NoDataParallelism(
                     "no_sync() belongs to data parallelism, and this module has none",
                     hint="Apply ddp or fsdp of a package that provides thunder.distributed.",
@@ -324,6 +327,21 @@ def _load_state_dict(self: ThunderModule, *args: Any, **kwargs: Any) -> Any:
         if type(error) is not RuntimeError:  # the user's own
             raise
         raise OperatorError(str(error)) from error
+
+
+def _no_sync_contexts(state: ModuleState) -> list[Callable[[], AbstractContextManager[None]]]:
+    """Return the methods `no_sync` of the transforms of a compiled module that have one."""
+    methods = (getattr(transform, "no_sync", None) for transform in state.transforms)
+    return [method for method in methods if method is not None]
+
+
+@contextmanager
+def _entered(contexts: Sequence[Callable[[], AbstractContextManager[None]]]) -> Iterator[None]:
+    """Enter several contexts; leave them at the end."""
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context())
+        yield
 
 
 _HOOKS = (

@@ -1,0 +1,24 @@
+"""Data parallelism and fully sharded data parallelism, on process groups of `torch.distributed`."""
+
+from thunder_distributed.clipping import clip_grad_norm_
+from thunder_distributed.communication import Communication, communication
+from thunder_distributed.data_parallel import DDPTransform, FSDPTransform, ddp, fsdp
+from thunder_distributed.gradient_synchronization import skip_data_parallel_grad_sync
+from thunder_distributed.layouts import DistParallelType, FSDPBucketingStrategy, FSDPType, Layout
+from thunder_distributed.process_groups import copy_default_process_group
+
+__all__ = [
+    "Communication",
+    "DDPTransform",
+    "DistParallelType",
+    "FSDPBucketingStrategy",
+    "FSDPTransform",
+    "FSDPType",
+    "Layout",
+    "clip_grad_norm_",
+    "communication",
+    "copy_default_process_group",
+    "ddp",
+    "fsdp",
+    "skip_data_parallel_grad_sync",
+]

@@ -1,0 +1,42 @@
+"""Thunder on many processes: the plugin of the transforms and recipes of `thunder.distributed`.
+
+Thunder imports this module when it looks for plugins; it imports nothing of torch.distributed.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from thunder.plugins import ExecutorSpec, TransformSpec, hookimpl
+
+__all__ = ["thunder_executors", "thunder_recipes", "thunder_transforms"]
+
+
+@hookimpl
+def thunder_executors() -> list[ExecutorSpec]:
+    """Declare the executor that has the collectives."""
+    target = "thunder_distributed.collectives:ex"
+    return [ExecutorSpec("distributed", target, description="collectives of torch.distributed")]
+
+
+@hookimpl
+def thunder_transforms() -> list[TransformSpec]:
+    """Declare the transforms, which `thunder.transforms.<Name>` imports."""
+    return [
+        TransformSpec(
+            "DDPTransform",
+            "thunder_distributed.data_parallel:DDPTransform",
+            description="data parallelism: gradients are averaged over processes",
+        ),
+        TransformSpec(
+            "FSDPTransform",
+            "thunder_distributed.data_parallel:FSDPTransform",
+            description="fully sharded data parallelism: each process has a part of each parameter",
+        ),
+    ]
+
+
+@hookimpl
+def thunder_recipes() -> dict[str, type[Any]]:
+    """Provide the plugins of recipes "ddp" and "fsdp"."""
+    recipes = import_module("thunder_distributed.recipe_plugins")
+    return {"ddp": recipes.DDP, "fsdp": recipes.FSDP}

@@ -1,0 +1,117 @@
+"""The collectives of a compiled program: which, in which group, and how many bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import thunder
+from thunder.core.dtypes import to_torch_dtype
+from thunder.core.symbol import BoundSymbol
+from thunder.core.trace import TraceCtx
+
+from .collectives import COLLECTIVES, all_reduce
+from .process_groups import group_size
+
+__all__ = ["Collective", "Communication", "collectives_of", "communication"]
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective of a program.
+
+    `nbytes` are the bytes of its whole tensor: what an all-gather returns, and the others take. `sent` are
+    the bytes that a process sends in a ring of n processes: (n - 1) / n of them, of an all-reduce twice that
+    (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009).
+    """
+
+    trace: str
+    name: str
+    group: str
+    size: int
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    source: str
+
+    @property
+    def sent(self) -> int:
+        """The bytes that a process sends."""
+        rounds = 2 if self.name == all_reduce.name else 1
+        return rounds * self.nbytes * (self.size - 1) // self.size
+
+    @property
+    def signature(self) -> str:
+        """What has to be equal in all processes."""
+        return f"{self.name} {self.dtype}{list(self.shape)}"
+
+
+class Communication(tuple[Collective, ...]):
+    """The collectives of a program in their order; its text is a table."""
+
+    __slots__ = ()
+
+    @property
+    def nbytes(self) -> int:
+        """The sum of the bytes of the whole tensors."""
+        return sum(collective.nbytes for collective in self)
+
+    @property
+    def sent(self) -> int:
+        """The bytes that a process sends in one call, and its backward."""
+        return sum(collective.sent for collective in self)
+
+    def __str__(self) -> str:
+        head = ("trace", "collective", "group", "processes", "bytes", "sent", "source")
+        rows = [
+            (c.trace, c.signature, c.group, str(c.size), str(c.nbytes), str(c.sent), c.source) for c in self
+        ]
+        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+        lines = (
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in (head, *rows)
+        )
+        return "\n".join(lines)
+
+
+def communication(compiled: Any) -> Communication:
+    """Return the collectives that the last call of a compiled object runs, and its backward.
+
+    Raises NotCompiled and NeverCalled.
+    """
+    traces = [
+        ("forward", thunder.last_traces(compiled)),
+        ("backward", thunder.last_backward_traces(compiled)),
+    ]
+    return Communication(
+        collective for name, passes in traces if passes for collective in collectives_of(passes[-1], name)
+    )
+
+
+def collectives_of(trace: TraceCtx, name: str) -> Iterator[Collective]:
+    """Yield the collectives of a trace, which is called `name`."""
+    for bsym in _calls(trace.bound_symbols):
+        operand, group = bsym.args[:2]
+        size = group_size(group)
+        largest = max(math.prod(operand.shape), math.prod(bsym.output.shape))
+        yield Collective(
+            trace=name,
+            name=bsym.sym.name,
+            group=group,
+            size=size,
+            dtype=operand.dtype.shortname(),
+            shape=tuple(operand.shape),
+            nbytes=largest * to_torch_dtype(operand.dtype).itemsize,
+            source=f"{bsym.source_filename}:{bsym.source_positions}" if bsym.source_filename else "",
+        )
+
+
+def _calls(bsyms: Sequence[BoundSymbol]) -> Iterator[BoundSymbol]:
+    """Yield the calls of collectives, those within composites included."""
+    for bsym in bsyms:
+        if bsym.sym.id in COLLECTIVES:
+            yield bsym
+        else:
+            yield from _calls(bsym.subsymbols)

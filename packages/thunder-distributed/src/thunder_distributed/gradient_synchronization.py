@@ -1,0 +1,147 @@
+"""Gradients that are not communicated: `no_sync`, and what it leaves for the next communication.
+
+Note [Local gradients]
+Within `no_sync()` a backward computes the gradient of this process alone. That of a replicated parameter is
+accumulated in `parameter.grad`, as usual. That of a sharded one has the shape of the whole parameter; it is
+accumulated beside the shard, as FSDP of torch does, whose own gradient is zero until then. The next backward
+outside adds its own gradient, and communicates the sum. `zero_grad()` discards both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import Enum, auto
+from typing import Final
+
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from thunder import TensorProxy
+from thunder.core.errors import UnsupportedProgram
+from thunder.core.tags import OpTags
+
+from .collectives import ex
+from .layouts import DistParallelType
+
+__all__ = [
+    "GradientMode",
+    "SynchronizationSwitch",
+    "add_local_gradient",
+    "keep_local_gradient",
+    "skip_data_parallel_grad_sync",
+]
+
+
+class GradientMode(Enum):
+    """What a backward does with the gradients of distributed parameters.
+
+    `SYNCHRONIZED`: they are communicated. `LOCAL`: they stay in this process. `ACCUMULATED`: they are
+    communicated together with those that stayed (Note [Local gradients]).
+    """
+
+    SYNCHRONIZED = auto()
+    LOCAL = auto()
+    ACCUMULATED = auto()
+
+
+_skipped: ContextVar[bool] = ContextVar("thunder_distributed_skips_gradients", default=False)
+
+
+class _Uses:
+    """The number of times that a program of this process has left its gradients local."""
+
+    count = 0
+
+
+@contextmanager
+def skip_data_parallel_grad_sync() -> Iterator[None]:
+    """Within the context, programs that are called leave the gradients of this process uncommunicated.
+
+    The next backward of a call outside communicates the sum.
+    """
+    _Uses.count += 1
+    token = _skipped.set(True)
+    try:
+        yield
+    finally:
+        _skipped.reset(token)
+
+
+class SynchronizationSwitch:
+    """Whether the programs of one transform communicate gradients."""
+
+    def __init__(self) -> None:
+        self._skips: ContextVar[bool] = ContextVar("thunder_distributed_no_sync", default=False)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Within the context, calls leave gradients uncommunicated."""
+        _Uses.count += 1
+        token = self._skips.set(True)
+        try:
+            yield
+        finally:
+            self._skips.reset(token)
+
+    @property
+    def mode(self) -> GradientMode:
+        """What the backward of a call that is made now does."""
+        if _skipped.get() or self._skips.get():
+            return GradientMode.LOCAL
+        return GradientMode.ACCUMULATED if _Uses.count else GradientMode.SYNCHRONIZED
+
+
+#: sharded parameter → the gradient of this process for the whole one, which is not communicated yet
+_whole_gradients: Final = WeakTensorKeyDictionary()
+#: parameter → the count of uses up to which its gradient is communicated
+_communicated: Final = WeakTensorKeyDictionary()
+
+
+def _check_leaf(param: torch.Tensor) -> None:
+    if not param.is_leaf:
+        raise UnsupportedProgram(
+            "gradients are accumulated without communication, and a parameter is computed by another transform",
+            hint="Call backward once for all results, or without no_sync().",
+        )
+
+
+def _kept(param: torch.Tensor) -> torch.Tensor | None:
+    """Return what was accumulated for a sharded parameter since its gradient was last discarded."""
+    gradient = _whole_gradients.pop(param, None)
+    return None if param.grad is None else gradient
+
+
+def _keep(param: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+    _check_leaf(param)
+    earlier = _kept(param)
+    _whole_gradients[param] = g.clone() if earlier is None else earlier + g
+    return torch.zeros_like(param)
+
+
+def _add(param: torch.Tensor, g: torch.Tensor, kind: DistParallelType) -> torch.Tensor:
+    _check_leaf(param)
+    if kind is DistParallelType.FULLY_SHARDED:
+        earlier = _kept(param)
+    else:
+        earlier = param.grad if _communicated.get(param) != _Uses.count else None
+        if earlier is not None:
+            param.grad = None  # torch's autograd accumulates the sum that is returned
+        _communicated[param] = _Uses.count
+    return g.clone() if earlier is None else g + earlier
+
+
+keep_local_gradient = ex.register_operator(
+    "keep_local_gradient",
+    meta=lambda param, g: TensorProxy(like=param, requires_grad=False),
+    fn=_keep,
+    tags=(OpTags.DONT_DCE, OpTags.NONDIFFERENTIABLE),
+)
+add_local_gradient = ex.register_operator(
+    "add_local_gradient",
+    meta=lambda param, g, kind: TensorProxy(like=g),
+    fn=_add,
+    tags=(OpTags.DONT_DCE,),
+    vjp={"param": None, "g": lambda c: c.g},
+)

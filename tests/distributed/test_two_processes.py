@@ -1,0 +1,91 @@
+"""Two gloo processes compute what one process computes on the joined batch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from distributed.launching import Outcome
+from distributed.training_cases import STRATEGIES
+
+pytestmark = pytest.mark.multi_process
+TOLERANCE = 1e-10
+
+
+def both(outcomes: dict[str, list[Outcome]], name: str):
+    return [outcome.get() for outcome in outcomes[name]]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_twenty_steps_equal_those_of_one_process_on_the_joined_batch(outcomes, name: str):
+    for result in both(outcomes, f"trained {name}"):
+        assert max(result["losses"], result["gradients"], result["state"]) < TOLERANCE
+        assert result["compiles"] == 1
+        assert result["attributes"]
+
+
+def test_bucketing_changes_the_number_of_collectives(outcomes):
+    counts = {name: len(both(outcomes, f"trained {name}")[0]["collectives"][0]) for name in STRATEGIES}
+    # 15 parameters, of which one is frozen: each is gathered, and each gradient reduced
+    assert counts["zero2-none"] == 15 + 14
+    assert counts["zero2-none"] > counts["zero2-layer"] > counts["zero2-block"] == 6
+    assert counts["zero3-none"] > counts["zero3-layer"] > counts["zero3-block"]
+    assert counts["ddp-none"] == 14 > counts["ddp-small"] > counts["ddp-large"] == 1
+
+
+@pytest.mark.parametrize("bucket", ["none", "layer", "block"])
+def test_zero3_gathers_again_in_the_backward_and_zero2_does_not(outcomes, bucket: str):
+    gathers = [
+        both(outcomes, f"trained {level}-{bucket}")[0]["collectives"][0].count("all_gather")
+        for level in ("zero2", "zero3")
+    ]
+    assert gathers[0] < gathers[1] <= 2 * gathers[0]
+
+
+@pytest.mark.parametrize("name", ["clipped_fsdp", "clipped_ddp"])
+def test_gradients_are_clipped_by_the_norm_of_the_whole_model(outcomes, name: str):
+    for result in both(outcomes, name):
+        assert max(result["norms"], result["state"]) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["accumulated_fsdp", "accumulated_ddp", "skipped_ddp"])
+def test_gradients_are_accumulated_without_communication(outcomes, name: str):
+    for result in both(outcomes, name):
+        assert max(result["losses"], result["gradients"], result["state"]) < TOLERANCE
+        local, synchronized = result["collectives"][0], result["collectives"][-1]
+        assert not {"reduce_scatter", "all_reduce"} & set(local)
+        assert {"reduce_scatter", "all_reduce"} & set(synchronized)
+
+
+def test_all_processes_begin_with_the_values_of_one(outcomes):
+    assert both(outcomes, "processes_begin_with_the_values_of_one") == [[0.0, 0.0], [0.0, 0.0]]
+
+
+def test_collectives_compute_what_their_names_say(outcomes):
+    (x, first), (y, second) = both(outcomes, "results_of_collectives")
+    total = x + y
+    expected = [
+        (torch.cat([x, y]), torch.cat([x, y])),
+        (torch.cat([x, y], 1), torch.cat([x, y], 1)),
+        (total, total),
+        (y, y),
+        (total[:2], total[2:]),
+        (total[:, :1] / 2, total[:, 1:] / 2),
+        (y, y),
+        (torch.cat([x[:2], y[:2]]), torch.cat([x[2:], y[2:]])),
+    ]
+    for index, (left, right) in enumerate(expected):
+        torch.testing.assert_close(first[index], left)
+        torch.testing.assert_close(second[index], right)
+
+
+def test_a_future_is_waited_for(outcomes):
+    for (gathered, summed), text in both(outcomes, "futures"):
+        assert gathered.tolist() == [1, 1, 2, 2]
+        assert summed.tolist() == [6, 6]
+        assert "ft0 = all_gather(x, '0', 0, True)  # ft0: \"FUTURE cpu f32[4]\"" in text
+        assert "wait(ft0)" in text
+
+
+def test_gradients_of_collectives_are_those_of_the_sum_of_all_losses(outcomes):
+    assert max(both(outcomes, "gradients_of_collectives")) < 1e-6
