@@ -155,7 +155,7 @@ PRIMITIVES = """
 SHORT_IDS = {"python_return": "RETURN", "python_del": "DEL", "python_print": "PRINT", "slice_prim": "SLICE"}
 
 #: paths that packages provide
-OF_PACKAGES = ("thunder.distributed",)
+OF_PACKAGES = ("thunder.executors.apexex",)
 
 OP_TAGS = """
     SHAPE_OP REDUCTION_OP RANDOM_OP MATMUL_OP DEVICE_SYNC_OP DONT_DCE IN_PLACE CTX_MANAGER_ENTER_EXIT_OP

@@ -65,7 +65,7 @@ def buckets_of_bytes(parameters: Mapping[str, torch.Tensor], limit: float) -> di
     """
     buckets: dict[str, str] = {}
     filled: dict[tuple[Any, ...], tuple[str, int]] = {}
-    for name, parameter in reversed(parameters.items()):
+    for name, parameter in reversed(list(parameters.items())):
         form = parameter.dtype, parameter.device
         nbytes = parameter.numel() * parameter.element_size()
         bucket, used = filled.get(form, ("", 0))

@@ -48,10 +48,8 @@ def clip_grad_norm_(compiled: Any, max_norm: float, norm_type: float = 2.0) -> t
         return torch.tensor(0.0)
     device = gradients[0].device
     parts = [_power_sum(tensors, norm_type, group, device) for group, tensors in groups.items() if tensors]
-    if math.isinf(norm_type):
-        norm = torch.stack(parts).max()
-    else:
-        norm = torch.stack(parts).sum() ** (1 / norm_type)
+    totals = torch.stack(parts)
+    norm = totals.max() if math.isinf(norm_type) else totals.sum() ** (1 / norm_type)
     scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
     for gradient in gradients:
         gradient.mul_(scale.to(gradient.device, gradient.dtype))

@@ -57,6 +57,12 @@ def _result(a: Any, shape: Sequence[int], do_async: bool) -> Any:
     return FutureTensorProxy(like=result) if do_async else result
 
 
+def _waited(result: torch.Tensor, do_async: bool = False) -> torch.Tensor:
+    """Return the result of a collective, after it has arrived unless `do_async`."""
+    waited: torch.Tensor = result if do_async else _functional.wait_tensor(result)
+    return waited
+
+
 def _parts(a: Any, dim: int, group: str, purpose: str) -> int:
     """Return the extent of one process's part of a dimension."""
     size = group_size(group)
@@ -89,12 +95,9 @@ def _all_gather_meta(a: Any, group: str, dim: int = 0, do_async: bool = False) -
 def _all_gather(a: torch.Tensor, group: str, dim: int = 0, do_async: bool = False) -> torch.Tensor:
     size = group_size(group)
     if dim == 0:
-        result: torch.Tensor = _functional.all_gather_into_tensor(a.contiguous(), size, group)
-        return result if do_async else _functional.wait_tensor(result)
-    rows = _functional.wait_tensor(
-        _functional.all_gather_into_tensor(a.movedim(dim, 0).contiguous(), size, group)
-    )
-    return rows.movedim(0, dim).contiguous()
+        return _waited(_functional.all_gather_into_tensor(a.contiguous(), size, group), do_async)
+    rows = _functional.all_gather_into_tensor(a.movedim(dim, 0).contiguous(), size, group)
+    return _waited(rows).movedim(0, dim).contiguous()
 
 
 # -- all_reduce and broadcast --------------------------------------------------------------------------------
@@ -112,8 +115,7 @@ def _check_reduction(op: str) -> None:
 
 
 def _all_reduce(a: torch.Tensor, group: str, op: str = "sum", do_async: bool = False) -> torch.Tensor:
-    result: torch.Tensor = _functional.all_reduce(a.contiguous(), op, group)
-    return result if do_async else _functional.wait_tensor(result)
+    return _waited(_functional.all_reduce(a.contiguous(), op, group), do_async)
 
 
 def _broadcast_meta(a: Any, group: str, src: int, do_async: bool = False) -> Any:
@@ -123,8 +125,7 @@ def _broadcast_meta(a: Any, group: str, src: int, do_async: bool = False) -> Any
 
 
 def _broadcast(a: torch.Tensor, group: str, src: int, do_async: bool = False) -> torch.Tensor:
-    result: torch.Tensor = _functional.broadcast(a.contiguous(), src, group)
-    return result if do_async else _functional.wait_tensor(result)
+    return _waited(_functional.broadcast(a.contiguous(), src, group), do_async)
 
 
 # -- reduce_scatter ------------------------------------------------------------------------------------------
@@ -142,10 +143,9 @@ def _reduce_scatter(
 ) -> torch.Tensor:
     size = group_size(group)
     if dim == 0:
-        result: torch.Tensor = _functional.reduce_scatter_tensor(a.contiguous(), op, size, group)
-        return result if do_async else _functional.wait_tensor(result)
+        return _waited(_functional.reduce_scatter_tensor(a.contiguous(), op, size, group), do_async)
     rows = _functional.reduce_scatter_tensor(a.movedim(dim, 0).contiguous(), op, size, group)
-    return _functional.wait_tensor(rows).movedim(0, dim).contiguous()
+    return _waited(rows).movedim(0, dim).contiguous()
 
 
 # -- all_to_all ----------------------------------------------------------------------------------------------
@@ -158,8 +158,7 @@ def _all_to_all_meta(a: Any, group: str, do_async: bool = False) -> Any:
 
 def _all_to_all(a: torch.Tensor, group: str, do_async: bool = False) -> torch.Tensor:
     splits = [a.shape[0] // group_size(group)] * group_size(group)
-    result: torch.Tensor = _functional.all_to_all_single(a.contiguous(), splits, splits, group)
-    return result if do_async else _functional.wait_tensor(result)
+    return _waited(_functional.all_to_all_single(a.contiguous(), splits, splits, group), do_async)
 
 
 # -- futures, and several tensors in one ---------------------------------------------------------------------
@@ -169,11 +168,6 @@ def _wait_meta(future: Any) -> Any:
     if not isinstance(future, FutureTensorProxy):
         raise InvalidArgument(f"wait takes the future of a collective, and received {future!r}")
     return TensorProxy(shape=future.shape, device=future.device, dtype=future.dtype, requires_grad=False)
-
-
-def _wait(future: torch.Tensor) -> torch.Tensor:
-    waited: torch.Tensor = _functional.wait_tensor(future)
-    return waited
 
 
 def _pack_meta(tensors: Sequence[Any]) -> Any:
@@ -235,10 +229,10 @@ def _only(op: str, c: Any, gradient: Callable[[], Any]) -> Any:
     return g / group_size(c.group) if op == "avg" else g
 
 
-all_gather = _collective(
+all_gather: Symbol = _collective(
     "all_gather", _all_gather_meta, _all_gather, a=lambda c: reduce_scatter(c.g, c.group, "sum", c.dim)
 )
-all_reduce = _collective(
+all_reduce: Symbol = _collective(
     "all_reduce",
     _all_reduce_meta,
     _all_reduce,
@@ -246,28 +240,32 @@ all_reduce = _collective(
 )
 # without a gradient: only rank src would need the sum, and each process has to take part in computing it
 broadcast = ex.register_operator("broadcast", meta=_broadcast_meta, fn=_broadcast)
-reduce_scatter = _collective(
+reduce_scatter: Symbol = _collective(
     "reduce_scatter",
     _reduce_scatter_meta,
     _reduce_scatter,
     a=lambda c: _only(c.op, c, lambda: all_gather(c.g, c.group, c.dim)),
 )
-all_to_all = _collective("all_to_all", _all_to_all_meta, _all_to_all, a=lambda c: all_to_all(c.g, c.group))
-wait = ex.register_operator("wait", meta=_wait_meta, fn=_wait, replaces=FutureTensorProxy.wait)
+all_to_all: Symbol = _collective(
+    "all_to_all", _all_to_all_meta, _all_to_all, a=lambda c: all_to_all(c.g, c.group)
+)
+wait = ex.register_operator(
+    "wait", meta=_wait_meta, fn=lambda future: _waited(future), replaces=FutureTensorProxy.wait
+)
 
-pack = ex.register_operator(
+pack: Symbol = ex.register_operator(
     "pack", meta=_pack_meta, fn=_pack, vjp={"tensors": lambda c: unpack(c.g, _shapes(c.tensors))}
 )
-unpack = ex.register_operator(
+unpack: Symbol = ex.register_operator(
     "unpack", meta=_unpack_meta, fn=_unpack, vjp={"packed": lambda c: pack(_filled(c))}
 )
-pack_for_fsdp = ex.register_operator(
+pack_for_fsdp: Symbol = ex.register_operator(
     "pack_for_fsdp",
     meta=_pack_for_fsdp_meta,
     fn=_pack_for_fsdp,
     vjp={"tensors": lambda c: unpack_for_fsdp(c.g, _shapes(c.tensors), c.parts)},
 )
-unpack_for_fsdp = ex.register_operator(
+unpack_for_fsdp: Symbol = ex.register_operator(
     "unpack_for_fsdp",
     meta=_unpack_for_fsdp_meta,
     fn=_unpack_for_fsdp,

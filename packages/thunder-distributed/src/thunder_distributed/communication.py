@@ -81,13 +81,9 @@ def communication(compiled: Any) -> Communication:
 
     Raises NotCompiled and NeverCalled.
     """
-    traces = [
-        ("forward", thunder.last_traces(compiled)),
-        ("backward", thunder.last_backward_traces(compiled)),
-    ]
-    return Communication(
-        collective for name, passes in traces if passes for collective in collectives_of(passes[-1], name)
-    )
+    forward, backward = thunder.last_traces(compiled), thunder.last_backward_traces(compiled)
+    final = [(passes[-1], name) for passes, name in ((forward, "forward"), (backward, "backward")) if passes]
+    return Communication(collective for trace, name in final for collective in collectives_of(trace, name))
 
 
 def collectives_of(trace: TraceCtx, name: str) -> Iterator[Collective]:

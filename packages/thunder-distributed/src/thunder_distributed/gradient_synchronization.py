@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -102,7 +102,7 @@ _communicated: Final = WeakTensorKeyDictionary()
 def _check_leaf(param: torch.Tensor) -> None:
     if not param.is_leaf:
         raise UnsupportedProgram(
-            "gradients are accumulated without communication, and a parameter is computed by another transform",
+            "gradients are accumulated without communication, and another transform computes a parameter",
             hint="Call backward once for all results, or without no_sync().",
         )
 
@@ -132,6 +132,8 @@ def _add(param: torch.Tensor, g: torch.Tensor, kind: DistParallelType) -> torch.
     return g.clone() if earlier is None else g + earlier
 
 
+_GRADIENTS: dict[str, Any] = {"param": None, "g": lambda c: c.g}
+
 keep_local_gradient = ex.register_operator(
     "keep_local_gradient",
     meta=lambda param, g: TensorProxy(like=param, requires_grad=False),
@@ -143,5 +145,5 @@ add_local_gradient = ex.register_operator(
     meta=lambda param, g, kind: TensorProxy(like=g),
     fn=_add,
     tags=(OpTags.DONT_DCE,),
-    vjp={"param": None, "g": lambda c: c.g},
+    vjp=_GRADIENTS,
 )

@@ -113,4 +113,4 @@ def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
     """Return the dimensions of a tensor by decreasing stride, equal ones in their order."""
     if tensor.is_contiguous():
         return tuple(range(tensor.ndim))
-    return tuple(sorted(range(tensor.ndim), key=lambda dim: -tensor.stride(dim)))
+    return tuple(sorted(range(tensor.ndim), key=lambda dim: -int(tensor.stride()[dim])))

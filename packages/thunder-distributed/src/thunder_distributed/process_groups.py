@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import _resolve_process_group
+from torch.distributed import distributed_c10d
+from torch.distributed.device_mesh import DeviceMesh
 
 from thunder.core.errors import InvalidArgument, UserError
 
@@ -54,7 +55,7 @@ def members_of(process_group: Any, purpose: str) -> Members:
             hint="Call torch.distributed.init_process_group() before thunder.jit, in a program that torchrun "
             "starts: torchrun --nproc-per-node=2 train.py.",
         )
-    if isinstance(process_group, dist.DeviceMesh):
+    if isinstance(process_group, DeviceMesh):
         if process_group.ndim != 1:
             raise InvalidArgument(
                 f"{purpose} takes one dimension of a device mesh, and received {process_group}",
@@ -83,7 +84,8 @@ def group_named(name: str) -> dist.ProcessGroup:
     Raises NoProcessGroup if there is none: the group was destroyed, or belongs to another process.
     """
     try:
-        return _resolve_process_group(name)  # type: ignore[arg-type]
+        group: dist.ProcessGroup = distributed_c10d._resolve_process_group(name)  # type: ignore[attr-defined, arg-type]
+        return group
     except (RuntimeError, ValueError, LookupError) as error:
         raise NoProcessGroup(
             f"there is no process group {name!r} in this process",
@@ -106,9 +108,8 @@ def process_device() -> torch.device:
     if accelerator is None:
         return torch.device("cpu")
     local = int(os.environ.get("LOCAL_RANK", -1))
-    index = (
-        local if 0 <= local < torch.accelerator.device_count() else torch.accelerator.current_device_index()
-    )
+    is_there = 0 <= local < torch.accelerator.device_count()
+    index = local if is_there else torch.accelerator.current_device_index()
     return torch.device(accelerator.type, index)
 
 
