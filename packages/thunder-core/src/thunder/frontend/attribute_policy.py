@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from thunder.frontend.checkpoints.region_state import RegionState
 from thunder.frontend.custom_gradients import backward_reads
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.lookasides import module_members
+from thunder.frontend.natives.libraries import is_library
 from thunder.frontend.objects.callable_kinds import DICT_GETTERS, METHODS
 from thunder.frontend.objects.class_attributes import ClassAttributes
 from thunder.frontend.objects.class_kinds import is_immutable
@@ -147,6 +149,7 @@ class AttributePolicy(TracingSession):
             self.variables.namespace_path(
                 entry.obj.__dict__
             )  # holds the namespace, so that its id stays its own
+            _load_submodule(entry.obj, name)
             value = self.variables.globals[key] = self.read_instance(entry, name)
         return value
 
@@ -253,6 +256,15 @@ class AttributePolicy(TracingSession):
     def forget(self) -> None:
         self.classes.forget()
         super().forget()
+
+
+def _load_submodule(module: types.ModuleType, name: str) -> None:
+    """Load a submodule that a library's ``__getattr__`` imports at its first use, as ``numpy.random``."""
+    names = vars(module)
+    if name in names or "__getattr__" not in names or not is_library(names):
+        return
+    if importlib.util.find_spec(f"{module.__name__}.{name}") is not None:
+        getattr(module, name, None)
 
 
 def _is_extended(instructions: Sequence[tuple[Any, Any]], position: int) -> bool:

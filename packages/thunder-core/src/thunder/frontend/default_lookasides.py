@@ -37,6 +37,7 @@ from thunder.frontend.lookasides import (
     python_functions,
     rebound_tensors,
     rng_generators,
+    saved_tensor_hooks,
     transformer_masks,
     weakrefs,
 )
@@ -72,6 +73,7 @@ _MODULES = (
     copying,
     custom_operators,
     rng_generators,
+    saved_tensor_hooks,
     grad_requests,
     imports,
     introspection,

@@ -10,6 +10,7 @@ import torch
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path
 from thunder.frontend import ambient_state
+from thunder.frontend.arrays.numpy_settings import is_settings
 from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.custom_gradients import backward_reads
 from thunder.frontend.custom_gradients.backward_state import BackwardState
@@ -166,7 +167,8 @@ def _write_effects(
     for path, value in session.variables.cell_writes.values():
         builder.write_cell(path, value)
     for variable, value in session.state(ContextVariables).values():
-        builder.emit(f"{builder.constant('variable', variable)}.set({builder.expression(value)})")
+        text = builder.constant("settings", value) if is_settings(value) else builder.expression(value)
+        builder.emit(f"{builder.constant('variable', variable)}.set({text})")
     for device, enabled, dtype in autocast:
         builder.emit(
             f"torch.set_autocast_enabled({device!r}, {enabled})",

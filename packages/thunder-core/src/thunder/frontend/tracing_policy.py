@@ -36,8 +36,8 @@ from thunder.frontend.checkpoints import region_effects
 from thunder.frontend.checkpoints.region_state import RegionState
 from thunder.frontend.custom_gradients import backward_reads
 from thunder.frontend.custom_gradients.backward_state import BackwardState
-from thunder.frontend.host_draws import draw_calls
-from thunder.frontend.host_draws.host_generators import is_numpy_generator
+from thunder.frontend.host_draws import created_generators, draw_calls
+from thunder.frontend.host_draws.host_generators import has_numpy_state
 from thunder.frontend.lookasides import (
     context_values,
     gradient_nodes,
@@ -129,7 +129,7 @@ class Tracer(AttributePolicy):
                 return member
         elif type(obj) is torch.Generator:
             return rng_generators.load_attr(self, obj, name)
-        elif is_numpy_generator(obj):
+        elif has_numpy_state(obj):
             return draw_calls.load_attr(self, obj, name)
         elif type(obj) is ContextVar:
             return context_values.load_attr(self, obj, name)
@@ -157,6 +157,8 @@ class Tracer(AttributePolicy):
             self.note_write()
         elif type(obj) in NUMBERS:
             number_members.store_attr(self, obj, name, value)
+        elif has_numpy_state(obj):
+            created_generators.set_attribute(self, obj, name, value)
         elif obj is sys and name in printing.STREAMS:
             printing.refuse_redirection(name)
         elif isinstance(obj, logging.Filterer) and name in logging_calls.CONFIGURING:

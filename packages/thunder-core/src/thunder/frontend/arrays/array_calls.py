@@ -14,6 +14,7 @@ from typing import Any, Final
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.arrays.array_arguments import array_of, with_tensor_index
 from thunder.frontend.arrays.array_memory import is_array, is_plain_array
+from thunder.frontend.arrays.numpy_settings import note_print_options
 from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.natives.libraries import is_numpy_function, is_numpy_scalar, numpy
 from thunder.frontend.objects.class_kinds import LEAVES
@@ -29,7 +30,7 @@ _OTHERS: Final = frozenset(
         *("fromregex", "fromiter", "frompyfunc", "fromfunction", "frombuffer", "from_dlpack", "vectorize"),
         *("set_printoptions", "get_printoptions", "printoptions", "seterr", "geterr", "seterrcall"),
         *("geterrcall", "errstate", "setbufsize", "getbufsize", "show_config", "show_runtime", "info"),
-        *("test", "get_include", "array2string", "array_repr", "array_str", "apply_along_axis"),
+        *("test", "get_include", "apply_along_axis"),
         *("apply_over_axes", "piecewise", "nditer", "nested_iters", "shares_memory", "may_share_memory"),
         *("format_float_positional", "format_float_scientific", "broadcast", "bmat", "asmatrix"),
     )
@@ -43,7 +44,12 @@ _ADDRESSES: Final = frozenset(
     ("base", "ctypes", "data", "__array_interface__", "__array_struct__", "device", "__dlpack__")
 )
 #: functions that make texts of arrays, by settings of NumPy
-_TEXTS: Final = frozenset({"str", "repr", "ascii", "format", "__str__", "__repr__", "__format__"})
+_TEXTS: Final = frozenset(
+    (
+        *("str", "repr", "ascii", "format", "__str__", "__repr__", "__format__"),
+        *("array2string", "array_repr", "array_str"),
+    )
+)
 #: functions that make arrays of tensors as of arrays
 _CONVERTING: Final = (
     *("array", "asarray", "asanyarray", "ascontiguousarray", "stack", "concatenate"),
@@ -178,9 +184,7 @@ def before_call(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> tupl
     for array in _arrays(args):
         session.state(Arrays).check(array)
     if getattr(fn, "__name__", "") in _TEXTS:
-        options: Any = numpy()
-        path = session.object_root(options.get_printoptions, "NumPy's print options")
-        session.note("state", path, options.get_printoptions())
+        note_print_options(session)
     if not args or not any(isinstance(a, TensorProxy) for a in args):
         return args
     if fn in (operator.getitem, operator.setitem) and isinstance(args[0], TensorProxy):

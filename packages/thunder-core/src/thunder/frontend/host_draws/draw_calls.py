@@ -12,6 +12,14 @@ from thunder.frontend.arrays.array_memory import is_plain_array
 from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.checkpoints.region_state import RegionState
 from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.host_draws.created_generators import (
+    adopted,
+    attribute,
+    create,
+    is_constructor,
+    is_created,
+    known_argument,
+)
 from thunder.frontend.host_draws.draw_statements import (
     HostDraw,
     draw_array,
@@ -20,6 +28,7 @@ from thunder.frontend.host_draws.draw_statements import (
     frozen,
 )
 from thunder.frontend.host_draws.host_generators import (
+    has_numpy_state,
     is_host_generator,
     is_numpy_generator,
     method_of,
@@ -28,10 +37,8 @@ from thunder.frontend.host_draws.host_generators import (
 )
 from thunder.frontend.inner_transforms.inner_programs import InnerPrograms
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.natives.libraries import is_numpy_scalar, numpy
-from thunder.frontend.objects.class_kinds import LEAVES
+from thunder.frontend.natives.libraries import numpy
 from thunder.frontend.session import SessionState, TracingSession
-from thunder.ir.proxies import NumberProxy
 
 __all__ = ["TABLE", "HostDraws", "draw_natively", "load_attr"]
 
@@ -42,14 +49,10 @@ Kwargs = dict[str, Any]
 
 
 class HostDraws(SessionState):
-    """The generators of an acquisition, by id: those from outside with their states before the first draw.
-
-    What generators draw that the program has created, with a seed, is known.
-    """
+    """The generators from outside, by id, with their states before the first draw."""
 
     def __init__(self, session: TracingSession) -> None:
         self.states: dict[int, tuple[Any, Any]] = {}
-        self.created: dict[int, Any] = {}
 
     def note(self, generator: Any) -> None:
         """Keep the state of a generator from outside."""
@@ -60,7 +63,6 @@ class HostDraws(SessionState):
         for generator, state in self.states.values():
             set_state(generator, state)
         self.states.clear()
-        self.created.clear()
 
 
 # -- draws ---------------------------------------------------------------------------------------------------
@@ -69,10 +71,10 @@ class HostDraws(SessionState):
 def _draw(session: TracingSession, generator: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
     """Return what a method of a generator draws: a value of the trace, or a decision."""
     _refuse_place(session, name)
-    args = tuple(_known(session, name, a) for a in args)
-    kwargs = {key: _known(session, name, a) for key, a in kwargs.items()}
-    if id(generator) in session.state(HostDraws).created:
-        return method_of(generator, name)(*args, **kwargs)
+    args = tuple(known_argument(session, name, a) for a in args)
+    kwargs = {key: known_argument(session, name, a) for key, a in kwargs.items()}
+    if is_created(session, generator):
+        return adopted(session, method_of(generator, name)(*args, **kwargs))
     session.state(HostDraws).note(generator)
     draw = HostDraw(generator, name, args, kwargs)
     drawn = method_of(generator, name)(*args, **kwargs)  # raises what eager raises
@@ -120,45 +122,12 @@ def _refuse_place(session: TracingSession, name: str) -> None:
             )
 
 
-def _known(session: TracingSession, name: str, x: Any) -> Any:
-    """Return an argument of a draw, with the values of numbers of the trace, which are decisions."""
-    if isinstance(x, NumberProxy) and session.speculation is not None:
-        return session.speculation.decide("value", (x,))
-    if type(x) in (tuple, list):
-        return type(x)([_known(session, name, v) for v in x])
-    if is_plain_array(x):
-        traced = session.state(Arrays).of(x)
-        if traced is not None:
-            session.state(Arrays).read(traced)
-        return x.copy()
-    if type(x) in LEAVES or is_numpy_scalar(x) or isinstance(x, type):
-        return x
-    raise UnsupportedProgram(
-        f"the program passes an object of type {type(x).__qualname__} to {name} of a generator of random "
-        "numbers",
-        hint="Draw positions, and choose by them.",
-    )
-
-
 # -- generators that the program creates ---------------------------------------------------------------------
 
 
 @TABLE.lookaside(random.Random)
 def _make_generator(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
-    return _created(session, random.Random, args, kwargs)
-
-
-def _created(session: TracingSession, make: Any, args: Args, kwargs: Kwargs) -> Any:
-    """Return a generator with a seed; each call of the program has such a one."""
-    values = [_known(session, "a constructor", a) for a in (*args, *kwargs.values())]
-    if not values or any(v is None for v in values):
-        raise UnsupportedProgram(
-            "the program creates a generator of random numbers with a seed of the operating system",
-            hint="Pass a seed, or create it before the call.",
-        )
-    generator = make(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))
-    session.state(HostDraws).created[id(generator)] = generator
-    return generator
+    return create(session, random.Random, args, kwargs)
 
 
 # -- Python's generators -------------------------------------------------------------------------------------
@@ -262,11 +231,11 @@ def _shuffle_list(session: TracingSession, generator: Any, x: Any) -> None:
 def _positions(session: TracingSession, generator: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
     """Return the positions that a method chooses among those of a sequence; they are a decision."""
     _refuse_place(session, name)
-    args = tuple(_known(session, name, a) for a in args)
-    kwargs = {key: _known(session, name, a) for key, a in kwargs.items()}
+    args = tuple(known_argument(session, name, a) for a in args)
+    kwargs = {key: known_argument(session, name, a) for key, a in kwargs.items()}
     kind = _Shuffle if name == "shuffle" else HostDraw
     draw = kind(generator, name, args, kwargs)
-    if id(generator) in session.state(HostDraws).created:
+    if is_created(session, generator):
         return draw.run()
     session.state(HostDraws).note(generator)
     drawn = draw.run()
@@ -300,17 +269,20 @@ def draw_natively(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs) 
     module = numpy()
     if module is None:
         return NotImplemented
-    if fn is module.random.default_rng or fn is module.random.RandomState:
-        return _created(session, fn, args, kwargs)
+    if is_constructor(fn):
+        return create(session, fn, args, kwargs)
     if fn is module.random.seed:
         fn = module.random.rand.__self__.seed
     owner, name = getattr(fn, "__self__", None), getattr(fn, "__name__", "")
-    if not is_numpy_generator(owner):
+    if not has_numpy_state(owner):
         owner, *rest = args or (None,)
-        if not is_numpy_generator(owner) or getattr(type(owner), name, None) is not fn:
+        method = getattr(type(owner), name, None)
+        if not has_numpy_state(owner) or fn not in (method, getattr(method, "__wrapped__", None)):
             return NotImplemented
         args = tuple(rest)
-    if name in _OTHERS or (name == "seed" and None in (args or (None,))):
+    if is_created(session, owner) and name != "shuffle":
+        return _draw(session, owner, name, args, kwargs)
+    if not is_numpy_generator(owner) or name in _OTHERS or (name == "seed" and None in (args or (None,))):
         raise UnsupportedProgram(
             f"the program calls {name} of a generator of NumPy", hint="Call it before the compiled function."
         )
@@ -321,7 +293,9 @@ def draw_natively(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs) 
 
 
 def load_attr(session: TracingSession, generator: Any, name: str) -> Any:
-    """Return a method of a generator of NumPy."""
+    """Return a method of a generator of NumPy, or an attribute of one that the program has created."""
+    if is_created(session, generator):
+        return attribute(session, generator, name)
     method = getattr(type(generator), name, None)
     if name in _OTHERS or not callable(method):
         raise UnsupportedProgram(

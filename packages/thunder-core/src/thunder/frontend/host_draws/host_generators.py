@@ -8,10 +8,21 @@ from typing import Any
 
 from thunder.frontend.natives.libraries import numpy
 
-__all__ = ["is_host_generator", "is_numpy_generator", "method_of", "set_state", "state_of"]
+__all__ = [
+    "NUMPY_CLASSES",
+    "has_numpy_state",
+    "is_host_generator",
+    "is_numpy_generator",
+    "method_of",
+    "set_state",
+    "state_of",
+]
 
 
-_NAMES = frozenset({"RandomState", "Generator"})
+#: the classes of NumPy's generators, and of what they are made of
+NUMPY_CLASSES = frozenset(
+    ("RandomState", "Generator", "SeedSequence", "MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+)
 
 
 def is_host_generator(x: Any) -> bool:
@@ -21,10 +32,16 @@ def is_host_generator(x: Any) -> bool:
 
 def is_numpy_generator(x: Any) -> bool:
     """Return whether ``x`` is a generator of NumPy's own classes."""
-    if type(x).__name__ not in _NAMES:  # asked of every object of which the program reads an attribute
+    return type(x).__name__ in ("RandomState", "Generator") and has_numpy_state(x)
+
+
+def has_numpy_state(x: Any) -> bool:
+    """Return whether ``x`` is a generator of NumPy, a bit generator or a sequence of seeds."""
+    name = type(x).__name__
+    if name not in NUMPY_CLASSES:  # asked of every object of which the program reads an attribute
         return False
     module = numpy()
-    return module is not None and type(x) in (module.random.RandomState, module.random.Generator)
+    return module is not None and type(x) is getattr(module.random, name, None)
 
 
 def method_of(generator: Any, name: str) -> Any:

@@ -162,11 +162,6 @@ def _is_allowed(session: TracingSession, args: Args, kwargs: Kwargs) -> bool:
     return True
 
 
-@TABLE.lookaside(
-    _functorch.set_inplace_requires_grad_allowed,
-    torch._C._autograd._saved_tensors_hooks_disable,
-    torch._C._autograd._saved_tensors_hooks_enable,
-    torch._C._autograd._saved_tensors_hooks_get_disabled_error_message,
-)
+@TABLE.lookaside(_functorch.set_inplace_requires_grad_allowed)
 def _without_effect(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
-    """Do nothing: a program with hooks for saved tensors is not traced."""
+    """Do nothing: in a trace it is always allowed."""

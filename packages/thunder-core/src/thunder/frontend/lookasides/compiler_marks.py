@@ -62,29 +62,6 @@ def _enter_dispatch_mode(session: TracingSession, args: Args, kwargs: Kwargs) ->
     )
 
 
-# -- memory of the backward ----------------------------------------------------------------------------------
-
-
-@TABLE.lookaside(torch.autograd.graph.save_on_cpu.__init__)
-def _save_on_cpu(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
-    """Do nothing: what is saved for the backward, and where, is decided for the whole program."""
-
-
-@TABLE.lookaside(torch.autograd.graph.saved_tensors_hooks.__enter__)
-def _begin_saved_tensors_hooks(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
-    """Begin a region of ``save_on_cpu``; raises UnsupportedProgram for other hooks."""
-    if not isinstance(args[0], torch.autograd.graph.save_on_cpu):
-        raise UnsupportedProgram(
-            "the program sets hooks on the tensors that are saved for its backward",
-            hint="Set them around the call of the compiled function.",
-        )
-
-
-@TABLE.lookaside(torch.autograd.graph.saved_tensors_hooks.__exit__)
-def _end_saved_tensors_hooks(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
-    """End a region of ``save_on_cpu``."""
-
-
 # -- other compilers -----------------------------------------------------------------------------------------
 
 _DYNAMO = "torch._dynamo.eval_frame"

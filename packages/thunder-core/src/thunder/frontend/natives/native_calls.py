@@ -17,7 +17,7 @@ import torch
 
 from thunder.base.errors import ThunderError, UnsupportedProgram
 from thunder.base.provenance import lookup_type
-from thunder.frontend.arrays import array_calls
+from thunder.frontend.arrays import array_calls, numpy_settings
 from thunder.frontend.host_draws import draw_calls
 from thunder.frontend.lookasides.environment_queries import is_query, query
 from thunder.frontend.lookasides.number_members import has_number, with_values
@@ -128,6 +128,8 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
         return drawn
     if array_calls.is_array_function(fn):
         return array_calls.call(session, fn, args, kwargs)
+    if numpy_settings.is_setting(fn):
+        return numpy_settings.call(session, fn, args, kwargs)
     if is_query(fn):
         return query(session, fn, args, kwargs)
     if not callable(fn):
@@ -247,6 +249,8 @@ def _refuse(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dic
 def _name_of(fn: Any, module: str, args: tuple[Any, ...]) -> str:
     """Return the name of a native callable in the user's words: for a constructor, that of the class."""
     name = getattr(fn, "__qualname__", type(fn).__name__)
+    if name.startswith("pybind11_detail_function_record"):
+        name = fn.__name__
     if getattr(fn, "__name__", "") == "__new__" and args and isinstance(args[0], type):
         return f"{args[0].__module__}.{args[0].__qualname__}"
     if getattr(fn, "__objclass__", None) is torch._C.TensorBase:
