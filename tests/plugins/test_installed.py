@@ -48,9 +48,10 @@ def run(site: Path, *arguments: str, **environment: str) -> subprocess.Completed
     """Python with `site` and thunder on its path, without the plugins of the development environment."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("THUNDER_")}
     path = os.pathsep.join([str(site), SOURCE])
+    disabled = "inductor,transforms,bnb,triton"
     return subprocess.run(
         [sys.executable, *arguments],
-        env=kept | {"PYTHONPATH": path, "THUNDER_DISABLE_PLUGINS": "inductor,transforms,bnb"} | environment,
+        env=kept | {"PYTHONPATH": path, "THUNDER_DISABLE_PLUGINS": disabled} | environment,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -59,7 +60,7 @@ LIST = """
 import json, warnings
 warnings.simplefilter("ignore")
 import thunder.plugins
-others = ("inductor", "transforms", "bnb")  # of the development environment
+others = ("inductor", "transforms", "bnb", "triton")  # of the development environment
 plugins = [i for i in thunder.plugins.list_plugins() if i.name not in others]
 found = {i.name: i.state for i in plugins if i.state not in ("builtin", "runtime")}
 print(json.dumps(found))

@@ -1,0 +1,68 @@
+"""Block sizes: how many rows and elements one program of a kernel computes, with how many warps.
+
+Blocks are powers of two, as Triton wants them. A program moves about 16 KiB: enough memory requests in flight
+to hide the latency of memory, few enough values for the registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["Blocks", "blocks_for", "is_partial"]
+
+#: the most elements of a row that a program holds in registers, so that each is read once
+LONGEST_HELD: Final = 8192
+
+#: elements of a program that computes one value for each element
+ELEMENTS: Final = 1024
+
+#: elements of a step of a loop over a row
+STEP: Final = 2048
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Block sizes of a kernel.
+
+    Attributes:
+        rows: the rows of a program.
+        length: the elements of a row that it computes at a time; 0 if a row is one element.
+        loops: whether it loops over the row, and reads it again for each pass.
+        warps: the warps of a program.
+    """
+
+    rows: int
+    length: int
+    loops: bool
+    warps: int
+
+
+def blocks_for(rows: int, length: int, *, rows_are_contiguous: bool, reduces: bool) -> Blocks:
+    """Return the block sizes for rows of a length.
+
+    `rows_are_contiguous` says whether neighbouring rows, and not the elements of a row, are neighbours in
+    memory, as in a sum over the leading dimension: then a program takes enough rows to read whole lines.
+    """
+    if not reduces:
+        block = min(ELEMENTS, max(32, power_of_two(rows)))
+        return Blocks(block, 0, False, 4 if block >= 512 else 1)
+    if rows_are_contiguous:
+        block = min(64, max(1, power_of_two(rows)))
+        step = min(max(power_of_two(length), 1), max(STEP // block, 1))
+        return Blocks(block, step, length > step, 4)
+    if length <= LONGEST_HELD:
+        whole = max(power_of_two(length), 1)
+        block = min(max(1, 1024 // whole), max(1, power_of_two(rows)))
+        return Blocks(block, whole, False, min(16, max(1, block * whole // 512)))
+    return Blocks(1, STEP, True, 8)
+
+
+def power_of_two(n: int) -> int:
+    """Return the least power of two that is not smaller than a number."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def is_partial(size: int, block: int) -> bool:
+    """Return whether a block of elements has some that do not exist."""
+    return size == 0 or size % block != 0

@@ -1,0 +1,396 @@
+"""From the calls of a region to nodes: one function for each primitive that a kernel can compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+
+from thunder import TensorProxy
+from thunder.core.symbol import BoundSymbol
+from thunder.extend import Refusal, Region
+
+from .elementwise import has_operation, kind_of, words
+from .indices import Index, delinearise, linearise
+from .nodes import Compute, Count, Fill, Load, Node, Number, Piece, Pieces, Reduction, Triangle, View
+
+__all__ = ["BUILDERS", "ELEMENTWISE", "REDUCTIONS", "VIEWS", "Unsupported", "nodes_of"]
+
+Arguments = Sequence[Any]
+Builder = Callable[..., "Node | tuple[Node, ...]"]
+
+#: operators of which eager rounds numbers on a CPU
+_ROUNDING: Final = frozenset({"torch.add", "torch.sub", "torch.rsub", "torch.pow", "torch.fmod"})
+_TO_BOOL: Final = frozenset(words("eq ge gt isfinite isinf isnan le logical_not lt ne signbit"))
+
+#: elementwise primitives of the names of operations
+ELEMENTWISE: Final = words(
+    "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil "
+    "copysign cos cosh div eq erf erfc erfinv exp exp2 expm1 floor fmod ge gt hypot isfinite isinf isnan le "
+    "lgamma log log10 log1p log2 logical_not lt maximum minimum mul ne neg pow reciprocal round rsqrt sgn "
+    "sigmoid sign signbit sin sinh sqrt sub tan tanh trunc where"
+)
+REDUCTIONS: Final = ("all", "amax", "amin", "any", "sum")
+
+
+class Unsupported(Exception):
+    """A call for which no kernel is generated; `refusal` has the reason."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+def nodes_of(region: Region) -> tuple[tuple[Load, ...], tuple[Node, ...]]:
+    """Return the inputs and the outputs of a region as nodes.
+
+    Each call of the program rounds its results to their dtype, as the kernel that eager runs for it does; the
+    calls within it are computed in float32. Raises Unsupported.
+    """
+    loads = tuple(Load(shape=tuple(p.shape), dtype=p.dtype.torch_dtype, name=p.name) for p in region.inputs)
+    values: dict[str, Node] = {load.name: load for load in loads}
+    for call in region.bsyms:
+        line = _line(call)
+        _evaluate(call, values, line, rounds=_rounds_numbers(call))
+        for p in _tensors(call.flat_proxy_outs):
+            values[p.name] = _rounded(values[p.name], p.name, line)
+    return loads, tuple(values[p.name] for p in region.outputs)
+
+
+def _rounds_numbers(call: BoundSymbol) -> bool:
+    """Return whether eager rounds the numbers of a call to the dtype of its tensors.
+
+    On a CPU it does in some operators, `x + 0.1` and not `x * 0.1`; on CUDA it reads numbers in float32.
+    """
+    on_cpu = any(p.device.type == "cpu" for p in _tensors(call.flat_proxy_outs))
+    return on_cpu and call.sym.id in _ROUNDING
+
+
+def _evaluate(call: BoundSymbol, values: dict[str, Node], line: str, *, rounds: bool) -> None:
+    """Enter the results of a call, or of the calls into which it decomposes."""
+    name = call.sym.id.removeprefix("prims.")
+    builder = BUILDERS.get(name) if call.sym.id != name else None
+    if builder is None:
+        if not call.subsymbols and call.flat_proxy_outs:
+            inputs = {p.name for p in call.flat_proxy_args}
+            if all(p.name in inputs for p in call.flat_proxy_outs):
+                return  # it returns its arguments
+            raise Unsupported(Refusal("operator", f"no kernel is generated for {call.sym.id}"))
+        for part in call.subsymbols:
+            _evaluate(part, values, line, rounds=rounds)
+        return
+    arguments = [_argument(value, values) for value in call.args]
+    if rounds and call.flat_proxy_outs:
+        dtype = call.flat_proxy_outs[0].dtype.torch_dtype
+        arguments = [_exact(value, dtype) if type(value) is float else value for value in arguments]
+    keywords = {key: _argument(value, values) for key, value in call.kwargs.items()}
+    results = builder(*arguments, **keywords)
+    nodes = results if isinstance(results, tuple) else (results,)
+    for p, node in zip(_tensors(call.flat_proxy_outs), nodes, strict=True):
+        values[p.name] = node if node.name else replace(node, name=p.name, line=line)
+
+
+def _argument(value: Any, values: Mapping[str, Node]) -> Any:
+    """Return an argument with nodes in the place of tensors, and torch's dtypes."""
+    if isinstance(value, TensorProxy):
+        return values[value.name]
+    if isinstance(value, list | tuple):
+        return [_argument(item, values) for item in value]
+    return getattr(value, "torch_dtype", value)
+
+
+def _tensors(proxies: Iterable[Any]) -> list[TensorProxy]:
+    return [p for p in proxies if isinstance(p, TensorProxy)]
+
+
+def _line(call: BoundSymbol) -> str:
+    """Return the user's line of a call, `model.py:12   y = x + 1`, or ""."""
+    return "" if call.source is None else str(call.source.location)
+
+
+def _rounded(node: Node, name: str, line: str) -> Node:
+    """Return a value with elements of its dtype, where it may be held more precisely."""
+    if _is_exact(node):
+        return node
+    return Compute(
+        operation="convert", args=(node,), shape=node.shape, dtype=node.dtype, name=name, line=line
+    )
+
+
+def _is_exact(node: Node) -> bool:
+    """Return whether the elements of a value are of its dtype, and not only held in a wider one."""
+    if node.dtype not in (torch.bfloat16, torch.float16) or isinstance(node, Load | Fill | Count):
+        return True
+    if isinstance(node, View | Triangle):
+        return _is_exact(node.arg)
+    if isinstance(node, Pieces):
+        return all(_is_exact(piece.node) for piece in node.pieces)
+    return isinstance(node, Compute) and node.operation == "convert"
+
+
+# -- elementwise ---------------------------------------------------------------------------------------------
+
+
+def _elementwise(operation: str) -> Builder:
+    def build(*args: Any) -> Node:
+        if operation == "where":
+            typed = next(arg for arg in args[1:] if isinstance(arg, Node))
+        else:
+            typed = next(arg for arg in args if isinstance(arg, Node))
+        check_elementwise(operation, typed.dtype, [a for a in args if not isinstance(a, Node)])
+        dtype = torch.bool if operation in _TO_BOOL else typed.dtype
+        return Compute(operation=operation, args=args, shape=typed.shape, dtype=dtype)
+
+    return build
+
+
+def check_elementwise(operation: str, dtype: torch.dtype, numbers: Sequence[Any]) -> None:
+    """Raise Unsupported for an operation that no kernel computes in this dtype with these numbers."""
+    if not has_operation(operation, dtype):
+        raise Unsupported(Refusal("dtype", f"no kernel computes {operation} of this dtype", dtype=dtype))
+    allowed = {"float": (bool, int, float), "int": (bool, int), "bool": (bool,)}[kind_of(dtype)]
+    if not all(type(number) in allowed for number in numbers):
+        raise Unsupported(Refusal("number", f"{operation} has a number of another kind", dtype=dtype))
+
+
+def _convert(a: Node, dtype: torch.dtype) -> Node:
+    if a.dtype is dtype:
+        return a
+    return Compute(operation="convert", args=(a,), shape=a.shape, dtype=dtype)
+
+
+def _identity(a: Node) -> Node:
+    return a
+
+
+def _full(shape: Sequence[int], value: Number, *, device: Any, dtype: torch.dtype) -> Node:
+    if isinstance(value, complex) or not isinstance(value, bool | int | float):
+        raise Unsupported(Refusal("number", "tensors are filled with real numbers"))
+    return Fill(value=_exact(value, dtype), shape=tuple(shape), dtype=dtype)
+
+
+def _exact(value: Number, dtype: torch.dtype) -> Number:
+    """Return a number as a tensor of a dtype has it."""
+    number: Number = torch.tensor(value, dtype=dtype).item()
+    return number
+
+
+def _iota(length: int, *, start: float, step: float, device: Any, dtype: torch.dtype) -> Node:
+    if type(start) is not int or type(step) is not int or kind_of(dtype) != "int":
+        raise Unsupported(Refusal("number", "only integers are counted"))
+    return Count(start=start, step=step, shape=(length,), dtype=dtype)
+
+
+def _lerp(start: Node, end: Node, weight: Node | Number) -> Node:
+    """Return torch's formula: from the nearer end, so that weights 0 and 1 are exact."""
+
+    def compute(operation: str, *args: Node | Number) -> Compute:
+        dtype = torch.bool if operation == "lt" else start.dtype
+        return Compute(operation=operation, args=args, shape=start.shape, dtype=dtype)
+
+    difference = compute("sub", end, start)
+    near_start = compute("add", start, compute("mul", difference, weight))
+    far = compute("sub", 1.0, weight) if isinstance(weight, Node) else 1.0 - weight
+    near_end = compute("sub", end, compute("mul", difference, far))
+    if not isinstance(weight, Node):
+        return near_start if abs(weight) < 0.5 else near_end
+    return compute("where", compute("lt", compute("abs", weight), 0.5), near_start, near_end)
+
+
+# -- views ---------------------------------------------------------------------------------------------------
+
+
+def _view(a: Node, shape: Sequence[int], source: Callable[[Index], Index]) -> Node:
+    return View(arg=a, source=source, shape=tuple(shape), dtype=a.dtype)
+
+
+def _reshape(a: Node, shape: Sequence[int]) -> Node:
+    return _view(a, shape, lambda index: delinearise(linearise(index, shape), a.shape))
+
+
+def _broadcast_in_dim(a: Node, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Node:
+    def source(index: Index) -> Index:
+        pairs = zip(a.shape, broadcast_dimensions, strict=True)
+        return tuple(index[d] if size != 1 else index[d] * 0 for size, d in pairs)
+
+    return _view(a, shape, source)
+
+
+def _slice(a: Node, starts: Sequence[int], ends: Sequence[int], strides: Sequence[int] | None = None) -> Node:
+    steps = strides or [1] * len(a.shape)
+    shape = [(end - start + k - 1) // k for start, end, k in zip(starts, ends, steps, strict=True)]
+    return _view(
+        a, shape, lambda index: tuple(i * k + s for i, k, s in zip(index, steps, starts, strict=True))
+    )
+
+
+def _squeeze(a: Node, dims: Sequence[int]) -> Node:
+    remaining = [d for d in range(len(a.shape)) if d not in dims]
+
+    def source(index: Index) -> Index:
+        places = dict(zip(remaining, index, strict=True))
+        zero = linearise((), ())
+        return tuple(places.get(d, zero) for d in range(len(a.shape)))
+
+    return _view(a, [a.shape[d] for d in remaining], source)
+
+
+def _transpose(a: Node, permutation: Sequence[int]) -> Node:
+    inverse = [list(permutation).index(d) for d in range(len(permutation))]
+    return _view(a, [a.shape[d] for d in permutation], lambda index: tuple(index[d] for d in inverse))
+
+
+def _flip(a: Node, dims: Sequence[int]) -> Node:
+    def source(index: Index) -> Index:
+        return tuple(i * -1 + (a.shape[d] - 1) if d in dims else i for d, i in enumerate(index))
+
+    return _view(a, a.shape, source)
+
+
+def _diagonal(a: Node, offset: int, dim1: int, dim2: int) -> Node:
+    others = [d for d in range(len(a.shape)) if d not in (dim1, dim2)]
+    rows, columns = a.shape[dim1], a.shape[dim2]
+    length = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
+
+    def source(index: Index) -> Index:
+        places = dict(zip(others, index[:-1], strict=True))
+        places[dim1], places[dim2] = index[-1] + max(-offset, 0), index[-1] + max(offset, 0)
+        return tuple(places[d] for d in range(len(a.shape)))
+
+    return _view(a, [*(a.shape[d] for d in others), length], source)
+
+
+def _unfold(a: Node, dim: int, size: int, step: int) -> Node:
+    shape = (*a.shape[:dim], (a.shape[dim] - size) // step + 1, *a.shape[dim + 1 :], size)
+
+    def source(index: Index) -> Index:
+        return (*index[:dim], index[dim] * step + index[-1], *index[dim + 1 : -1])
+
+    return _view(a, shape, source)
+
+
+# -- pieces --------------------------------------------------------------------------------------------------
+
+
+def _cat(tensors: Sequence[Node], dim: int) -> Node:
+    first = tensors[0]
+    end, pieces = 0, []
+    for tensor in tensors:
+        low = tuple(end if d == dim else 0 for d in range(len(first.shape)))
+        high = tuple(i + size for i, size in zip(low, tensor.shape, strict=True))
+        if tensor.shape[dim]:
+            pieces.append(Piece(tensor, low, high))
+        end += tensor.shape[dim]
+    shape = (*first.shape[:dim], end, *first.shape[dim + 1 :])
+    return Pieces(pieces=tuple(pieces), value=_exact(0, first.dtype), shape=shape, dtype=first.dtype)
+
+
+def _pad(a: Node, value: Number, padding: Sequence[tuple[int, int, int]]) -> Node:
+    if any(interior for _, _, interior in padding):
+        raise Unsupported(Refusal("padding", "elements are padded at the edges alone"))
+    starts = [max(-low, 0) for low, _, _ in padding]
+    ends = [size - max(-high, 0) for size, (_, high, _) in zip(a.shape, padding, strict=True)]
+    inner = _slice(a, starts, ends) if any(low < 0 or high < 0 for low, high, _ in padding) else a
+    lows = tuple(max(low, 0) for low, _, _ in padding)
+    highs = tuple(low + size for low, size in zip(lows, inner.shape, strict=True))
+    shape = tuple(end + max(high, 0) for end, (_, high, _) in zip(highs, padding, strict=True))
+    return Pieces(
+        pieces=(Piece(inner, lows, highs),), value=_exact(value, a.dtype), shape=shape, dtype=a.dtype
+    )
+
+
+def _triangle(lower: bool) -> Builder:
+    def build(a: Node, diagonal: int = 0) -> Node:
+        return Triangle(arg=a, diagonal=diagonal, lower=lower, shape=a.shape, dtype=a.dtype)
+
+    return build
+
+
+# -- reductions ----------------------------------------------------------------------------------------------
+
+
+def _reduced(kind: str, a: Node, dims: Sequence[int], dtype: torch.dtype | None = None) -> Node:
+    shape = tuple(size for d, size in enumerate(a.shape) if d not in dims)
+    if not dims:
+        a, dims = _view(a, (*a.shape, 1), lambda index: index[:-1]), (len(a.shape),)
+    return Reduction(kind=kind, arg=a, dims=tuple(dims), shape=shape, dtype=dtype or a.dtype)
+
+
+def _reduction(kind: str) -> Builder:
+    def build(a: Node, dims: Sequence[int]) -> Node:
+        if kind in ("any", "all"):
+            truth = (
+                a
+                if a.dtype is torch.bool
+                else Compute(operation="convert", args=(a,), shape=a.shape, dtype=torch.bool)
+            )
+            return _reduced(kind, truth, dims)
+        if kind == "sum" and a.dtype is torch.bool:
+            raise Unsupported(Refusal("dtype", "a sum of bools that is a bool is computed by torch"))
+        if a.dtype is torch.bool:
+            return _reduced({"amax": "any", "amin": "all"}[kind], a, dims)
+        return _reduced(kind, a, dims)
+
+    return build
+
+
+def _variance_and_mean(a: Node, dims: Sequence[int], *, correction: float) -> tuple[Node, Node]:
+    """Return the mean of the squared distances from the mean, and the mean: two passes over the elements."""
+    count = 1
+    for d in dims:
+        count *= a.shape[d]
+    total = _reduced("sum", a, dims)
+    mean = Compute(operation="div", args=(total, float(count)), shape=total.shape, dtype=a.dtype)
+    remaining = [d for d in range(len(a.shape)) if d not in dims]
+    spread = _broadcast_in_dim(mean, a.shape, remaining)
+    centred = Compute(operation="sub", args=(a, spread), shape=a.shape, dtype=a.dtype)
+    square = Compute(operation="mul", args=(centred, centred), shape=a.shape, dtype=a.dtype)
+    squares = _reduced("sum", square, dims)
+    degrees = max(float(count) - correction, 0.0)
+    variance = Compute(operation="div", args=(squares, degrees), shape=squares.shape, dtype=a.dtype)
+    return variance, mean
+
+
+def _variance(a: Node, dims: Sequence[int], *, correction: float) -> Node:
+    return _variance_and_mean(a, dims, correction=correction)[0]
+
+
+def _deviation(a: Node, dims: Sequence[int], *, correction: float) -> Node:
+    variance = _variance(a, dims, correction=correction)
+    return Compute(operation="sqrt", args=(variance,), shape=variance.shape, dtype=a.dtype)
+
+
+VIEWS: Final[Mapping[str, Builder]] = {
+    "broadcast_in_dim": _broadcast_in_dim,
+    "detach": _identity,
+    "diagonal": _diagonal,
+    "reshape": _reshape,
+    "shallow_copy": _identity,
+    "slice_prim": _slice,
+    "squeeze": _squeeze,
+    "transpose": _transpose,
+    "unfold": _unfold,
+    "view": _reshape,
+}
+
+#: name of a primitive → function of its arguments, with nodes for tensors, that returns its results
+BUILDERS: Final[Mapping[str, Builder]] = {
+    **{name: _elementwise(name) for name in ELEMENTWISE},
+    **{kind: _reduction(kind) for kind in REDUCTIONS},
+    **VIEWS,
+    "cat": _cat,
+    "clone": _identity,
+    "convert_element_type": _convert,
+    "flip": _flip,
+    "full": _full,
+    "iota": _iota,
+    "lerp": _lerp,
+    "pad": _pad,
+    "std": _deviation,
+    "tril": _triangle(True),
+    "triu": _triangle(False),
+    "var": _variance,
+    "var_mean": _variance_and_mean,
+}

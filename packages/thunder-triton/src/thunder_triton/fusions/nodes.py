@@ -1,0 +1,140 @@
+"""Values of a region, as expressions that can be evaluated at any index.
+
+A value has a shape, a dtype of torch, and where it comes from. Values of bfloat16 and float16 are held in
+float32, and rounded where a `Compute` of the operation "convert" says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from .indices import Expr, Index
+
+__all__ = ["Compute", "Count", "Fill", "Load", "Node", "Number", "Pieces", "Reduction", "Triangle", "View"]
+
+Shape = tuple[int, ...]
+Number = bool | int | float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Node:
+    """A value of a region.
+
+    Attributes:
+        name: the name of the proxy, "" for a value that has none.
+        line: the user's line, or "".
+    """
+
+    shape: Shape
+    dtype: torch.dtype
+    name: str = ""
+    line: str = ""
+
+    def operands(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        """Yield the values, each with an index, from which the element at `index` is computed."""
+        yield from ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Load(Node):
+    """An input of the region."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Fill(Node):
+    """The same number everywhere."""
+
+    value: Number
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Count(Node):
+    """`start + step * i` at index i of one dimension; integers."""
+
+    start: int
+    step: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Compute(Node):
+    """An elementwise operation on values of the same shape, and numbers."""
+
+    operation: str
+    args: tuple[Node | Number, ...]
+
+    def operands(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        """Yield the arguments that are values, at the same index."""
+        for arg in self.args:
+            if isinstance(arg, Node):
+                yield arg, index
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class View(Node):
+    """The elements of another value at other places; `source` maps an index to that of the other value."""
+
+    arg: Node
+    source: Callable[[Index], Index]
+
+    def operands(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        """Yield the other value at its index."""
+        yield self.arg, self.source(index)
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A value that is a box of another: the elements with low ≤ index < high in each dimension."""
+
+    node: Node
+    low: Shape
+    high: Shape
+
+    def source(self, index: Index) -> Index:
+        """Return the index in the box of an index of the whole."""
+        return tuple(i + -low for i, low in zip(index, self.low, strict=True))
+
+    def conditions(self, index: Index) -> tuple[tuple[Expr, int, int], ...]:
+        """Return (expression, low, high) for each dimension in which an element may be outside of the box."""
+        return tuple(
+            (i, low, high)
+            for i, low, high in zip(index, self.low, self.high, strict=True)
+            if i.bounds[0] < low or i.bounds[1] >= high
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Pieces(Node):
+    """Boxes of other values that do not overlap, and a number elsewhere: a concatenation, or padding."""
+
+    pieces: tuple[Piece, ...]
+    value: Number
+
+    def operands(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        """Yield each piece at its index."""
+        for piece in self.pieces:
+            yield piece.node, piece.source(index)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Triangle(Node):
+    """The elements with column - row ≤ diagonal (`lower`) or ≥ diagonal of another value, else 0."""
+
+    arg: Node
+    diagonal: int
+    lower: bool
+
+    def operands(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        """Yield the other value at the same index."""
+        yield self.arg, index
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reduction(Node):
+    """A reduction of some dimensions, which the result does not have: sum, amax, amin, any or all."""
+
+    kind: str
+    arg: Node
+    dims: tuple[int, ...]

@@ -1,0 +1,83 @@
+"""The calls of primitives that no kernel computes, with the reasons, and which calls are views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import torch
+
+from thunder import TensorProxy
+from thunder.core.symbol import BoundSymbol
+from thunder.extend import Refusal
+
+from .fusions.building import ELEMENTWISE, REDUCTIONS, VIEWS, Unsupported, check_elementwise
+
+__all__ = ["CHECKERS", "is_view"]
+
+Checker = Callable[..., "bool | Refusal"]
+
+
+def is_view(bsym: BoundSymbol) -> bool:
+    """Return whether a call only describes memory in another way, as far as its operators tell."""
+    if bsym.sym.id.removeprefix("prims.") in VIEWS:
+        return True
+    return bool(bsym.subsymbols) and all(map(is_view, bsym.subsymbols))
+
+
+def _elementwise(operation: str) -> Checker:
+    def check(*args: Any) -> bool | Refusal:
+        """Refuse dtypes and numbers for which the operation has no expression."""
+        values = args[1:] if operation == "where" else args
+        typed = next((arg for arg in values if isinstance(arg, TensorProxy)), None)
+        if typed is None:
+            return Refusal("number", "a kernel computes tensors from tensors")
+        numbers = [arg for arg in args if not isinstance(arg, TensorProxy)]
+        try:
+            check_elementwise(operation, typed.dtype.torch_dtype, numbers)
+        except Unsupported as unsupported:
+            return unsupported.refusal
+        return True
+
+    return check
+
+
+def _reduction(kind: str) -> Checker:
+    def check(a: TensorProxy, dims: Any) -> bool | Refusal:
+        """Refuse sums of bools that are bools."""
+        if kind == "sum" and a.dtype.torch_dtype is torch.bool:
+            return Refusal("dtype", "a sum of bools that is a bool is computed by torch", dtype=a.dtype)
+        return True
+
+    return check
+
+
+def _padding(a: TensorProxy, value: Any, padding: Any) -> bool | Refusal:
+    """Refuse padding between elements."""
+    if any(interior for _, _, interior in padding):
+        return Refusal("padding", "elements are padded at the edges alone")
+    return True
+
+
+def _filled(shape: Any, value: Any, *, device: Any, dtype: Any) -> bool | Refusal:
+    """Refuse numbers that are complex or computed by the program."""
+    if type(value) not in (bool, int, float):
+        return Refusal("number", "tensors are filled with known real numbers")
+    return True
+
+
+def _counted(length: Any, *, start: Any, step: Any, device: Any, dtype: Any) -> bool | Refusal:
+    """Refuse what does not count in integers."""
+    if type(start) is not int or type(step) is not int or dtype.is_floating_point:
+        return Refusal("number", "only integers are counted")
+    return True
+
+
+#: name of a primitive → the checker of its calls
+CHECKERS: Final[Mapping[str, Checker]] = {
+    **{name: _elementwise(name) for name in ELEMENTWISE},
+    **{kind: _reduction(kind) for kind in REDUCTIONS},
+    "full": _filled,
+    "iota": _counted,
+    "pad": _padding,
+}

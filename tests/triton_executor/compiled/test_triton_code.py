@@ -1,0 +1,115 @@
+"""The code that Triton generates for GPUs of the kernels of a corpus; no GPU is needed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+import triton
+from torch.nn import functional as F
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+import thunder
+from sweeping import one_in
+from thunder_triton.compiling import jit_functions
+from thunder_triton.executor import ex
+from thunder_triton.fusions.program import FusionProgram
+from thunder_triton.region_functions import RegionFunction
+
+POINTERS = {
+    torch.bfloat16: "*bf16",
+    torch.float16: "*fp16",
+    torch.float32: "*fp32",
+    torch.float64: "*fp64",
+    torch.int64: "*i64",
+    torch.bool: "*i1",
+}
+
+
+def chain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return F.silu(x * w) * torch.tanh(x) + F.gelu(x)
+
+
+def softmax(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return F.softmax(x * w, -1)
+
+
+def norms(x: torch.Tensor, w: torch.Tensor) -> Any:
+    y = x + 1
+    return y, F.rms_norm(y, w.shape, w), F.layer_norm(y, w.shape, w, w)
+
+
+def columns(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return (x * w).sum(0), (x > 0).sum(0)
+
+
+CORPUS = {f.__name__: f for f in (chain, softmax, norms, columns)}
+
+
+def programs(function: Any, dtype: torch.dtype, shape: tuple[int, int]) -> list[FusionProgram]:
+    """Return the programs of the fusions of a plan for a GPU that is not here."""
+    with torch.device("meta"):
+        x, w = torch.empty(shape, dtype=dtype), torch.empty(shape[-1:], dtype=dtype)
+    plan = thunder.plan(function, x, w, device="h100", executors=[ex])
+    fusions = [b for trace in plan.traces[-1:] for b in trace.bound_symbols if b.sym.is_fusion]
+    assert fusions
+    assert all(isinstance(b.sym.python_impl, RegionFunction) for b in fusions)
+    return [p for b in fusions for p in b.sym.python_impl._programs.values()]
+
+
+def compiled(program: FusionProgram, dtypes: dict[str, torch.dtype], capability: int) -> list[Any]:
+    """Return Triton's results for the kernels of a program, for a compute capability such as 90."""
+    kernels = jit_functions(program.text, [kernel.name for kernel in program.kernels])
+    results = []
+    for source, function in zip(program.kernels, kernels, strict=True):
+        signature = {f"{name}_ptr": POINTERS[dtypes[name]] for name in source.parameters}
+        attrs = {(i,): [["tt.divisibility", 16]] for i in range(len(signature))}
+        constants = {(function.arg_names.index(k),): v for k, v in source.constants.items()}
+        names = signature | dict.fromkeys(source.constants, "constexpr")
+        ast = ASTSource(fn=function, signature=names, constexprs=constants, attrs=attrs)
+        options = {"num_warps": source.blocks.warps, "enable_fp_fusion": False}
+        results.append(triton.compile(ast, target=GPUTarget("cuda", capability, 32), options=options))
+    return results
+
+
+def cases() -> list[Any]:
+    return [
+        (name, dtype, shape, capability)
+        for name in CORPUS
+        for dtype in (torch.bfloat16, torch.float32)
+        for shape in ((64, 4096), (33, 1000), (16, 20_000))
+        for capability in (90, 80, 100)
+    ]
+
+
+@pytest.mark.parametrize(("name", "dtype", "shape", "capability"), one_in(9, cases()))
+def test_kernels_compile_without_spills(
+    name: str, dtype: torch.dtype, shape: tuple[int, int], capability: int
+):
+    for program in programs(CORPUS[name], dtype, shape):
+        dtypes = dict.fromkeys(program.inputs, dtype) | {a.name: a.dtype for a in program.allocations}
+        for result in compiled(program, dtypes, capability):
+            ptx = result.asm["ptx"]
+            assert ".local" not in ptx  # no register is spilled to memory by Triton
+            assert result.metadata.shared <= 48 * 1024
+            if shape[1] % 8 == 0:
+                assert re.search(r"ld\.global\S*\.v[248]", ptx), "no vector loads"
+
+
+def test_without_a_device_a_plan_shows_the_kernels():
+    with torch.device("meta"):
+        x, w = torch.empty(64, 512), torch.empty(512)
+    plan = thunder.plan(softmax, x, w, device="h100", executors=[ex])
+    assert "@triton.jit" in str(plan.traces[-1])
+    assert {row.claimed_by for row in plan.explain().rows} == {"triton"}
+
+
+def test_on_a_cpu_calls_are_refused_with_the_reason():
+    compiled = thunder.jit(softmax, executors=[ex])
+    compiled(torch.randn(2, 8), torch.randn(8))
+    refusals = [r for row in thunder.explain(compiled).rows for r in row.refusals if r.executor == "triton"]
+    assert refusals
+    assert all("TRITON_INTERPRET=1" in refusal.message for refusal in refusals)
