@@ -303,6 +303,8 @@ class EpilogueBuilder:
                     hint="Write to it outside the compiled function.",
                 )
             self._write_dict(target, now, shadow.snapshot)
+        elif isinstance(now, bytearray):
+            self.emit(f"{target}[:] = {bytes(now)!r}")
         elif isinstance(now, set):
             self.emit(f"{target}.clear()", f"{target}.update({self.items('[', now, ']')})")
         elif _begins_with(list(now), shadow.snapshot):

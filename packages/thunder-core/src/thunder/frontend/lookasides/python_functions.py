@@ -31,6 +31,15 @@ from thunder.ir.refused_methods import REFUSED_METHODS
 
 TABLE = LookasideTable()
 
+
+@TABLE.lookaside(memoryview)
+def _memoryview(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return a view of bytes of the program; one of other objects is refused, whose writes were not seen."""
+    if len(args) == 1 and not kwargs and type(args[0]) in (bytes, bytearray, memoryview):
+        return memoryview(args[0])
+    return session.machine.generic_call(memoryview, args, kwargs)
+
+
 # -- types and identity --------------------------------------------------------------------------------------
 
 

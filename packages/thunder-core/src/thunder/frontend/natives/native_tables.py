@@ -213,13 +213,14 @@ SELF_CONTAINED_TYPES: frozenset[type] = LEAVES | {
     functools.partial,
     types.SimpleNamespace,
     types.CellType,
+    memoryview,
     re.Pattern,
     re.Match,
     _KEY_OF_COMPARISON,
     type(hashlib.md5(usedforsecurity=False)),
 }
 #: classes that may be called on arguments that are checked
-CONSTRUCTIBLE_TYPES = SELF_CONTAINED_TYPES | {
+CONSTRUCTIBLE_TYPES = (SELF_CONTAINED_TYPES - {memoryview}) | {
     *(type(functools.lru_cache(len)), types.GenericAlias),
     *(torch._C.DisableTorchFunction, torch._C.DisableTorchFunctionSubclass),
     type(collections.namedtuple("_Probe", "field").field),  # type: ignore[attr-defined]

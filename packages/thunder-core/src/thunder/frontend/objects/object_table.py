@@ -50,7 +50,7 @@ from thunder.frontend.objects.entry_table import EntryTable
 from thunder.frontend.objects.number_counters import Count
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.reached_iterators import adopt_iterator
-from thunder.frontend.objects.shadow_copies import CONTAINERS, SEQUENCES, Shadow
+from thunder.frontend.objects.shadow_copies import CONTAINERS, SEQUENCES, Shadow, views_whole
 from thunder.frontend.objects.tensor_classes import overrides_torch
 from thunder.frontend.objects.unmodelled_tensors import refuse_unmodelled
 from thunder.ir.proxies import TensorProxy
@@ -248,6 +248,8 @@ class ObjectTable(EntryTable):
             return raw
         if issubclass(t, tuple):
             return self._adopt_tuple(raw, path)
+        if t is bytearray or (t is memoryview and views_whole(raw)):
+            return self._adopt_bytes(raw, path)
         if t is types.MethodType:
             return self._adopt_method(raw, path)
         if t is functools.partial:
@@ -365,6 +367,21 @@ class ObjectTable(EntryTable):
         if value != () or t is not tuple:  # the empty tuple is one object in the whole process
             self.track(raw, path, value)
         return value
+
+    def _adopt_bytes(self, raw: Any, path: Path) -> Any:
+        """Adopt a bytearray, whose bytes are a fact, or a view of all bytes of an object."""
+        if type(raw) is memoryview:
+            for name in ("readonly", "format", "shape", "strides"):
+                self.note("equal", path.step("attribute", name), getattr(raw, name))
+            view = memoryview(self.adopt(raw.obj, path.step("attribute", "obj")))
+            view = view.toreadonly() if raw.readonly else view
+            self.track(raw, path, view)
+            return view
+        shadow = Shadow.of(raw, path)
+        self.note("equal", path, bytearray(raw))
+        self.track(raw, path, shadow.copy)
+        self.shadows.append(shadow)
+        return shadow.copy
 
     def _adopt_method(self, raw: types.MethodType, path: Path) -> types.MethodType:
         method = types.MethodType(

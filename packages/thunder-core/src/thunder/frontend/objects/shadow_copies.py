@@ -70,6 +70,8 @@ class Shadow:
             return cls(original, path, MAPPINGS[t](original, {}), None)
         if t in SEQUENCES:
             return cls(original, path, SEQUENCES[t](original, []), None)
+        if t is bytearray:
+            return cls(original, path, bytearray(original), bytes(original))
         if t is set:  # its copy gives the elements in the same order
             return cls(original, path, original.copy(), None)
         if issubclass(t, dict | list) and not issubclass(
@@ -94,7 +96,7 @@ class Shadow:
     @property
     def is_written(self) -> bool:
         """Return whether the program changed the container: its items by identity, or their order."""
-        if isinstance(self.copy, set):
+        if isinstance(self.copy, set | bytearray):
             return bool(self.copy != self.snapshot)
         now = list(self.copy.items()) if isinstance(self.copy, dict) else list(self.copy)
         if len(now) != len(self.snapshot):
@@ -102,3 +104,17 @@ class Shadow:
         if isinstance(self.copy, dict):
             return any(a is not c or b is not d for (a, b), (c, d) in zip(now, self.snapshot, strict=True))
         return any(a is not b for a, b in zip(now, self.snapshot, strict=True))
+
+
+def views_whole(view: memoryview) -> bool:
+    """Return whether a view is one of all bytes of a bytes object or bytearray, byte by byte.
+
+    A view that has been released is none.
+    """
+    try:
+        owner, shape = view.obj, view.shape
+    except ValueError:
+        return False
+    if not isinstance(owner, bytes | bytearray) or type(owner) not in (bytes, bytearray):
+        return False
+    return view.format == "B" and shape == (len(owner),) and view.strides == (1,)
