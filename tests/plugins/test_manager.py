@@ -173,6 +173,21 @@ def test_target_that_gives_no_executor_makes_it_unavailable(
     assert reason in found.reason
 
 
+def test_executor_that_lacks_a_device_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    toy, present = OperatorExecutor("toy"), False
+
+    def make() -> OperatorExecutor | Unavailable:
+        return toy if present else Unavailable("there is no device", lacks_device=True)
+
+    add_module(monkeypatch, "toy_kernels", make=make)
+    m, spec = manager(), ExecutorSpec("toy", "toy_kernels:make")
+    assert m.resolve(spec) == Unavailable("there is no device", lacks_device=True)
+    present = True
+    assert m.resolve(spec) is toy
+    present = False
+    assert isinstance(m.resolve(spec), Unavailable)
+
+
 def test_required_module_that_is_absent_makes_the_plugin_unavailable() -> None:
     m = manager()
     m.register(Toy("toy", requires=("no_such_library.part",), default=True), "toy")

@@ -13,7 +13,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 import thunder
+import thunder_triton
 from sweeping import one_in
+from thunder.core.errors import ExecutorUnavailable
+from thunder.plugins import get_manager
 from thunder_triton.compiling import jit_functions
 from thunder_triton.executor import ex
 from thunder_triton.fusions.program import FusionProgram
@@ -99,10 +102,15 @@ def test_kernels_compile_without_spills(
                 assert re.search(r"ld\.global\S*\.v[248]", ptx), "no vector loads"
 
 
-def test_without_a_device_a_plan_shows_the_kernels():
+def test_without_a_device_the_executor_is_unavailable_and_a_plan_shows_its_kernels():
     with torch.device("meta"):
         x, w = torch.empty(64, 512), torch.empty(512)
-    plan = thunder.plan(softmax, x, w, device="h100", executors=[ex])
+    with get_manager().temporary(thunder_triton, name="triton-under-test"):
+        with pytest.raises(ExecutorUnavailable, match="there is no CUDA device"):
+            thunder.jit(softmax, executors=["triton"])
+        plan = thunder.plan(softmax, x, w, device="h100", executors=["triton"])
+        with pytest.raises(ExecutorUnavailable, match="there is no CUDA device"):
+            thunder.jit(softmax, executors=["triton"])
     assert "@triton.jit" in str(plan.traces[-1])
     assert {row.claimed_by for row in plan.explain().rows} == {"triton"}
 

@@ -67,9 +67,9 @@ class TritonExecutor(FusionExecutor):
         return [self._function(region) for region in regions]
 
     def _function(self, region: Region) -> Callable[..., Any] | Refusal:
-        refusal = _too_small(region) or _on_several_devices(region)
-        if refusal is not None:
-            return refusal
+        for refusal in (_too_small(region), _on_several_devices(region)):
+            if refusal is not None:
+                return refusal
         device = torch.device(str(region.outputs[0].device))
         function = self.compile_once(region, lambda: RegionFunction(region, device))
         assert isinstance(function, RegionFunction), f"compile_once returned {type(function).__name__}"
@@ -113,7 +113,7 @@ def executor() -> TritonExecutor | Unavailable:
     if is_interpreted():
         return ex
     refusal = missing_device("cuda")
-    return ex if refusal is None else Unavailable(refusal.message)
+    return ex if refusal is None else Unavailable(refusal.message, lacks_device=True)
 
 
 def _random(bsym: BoundSymbol) -> Refusal | None:

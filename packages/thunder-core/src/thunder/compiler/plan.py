@@ -107,8 +107,8 @@ def plan(
 
     Raises InvalidArgument for an unknown device, and any error of compiling.
     """
-    compiler = _compiler(fn, executors, transforms, options)
     with _assume_device(device) as profile, collector_paused():
+        compiler = _compiler(fn, executors, transforms, options)
         entry = _entry(compiler, args, profile)
     return _as_plan(entry, profile, compiler.data)
 

@@ -308,6 +308,8 @@ class PluginManager:
         """Return the executor of a spec, imported at the first call, or why there is none."""
         with self._lock:
             executor = self._resolved.get(spec.name)
+            if isinstance(executor, Unavailable) and executor.lacks_device:
+                return resolve_executor(spec)
             if executor is None:
                 executor = self._resolved[spec.name] = resolve_executor(spec)
                 owner = self.owner_of(spec.name)

@@ -114,10 +114,15 @@ class IfPresent:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """Returned by a target in place of an executor that cannot work here, with the reason."""
+    """Returned by a target in place of an executor that cannot work here, with the reason.
+
+    With `lacks_device`, the target is called again whenever the executor is needed: `thunder.plan` assumes
+    devices that are not here.
+    """
 
     reason: str
     cause: BaseException | None = field(default=None, compare=False)
+    lacks_device: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
