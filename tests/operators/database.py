@@ -13,16 +13,18 @@ import numpy
 import torch
 from torch.testing._internal import common_utils
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo import core
 
-__all__ = ["op_db"]
+__all__ = ["op_db", "seed_cpu"]
 
 
-def _seed_cpu(seed: int = common_utils.SEED) -> None:
+def seed_cpu(seed: int = common_utils.SEED) -> None:
     """Seed what samples on a CPU draw from."""
     torch.default_generator.manual_seed(seed)
     random.seed(seed)
     numpy.random.seed(seed)
 
 
-common_utils.extract_test_fn = lambda: None
-common_utils.set_rng_seed = _seed_cpu
+for module in (common_utils, core):  # both have the function under its name
+    module.extract_test_fn = lambda: None
+common_utils.set_rng_seed = seed_cpu

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
+
+from operators.database import op_db
 
 #: how many calls of an entry agree, of how many, and the first difference
 Agreement = tuple[int, int, str]

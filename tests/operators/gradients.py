@@ -20,6 +20,7 @@ import torch
 import torchgen
 
 import thunder
+from operators.database import seed_cpu
 from operators.entries_without_rows import INTERPRETED, REFUSED
 from operators.sample_traces import Recording, SizesOfValues
 from operators.samples import SEED, SKIPPED, UNINITIALISED, name_of
@@ -182,7 +183,7 @@ def eager_derivatives(sample: Sample, second: bool) -> Derivatives:
     """What torch's autograd gives. Raises one of REFUSED_BY_EAGER for a sample that it does not take."""
     args, kwargs = as_leaves((sample.args, sample.kwargs))
     inputs = _requiring_grad((args, kwargs))
-    torch.manual_seed(SEED)
+    seed_cpu(SEED)
     out = sample.call(sample.op.op, args, kwargs)
     results = [x for x in _leaves(out) if isinstance(x, torch.Tensor) and x.requires_grad]
     if not results:
@@ -270,7 +271,7 @@ def run(trace: TraceCtx, values: Sequence[torch.Tensor]) -> Any:
     """What the program returns, run by the eager executors."""
     check_trace(trace)
     fn = claim(trace, EXECUTORS)[0].python_callable()
-    torch.manual_seed(SEED)
+    seed_cpu(SEED)
     return fn(*(x.detach() for x in values))
 
 

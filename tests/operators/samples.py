@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import thunder
+from operators.database import seed_cpu
 from operators.entries_without_rows import FALLBACK, INTERPRETED, WITHOUT_ROW
 from operators.sample_traces import CLOSE, assert_same_metadata, assert_same_values, record, run
 from thunder.base.errors import OperatorError, UnsupportedProgram
@@ -101,7 +102,7 @@ def check(op: Any, args: Any, kwargs: Any) -> None:
     """Asserts that a call gives what eager gives: metadata, values of the rows bit for bit, values of the
     primitives closely.
     """
-    torch.manual_seed(SEED)
+    seed_cpu(SEED)
     expected = op.op(*copied(args), **copied(kwargs))
     if name_of(op) in INTERPRETED:
         program = thunder.jit(lambda *args, **kwargs: op.op(*args, **kwargs))
@@ -110,7 +111,7 @@ def check(op: Any, args: Any, kwargs: Any) -> None:
     for primitives in (False, True):
         trace, values, output = record(op.op, copied(args), copied(kwargs), decides=True)
         assert_same_metadata(output, expected)
-        torch.manual_seed(SEED)
+        seed_cpu(SEED)
         result = run(trace, values, output, primitives=primitives)
         jumps = op.name in DISCONTINUOUS and isinstance(args[0], torch.Tensor) and args[0].dtype in CLOSE
         if op.name not in UNINITIALISED and not (primitives and (op.name in RANDOM or jumps)):
@@ -123,7 +124,7 @@ def check_in_place(fn: Any, args: Any, kwargs: Any) -> bool:
     A call that changes more than values must be refused. Return False if eager raises for the call.
     """
     theirs = copied(args)
-    torch.manual_seed(SEED)
+    seed_cpu(SEED)
     try:
         fn(*theirs, **copied(kwargs))
     except (RuntimeError, TypeError, IndexError):
@@ -139,7 +140,7 @@ def check_in_place(fn: Any, args: Any, kwargs: Any) -> bool:
     assert output.name == next(name for name, t in values.items() if t is ours[0]), (
         "another tensor is returned"
     )
-    torch.manual_seed(SEED)
+    seed_cpu(SEED)
     run(trace, values, output, primitives=True)
     assert_same_values(ours[0], theirs[0], exact=False)
     return True
