@@ -32,17 +32,20 @@ BY_THEMSELVES = (type, types.FunctionType, types.ModuleType)
 
 @pytest.fixture(scope="module")
 def older_objects():
-    """Return the ids of the objects that there are; what is created later is in `gc.get_objects()`."""
+    """Return the objects that there are, by id; what is created later is in `gc.get_objects()`.
+
+    They are kept alive: the id of an object that is freed becomes that of a new one.
+    """
     gc.unfreeze()
     gc.collect()
-    ids = frozenset(map(id, gc.get_objects()))
+    objects = {id(x): x for x in gc.get_objects()}
     gc.freeze()
-    return ids
+    return objects
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_nothing_that_was_there_before_the_call_is_read_unseen(way, older_objects, monkeypatch):
-    before: set[int] = set()
+    before: dict[int, object] = {}
     unseen = []
     read = Tracer.instance_attr
 
@@ -57,7 +60,7 @@ def test_nothing_that_was_there_before_the_call_is_read_unseen(way, older_object
 
         @staticmethod
         def jit(fn, **options):
-            before.update(map(id, gc.get_objects()))
+            before.update((id(x), x) for x in gc.get_objects())
             return thunder.jit(fn, **options)
 
     monkeypatch.setattr(Tracer, "instance_attr", watched)
