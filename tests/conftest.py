@@ -8,9 +8,12 @@ import importlib.util
 import os
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from new_processes import cpu_seconds
 
 SOURCE = Path(__file__).resolve().parents[1] / "packages" / "thunder-core" / "src"
 
@@ -55,6 +58,24 @@ def _older_objects_are_frozen() -> None:
 def whole_run(request: pytest.FixtureRequest) -> bool:
     """Return whether this run takes exhaustive tests as a whole (`--sweep`)."""
     return bool(request.config.getoption("--sweep"))
+
+
+STARTED = pytest.StashKey[float]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+    """Note the seconds of CPU before a test."""
+    item.stash[STARTED] = cpu_seconds()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[object]:
+    """Give a test's entry of `--junitxml` the property `cpu`: seconds, of the processes that it began too."""
+    if call.when == "teardown":
+        item.user_properties.append(("cpu", f"{cpu_seconds() - item.stash[STARTED]:.3f}"))
+    return (yield)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

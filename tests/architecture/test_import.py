@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import subprocess
 import sys
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 import thunder
 from architecture.source import CORE
+from new_processes import run_python
 
 PROGRAM = """
 import json, sys, warnings
@@ -32,7 +32,7 @@ print(json.dumps({
 @pytest.fixture(scope="module")
 def fresh_import() -> dict[str, Any]:
     """What `import thunder` does to a process that has imported torch and nothing else."""
-    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    run = run_python("-c", PROGRAM, check=True)
     assert run.stderr == "", "import thunder writes to standard error"
     assert run.stdout.count("\n") == 1, "import thunder writes to standard output"
     return json.loads(run.stdout)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 
 import pytest
+
+from new_processes import run_python
 
 # path → names that it offers
 PUBLIC = {
@@ -60,10 +61,7 @@ def test_a_public_path_offers_its_names(path, names):
 def test_public_paths_are_attributes_after_import_thunder():
     """In a process of its own, where no test has imported a module yet."""
     paths = ", ".join(path for path in PUBLIC)
-    run = subprocess.run(
-        [sys.executable, "-c", f"import thunder\nprint(len(({paths})))"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    run = run_python("-c", f"import thunder\nprint(len(({paths})))")
     assert (run.stdout, run.stderr) == (f"{len(PUBLIC)}\n", "")
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from new_processes import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "packages" / "thunder-core"
@@ -38,13 +38,8 @@ class Environment:
         kept = {
             name: value for name, value in os.environ.items() if not name.startswith(("THUNDER_", "PYTEST_"))
         }
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self.home,
-            env=kept | _ENVIRONMENT | {"PYTHONPATH": str(self.site)} | environment,
-            capture_output=True,
-            text=True,
-            check=False,
+        done = run_python(
+            *arguments, cwd=self.home, env=kept | _ENVIRONMENT | {"PYTHONPATH": str(self.site)} | environment
         )
         assert not check or done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         return done.stdout
@@ -69,7 +64,5 @@ def environment(folder: Path) -> Environment:
 
 
 def _pip(*arguments: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", *arguments], capture_output=True, text=True, check=False
-    )
+    done = run_python("-m", "pip", *arguments)
     assert done.returncode == 0, done.stderr

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from new_processes import run_python
 
 CELLS = Path(__file__).with_name("triton_walkthrough.py")
 #: what a float32 kernel may be off, for values of this size
@@ -29,13 +30,7 @@ pytestmark = pytest.mark.skipif(
 def found(request: pytest.FixtureRequest) -> Any:
     """What the cells show on a device; one process for the whole walk."""
     interpreted = {"TRITON_INTERPRET": "1"} if request.param == "cpu" else {}
-    done = subprocess.run(
-        [sys.executable, str(CELLS), request.param],
-        env=os.environ | interpreted,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python(str(CELLS), request.param, env=os.environ | interpreted)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

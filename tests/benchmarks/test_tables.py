@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from documents.test_documents import ROOT
+from new_processes import run_python
 from sweeping import one_in
 from thunder_benchmarks import worker
 from thunder_benchmarks.__main__ import main, update
@@ -141,7 +142,7 @@ def test_a_peer_finds_the_harness_and_none_of_the_other_packages(tmp_path: Path)
     path = interpreters.environment("lightning", tmp_path)["PYTHONPATH"]
     assert sorted(file.name for file in Path(path).iterdir()) == ["thunder_benchmarks"]
     program = "import sys, thunder_benchmarks.worker; sys.exit('thunder' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], env={"PYTHONPATH": path}).returncode == 0
+    assert run_python("-c", program, env={"PYTHONPATH": path}).returncode == 0
 
 
 def entry(way: str, mode: str = "inference", failed: str | None = None, **values: Any) -> Entry:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from safetensors.torch import save_file
 
 import thunder
 from bnb.quantised_modules import TRANSFORMS, compiled, network
+from new_processes import run_python
 from thunder.core.errors import InvalidArgument
 from thunder.transforms.quantization import BitsAndBytesLinearQuant4bit
 
@@ -82,9 +82,8 @@ def test_both_kinds_of_files_are_loaded_in_another_process(tmp_path: Path):
         torch.save(module.state_dict(), tmp_path / f"{kind}.pt")
         save_file(module.state_dict(), tmp_path / f"{kind}.safetensors")
         torch.save(module(torch.ones(2, 128)), tmp_path / f"{kind}.result")
-    command = [sys.executable, "-c", LOAD, str(tmp_path), *kinds]
     environment = {"PYTHONPATH": ":".join(path for path in sys.path if path), "OMP_NUM_THREADS": "1"}
-    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    run = run_python("-c", LOAD, str(tmp_path), *kinds, env=environment)
     assert run.stdout == "equal\n", run.stderr
 
 

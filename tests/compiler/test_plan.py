@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import thunder
+from new_processes import run_python
 from thunder.base.errors import InvalidArgument, UnknownOption
 from thunder.extend import OperatorExecutor, Refusal, device_profile
 from thunder.ir.trace import TraceTag
@@ -84,9 +84,7 @@ assert plan.backward_traces
 print(torch.cuda.is_initialized(), thunder.explain.__name__)
 """
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment
-    )
+    done = run_python("-c", program, env=environment)
     assert (done.stdout, done.stderr) == ("False explain\n", "")
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from unittest import SkipTest
@@ -14,6 +12,7 @@ import torch
 
 import thunder
 from conformance.example_executors import gate_executor, gate_kernel, name, one_operator, tensor
+from new_processes import run_python
 from thunder import TensorProxy
 from thunder.base.errors import InvalidArgument, UnknownExecutor
 from thunder.extend import OperatorExecutor
@@ -157,9 +156,7 @@ def test_without_pytest_the_package_says_what_to_install(tmp_path: Path) -> None
     except ModuleNotFoundError as error:
         print(error)
     """
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
-    )
+    run = run_python("-c", textwrap.dedent(program), check=True)
     assert run.stdout.count("pip install 'thunder-core[testing]'") == 2
 
 

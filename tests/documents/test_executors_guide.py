@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from documents.blocks import FENCE
+from new_processes import run_python
 from thunder.extend import FusionExecutor
 from thunder.testing import conformance
 
@@ -63,9 +63,7 @@ def test_the_triton_kernel_runs_in_its_interpreter(tmp_path: Path) -> None:
     kernels = "\n".join(source for language, source in BLOCKS if language == "triton")
     program.write_text("\n".join((first, kernels, USE_OF_TRITON)), encoding="utf-8")
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        [sys.executable, str(program)], env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_python(str(program), env=environment)
     assert done.returncode == 0, done.stderr
 
 

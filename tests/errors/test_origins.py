@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import torch
 
 import thunder
 from architecture.source import CORE
+from new_processes import run_python
 from plugins.example_plugins import write_distribution
 from thunder.base.extension_origin import origin_of
 from thunder.extend import OperatorExecutor
@@ -157,8 +156,9 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (site / "thunder_acme_kernels.py").write_text(KERNELS, encoding="utf-8")
     record = next(site.glob("*.dist-info")) / "RECORD"
     record.write_text("thunder_acme.py,,\nthunder_acme_kernels.py,,\n", encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+    done = run_python(
+        "-c",
+        PROGRAM,
         env={
             "PYTHONPATH": f"{site}:{SOURCE}",
             "PATH": "",
@@ -166,9 +166,6 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             "THUNDER_PLUGIN_STRICT": "1",
             "THUNDER_DISABLE_PLUGINS": "inductor,transforms,bnb",
         },
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     result: dict[str, str] = json.loads(done.stdout)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import torch
 
 import demo
 from curves import Curve, assert_equal, draw, largest_difference
+from new_processes import run_python
 
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
 TINY = ("--layers", "1", "--batch", "4", "--length", "16", "--warmup", "5", "--sample", "8")
@@ -25,8 +24,7 @@ def curve(name: str, losses: list[float]) -> Curve:
 @pytest.mark.parametrize("arguments", [(), ("--untied", "--traces")], ids=["tied", "untied with traces"])
 def test_demo_trains_compares_draws_and_generates(tmp_path: Path, arguments: tuple[str, ...]):
     picture = tmp_path / "new" / "curves.png"
-    command = [sys.executable, str(DEMO), *TINY, "--steps", "60", "--out", str(picture), *arguments]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    run = run_python(str(DEMO), *TINY, "--steps", "60", "--out", str(picture), *arguments)
     assert run.returncode == 0, run.stderr
     assert "losses of the first 50 steps: thunder equals eager" in run.stdout
     programs = ["computation", "backward_fn"] if "--traces" in arguments else []

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from new_processes import run_python
 
 INFERENCE = Path(__file__).resolve().parents[2] / "examples" / "inference.py"
 
 
 @pytest.mark.parametrize("arguments", [(), ("--untied", "--layers", "1")], ids=["tied", "untied"])
 def test_inference_compiles_compares_and_prints(arguments: tuple[str, ...]):
-    command = [sys.executable, str(INFERENCE), "--repeats", "2", *arguments]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    run = run_python(str(INFERENCE), "--repeats", "2", *arguments)
     assert run.returncode == 0, run.stderr
     assert re.findall(r"^def (\w+)\(", run.stdout, re.MULTILINE) == ["prologue", "computation"]
     assert "compiled equals eager, bit by bit" in run.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 import torch
 
 import thunder
+from new_processes import run_python
 from thunder.extend import FusionExecutor, Region, structural_key
 
 F = torch.nn.functional
@@ -109,7 +109,7 @@ print(key(base, X, Y))
 
 def test_a_key_is_equal_in_every_process() -> None:
     script = SCRIPT.format(paths=[p for p in sys.path if p])
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = run_python("-c", script, check=True)
     assert done.stdout.strip() == key(base, X, Y)
 
 

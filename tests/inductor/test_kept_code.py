@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from new_processes import run_python
 
 PROGRAM = """
 import torch, thunder, thunder_inductor
@@ -30,8 +31,7 @@ def test_a_later_process_compiles_nothing(tmp_path: Path) -> None:
     environment = os.environ | {"THUNDER_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
 
     def run() -> str:
-        command = [sys.executable, "-c", count + PROGRAM]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = run_python("-c", count + PROGRAM, env=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -65,8 +65,5 @@ print("torch._inductor" in sys.modules)
 @pytest.mark.sweep
 def test_attention_in_a_region_runs_without_torchinductor_in_a_later_process(tmp_path: Path) -> None:
     environment = os.environ | {"THUNDER_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    outputs = [
-        subprocess.run([sys.executable, "-c", ATTENTION], env=environment, capture_output=True, text=True)
-        for _ in range(2)
-    ]
+    outputs = [run_python("-c", ATTENTION, env=environment) for _ in range(2)]
     assert [done.stdout.strip() for done in outputs] == ["True", "False"], outputs[-1].stderr

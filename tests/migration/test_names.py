@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import thunder
+from new_processes import run_python
 from thunder.base.public_names import Alias, Replaced
 from thunder.migration.names import ABSENT_MODULES, NAMES
 
@@ -89,7 +89,7 @@ assert jit is thunder.jit
 
 def test_modules_of_the_table_are_imported_in_every_form():
     """In a process of its own, where nothing has been imported yet."""
-    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    run = run_python("-c", PROGRAM)
     assert run.stderr == ""
 
 

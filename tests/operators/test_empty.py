@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import thunder
+from new_processes import run_python
 
 
 def leaf(*shape: int) -> torch.Tensor:
@@ -75,7 +74,7 @@ torch.nn.functional.scaled_dot_product_attention(q, q, q)
 @functools.cache
 def dies_without_heads() -> bool:
     """Whether torch's attention on CPUs divides by the number of heads, a signal that ends the process."""
-    return subprocess.run([sys.executable, "-c", WITHOUT_HEADS], capture_output=True).returncode < 0
+    return run_python("-c", WITHOUT_HEADS).returncode < 0
 
 
 @pytest.mark.parametrize(

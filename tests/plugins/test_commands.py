@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from new_processes import run_python
 from thunder.__main__ import main
 from thunder.commands import installation_checks
 from thunder.commands.installation_checks import Finding, State, examined
@@ -232,7 +232,5 @@ def test_a_program_that_does_not_compile_is_a_fault(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_command_line_lists_its_commands() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "thunder", "--help"], capture_output=True, text=True, check=True
-    )
+    done = run_python("-m", "thunder", "--help", check=True)
     assert {"plugins", "doctor", "explain"} <= set(done.stdout.split())

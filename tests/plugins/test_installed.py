@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import thunder.plugins
+from new_processes import run_python
 
 from .example_plugins import write_distribution
 
@@ -48,12 +48,8 @@ def run(site: Path, *arguments: str, **environment: str) -> subprocess.Completed
     """Python with `site` and thunder on its path, without the plugins of the development environment."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("THUNDER_")}
     path = os.pathsep.join([str(site), SOURCE])
-    disabled = "inductor,transforms,bnb,triton"
-    return subprocess.run(
-        [sys.executable, *arguments],
-        env=kept | {"PYTHONPATH": path, "THUNDER_DISABLE_PLUGINS": disabled} | environment,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    ours = {"PYTHONPATH": path, "THUNDER_DISABLE_PLUGINS": "inductor,transforms,bnb,triton"}
+    return run_python(*arguments, env=kept | ours | environment)
 
 
 LIST = """

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import subprocess
-import sys
 
 import pytest
 
+from new_processes import run_python
 from thunder.base.errors import PluginNotInstalledError
 from thunder.plugins.finders import NotInstalledFinder, missing_attribute
 from thunder.plugins.not_installed import DOCUMENTED, FIRST_PARTY
@@ -31,12 +31,7 @@ import thunder
 
 def run(statement: str) -> subprocess.CompletedProcess[str]:
     """A statement in a process where `thunder.absent` is documented and not installed."""
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(statement=statement)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_python("-c", PROGRAM.format(statement=statement))
 
 
 @pytest.mark.parametrize(

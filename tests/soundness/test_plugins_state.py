@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import abc
-import subprocess
-import sys
 from typing import ClassVar
 
 import pytest
@@ -12,6 +10,7 @@ import torch
 from torch import nn
 
 import thunder
+from new_processes import run_python
 from soundness.harness import ramp
 
 
@@ -186,5 +185,5 @@ assert "torch._dynamo" not in sys.modules, "no program needs another compiler"
 
 
 def test_a_compile_loads_no_graph_library_without_gradients_and_never_another_compiler():
-    run = subprocess.run([sys.executable, "-c", WITHOUT_GRADIENTS], capture_output=True, text=True)
+    run = run_python("-c", WITHOUT_GRADIENTS)
     assert run.returncode == 0, run.stderr

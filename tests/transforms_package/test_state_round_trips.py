@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from new_processes import run_python
 from transforms_package.stacks import (
     LOSSY,
     MATERIALISED,
@@ -55,13 +55,8 @@ def test_another_process_loads_what_this_one_saved(tmp_path: Path) -> None:
     stack = ["lora", "nf4", MATERIALISED]
     folder = tmp_path / "-".join(stack)
     save(trained(stack), folder)
-    child = subprocess.run(
-        [sys.executable, "-m", "transforms_package.stacks", str(folder)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    child = run_python("-m", "transforms_package.stacks", str(folder), env=environment)
     assert child.returncode == 0, child.stderr
 
 
