@@ -1,7 +1,7 @@
 """Prints the seconds of CPU of the tests of a run: of each folder, and of the most expensive files and tests.
 
-    hatch test --junitxml=/tmp/run.xml
-    python tools/time_table.py /tmp/run.xml [--most 40]
+    hatch test --junitxml=.run.xml
+    python tools/time_table.py .run.xml [--most 40]
 
 CPU time is that of the test and of the processes that it began. It is the same on a busy machine as on a
 quiet one, as wall time is not. What is computed at import of a test file is in no test's time.
