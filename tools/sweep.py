@@ -50,6 +50,10 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
         "every operator at zeros, NaN and limits",
         [*TESTS, "tests/inductor/test_edge_values.py"],
     ),
+    "triton": (
+        "generated Triton kernels: the conformance kit, random programs, code for each GPU",
+        [*TESTS, "tests/triton_executor"],
+    ),
     "dynamo": ("random programs of which thunder compiles a part", [*TESTS, "tests/dynamo"]),
     "handlers": ("random programs with exception handlers", ["-m", "soundness.handlers", "60", "2000"]),
     "writes": (

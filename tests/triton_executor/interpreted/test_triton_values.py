@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import thunder
 from thunder_triton.executor import ex
+from thunder_triton.fusions import reductions
 
 #: the largest error of results around 1
 BOUNDS = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}
@@ -115,13 +116,27 @@ def test_dimensions_of_size_0_and_1(name: str, shape: tuple[int, int]):
         torch.testing.assert_close(result, reference, rtol=2e-6, atol=2e-6, equal_nan=True)
 
 
-def test_a_long_row_is_read_in_a_loop_for_each_pass():
+def test_a_long_row_is_read_in_a_loop_for_each_pass(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(reductions, "PROGRAMS", 1)  # few rows are enough
     torch.manual_seed(0)
     x = torch.randn(2, 10_000, dtype=torch.float64)
     compiled = thunder.jit(lambda x: F.softmax(x * 2, -1) + 1, executors=[ex])
     torch.testing.assert_close(compiled(x), F.softmax(x * 2, -1) + 1, rtol=1e-12, atol=1e-12)
     text = str(thunder.last_traces(compiled)[-1])
     assert text.count("for start in range(0, 10000, BLOCK_J):") == 3  # maximum, sum, results
+
+
+def test_few_long_rows_are_reduced_in_parts():
+    torch.manual_seed(0)
+
+    def f(x: torch.Tensor) -> Any:
+        y = x * 2
+        return y.sum(), y.amax(), (y > 5).any(), y.view(2, -1).sum(1), y.view(-1, 4).sum(0), (y > -9).all()
+
+    x = torch.randn(20_004, dtype=torch.float64)
+    compiled = thunder.jit(f, executors=[ex])
+    for result, reference in zip(compiled(x), f(x), strict=True):
+        torch.testing.assert_close(result, reference, rtol=1e-12, atol=1e-12)
 
 
 def test_offsets_beyond_31_bits_are_computed_in_64():

@@ -58,10 +58,15 @@ def run(kernel: Any, options: dict[str, Any], *buffers: torch.Tensor) -> None:
         with np.errstate(all="ignore"):
             kernel(*buffers, **options)
     except InterpreterError as error:
-        cause: BaseException = error
-        while isinstance(cause, InterpreterError) and cause.__cause__ is not None:
-            cause = cause.__cause__
-        raise cause from None
+        raise _raised_in_kernel(error) from None
+
+
+def _raised_in_kernel(error: InterpreterError) -> BaseException:
+    """Return the exception that was raised in a kernel."""
+    cause: BaseException = error
+    while isinstance(cause, InterpreterError) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    return cause
 
 
 library = SimpleNamespace(

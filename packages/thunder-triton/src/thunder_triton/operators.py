@@ -68,8 +68,8 @@ def _filled(shape: Any, value: Any, *, device: Any, dtype: Any) -> bool | Refusa
 
 def _counted(length: Any, *, start: Any, step: Any, device: Any, dtype: Any) -> bool | Refusal:
     """Refuse what does not count in integers."""
-    if type(start) is not int or type(step) is not int or dtype.is_floating_point:
-        return Refusal("number", "only integers are counted")
+    if type(start) is not int or type(step) is not int:
+        return Refusal("number", "kernels count in integers")
     return True
 
 

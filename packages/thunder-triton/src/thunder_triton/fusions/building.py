@@ -14,7 +14,8 @@ from thunder.extend import Refusal, Region
 
 from .elementwise import has_operation, kind_of, words
 from .indices import Index, delinearise, linearise
-from .nodes import Compute, Count, Fill, Load, Node, Number, Piece, Pieces, Reduction, Triangle, View
+from .nodes import Compute, Count, Fill, Load, Node, Number, Piece, Pieces, Triangle, View
+from .reductions import reduced
 
 __all__ = ["BUILDERS", "ELEMENTWISE", "REDUCTIONS", "VIEWS", "Unsupported", "nodes_of"]
 
@@ -178,9 +179,9 @@ def _exact(value: Number, dtype: torch.dtype) -> Number:
 
 
 def _iota(length: int, *, start: float, step: float, device: Any, dtype: torch.dtype) -> Node:
-    if type(start) is not int or type(step) is not int or kind_of(dtype) != "int":
-        raise Unsupported(Refusal("number", "only integers are counted"))
-    return Count(start=start, step=step, shape=(length,), dtype=dtype)
+    if type(start) is not int or type(step) is not int:
+        raise Unsupported(Refusal("number", "kernels count in integers"))
+    return _convert(Count(start=start, step=step, shape=(length,), dtype=torch.int64), dtype)
 
 
 def _lerp(start: Node, end: Node, weight: Node | Number) -> Node:
@@ -311,13 +312,6 @@ def _triangle(lower: bool) -> Builder:
 # -- reductions ----------------------------------------------------------------------------------------------
 
 
-def _reduced(kind: str, a: Node, dims: Sequence[int], dtype: torch.dtype | None = None) -> Node:
-    shape = tuple(size for d, size in enumerate(a.shape) if d not in dims)
-    if not dims:
-        a, dims = _view(a, (*a.shape, 1), lambda index: index[:-1]), (len(a.shape),)
-    return Reduction(kind=kind, arg=a, dims=tuple(dims), shape=shape, dtype=dtype or a.dtype)
-
-
 def _reduction(kind: str) -> Builder:
     def build(a: Node, dims: Sequence[int]) -> Node:
         if kind in ("any", "all"):
@@ -326,12 +320,12 @@ def _reduction(kind: str) -> Builder:
                 if a.dtype is torch.bool
                 else Compute(operation="convert", args=(a,), shape=a.shape, dtype=torch.bool)
             )
-            return _reduced(kind, truth, dims)
+            return reduced(kind, truth, dims)
         if kind == "sum" and a.dtype is torch.bool:
             raise Unsupported(Refusal("dtype", "a sum of bools that is a bool is computed by torch"))
         if a.dtype is torch.bool:
-            return _reduced({"amax": "any", "amin": "all"}[kind], a, dims)
-        return _reduced(kind, a, dims)
+            return reduced({"amax": "any", "amin": "all"}[kind], a, dims)
+        return reduced(kind, a, dims)
 
     return build
 
@@ -341,13 +335,13 @@ def _variance_and_mean(a: Node, dims: Sequence[int], *, correction: float) -> tu
     count = 1
     for d in dims:
         count *= a.shape[d]
-    total = _reduced("sum", a, dims)
+    total = reduced("sum", a, dims)
     mean = Compute(operation="div", args=(total, float(count)), shape=total.shape, dtype=a.dtype)
     remaining = [d for d in range(len(a.shape)) if d not in dims]
     spread = _broadcast_in_dim(mean, a.shape, remaining)
     centred = Compute(operation="sub", args=(a, spread), shape=a.shape, dtype=a.dtype)
     square = Compute(operation="mul", args=(centred, centred), shape=a.shape, dtype=a.dtype)
-    squares = _reduced("sum", square, dims)
+    squares = reduced("sum", square, dims)
     degrees = max(float(count) - correction, 0.0)
     variance = Compute(operation="div", args=(squares, degrees), shape=squares.shape, dtype=a.dtype)
     return variance, mean

@@ -11,6 +11,7 @@ not depend on each other share a loop, and what does not depend on the element i
 from __future__ import annotations
 
 import keyword
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +22,7 @@ from .blocks import Blocks, blocks_for, is_partial
 from .elementwise import cast, expression, filled, held, kind_of, literal, type_name
 from .indices import Expr, Index
 from .nodes import Compute, Count, Fill, Load, Node, Pieces, Reduction, Triangle, View
+from .reductions import absent_number
 from .schedule import Kernel
 
 __all__ = ["Buffer", "KernelSource", "source_of"]
@@ -263,8 +265,9 @@ class _Writer:
     def _reduction(self, reduction: Reduction) -> None:
         """Write a reduction of a row that is held whole."""
         value = self._value(reduction.arg, self.kernel.index_of_element(reduction.arg.shape), ())
-        if not self.blocks.length:
-            self._row_values[reduction] = value
+        if not self.blocks.length:  # rows of one element; a sum of -0.0 is 0.0
+            positive = reduction.kind == "sum" and kind_of(reduction.dtype) == "float"
+            self._row_values[reduction] = f"({value} + 0.0)" if positive else value
             return
         name = self._new_name(f"{reduction.name or reduction.kind}_parts")
         self._write(f"{name} = {self._block(reduction, value)}", varies=False)
@@ -480,16 +483,8 @@ def _accumulated(reduction: Reduction) -> torch.dtype:
 
 def _absent(reduction: Reduction) -> str:
     """Return the number that changes nothing in a reduction."""
-    dtype = _accumulated(reduction)
-    if reduction.kind in ("sum", "any"):
-        return "0"
-    if reduction.kind == "all":
-        return "1"
-    largest = reduction.kind == "amin"
-    if dtype.is_floating_point:
-        return 'float("inf")' if largest else 'float("-inf")'
-    limits = torch.iinfo(dtype)
-    return str(limits.max if largest else limits.min)
+    number = absent_number(reduction.kind, _accumulated(reduction))
+    return str(number) if math.isfinite(number) else f'float("{number}")'
 
 
 def _is_simple(text: str) -> bool:
