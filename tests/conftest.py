@@ -26,7 +26,7 @@ def enter_without_running(package: str) -> None:
 
 
 # Tests run with core's plugins; those of a package (`tests/inductor`, …) register its plugin themselves.
-os.environ.setdefault("THUNDER_DISABLE_PLUGINS", "inductor,transforms,bnb,te,distributed,triton")
+os.environ.setdefault("THUNDER_DISABLE_PLUGINS", "inductor,transforms,bnb,te,distributed,triton,nvfuser")
 
 # The interpreter needs no torch, the package around it does: `hatch run py:test` has none.
 if importlib.util.find_spec("torch") is None:

@@ -13,7 +13,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 #: what the tests disable: plugins, and executors of plugins
-_DISABLED = "inductor|transforms|bnb|te|transformer_engine|fp8_reference|distributed|triton"
+_DISABLED = "inductor|transforms|bnb|te|transformer_engine|fp8_reference|distributed|triton|nvfuser"
 
 
 @dataclass(frozen=True)

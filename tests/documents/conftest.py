@@ -1,4 +1,4 @@
-"""The plugins of thunder-transforms and thunder-te, which the pages use."""
+"""The plugins of thunder-transforms, thunder-te and thunder-nvfuser, which the pages use."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import thunder_nvfuser
 import thunder_te
 import thunder_transforms
 from thunder.plugins import get_manager
@@ -18,5 +19,6 @@ def _plugins() -> Iterator[None]:
     with (
         manager.temporary(thunder_transforms, name="transforms-of-pages"),
         manager.temporary(thunder_te, name="te-of-pages"),
+        manager.temporary(thunder_nvfuser, name="nvfuser-of-pages"),
     ):
         yield

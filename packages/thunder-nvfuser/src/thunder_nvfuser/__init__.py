@@ -1,0 +1,49 @@
+"""nvFuser for thunder: regions of a program are compiled for NVIDIA GPUs.
+
+The plugin of the executor `nvfuser`. The library, `nvfuser_direct`, is imported when a region first runs.
+"""
+
+from thunder.extend import Rank
+from thunder.plugins import ExecutorSpec, Option, hookimpl
+
+__all__ = ["thunder_executors", "thunder_options"]
+
+
+@hookimpl
+def thunder_executors() -> list[ExecutorSpec]:
+    """Declare the executor."""
+    return [
+        ExecutorSpec(
+            "nvfuser",
+            "thunder_nvfuser.library:usable_executor",
+            rank=Rank.FUSION,
+            description="regions compiled by nvFuser",
+        )
+    ]
+
+
+@hookimpl
+def thunder_options() -> list[Option]:
+    """Declare the options of `thunder.jit` that the executor reads."""
+    return [
+        Option(
+            "nvfuser_products",
+            bool,
+            False,
+            "Whether regions contain matrix products; else torch's kernels compute them.",
+        ),
+        Option(
+            "nvfuser_unchecked_indices",
+            bool,
+            False,
+            "Whether regions contain gathers and scatters; nvFuser does not check indices, as torch does.",
+        ),
+        Option(
+            "nvfuser_reproducers",
+            str,
+            "",
+            "A folder in which each definition is written as a program that runs it alone; none if empty.",
+        ),
+        Option("nvfuser_enable", str, "", "Options of nvFuser to enable, separated by commas."),
+        Option("nvfuser_disable", str, "", "Options of nvFuser to disable, separated by commas."),
+    ]
