@@ -146,3 +146,15 @@ def test_the_table_is_that_of_the_library():
         tensor = fd.define_tensor(shape=[-1], contiguity=[True], dtype=library.DataType.BFloat16)
         fd.add_output(fd.ops.cast(fd.ops.exp(tensor), dtype=library.DataType.BFloat16))
     assert "ops.exp" in str(fd)
+
+
+def test_a_number_that_varies_is_an_input():
+    def program(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        return (x * t.item()).exp() + 1
+
+    compiled = thunder.jit(program, executors=[replaying_executor()])
+    x = torch.randn(3, 4)
+    for factor in (2.0, 3.0):
+        assert torch.equal(compiled(x, torch.tensor(factor)), program(x, torch.tensor(factor)))
+    assert "c1 = fd.define_scalar(None, dtype=DataType.Double)" in kernel(compiled).definition(x, 2.0)
+    assert thunder.cache_misses(compiled) == 1
