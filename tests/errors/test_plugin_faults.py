@@ -181,6 +181,18 @@ def with_stage(fn: Any) -> None:
     run(lambda x: torch.sin(torch.cos(x)), transforms=[Staged()])
 
 
+def with_planner(plan: Any) -> None:
+    class Planned(Transform):
+        def configure_pipeline(self, pipeline: Any, options: Any) -> None:
+            def stage(trace: Any, context: Any) -> Any:
+                context.plan_backward = plan
+                return trace
+
+            pipeline.insert_before("partition", "planned", stage)
+
+    run(lambda x: torch.sin(torch.exp(x)), transforms=[Planned()], grad=True)
+
+
 def _hook_rows() -> dict[str, tuple[Callable[[], Any], str]]:
     hooks = [
         "validate",
@@ -318,6 +330,13 @@ FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
     "a fusion pass loses a definition": (lambda: with_fusion_pass(without_definition), "used before"),
     "a stage raises": (lambda: with_stage(raising), "the stage 'seeded' raised KeyError"),
     "a stage misuses core": (lambda: with_stage(misusing), "the stage 'seeded' raised InvalidArgument"),
+    "a planner raises": (lambda: with_planner(raising), "the planner of a backward raised KeyError"),
+    "a planner loses a call": (lambda: with_planner(lambda p: p.backward[1:]), "each call of the backward"),
+    "a planner adds a call": (
+        lambda: with_planner(lambda p: [*p.backward, p.backward[0].from_bsym()]),
+        "not one",
+    ),
+    "a planner returns something else": (lambda: with_planner(lambda p: 3), "it is 3, of type int"),
     "a stage returns None": (lambda: with_stage(lambda t, c: None), "the stage 'seeded' returned None"),
     "a stage loses a definition": (lambda: with_stage(lambda t, c: headless(None, t)), "made by seeded"),
     **{

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
+from thunder.autograd.joint_program import BackwardPlanner, JointProgram, residuals_of_order
 from thunder.autograd.residuals import ForwardGraph, choose_residuals, computed_by
 from thunder.autograd.saved_copies import possible_copies
 from thunder.ir.aliasing import views_of
@@ -63,46 +64,109 @@ def partition(
     policy: str | int,
     written: Set[str] = frozenset(),
     connecting: Iterable[TensorProxy] = (),
+    planner: BackwardPlanner | None = None,
 ) -> tuple[AugmentedForward, TraceCtx]:
     """Split ``joint``, whose last arguments are ``cotangents``, into forward and backward.
 
     ``differentiable`` are the names of the program's values. ``policy`` decides what is saved
-    (:func:`~thunder.autograd.residuals.choose_residuals`). ``written`` are the names of inputs to whose
-    memory the program writes after the forward. ``connecting`` are values that leave the forward too, because
-    they connect one node with another (Note [Segments]).
+    (:func:`~thunder.autograd.residuals.choose_residuals`), or ``planner`` does
+    (Note [Order of a backward]). ``written`` are the names of inputs to whose memory the program writes after
+    the forward. ``connecting`` are values that leave the forward too, because they connect one node with
+    another (Note [Segments]).
     """
-    start = time.perf_counter_ns()
     inputs = joint.args[: len(joint.args) - len(cotangents)]
     result, gradients = joint.bound_symbols[-1].args
     forward_part, backward_part = split(joint.bound_symbols[:-1], cotangents)
     graph = ForwardGraph(inputs, forward_part, frozenset(differentiable), list(proxies_in(result)))
-    connecting = list(connecting)
-    live = _live_calls(backward_part, proxies_in(gradients))
-    # A gradient that reaches no input, as of a value before its overwriting, may be a connecting value's.
-    read = values_read(backward_part if connecting else live, gradients, graph)
-    if policy == "min-cut" and (possible := possible_copies(joint, graph)):
-        graph = graph.with_copies(possible)
-    residuals = choose_residuals(graph, read, policy)
-    copies = [graph.producer[p.name] for p in residuals if p.name in graph.copied]
-    if len(copies) < len(graph.copies):
-        graph = graph.with_copies(copies)
-    returned = {p.name for p in (*residuals, *proxies_in(result))}
-    residuals += [p for p in connecting if p.name not in returned]
-    trace = from_trace(joint)
-    trace.args, trace.name = list(inputs), "computation"
-    trace.tags.add(TraceTag.AUGMENTED_FORWARD)
-    trace.grad_enabled = False  # torch's autograd runs it where gradients are off
-    overwritten = {v.name for v in residuals if _aliases(v.name, written, graph.producer)}
-    renaming = _copies(trace, residuals, result, overwritten)
-    sources = [call.args[0] for call in copies]
-    live_forward = _live_calls(forward_part, [*proxies_in(result), *residuals, *sources])
-    trace.bound_symbols = [*live_forward, *copies, *renaming]
-    renamed = {Variable(c.args[0]): c.output for c in renaming}
-    forward = AugmentedForward(trace, graph, tuple(residuals), renamed)
-    with tracectx(trace):
-        prims.python_return(_results(result, inputs), _sorted(forward.saved))
-    trace.set_provenance(TraceProvenance("Partition", time.perf_counter_ns() - start))
-    return forward, backward_trace(forward, graph, live, cotangents, gradients)
+    parts = _Parts(
+        joint, inputs, cotangents, result, gradients, forward_part, backward_part, graph, policy, written
+    )
+    parts = replace(parts, connecting=tuple(connecting))
+    return parts.partitioned(None if planner is None else planner(parts.program()))
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The parts of a joint trace that become a forward and a backward."""
+
+    joint: TraceCtx
+    inputs: Sequence[Any]
+    cotangents: Sequence[TensorProxy]
+    result: Any
+    gradients: tuple[Any, ...]
+    forward_part: Sequence[BoundSymbol]
+    backward_part: Sequence[BoundSymbol]
+    graph: ForwardGraph
+    policy: str | int
+    written: Set[str]
+    connecting: tuple[TensorProxy, ...] = ()
+
+    def program(self) -> JointProgram:
+        """Return the parts as planners see them."""
+
+        def traces(order: Sequence[BoundSymbol] | None) -> tuple[TraceCtx, TraceCtx]:
+            forward, backward = self.partitioned(order)
+            return forward.trace, backward
+
+        return JointProgram(
+            inputs=tuple(self.inputs),
+            cotangents=tuple(self.cotangents),
+            forward=tuple(self.forward_part),
+            backward=tuple(self.calls_with_cotangent()),
+            results=tuple(proxies_in(self.result)),
+            gradients=tuple(proxies_in(self.gradients)),
+            connecting=self.connecting,
+            graph=self.graph,
+            partitioned=traces,
+        )
+
+    def calls_with_cotangent(self) -> Sequence[BoundSymbol]:
+        """Return the calls of the backward whose values something reads."""
+        # A gradient that reaches no input, as of a value before its overwriting, may be a connecting value's.
+        if self.connecting:
+            return self.backward_part
+        return _live_calls(self.backward_part, proxies_in(self.gradients))
+
+    def partitioned(self, order: Sequence[BoundSymbol] | None) -> tuple[AugmentedForward, TraceCtx]:
+        """Return the forward and the backward, whose calls are in this order if there is one."""
+        start = time.perf_counter_ns()
+        inputs, result = self.inputs, self.result
+        graph, residuals = self._by_policy() if order is None else (self.graph, self._by_order(order))
+        copies = list(graph.copies.values())
+        returned = {p.name for p in (*residuals, *proxies_in(result))}
+        residuals += [p for p in self.connecting if p.name not in returned]
+        trace = from_trace(self.joint)
+        trace.args, trace.name = list(inputs), "computation"
+        trace.tags.add(TraceTag.AUGMENTED_FORWARD)
+        trace.grad_enabled = False  # torch's autograd runs it where gradients are off
+        overwritten = {v.name for v in residuals if _aliases(v.name, self.written, graph.producer)}
+        renaming = _copies(trace, residuals, result, overwritten)
+        sources = [call.args[0] for call in copies]
+        live_forward = _live_calls(self.forward_part, [*proxies_in(result), *residuals, *sources])
+        trace.bound_symbols = [*live_forward, *copies, *renaming]
+        renamed = {Variable(c.args[0]): c.output for c in renaming}
+        forward = AugmentedForward(trace, graph, tuple(residuals), renamed)
+        with tracectx(trace):
+            prims.python_return(_results(result, inputs), _sorted(forward.saved))
+        trace.set_provenance(TraceProvenance("Partition", time.perf_counter_ns() - start))
+        calls = _live_calls(self.backward_part, proxies_in(self.gradients))
+        backward = backward_trace(forward, graph, calls, self.cotangents, self.gradients, order)
+        return forward, backward
+
+    def _by_order(self, order: Sequence[BoundSymbol]) -> list[Any]:
+        return residuals_of_order(self.program(), order)
+
+    def _by_policy(self) -> tuple[ForwardGraph, list[Any]]:
+        """Return the graph with the copies that the forward saves, and what it saves."""
+        graph = self.graph
+        read = values_read(self.calls_with_cotangent(), self.gradients, graph)
+        if self.policy == "min-cut" and (possible := possible_copies(self.joint, graph)):
+            graph = graph.with_copies(possible)
+        residuals = choose_residuals(graph, read, self.policy)
+        copies = [graph.producer[p.name] for p in residuals if p.name in graph.copied]
+        if len(copies) < len(graph.copies):
+            graph = graph.with_copies(copies)
+        return graph, residuals
 
 
 def split(
@@ -190,11 +254,12 @@ def backward_trace(
     backward_part: Sequence[BoundSymbol],
     cotangents: Sequence[TensorProxy],
     gradients: tuple[Any, ...],
+    order: Sequence[BoundSymbol] | None = None,
 ) -> TraceCtx:
     """Return the trace ``backward_fn(saved_for_backward, cotangents)`` of ``gradients``.
 
-    Values of ``graph`` that are not saved are computed again just before their first use, under the name
-    ``bw_<name>`` where the forward computes them too.
+    Values of ``graph`` that are not saved are computed again, under the name ``bw_<name>`` where the forward
+    computes them too: just before their first use, or where ``order`` has their calls.
     """
     start = time.perf_counter_ns()
     trace = from_trace(forward.trace)
@@ -202,8 +267,11 @@ def backward_trace(
     with tracectx(trace):
         _unpack(trace, *_sorted(forward.saved), tuple(cotangents))
         rematerialiser = _Rematerialiser(trace, forward, graph)
-        for bsym in _live_calls(backward_part, proxies_in(gradients)):
-            trace.record(rematerialiser.with_arguments(bsym))
+        if order is None:
+            for bsym in _live_calls(backward_part, proxies_in(gradients)):
+                trace.record(rematerialiser.with_arguments(bsym))
+        else:
+            rematerialiser.record_in_order(order, backward_part, gradients)
         prims.python_return(tuple(rematerialiser.value(g) for g in gradients))
     trace.set_provenance(TraceProvenance("Partition", time.perf_counter_ns() - start))
     return trace
@@ -260,6 +328,36 @@ class _Rematerialiser:
             substitution = {v: new for v, new in names.items() if new.name != v.name}
             self.trace.record(call.from_bsym_swap_proxies(substitution))
         return self.available[Variable(p)]
+
+    def record_in_order(
+        self, order: Sequence[BoundSymbol], backward_part: Sequence[BoundSymbol], gradients: Any
+    ) -> None:
+        """Record calls in an order, which has those of the forward that compute values again.
+
+        A value that is computed again takes the place of the earlier one.
+        """
+        dependent = {id(bsym) for bsym in backward_part}
+        calls: list[BoundSymbol] = []
+        with self.trace.recording_into(calls):
+            for bsym in order:
+                if id(bsym) in dependent:
+                    self.trace.record(self.with_arguments(bsym))
+                elif any(id(bsym) == id(self.graph.producer.get(p.name)) for p in computed_by(bsym)):
+                    self._compute_again(bsym)
+        results = [self.value(g) for g in proxies_in(gradients)]
+        for bsym in _live_calls(calls, results):
+            self.trace.record(bsym)
+
+    def _compute_again(self, producer: BoundSymbol) -> None:
+        call, computed = self.with_arguments(producer), {p.name for p in computed_by(producer)}
+        substitution = {}
+        for p in call.flat_proxy_outs:
+            new = self._renamed(p) if p.name in computed else self.value(p)
+            self.forward_names.add(p.name)  # a second copy needs another name
+            self.available[Variable(p)] = new
+            if new.name != p.name:
+                substitution[Variable(p)] = new
+        self.trace.record(call.from_bsym_swap_proxies(substitution))
 
     def _renamed(self, p: Any) -> Any:
         if p.name not in self.forward_names:

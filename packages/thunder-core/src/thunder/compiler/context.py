@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from thunder.autograd.joint_program import BackwardPlanner
 from thunder.autograd.lowering import Differentiated
 from thunder.autograd.tape import Tape
 from thunder.base.errors import TraceError
@@ -72,6 +73,9 @@ class Context:
     autograd: AutogradState | None = None
     #: whether a transform computes in the backward what the gradient rules alone do not
     backward_is_changed: bool = False
+    #: plans what the forward saves and the order of the backward, in place of the option `rematerialization`;
+    #: a stage before the partition may set it
+    plan_backward: BackwardPlanner | None = None
     #: the calls that were replaced before executors were consulted
     replaced_calls: list[Placement] = field(default_factory=list)
     #: what rewrite rules did, and did not, in the program

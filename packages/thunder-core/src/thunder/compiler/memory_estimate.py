@@ -14,7 +14,7 @@ Of a program with tensors on a device other than the CPU, the memory of the CPU 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,14 @@ from thunder.ir.trace import TraceCtx, TraceTag
 from thunder.ops.operator import row_of
 from thunder.ops.stand_ins import empty_tensor
 
-__all__ = ["MemoryEstimate", "allocations", "estimate_memory", "register_workspace"]
+__all__ = [
+    "Allocations",
+    "MemoryEstimate",
+    "allocations",
+    "allocations_of",
+    "estimate_memory",
+    "register_workspace",
+]
 
 #: operator id → bytes that a call allocates for itself while it runs
 _workspaces: dict[str, Callable[[BoundSymbol], int]] = {}
@@ -77,6 +84,32 @@ def allocations(trace: TraceCtx) -> tuple[int, dict[str, int]]:
     return sum(inputs.values()) + peak, {**heap.storages, **inputs}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Allocations:
+    """The memory of the tensors of a program, whenever they are alive.
+
+    Attributes:
+        storages: the name of a tensor → the name of its storage, that of the first tensor in it.
+        sizes: the name of a storage → bytes; 0 for those of inputs.
+        workspaces: the bytes that each statement allocates for itself while it runs.
+    """
+
+    storages: Mapping[str, str]
+    sizes: Mapping[str, int]
+    workspaces: Sequence[int]
+
+
+def allocations_of(trace: TraceCtx) -> Allocations:
+    """Return the memory of the tensors of a program, and of its statements' kernels."""
+    heap = _Heap(_counts_cpu(trace))
+    for p in trace.args:
+        if isinstance(p, TensorProxy):
+            heap.add_input(p)
+    heap.run(trace.bound_symbols)
+    workspaces = [_workspace(bsym) for bsym in trace.bound_symbols]
+    return Allocations(storages=heap.storage_of, sizes=heap.storages, workspaces=workspaces)
+
+
 def _counts_cpu(*traces: TraceCtx | None) -> bool:
     """Return whether the programs have no tensor on another device than the CPU."""
     proxies = (
@@ -117,6 +150,8 @@ class _Heap:
         self.counts_cpu = counts_cpu
         self.live = 0
         self.peak = 0
+        #: tensor → storage, of all tensors
+        self.storage_of: dict[str, str] = {}
         self._storage: dict[str, str] = {}
         self._bytes: dict[str, int] = {}  # of storages; 0 for those of inputs, which are never released
         self._names: dict[str, set[str]] = {}  # storage → the names that keep it alive
@@ -129,7 +164,7 @@ class _Heap:
 
     def add_input(self, proxy: TensorProxy) -> int:
         """Add a tensor that the caller holds; return its bytes."""
-        self._storage[proxy.name] = proxy.name
+        self._storage[proxy.name] = self.storage_of[proxy.name] = proxy.name
         self._bytes[proxy.name] = 0
         self._names[proxy.name] = {"the caller", proxy.name}
         return self._size(proxy)
@@ -170,7 +205,7 @@ class _Heap:
         return results
 
     def _add(self, proxy: TensorProxy, storage: str) -> None:
-        self._storage[proxy.name] = storage
+        self._storage[proxy.name] = self.storage_of[proxy.name] = storage
         names = self._names.setdefault(storage, set())
         if not names:
             self._bytes[storage] = self._size(proxy)

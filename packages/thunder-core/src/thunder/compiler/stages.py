@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 
 from thunder.autograd.deferred_writes import split_deferred_writes, written_inputs
+from thunder.autograd.joint_program import BackwardPlanner, JointProgram, Order, check_order
 from thunder.autograd.joint_trace import differentiable_outputs, differentiate, joint_trace
 from thunder.autograd.lowering import Differentiated
 from thunder.autograd.partition import partition
@@ -21,6 +22,7 @@ from thunder.autograd.results_without_grad import detach_results_without_grad
 from thunder.autograd.segments import connecting_values, segments_of, whole
 from thunder.base.errors import PluginError
 from thunder.base.extension_origin import origin_of
+from thunder.base.plugin_calls import plugin_call
 from thunder.base.tags import OpTags
 from thunder.compiler.context import AutogradState, Branch, Context
 from thunder.compiler.copy_on_edit import copied, edit_copy
@@ -217,13 +219,42 @@ def _partition(trace: TraceCtx, context: Context) -> TraceCtx:
     segments = (whole(tape, outputs),) if context.backward_is_changed else segments_of(tape, outputs)
     connecting = connecting_values(segments)
     forward, backward = partition(
-        trace, cotangents, tape.differentiable, policy, autograd.written, connecting
+        trace, cotangents, tape.differentiable, policy, autograd.written, connecting, _planner(context)
     )
     autograd.program = Differentiated(tape, outputs, segments, forward, backward)
     context.backward = context.branch = Branch()
     context.append(backward, "partition")
     context.branch = context.forward
     return forward.trace
+
+
+def _planner(context: Context) -> BackwardPlanner | None:
+    """Return the planner of the backward that a stage has set, or None."""
+    plan = context.plan_backward
+    if plan is None:
+        return None
+
+    def planner(program: JointProgram) -> Order:
+        with plugin_call("the planner of a backward", partial(origin_of, plan)):
+            order = plan(replace(program, lower=partial(_lowered, context)))
+            if order is not None:
+                check_order(program, order)
+        return order
+
+    return planner
+
+
+def _lowered(context: Context, forward: TraceCtx, backward: TraceCtx) -> tuple[TraceCtx, TraceCtx]:
+    """Return a forward and a backward as they would run, without changing the context."""
+    trial = Context(context.executors, (), context.options, context.check)
+    trial.backward = Branch()
+    for branch, trace in zip(trial.branches, (forward, backward), strict=True):
+        branch.traces.append(trace)
+    for run in (_claim, _fuse, _always, _del_last_used):
+        for branch in trial.branches:
+            trial.branch = branch
+            branch.traces.append(run(branch.traces[-1], trial))
+    return trial.forward.traces[-1], trial.backward.traces[-1]
 
 
 def _claim(trace: TraceCtx, context: Context) -> TraceCtx:

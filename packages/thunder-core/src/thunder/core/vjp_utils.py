@@ -1,10 +1,16 @@
-"""The tensors saved for the backward: the public path of `thunder.autograd.saved_tensors`."""
+"""What a forward saves for its backward: the public path of modules of `thunder.autograd`."""
 
 from functools import partial
 
+from thunder.autograd.joint_program import BackwardPlanner, JointProgram
 from thunder.autograd.saved_tensors import get_saved_for_backward_tensors, set_saved_for_backward_tensors
 from thunder.base.public_names import missing_name
 
-__all__ = ["get_saved_for_backward_tensors", "set_saved_for_backward_tensors"]
+__all__ = [
+    "BackwardPlanner",
+    "JointProgram",
+    "get_saved_for_backward_tensors",
+    "set_saved_for_backward_tensors",
+]
 
 __getattr__ = partial(missing_name, __name__)

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from thunder.base.structural_ids import DEL
-from thunder.compiler.memory_estimate import allocations, register_workspace
+from thunder.compiler.memory_estimate import (
+    Allocations,
+    MemoryEstimate,
+    allocations,
+    allocations_of,
+    estimate_memory,
+    register_workspace,
+)
 from thunder.ir.trace import TraceCtx
 from thunder.passes.del_last_used import del_last_used
 
-__all__ = ["get_alloc_memory", "register_workspace"]
+__all__ = [
+    "Allocations",
+    "MemoryEstimate",
+    "allocations_of",
+    "estimate_memory",
+    "get_alloc_memory",
+    "register_workspace",
+]
 
 
 def get_alloc_memory(trace: TraceCtx) -> tuple[int, dict[str, int]]:
