@@ -7,9 +7,10 @@ transform is first used.
 from importlib import import_module
 from typing import Any, Final
 
-from thunder.plugins import TransformSpec, hookimpl
+from thunder.plugins import Option, TransformSpec, hookimpl
+from thunder_transforms.byte_counts import BytesOption
 
-__all__ = ["TRANSFORMS", "thunder_recipes", "thunder_transforms"]
+__all__ = ["TRANSFORMS", "thunder_options", "thunder_pipeline", "thunder_recipes", "thunder_transforms"]
 
 #: the name of each transform → the module that defines a class of this name
 TRANSFORMS: Final[dict[str, str]] = {
@@ -37,3 +38,25 @@ def thunder_transforms() -> list[TransformSpec]:
 def thunder_recipes() -> dict[str, type[Any]]:
     """Provide the plugin of recipes that captures CUDA graphs."""
     return {"reduce-overhead": import_module("thunder_transforms.reduce_overhead").ReduceOverhead}
+
+
+@hookimpl
+def thunder_options() -> list[Option]:
+    """Declare the options of `thunder.jit` that the package reads."""
+    return [
+        BytesOption(
+            "memory_budget",
+            int | str | None,
+            None,
+            "The most bytes that a training step may need at once, with weights, arguments and gradients, "
+            'such as 800_000_000 or "1.5 GiB". What does not fit is computed again in the backward, or is in '
+            "the memory of the CPU meanwhile.",
+        )
+    ]
+
+
+@hookimpl
+def thunder_pipeline(pipeline: Any, options: Any) -> None:
+    """Add the stages of `memory_budget`, if it is set."""
+    if options.get("memory_budget") is not None:
+        import_module("thunder_transforms.memory_budget").add_stages(pipeline, options)

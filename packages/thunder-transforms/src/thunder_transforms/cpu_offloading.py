@@ -48,6 +48,8 @@ class CPUOffloading(Transform):
         keep_bytes: the number of bytes of these tensors that may stay on the device; those that the backward
             needs first stay.
         devices: the types of the devices from which tensors are offloaded.
+        ahead: whether a copy back begins before the first use of the tensor that is needed before it; else
+            just before its own, so that it takes memory later.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class CPUOffloading(Transform):
         *,
         keep_bytes: int = 0,
         devices: Collection[str] = ("cuda",),
+        ahead: bool = True,
     ) -> None:
         if save_tensor_policy is not None and not callable(save_tensor_policy):
             raise InvalidArgument(
@@ -64,7 +67,7 @@ class CPUOffloading(Transform):
             )
         if type(keep_bytes) is not int or keep_bytes < 0:
             raise InvalidArgument(f"keep_bytes={keep_bytes!r} is not a number of bytes")
-        self.save_tensor_policy, self.keep_bytes = save_tensor_policy, keep_bytes
+        self.save_tensor_policy, self.keep_bytes, self.ahead = save_tensor_policy, keep_bytes, ahead
         self.devices = frozenset((devices,) if isinstance(devices, str) else devices)
         for device in self.devices:
             _check_device_type(device)
@@ -75,7 +78,7 @@ class CPUOffloading(Transform):
         if TraceTag.AUGMENTED_FORWARD in computation_trace.tags:
             return self._offloading(computation_trace, moved)
         if TraceTag.BACKWARD in computation_trace.tags and moved.proxies:
-            return _loading(computation_trace, moved)
+            return _loading(computation_trace, moved, self.ahead)
         return computation_trace
 
     def _offloading(self, trace: TraceCtx, moved: _Offloaded) -> TraceCtx:
@@ -180,10 +183,10 @@ def _with_deletions(trace: TraceCtx) -> TraceCtx:
     return result
 
 
-def _loading(trace: TraceCtx, moved: _Offloaded) -> TraceCtx:
+def _loading(trace: TraceCtx, moved: _Offloaded, ahead: bool) -> TraceCtx:
     """Return a backward that unpacks the copies, and copies each back before its first use.
 
-    A copy is started before the first use of the tensor that is needed before it.
+    With ``ahead``, a copy is started before the first use of the tensor that is needed before it.
     """
     statements = [bsym for bsym in trace.bound_symbols if bsym.sym.id != prims.PrimIDs.DEL]
     unpacked, first, begin = dict[str, TensorProxy](), dict[str, int](), 0
@@ -197,7 +200,8 @@ def _loading(trace: TraceCtx, moved: _Offloaded) -> TraceCtx:
                 statements[index] = _unpacking_copies(statements[index], moved)
     starts: dict[int, list[str]] = {}
     order = sorted(first, key=lambda name: first[name])
-    for name, at in zip(order, [begin, *(first[name] for name in order)], strict=False):
+    begins = [begin, *(first[name] for name in order)] if ahead else [first[name] for name in order]
+    for name, at in zip(order, begins, strict=False):
         starts.setdefault(at, []).append(name)
     result = from_trace(trace)
     with tracectx(result):

@@ -1,4 +1,9 @@
-"""A training step within a number of bytes: values are kept, computed again, or offloaded."""
+"""The option `memory_budget` of `thunder.jit`: a training step within a number of bytes.
+
+Value by value it is decided whether what the backward reads is saved, computed again, or in the memory of the
+CPU meanwhile. The least costly of these plans is chosen whose peak is within the budget; see
+`thunder_transforms.backward_search` for the search, and `thunder.examine.memory_calculation` for the peak.
+"""
 
 from __future__ import annotations
 
@@ -8,134 +13,230 @@ from typing import Any, Literal
 
 import thunder
 from thunder.core.errors import InvalidArgument
-from thunder.core.proxies import TensorProxy
-from thunder.core.vjp_utils import get_saved_for_backward_tensors
+from thunder.core.symbol import BoundSymbol
+from thunder.core.trace import TraceCtx
+from thunder.core.vjp_utils import JointProgram, get_saved_for_backward_tensors
+from thunder.examine.memory_calculation import MemoryEstimate, estimate_memory
+from thunder_transforms.backward_search import Search
+from thunder_transforms.byte_counts import bytes_of
 from thunder_transforms.cpu_offloading import CPUOffloading
+from thunder_transforms.step_model import BackwardPlan, StepModel, step_model
 
-__all__ = ["MemoryPlan", "fit_memory"]
+__all__ = [
+    "MemoryBudgetTooSmall",
+    "MemoryPlan",
+    "add_stages",
+    "fit_memory",
+]
 
-#: the parts of what the default keeps that are tried as budgets, largest first
-_PARTS = (0.75, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.0)
+#: how often a plan is made for another number of bytes because its program needs more or less than the model
+_TRIALS = 4
+#: the numbers of bytes that are tried, between the least and that of keeping all
+_PARTS = (0.1, 0.25, 0.5, 0.75)
 
 Fate = Literal["keep", "recompute", "offload"]
 
 
+class MemoryBudgetTooSmall(InvalidArgument):
+    """The error for a budget that no plan meets; `facts["least"]` is the number of bytes that one needs."""
+
+
+def add_stages(pipeline: Any, options: Mapping[str, Any]) -> None:
+    """Add the stages of the option to the pipeline of a compile, if it is set."""
+    budget = options.get("memory_budget")
+    if budget is not None:
+        stages = _Stages(bytes_of(budget))
+        pipeline.insert_before("partition", "memory_budget", stages.set_planner)
+        pipeline.insert_after("transforms_post_optimization", "memory_budget_offloading", stages.offload)
+        pipeline.insert_before("codegen", "memory_budget_check", stages.check)
+
+
+@dataclass
+class _Stages:
+    """The stages of one compile, and the plan that it has."""
+
+    budget: int
+    offloaded: frozenset[str] = frozenset()
+    #: the least peak of a plan, if none that is within the budget was found
+    least: int | None = None
+
+    def set_planner(self, trace: TraceCtx, context: Any) -> TraceCtx:
+        """Let the planner choose what the forward saves: trace → the same trace."""
+
+        def plan(program: JointProgram) -> Sequence[BoundSymbol] | None:
+            planner = _Planner(program, self.budget, lambda: step_model(program, trace, context.executors))
+            chosen = planner.chosen()
+            self.offloaded, self.least = chosen.plan.offloaded if chosen.plan else frozenset(), planner.least
+            return chosen.order
+
+        context.plan_backward = plan
+        return trace
+
+    def offload(self, trace: TraceCtx, context: Any) -> TraceCtx:
+        """Return a forward, or a backward, with copies of the planned values to the CPU, or back."""
+        if not self.offloaded:
+            return trace
+        return _offloading(self.offloaded).transform_trace_post_optimization(trace, context=context)
+
+    def check(self, trace: TraceCtx, context: Any) -> TraceCtx:
+        """Raise MemoryBudgetTooSmall if the program needs more bytes than the budget: trace → the same."""
+        branches = context.branches
+        if context.branch is not branches[-1]:
+            return trace
+        backward = branches[1].traces[-1] if len(branches) > 1 else None
+        peak = estimate_memory(branches[0].traces[-1], backward).peak
+        if peak > self.budget:
+            raise _too_small(self.budget, peak if self.least is None else self.least)
+        return trace
+
+
+def _too_small(budget: int, least: int) -> MemoryBudgetTooSmall:
+    return MemoryBudgetTooSmall(
+        f"memory_budget={budget} bytes: the step needs more",
+        found={"least": f"{least} bytes"},
+        hint="Weights, arguments, results, gradients and the largest operation need memory in any case.",
+        facts={"least": least},
+    )
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A plan and the peak of its program in bytes; without a plan, that of the option rematerialization."""
+
+    plan: BackwardPlan | None
+    peak: int
+
+    @property
+    def order(self) -> list[BoundSymbol] | None:
+        """The calls of the backward in their order; None leaves it to core."""
+        return None if self.plan is None else [call.bsym for call in self.plan.order]
+
+
+class _Planner:
+    """Finds the plan for a budget.
+
+    The model has no fusions, so that a program may need more or less than the model says. What counts is the
+    estimate of the program that runs; the model is asked for more or fewer bytes until it agrees.
+    """
+
+    def __init__(self, program: JointProgram, budget: int, model: Callable[[], StepModel]) -> None:
+        self.program, self.budget = program, budget
+        self._model = model
+        self.least: int | None = None
+
+    def chosen(self) -> _Candidate:
+        """Return the cheapest plan within the budget, or the one that needs least."""
+        estimate = self._estimate(None)
+        default = _Candidate(None, estimate.peak)
+        if default.peak <= self.budget:
+            return default
+        model = self._model()
+        search = Search(model)
+        available, fitting = self.budget - estimate.inputs, list[_Candidate]()
+        target = available
+        for _ in range(_TRIALS):
+            plan = search.cheapest(target)
+            if plan is None:
+                break
+            candidate = self._candidate(plan)
+            if candidate.peak <= self.budget:
+                fitting.append(candidate)
+            difference = self.budget - candidate.peak
+            if 0 <= difference <= abs(model.peak(plan) - target) + self.budget // 100:
+                break
+            target += difference
+        if fitting:
+            return min(fitting, key=lambda c: 0.0 if c.plan is None else model.cost(c.plan))
+        smallest = min((default, *self._small(search, model, estimate.inputs)), key=lambda c: c.peak)
+        if smallest.peak > self.budget:
+            self.least = smallest.peak
+        return smallest
+
+    def _small(self, search: Search, model: StepModel, inputs: int) -> Iterator[_Candidate]:
+        """Yield plans that need little: the least of the model and, where programs differ from it, others.
+
+        They do not depend on the budget, so that the least number of bytes of an error is a budget that fits.
+        """
+        least = search.least()
+        candidate = self._candidate(least)
+        yield candidate
+        low, high = model.peak(least), model.peak(search.keeping())
+        if candidate.peak == inputs + low:
+            return
+        for part in _PARTS:
+            plan = search.cheapest(low + int(part * (high - low)))
+            if plan is not None:
+                yield self._candidate(plan)
+
+    def _candidate(self, plan: BackwardPlan) -> _Candidate:
+        return _Candidate(plan, self._estimate(plan).peak)
+
+    def _estimate(self, plan: BackwardPlan | None) -> MemoryEstimate:
+        order = None if plan is None else [call.bsym for call in plan.order]
+        forward, backward = self.program.traces(order)
+        if plan is not None and plan.offloaded:
+            transform, context = _offloading(plan.offloaded), _States()
+            forward = transform.transform_trace_post_optimization(forward, context=context)
+            backward = transform.transform_trace_post_optimization(backward, context=context)
+        return estimate_memory(forward, backward)
+
+
+class _States:
+    """The states of transforms in a trial."""
+
+    def __init__(self) -> None:
+        self._states: dict[type[Any], Any] = {}
+
+    def state(self, kind: type[Any]) -> Any:
+        """Return the one object of a class."""
+        return self._states.setdefault(kind, kind())
+
+
+def _offloading(names: frozenset[str]) -> CPUOffloading:
+    """Return the transform that copies the values of these names to the CPU, and back when they are read."""
+    return CPUOffloading(
+        lambda tensors, trace: [t for t in tensors if t.name in names],
+        devices=("cuda", "xpu", "mps", "hpu"),
+        ahead=False,
+    )
+
+
+# -- plans
+
+
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Settings with which a training step stays within a number of bytes.
+    """What becomes of the values of a training step within a number of bytes.
 
     Attributes:
         peak: the estimate of the most bytes that are allocated at once: weights, arguments and gradients too.
         saved: the estimate of the bytes between forward and backward, without weights and arguments.
-        rematerialization: the option of `thunder.jit`: which values are computed again.
-        keep_bytes: what stays on the device of the values that are offloaded; None without offloading.
         values: what becomes of each value that the backward reads, by its name in the traces.
-        tried: the settings that need more, in words, with their peaks.
     """
 
     peak: int
     saved: int
-    rematerialization: str | int
-    keep_bytes: int | None
-    values: Mapping[str, Fate]
-    tried: tuple[tuple[str, int], ...] = field(default=(), repr=False)
-
-    def transforms(self) -> list[thunder.Transform]:
-        """Return new transforms for `thunder.jit`; they come after the program's own."""
-        return [] if self.keep_bytes is None else [CPUOffloading(keep_bytes=self.keep_bytes)]
+    values: Mapping[str, Fate] = field(repr=False)
 
     def __str__(self) -> str:
         counts = {f: list(self.values.values()).count(f) for f in ("keep", "recompute", "offload")}
         texts = ", ".join(f"{n} {fate}" for fate, n in counts.items() if n)
-        return f"{_settings(self.rematerialization, self.keep_bytes)}: peak {self.peak} bytes ({texts})"
+        return f"peak {self.peak} bytes ({texts})"
 
 
 def fit_memory(
-    fn: Callable[..., Any],
-    /,
-    *args: Any,
-    max_bytes: int,
-    device: str | None = None,
-    executors: Any = None,
-    transforms: Callable[[], Sequence[thunder.Transform]] = tuple,
-    **options: Any,
+    fn: Callable[..., Any], /, *args: Any, max_bytes: int | str, device: str | None = None, **options: Any
 ) -> MemoryPlan:
-    """Return the settings with which a training step needs at most `max_bytes` at once.
+    """Return what `thunder.jit(fn, memory_budget=max_bytes)` does with the values of `fn`, which is not run.
 
-    The program is planned (`thunder.plan`), and not run; `fn` computes the loss from `args`. What costs least
-    time comes first: the default, which computes cheap values again; then budgets, with which costly values
-    are computed again, the largest first; and on a device with memory of its own, these with the rest
-    offloaded to the CPU. `plan.rematerialization` and `plan.transforms()` are passed to `thunder.jit`. The
-    estimate is that of `thunder.plan`: values within a fusion are not counted.
-
-    Args:
-        max_bytes: the most bytes at once: of weights, arguments, gradients and intermediate results.
-        device: a device profile, such as `"h200"`; by default the tensors' own.
-        executors: those of `thunder.jit`.
-        transforms: returns new transforms of the program for each plan.
-
-    Raises InvalidArgument, with the least number of bytes that was found, if no settings need so little.
+    `fn` computes the loss from `args`. `device` and `options` are those of `thunder.plan`. Raises
+    MemoryBudgetTooSmall, with the least number of bytes, if no plan needs so little, and InvalidArgument for
+    a program without a backward.
     """
-    if type(max_bytes) is not int:
-        raise InvalidArgument(f"max_bytes={max_bytes!r} is not a number of bytes")
-
-    def planned(rematerialization: str | int, keep_bytes: int | None) -> Any:
-        own = list(transforms()) + ([] if keep_bytes is None else [CPUOffloading(keep_bytes=keep_bytes)])
-        settings = {**options, "rematerialization": rematerialization, "executors": executors}
-        return thunder.plan(fn, *args, device=device, transforms=own, **settings)
-
-    first = planned("min-cut", None)
-    if not first.backward_traces:
+    plan = thunder.plan(fn, *args, device=device, memory_budget=bytes_of(max_bytes), **options)
+    if not plan.backward_traces:
         raise InvalidArgument("the program has no backward: nothing is kept for one")
-    offloads = any(_is_elsewhere(p) for p in first.traces[-1].args)
-    tried: list[tuple[str, int]] = []
-    for rematerialization, keep_bytes in _settings_in_order(first.memory.saved, offloads):
-        plan = first if not tried else _possible(planned, rematerialization, keep_bytes)
-        if plan is None:
-            continue
-        peak, saved = plan.memory.peak, plan.memory.saved
-        if peak <= max_bytes:
-            return MemoryPlan(peak, saved, rematerialization, keep_bytes, _fates(plan), tuple(tried))
-        tried.append((_settings(rematerialization, keep_bytes), peak))
-    text, least = min(tried, key=lambda entry: entry[1])
-    raise InvalidArgument(
-        f"no settings were found with which the step needs at most {max_bytes} bytes",
-        found={"least": f"{least} bytes, with {text}"},
-        hint="Weights, gradients and the largest operation are needed in any case.",
-    )
-
-
-def _possible(
-    planned: Callable[[str | int, int | None], Any], rematerialization: str | int, keep_bytes: int | None
-) -> Any:
-    """Return a plan, or None if so much cannot be computed again: random numbers have no second run."""
-    try:
-        return planned(rematerialization, keep_bytes)
-    except InvalidArgument:
-        if rematerialization == "min-cut":
-            raise
-        return None
-
-
-def _settings_in_order(saved: int, offloads: bool) -> Iterator[tuple[str | int, int | None]]:
-    """Yield the option and the bytes that stay on the device, what costs least time first."""
-    yield "min-cut", None
-    for part in _PARTS:
-        yield int(saved * part), None
-    if offloads:
-        for part in _PARTS:
-            yield "min-cut", int(saved * part)
-        for part in _PARTS[:-1]:
-            yield int(saved * part), 0
-
-
-def _settings(rematerialization: str | int, keep_bytes: int | None) -> str:
-    text = f"rematerialization={rematerialization!r}"
-    return text if keep_bytes is None else f"{text}, CPUOffloading(keep_bytes={keep_bytes})"
-
-
-def _is_elsewhere(p: Any) -> bool:
-    return isinstance(p, TensorProxy) and p.device.type not in ("cpu", "meta")
+    return MemoryPlan(plan.memory.peak, plan.memory.saved, _fates(plan))
 
 
 def _fates(plan: Any) -> dict[str, Fate]:
