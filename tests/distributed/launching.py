@@ -19,7 +19,7 @@ import torch.multiprocessing
 
 #: the functions by name
 CASES: dict[str, Callable[[], Any]] = {}
-MODULES = ("distributed.training_cases", "distributed.operator_cases")
+MODULES = ("distributed.training_cases", "distributed.operator_cases", "distributed.module_cases")
 
 
 @dataclass

@@ -6,9 +6,9 @@ Thunder imports this module when it looks for plugins; it imports nothing of tor
 from importlib import import_module
 from typing import Any
 
-from thunder.plugins import ExecutorSpec, TransformSpec, hookimpl
+from thunder.plugins import ExecutorSpec, Option, TransformSpec, hookimpl
 
-__all__ = ["thunder_executors", "thunder_recipes", "thunder_transforms"]
+__all__ = ["thunder_executors", "thunder_options", "thunder_recipes", "thunder_transforms"]
 
 
 @hookimpl
@@ -33,6 +33,16 @@ def thunder_transforms() -> list[TransformSpec]:
             description="fully sharded data parallelism: each process has a part of each parameter",
         ),
     ]
+
+
+@hookimpl
+def thunder_options() -> list[Option]:
+    """Declare the option of communication beside computation."""
+    doc = (
+        "how many collectives of a kind are in flight while a program computes: a parameter is gathered so "
+        "many gathers ahead, a gradient reduced so many reductions long; 0: each is waited for at once"
+    )
+    return [Option("overlap_collectives", int, 1, doc)]
 
 
 @hookimpl

@@ -23,6 +23,7 @@ from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from .collectives import (
     all_gather,
     all_reduce,
+    ex,
     pack,
     pack_for_fsdp,
     reduce_scatter,
@@ -192,6 +193,8 @@ def _ordered(units: Sequence[_Unit]) -> list[_Unit]:
 
 
 def _has_effect(bsym: BoundSymbol) -> bool:
+    if bsym.sym.executor is ex:  # what is kept for each parameter does not depend on the others
+        return False
     effects = {OpTags.DONT_DCE, OpTags.RANDOM_OP, OpTags.IN_PLACE, OpTags.CTX_MANAGER_ENTER_EXIT_OP}
     return not bsym.flat_proxy_outs or bool(has_tags(bsym, effects))
 

@@ -170,6 +170,10 @@ def _wait_meta(future: Any) -> Any:
     return TensorProxy(shape=future.shape, device=future.device, dtype=future.dtype, requires_grad=False)
 
 
+def _wait(future: torch.Tensor) -> torch.Tensor:
+    return _waited(future)
+
+
 def _pack_meta(tensors: Sequence[Any]) -> Any:
     return TensorProxy(like=tensors[0], shape=(sum(math.prod(t.shape) for t in tensors),))
 
@@ -250,7 +254,7 @@ all_to_all: Symbol = _collective(
     "all_to_all", _all_to_all_meta, _all_to_all, a=lambda c: all_to_all(c.g, c.group)
 )
 wait = ex.register_operator(
-    "wait", meta=_wait_meta, fn=lambda future: _waited(future), replaces=FutureTensorProxy.wait
+    "wait", meta=_wait_meta, fn=_wait, tags=(OpTags.VIEW,), replaces=FutureTensorProxy.wait
 )
 
 pack: Symbol = ex.register_operator(

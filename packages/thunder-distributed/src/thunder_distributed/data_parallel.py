@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
@@ -20,9 +20,11 @@ from thunder.core.trace import TraceCtx
 from thunder.core.transforms import add_transform
 from thunder.extend import attach_transform
 
+from .agreement import agreed
 from .buckets import buckets_of_bytes, buckets_of_modules, with_collectives
 from .gradient_synchronization import GradientMode, SynchronizationSwitch
 from .layouts import DistParallelType, FSDPBucketingStrategy, FSDPType, Layout, memory_order
+from .overlap import overlapped
 from .process_groups import Members, group_named, members_of, process_device
 from .synchronization import synchronize
 
@@ -102,6 +104,7 @@ class DataParallel(thunder.Transform, ABC):
 
     def transform_module(self, model: Any) -> None:
         """Lay out the parameters, one after the other."""
+        self._check_order(thunder.list_transforms(model))
         parameters = dict(_distributed_parameters(model))
         buckets = self.buckets(model, parameters)
         for name, parameter in parameters.items():
@@ -116,6 +119,16 @@ class DataParallel(thunder.Transform, ABC):
                 bucket=buckets.get(name),
             )
             self.distribute(model, layout, parameter)
+
+    def _check_order(self, transforms: Sequence[thunder.Transform]) -> None:
+        """Raise InvalidArgument if parameters are replicated before they are sharded."""
+        later = transforms[list(transforms).index(self) + 1 :]
+        if self.kind is DistParallelType.REPLICATED and any(isinstance(t, FSDPTransform) for t in later):
+            raise InvalidArgument(
+                "ddp comes before fsdp in the list of transforms",
+                hint="Parameters are sharded first, and the parts replicated: "
+                "transforms=[fsdp(process_group=…), ddp(process_group=…)].",
+            )
 
     def broadcast(self, tensor: torch.Tensor) -> None:
         """Copy the values of the chosen rank into a tensor, if there is one."""
@@ -139,14 +152,29 @@ class DataParallel(thunder.Transform, ABC):
         tensors, mode = module_tensors(prologue_trace), self._switch.mode
         for name, layout in self.layouts.items():
             if name in tensors and self.is_synchronized(tensors[name]):
+                self._check_form(layout, tensors[name])
                 compute = _synchronized(layout, mode)
                 replace_input(prologue_trace, computation_trace, name, compute, recompute=self.recomputes())
         return prologue_trace, computation_trace, epilogue_trace
 
+    def _check_form(self, layout: Layout, in_use: Any) -> None:
+        """Raise InvalidArgument if the tensor in use is not the part that this transform has made."""
+        sharded = layout.kind is DistParallelType.FULLY_SHARDED
+        if sharded and tuple(in_use.shape) != layout.shard_shape:
+            raise InvalidArgument(
+                f"{layout.name} was changed after {self.made_by} had sharded it",
+                found={"part": layout.shard_shape, "in use": tuple(in_use.shape)},
+                hint=f"Put {self.made_by}() after the other transforms of weights in the list of transforms.",
+            )
+
     def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
-        """Add the stage that makes one collective of each bucket."""
+        """Add the stages that make collectives of buckets, overlap them, and compare them."""
         if STAGE not in pipeline.names():
             pipeline.add(STAGE, with_collectives, after="autograd", before="transforms_joint")
+            pipeline.add("distributed.overlap", overlapped, after="transforms_pre_execution", before="claim")
+            pipeline.add(
+                "distributed.agreement", agreed, after="transforms_post_optimization", before="codegen"
+            )
 
     def cache_state(self) -> Mapping[str, Hashable]:
         """Return whether gradients are communicated."""

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
-from thunder.core.errors import InvalidArgument, UserError
+from thunder.core.errors import InvalidArgument
 
 __all__ = [
     "Members",
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 
-class NoProcessGroup(UserError, RuntimeError):
+class NoProcessGroup(InvalidArgument, RuntimeError):
     """Something is distributed over processes, and there is no process group."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
-from thunder.base.errors import InvalidArgument, PluginError, nearest
+from thunder.base.errors import InvalidArgument, PluginError, UnsupportedProgram, nearest
 from thunder.base.extension_origin import origin_of
 from thunder.base.plugin_calls import kind_of, plugin_call
 from thunder.base.signature import accepted_keywords
@@ -151,7 +151,9 @@ def call_trace_hook(
     provenance gets the transform's class name. Raises PluginError for anything else.
     """
     name = type(transform).__name__
-    with calling_hook(transform, hook):
+    # the functions of core that a hook calls may refuse the program, such as one that writes to a weight
+    refusals = (UnsupportedProgram,) if hook in CHANGING_HOOKS else ()
+    with calling_hook(transform, hook, passing=refusals):
         method = getattr(transform, hook)
         result = call_hook(method, *traces, **accepted_keywords(method, facts))
     returned = result if len(traces) > 1 else (result,)

@@ -1,0 +1,172 @@
+"""State dicts of distributed modules, and their files by Distributed Checkpoint of torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
+
+import thunder
+from thunder.core.errors import InvalidArgument
+
+from .data_parallel import layouts_of
+from .layouts import DistParallelType, Layout
+from .process_groups import group_named
+
+__all__ = [
+    "StateDictOptions",
+    "get_model_state_dict",
+    "has_fsdp_modules",
+    "load",
+    "load_model_state_dict",
+    "save",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateDictOptions:
+    """How a state dict is read and loaded.
+
+    Args:
+        full_state_dict: whole tensors, the state dict of the original model, and not the parts of processes.
+        strict: whether names that are missing or unexpected are an error.
+        cpu_offload: tensors on the CPU.
+        rank0_only: the other processes get an empty state dict; only with `full_state_dict`.
+    """
+
+    full_state_dict: bool = False
+    strict: bool = True
+    cpu_offload: bool = False
+    rank0_only: bool = False
+
+
+def has_fsdp_modules(module: Any) -> bool:
+    """Return whether a module was compiled with fsdp."""
+    return isinstance(module, thunder.ThunderModule) and any(
+        layout.kind is DistParallelType.FULLY_SHARDED for layout in layouts_of(module).values()
+    )
+
+
+def get_model_state_dict(
+    module: Any, options: StateDictOptions | None = None, rank: int | None = None
+) -> dict[str, Any]:
+    """Return the state of a compiled module; every process has to call it.
+
+    Parts of parameters are DTensors of the shape of the whole parameter. With `full_state_dict` it is the
+    state dict of the original model. `rank` is that of this process; None for the default group's.
+    """
+    options = options or StateDictOptions()
+    if options.rank0_only and not options.full_state_dict:
+        raise InvalidArgument("rank0_only needs full_state_dict: parts are in each process")
+    _check_compiled(module)
+    if not options.full_state_dict:
+        state = _sharded(module)
+        return {name: _on_cpu(t) for name, t in state.items()} if options.cpu_offload else state
+    whole = {
+        name: _on_cpu(t) if options.cpu_offload else t for name, t in module.original_state_dict().items()
+    }
+    own = torch.distributed.get_rank() if rank is None else rank
+    return {} if options.rank0_only and own != 0 else whole
+
+
+def load_model_state_dict(
+    state_dict: Mapping[str, Any],
+    module: Any,
+    options: StateDictOptions | None = None,
+    rank: int | None = None,
+) -> None:
+    """Load a state dict that `get_model_state_dict` returned, or one of the original model.
+
+    With `full_state_dict` each process has the whole tensors. Raises InvalidArgument for tensors of another
+    shape, and for missing or unexpected names unless `strict` is False.
+    """
+    options = options or StateDictOptions()
+    _check_compiled(module)
+    if options.full_state_dict:
+        known = module.original_state_dict() if not options.strict else None
+        chosen = {n: t for n, t in state_dict.items() if known is None or n in known}
+        module.load_original_state_dict({**(known or {}), **chosen})
+        return
+    own = _sharded(module)
+    if options.strict and own.keys() != state_dict.keys():
+        raise InvalidArgument(
+            "the state dict has other names than the module",
+            found={
+                "missing": ", ".join(own.keys() - state_dict.keys()) or "none",
+                "unexpected": ", ".join(state_dict.keys() - own.keys()) or "none",
+            },
+            hint="StateDictOptions(strict=False) loads those that there are.",
+        )
+    with torch.no_grad():
+        for name in own.keys() & state_dict.keys():
+            _local(own[name]).copy_(_local(state_dict[name]))
+
+
+def save(state_dict: dict[str, Any], path: str | os.PathLike[str], **kwargs: Any) -> Any:
+    """Save a state dict with parts of tensors into a folder; every process has to call it.
+
+    The keyword arguments are those of `torch.distributed.checkpoint.save`.
+    """
+    return state_dict_saver.save(state_dict, checkpoint_id=path, **kwargs)
+
+
+def load(state_dict: dict[str, Any], path: str | os.PathLike[str], **kwargs: Any) -> Any:
+    """Load a folder into the tensors of a state dict, whatever the number of processes that saved it.
+
+    The tensors of `get_model_state_dict` without options are those in use: the module has the values then.
+    The keyword arguments are those of `torch.distributed.checkpoint.load`.
+    """
+    return state_dict_loader.load(state_dict, checkpoint_id=path, **kwargs)
+
+
+def _check_compiled(module: Any) -> None:
+    if not isinstance(module, thunder.ThunderModule):
+        raise InvalidArgument(
+            f"a compiled module is needed, and {type(module).__name__} is not one",
+            hint="Pass what thunder.jit returned; module.state_dict() is the state of another module.",
+        )
+
+
+def _sharded(module: Any) -> dict[str, Any]:
+    """Return the state in use, with parts of parameters as DTensors on the same memory."""
+    layouts = layouts_of(module)
+    tied: dict[int, Any] = {}
+    state = {}
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        layout = layouts.get(name)
+        if layout is None or layout.kind is not DistParallelType.FULLY_SHARDED:
+            state[name] = tied.get(id(tensor), tensor.detach())
+        else:
+            state[name] = tied[id(tensor)] = _dtensor(layout, tensor.detach())
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        state[name] = tied.get(id(tensor), state[name])
+    return state
+
+
+def _dtensor(layout: Layout, part: torch.Tensor) -> DTensor:
+    """Return the whole parameter as a DTensor; the part of this process is its memory."""
+    mesh = DeviceMesh.from_group(group_named(layout.members.group), part.device.type)
+    if not layout.shape or layout.order != tuple(range(len(layout.shape))):
+        shape = (layout.rows, *part.shape[1:])
+    else:
+        shape = layout.shape
+    stride = torch.empty(shape, device="meta").stride()
+    local = layout.valid(part)
+    return DTensor.from_local(
+        local, mesh, [Shard(0)], run_check=False, shape=torch.Size(shape), stride=stride
+    )
+
+
+def _local(tensor: Any) -> torch.Tensor:
+    local: torch.Tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return local
+
+
+def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.cpu()

@@ -1,0 +1,161 @@
+"""Compiled modules in two processes: agreement, groups, state dicts, files, programs that raise."""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed import distributed_c10d
+from torch.distributed.device_mesh import init_device_mesh
+
+import thunder
+from distributed.launching import case
+from distributed.small_models import batches, part, words
+from distributed.training_cases import distance
+from thunder.distributed import FSDPBucketingStrategy, FSDPType, communication, ddp, fsdp
+from thunder.distributed.checkpoint import (
+    StateDictOptions,
+    get_model_state_dict,
+    has_fsdp_modules,
+    load,
+    load_model_state_dict,
+    save,
+)
+
+
+def shared_folder() -> Path:
+    """Return a new folder that both processes know."""
+    names = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(names, 0)
+    return Path(names[0])
+
+
+def message(function, *args) -> str:
+    """Return the class and the text of the error that a call raises."""
+    try:
+        function(*args)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+@case
+def programs_that_differ():
+    layers = [nn.Linear(4, 4) for _ in range(1 + dist.get_rank())]
+    return message(thunder.jit(nn.Sequential(*layers), transforms=[fsdp()]), torch.ones(2, 4))
+
+
+@case
+def a_process_that_does_not_compile():
+    group = dist.new_group([0, 1])
+    if dist.get_rank() == 1:
+        return None
+    store = distributed_c10d._get_default_store()
+    timeout = store.timeout
+    store.set_timeout(timedelta(seconds=0.5))
+    try:
+        return message(thunder.jit(nn.Linear(4, 4), transforms=[fsdp(process_group=group)]), torch.ones(2, 4))
+    finally:
+        store.set_timeout(timeout)
+
+
+@case
+def batches_of_other_sizes():
+    """One process compiles again for its size, the other one does not."""
+    compiled, rank = thunder.jit(words(), transforms=[fsdp()]), dist.get_rank()
+    tokens, targets = batches(1, 3)[0]
+    compiled(tokens[:2], targets[:2]).backward()
+    compiled.zero_grad()
+    size = 2 - rank
+    compiled(tokens[:size], targets[:size]).backward()
+    model = words()
+    losses = [model(tokens[:n], targets[:n]) for n in (2, 1)]
+    (sum(losses) / 2).backward()
+    gradient = compiled.get_parameter("scale").grad
+    gathered = [torch.empty_like(gradient) for _ in range(2)]
+    dist.all_gather(gathered, gradient)
+    return thunder.cache_misses(compiled), (gathered[0] - model.scale.grad).abs().max().item()
+
+
+@case
+def hybrid_meshes():
+    """Parameters are sharded over one dimension of a mesh, and replicated over the other."""
+    result = []
+    for shape in ((1, 2), (2, 1)):
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard"))
+        transforms = [
+            fsdp(process_group=mesh["shard"], bucketing_strategy=FSDPBucketingStrategy.BLOCK),
+            ddp(process_group=mesh["replicate"]),
+        ]
+        compiled = thunder.jit(words(), transforms=transforms)
+        optimizer = torch.optim.SGD(compiled.parameters(), lr=0.1)
+        model, sgd = words(), torch.optim.SGD
+        plain = sgd(model.parameters(), lr=0.1)
+        for batch in batches(3, 2):
+            compiled(*part(batch, dist.get_rank())).backward()
+            model(*batch).backward()
+            for each in (optimizer, plain):
+                each.step()
+                each.zero_grad()
+        names = [c.name for c in communication(compiled)]
+        result.append((distance(compiled.original_state_dict(), model.state_dict()), sorted(set(names))))
+    return result
+
+
+@case
+def state_dicts():
+    compiled = thunder.jit(words(), transforms=[fsdp(sharding_strategy=FSDPType.ZERO3)])
+    other = words(seed=3).state_dict()
+    loaded = compiled.load_original_state_dict(other)
+    parts = {name: tuple(t.shape) for name, t in compiled.state_dict().items()}
+    original = distance(compiled.original_state_dict(), other)
+    again = thunder.jit(words(), transforms=[fsdp()])
+    again.load_state_dict(compiled.state_dict())
+    transformed = distance(again.original_state_dict(), other)
+    full = get_model_state_dict(again, StateDictOptions(full_state_dict=True, rank0_only=True))
+    load_model_state_dict(words(seed=4).state_dict(), again, StateDictOptions(full_state_dict=True))
+    loaded_full = distance(again.original_state_dict(), words(seed=4).state_dict())
+    tied = again.get_parameter("head.weight") is again.get_parameter("embedding.weight")
+    return (
+        str(loaded),
+        parts,
+        max(original, transformed, loaded_full),
+        len(full),
+        tied,
+        has_fsdp_modules(again),
+    )
+
+
+@case
+def files_of_parts():
+    folder = shared_folder()
+    compiled = thunder.jit(words(seed=5), transforms=[fsdp()])
+    save(get_model_state_dict(compiled), folder / "parts")
+    other = thunder.jit(words(), transforms=[fsdp(bucketing_strategy=FSDPBucketingStrategy.LAYER)])
+    state = get_model_state_dict(other)
+    load(state, folder / "parts")
+    return str(folder / "parts"), distance(other.original_state_dict(), words(seed=5).state_dict())
+
+
+class Raises(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x, index):
+        return self.layer(x)[index]
+
+
+@case
+def a_program_that_raises():
+    compiled = thunder.jit(Raises(), transforms=[fsdp()])
+    x = torch.ones(3, 3)
+    with torch.no_grad():
+        for parameter in compiled.parameters():
+            parameter.fill_(2.0)
+        error = message(compiled, x, torch.tensor([7]))
+        return error, compiled(x, torch.tensor([1])).tolist()

@@ -1,0 +1,70 @@
+"""Compiled modules in two processes: agreement, groups, state dicts and their files."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed.checkpoint as torch_checkpoint
+
+from distributed.launching import Outcome
+from distributed.small_models import words
+from distributed.training_cases import distance
+
+pytestmark = pytest.mark.multi_process
+
+
+def both(outcomes: dict[str, list[Outcome]], name: str):
+    return [outcome.get() for outcome in outcomes[name]]
+
+
+def test_programs_with_other_collectives_are_an_error_in_each_process(outcomes):
+    for text in both(outcomes, "programs_that_differ"):
+        assert text.startswith("ProgramsDiffer: ranks 0 and 1 have compiled programs with other collectives")
+        assert text.count("forward: all_gather f32[2, 4]") == 1 + 2
+
+
+def test_a_process_that_compiles_nothing_is_named(outcomes):
+    text, _ = both(outcomes, "a_process_that_does_not_compile")
+    assert text.startswith("ProcessMissing: rank 1 has not compiled a program that this process has compiled")
+
+
+def test_a_process_may_compile_alone_for_another_size(outcomes):
+    (misses, difference), (misses_of_other, _) = both(outcomes, "batches_of_other_sizes")
+    assert (misses, misses_of_other) == (1, 2)
+    assert difference < 1e-10
+
+
+def test_parameters_are_sharded_over_one_dimension_of_a_mesh_and_replicated_over_the_other(outcomes):
+    for sharded, replicated in both(outcomes, "hybrid_meshes"):
+        assert max(sharded[0], replicated[0]) < 1e-10
+        assert sharded[1] == replicated[1] == ["all_gather", "all_reduce", "reduce_scatter"]
+
+
+def test_state_dicts_of_both_forms_round_trip(outcomes):
+    for loaded, parts, difference, _, tied, has_fsdp in both(outcomes, "state_dicts"):
+        assert loaded == "<All keys matched successfully>"
+        assert parts["blocks.0.up.weight"] == (6, 5)  # of 11 rows
+        assert parts["scale"] == (1,)
+        assert parts["offset"] == (5,)
+        assert difference == 0
+        assert tied
+        assert has_fsdp
+    assert [result[3] for result in both(outcomes, "state_dicts")] == [len(words().state_dict()), 0]
+
+
+def test_files_of_parts_are_loaded_by_other_numbers_of_processes(outcomes):
+    for folder, difference in both(outcomes, "files_of_parts"):
+        assert difference == 0
+        model = words()
+        state = model.state_dict()
+        for name in ("scale",):  # a scalar is one row in the files
+            state[name] = state[name].reshape(1)
+        torch_checkpoint.load(state, checkpoint_id=folder, no_dist=True)
+        state["scale"] = state["scale"].reshape(())
+        assert distance(state, words(seed=5).state_dict()) == 0
+
+
+def test_a_program_that_raises_does_not_run_with_the_original_parameters(outcomes):
+    for error, after in both(outcomes, "a_program_that_raises"):
+        assert "IndexError" in error
+        torch.testing.assert_close(torch.tensor(after), torch.full((1, 3), 8.0))

@@ -1,0 +1,255 @@
+"""Traces of distributed programs, and misuse, in one process of a pretended group."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+
+import thunder
+from distributed.small_models import batches, part, words
+from thunder.core.options import DebugOptions
+from thunder.distributed import (
+    DistParallelType,
+    FSDPBucketingStrategy,
+    FSDPType,
+    communication,
+    copy_default_process_group,
+    ddp,
+    fsdp,
+    prims,
+    skip_data_parallel_grad_sync,
+)
+
+CHECKED = DebugOptions(check_traces=True)
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+
+
+def called(compiled, backward: bool = True):
+    result = compiled(torch.ones(2, 4))
+    if backward:
+        result.sum().backward()
+    return compiled
+
+
+def text(compiled) -> str:
+    traces = [*thunder.last_traces(compiled), *thunder.last_backward_traces(compiled)]
+    return "\n".join(trace.python(print_depth=-1, include_timing=False) for trace in traces)
+
+
+@pytest.mark.parametrize("make", [ddp, fsdp])
+def test_the_three_forms_have_equal_traces(fake_group, make):
+    as_transform = called(thunder.jit(network(), transforms=[make()]))
+    as_module = called(thunder.jit(make(network())))
+    as_compiled = called(make(thunder.jit(network())))
+    assert text(as_transform) == text(as_module) == text(as_compiled)
+
+
+def test_a_plugin_of_recipes_is_the_transform(fake_group):
+    plain = called(thunder.jit(network(), transforms=[fsdp()]))
+    recipe = called(thunder.compile(network(), plugins="fsdp"))
+    assert [c.signature for c in communication(recipe)] == [c.signature for c in communication(plain)]
+
+
+def test_synchronisations_are_statements_with_the_users_line(fake_group):
+    model = words()
+    compiled = thunder.jit(model, transforms=[fsdp()], debug_options=CHECKED)
+    compiled(*part(batches(1, 2)[0], 0))
+    first = next(t for t in thunder.last_traces(compiled) if "synchronize(" in str(t)).python()
+    assert "synchronize(t_scale, '0', _DistParallelType_FULLY_SHARDED_0, None" in first
+    sources = [collective.source for collective in communication(compiled)]
+    assert any("small_models.py" in source for source in sources)
+
+
+def test_tied_parameters_are_communicated_once(fake_group):
+    compiled = thunder.jit(words(), transforms=[fsdp()])
+    compiled(*part(batches(1, 2)[0], 0)).backward()
+    rows = [c for c in communication(compiled) if c.shape == (4, 5)]
+    assert [c.name for c in rows] == ["all_gather"]
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "sizes"), [(25.0, [51]), (100 / 2**20, [21, 6, 24]), (0, [3, 18, 6, 24])]
+)
+def test_a_bucket_of_gradients_has_at_most_its_size(fake_group, megabytes, sizes):
+    compiled = called(thunder.jit(network(), transforms=[ddp(bucket_size_in_mb=megabytes)]))
+    assert [c.nbytes // 4 for c in communication(compiled)] == sizes
+
+
+def test_gathers_are_issued_before_the_computation_that_precedes_their_use(fake_group):
+    blocks = FSDPBucketingStrategy.LAYER
+    compiled = called(thunder.jit(network(), transforms=[fsdp(bucketing_strategy=blocks)]))
+    names = [
+        b.sym.name for b in thunder.last_traces(compiled)[-1].bound_symbols if b.sym.name != "python_del"
+    ]
+    issues = [i for i, name in enumerate(names) if name == "all_gather"]
+    assert len(issues) == 2
+    assert issues[1] < names.index("linear")
+    late = [b.sym.name for b in thunder.last_backward_traces(compiled)[-1].bound_symbols]
+    first = late.index("reduce_scatter")
+    assert "mm" in late[first : late.index("wait", first)]
+
+
+def test_without_overlap_each_collective_is_waited_for_at_once(fake_group):
+    compiled = thunder.jit(network(), transforms=[fsdp()], overlap_collectives=0)
+    assert "FUTURE" not in text(called(compiled))
+    assert "wait(" not in text(compiled)
+
+
+def test_the_table_of_collectives_has_bytes_and_groups(fake_group):
+    compiled = called(thunder.jit(network(), transforms=[ddp()]))
+    table = communication(compiled)
+    assert (table.nbytes, table.sent) == (204, 204)
+    assert "all_reduce f32[51]  0      2          204    204" in str(table)
+
+
+def test_local_gradients_are_another_program_of_the_cache(fake_group):
+    compiled = thunder.jit(network(), transforms=[ddp()])
+    called(compiled)
+    with compiled.no_sync():
+        called(compiled)
+    assert communication(compiled) == ()
+    with skip_data_parallel_grad_sync():
+        called(compiled)
+    called(compiled)
+    called(compiled)
+    assert len(communication(compiled)) == 1
+    assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (3, 2)
+
+
+def test_the_users_module_has_no_attribute_of_ours(fake_group):
+    model = network()
+    before = {name: dict(vars(module)) for name, module in model.named_modules()}
+    called(thunder.jit(fsdp(model)))
+    assert {name: dict(vars(module)) for name, module in model.named_modules()} == before
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_layouts_of_strided_empty_and_scalar_parameters(fake_group):
+    model = nn.Module()
+    model.strided = nn.Parameter(torch.randn(5, 3).t())
+    model.empty = nn.Parameter(torch.randn(0, 3))
+    model.scalar = nn.Parameter(torch.randn(()))
+    model.forward = lambda x: x @ model.strided + model.empty.sum() + model.scalar
+    transform = fsdp()
+    compiled = thunder.jit(model, transforms=[transform])
+    compiled(torch.ones(2, 3)).sum().backward()
+    assert tuple(compiled.get_parameter("strided").shape) == (3, 3)
+    assert tuple(compiled.get_parameter("scalar").grad.shape) == (1,)
+    assert list(transform.layouts) == ["strided", "scalar"]
+    layout = transform.layouts["strided"]
+    rows = torch.cat([layout.shard(model.strided), torch.zeros(3, 3)])
+    assert layout.whole(rows).stride() == model.strided.stride()
+
+
+def test_released_parameters_have_no_memory(fake_group):
+    model = network()
+    compiled = thunder.jit(fsdp(model, release=True))
+    called(compiled)
+    with pytest.raises(thunder.RequirementNotMet, match="were released"):
+        model[0].weight.sum()
+
+
+# -- misuse --------------------------------------------------------------------------------------------------
+
+
+def test_the_module_is_imported_without_a_process_group():
+    assert not dist.is_initialized()
+    with pytest.raises(
+        thunder.InvalidArgument, match=r"no process group is initialised\n.*init_process_group"
+    ):
+        thunder.jit(network(), transforms=[fsdp()])
+    with pytest.raises(RuntimeError, match="ddp distributes a program over processes"):
+        ddp(network())
+
+
+def test_a_mesh_of_two_dimensions_is_refused(fake_group):
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("dp", "tp"))
+    with pytest.raises(thunder.InvalidArgument, match="one dimension of a device mesh"):
+        thunder.jit(network(), transforms=[fsdp(process_group=mesh)])
+    called(thunder.jit(network(), transforms=[fsdp(process_group=mesh["dp"])]))
+
+
+def test_a_group_without_this_process_is_refused(fake_group):
+    other = dist.new_group([1])
+    with pytest.raises(thunder.InvalidArgument, match="not a member"):
+        thunder.jit(network(), transforms=[fsdp(process_group=other)])
+    with pytest.raises(thunder.InvalidArgument, match="process_group='nccl'"):
+        thunder.jit(network(), transforms=[fsdp(process_group="nccl")])
+
+
+def test_wrong_arguments_are_refused(fake_group):
+    with pytest.raises(thunder.InvalidArgument, match=r"Write FSDPType.ZERO2, FSDPType.ZERO3"):
+        fsdp(sharding_strategy="zero3")
+    with pytest.raises(thunder.InvalidArgument, match="bucket_size_in_mb=-1"):
+        ddp(bucket_size_in_mb=-1)
+    with pytest.raises(thunder.InvalidArgument, match="broadcast_from=2 is not a rank"):
+        thunder.jit(network(), transforms=[ddp(broadcast_from=2)])
+    with pytest.raises(thunder.InvalidArgument, match="distributes the parameters of a module"):
+        thunder.jit(torch.sin, transforms=[fsdp()])
+    with pytest.raises(thunder.InvalidArgument, match="takes a module, and received builtin_function"):
+        fsdp(torch.sin)
+
+
+def test_modules_that_torch_distributes_are_refused(fake_group):
+    with pytest.raises(thunder.UnsupportedProgram, match="DistributedDataParallel"):
+        thunder.jit(nn.parallel.DistributedDataParallel(network()), transforms=[ddp()])
+    sharded = torch.distributed.fsdp.fully_shard(network())
+    with pytest.raises(thunder.ThunderError, match=r"FSDP|DTensor"):
+        thunder.jit(sharded, transforms=[ddp()])
+
+
+def test_replication_comes_after_sharding(fake_group):
+    with pytest.raises(thunder.InvalidArgument, match=r"transforms=\[fsdp\(.*, ddp\("):
+        thunder.jit(network(), transforms=[ddp(), fsdp()])
+
+
+def test_a_tensor_that_cannot_be_divided_is_refused(fake_group):
+    with pytest.raises(
+        thunder.InvalidArgument, match="divides dimension 0 of \\(3,\\) among the 2 processes"
+    ):
+        thunder.jit(lambda x: prims.reduce_scatter(x, "0"))(torch.ones(3))
+    with pytest.raises(thunder.ThunderError, match="no process group 'other'"):
+        thunder.jit(lambda x: prims.all_reduce(x, "other"))(torch.ones(3))
+
+
+def test_a_transform_that_changes_sharded_weights_is_refused(fake_group):
+    class Flat(thunder.Transform):
+        def transform_module(self, model):
+            for name, parameter in list(model.named_parameters()):
+                model.override(name, nn.Parameter(parameter.detach().reshape(-1, 1)))
+
+        def transform_traces_pre_prologue(self, prologue_trace, computation_trace, epilogue_trace, **kwargs):
+            return prologue_trace, computation_trace, epilogue_trace
+
+    with pytest.raises(thunder.InvalidArgument, match=r"changed after fsdp.*\n(.*\n)*.*list of transforms"):
+        called(thunder.jit(network(), transforms=[fsdp(), Flat()]))
+
+
+def test_a_program_that_writes_a_sharded_parameter_is_refused(fake_group):
+    class Normalised(nn.Linear):
+        def forward(self, x):
+            with torch.no_grad():
+                self.weight.clamp_(-1, 1)
+            return super().forward(x)
+
+    with pytest.raises(thunder.UnsupportedProgram, match="writes to weight"):
+        thunder.jit(Normalised(4, 4), transforms=[fsdp()])(torch.ones(2, 4))
+
+
+def test_the_default_group_is_copied(fake_group):
+    group = copy_default_process_group()
+    assert dist.get_process_group_ranks(group) == [0, 1]
+
+
+def test_enums_are_those_of_the_contract():
+    assert [t.name for t in DistParallelType] == [
+        *("NONE", "REPLICATED", "FULLY_SHARDED", "COLUMN_WISE", "ROW_WISE")
+    ]
+    assert [t.name for t in FSDPType] == ["ZERO2", "ZERO3"]
