@@ -70,6 +70,12 @@ def extends_in_place(self: Any, x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def extends_another_by_it(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.losses += [7]
+    self.others += self.losses
+    return x
+
+
 def extends_and_reads(self: Any, x: torch.Tensor) -> torch.Tensor:
     self.losses += [len(self.losses)]
     self.others += self.losses
@@ -101,7 +107,7 @@ def appends_to_an_item_and_passes_on(self: Any, x: torch.Tensor) -> torch.Tensor
 
 BODIES = [
     *(appends_to_items, appends_to_an_item_and_reads, appends_to_an_item_and_passes_on),
-    *(extends_in_place, extends_and_reads, appends, reads_later, reads_by_another_way),
+    *(extends_another_by_it, extends_in_place, extends_and_reads, appends, reads_later, reads_by_another_way),
     *(keeps_the_method, reads_within, interleaves),
 ]
 
@@ -142,6 +148,86 @@ def test_a_program_that_only_appends_is_compiled_once() -> None:
         extending(torch.ones(2) * call)
     assert [thunder.cache_misses(c) for c in (compiled, compiled_closure, extending)] == [1, 1, 1]
     assert (len(HISTORY) - before, len(kept)) == (4, 4)
+
+
+def counted(x: torch.Tensor, log: list[Any], others: list[Any]) -> Any:
+    log.append(x.sum())
+    others.extend([1, len(others)])
+    return x * len(log), len(others), len(HISTORY)
+
+
+def counts(self: Any, x: torch.Tensor) -> Any:
+    first = len(self.losses)
+    self.losses.append(first)
+    self.losses += [1.5]
+    HISTORY.append(1)
+    if len(self.losses) % 4 == 3:
+        return x * len(self.losses) + first
+    return x - len(HISTORY)
+
+
+def test_the_length_of_a_list_that_only_grows_is_an_input() -> None:
+    ours = Logs(counts)
+    theirs, compiled = copy.deepcopy(ours), thunder.jit(ours)
+    for call in range(8):
+        if call == 5:
+            ours.losses, theirs.losses = ours.others, theirs.others
+        HISTORY.clear()
+        expected = theirs(x := torch.full((2,), float(call)))
+        HISTORY.clear()
+        assert torch.equal(compiled(x), expected)
+        assert content(ours) == content(theirs)
+    assert thunder.cache_misses(compiled) == 3  # the first call, and one for each answer to the question
+
+
+def test_lists_among_the_arguments_to_which_a_function_only_appends_are_not_read() -> None:
+    compiled = thunder.jit(counted)
+    ours: list[Any] = [[3], [4, 5]]
+    theirs = copy.deepcopy(ours)
+    for call in range(7):
+        if call == 4:
+            ours, theirs = [ours[0]] * 2, [theirs[0]] * 2
+        x = torch.full((2,), float(call))
+        assert repr(compiled(x, *ours)) == repr(counted(x, *theirs))
+        assert repr(ours) == repr(theirs)
+    assert thunder.cache_misses(compiled) == 4  # twice again where both are one list
+
+
+@pytest.mark.parametrize(
+    "reads", ["log[0]", "[*log]", "len([log])", "locals()", "(lambda: log)()", "sum(log)"]
+)
+def test_lists_among_the_arguments_that_are_read_are_facts(reads: str) -> None:
+    space: dict[str, Any] = {}
+    exec(
+        f"def f(x, log):\n    log.append(2)\n    seen = {reads}\n    return x + 1, len(log), type(seen)",
+        space,
+    )
+    compiled, ours, theirs = thunder.jit(space["f"]), [1], [1]
+    for _ in range(3):
+        assert repr(compiled(torch.ones(1), ours)) == repr(space["f"](torch.ones(1), theirs))
+        assert ours == theirs
+
+
+def test_a_list_that_an_opaque_function_takes_is_whole() -> None:
+    def appended(x: torch.Tensor, log: list[int]) -> torch.Tensor:
+        log.append(1)
+        return x * len(log)
+
+    opaque = thunder.opaque(appended)
+    with pytest.raises(thunder.UnsupportedProgram, match="has changed the length of"):
+        thunder.jit(opaque)(torch.ones(1), [3, 4])
+
+
+def test_the_warning_of_a_program_that_is_compiled_again_and_again_names_what_grows() -> None:
+    def grows(x: torch.Tensor, seen: dict[int, int]) -> torch.Tensor:
+        seen[len(seen)] = 1
+        return x
+
+    compiled, seen = thunder.jit(grows, recompile_limit=3), dict[int, int]()
+    for _ in range(3):
+        compiled(torch.ones(1), seen)
+    with pytest.warns(thunder.RecompileWarning, match=r"changes in each call: args\[1\]\. Only append"):
+        compiled(torch.ones(1), seen)
 
 
 def test_a_program_that_appends_to_lists_of_dicts_is_compiled_once_for_their_keys() -> None:

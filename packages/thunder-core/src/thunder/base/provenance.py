@@ -127,7 +127,7 @@ class PathStep(NamedTuple):
 StepKind = (
     Literal["root", "instance", "attribute", "slot", "key", "item", "index", "global"]
     | Literal["cell", "closure", "default", "referent", "reference", "proxied", "typeattr", "array", "cached"]
-    | Literal["plain", "iterated"]
+    | Literal["plain", "iterated", "length"]
 )
 
 STEPS: dict[StepKind, PathStep] = {
@@ -165,6 +165,7 @@ STEPS: dict[StepKind, PathStep] = {
         lambda o, k: part_of_iterator(o, k, ABSENT),
         "part_of_iterator({p}, {k}, ABSENT)",
     ),
+    "length": PathStep(lambda p, k: f"len({p})", lambda o, k: len(o), "len({p})"),
     "array": PathStep(lambda p, k: p, lambda o, k: torch.from_numpy(o), "from_numpy({p})"),
     "cached": PathStep(lambda p, k: p, lambda o, k: o(), "{p}()"),  # of a `CacheQuery`
 }

@@ -83,7 +83,11 @@ def limit_text(stats: CompileStats, data: CompileData) -> str:
     """Return the warning for an object that was compiled more often than its option allows."""
     name = own_name(data.fn, "__qualname__") or type(data.fn).__qualname__
     reasons = "; ".join(str(r) for r in stats.last_recompile_reasons[:3])
-    return (
-        f"{name} was compiled {stats.cache_misses} times. Last reasons: {reasons}. "
-        "Keep the changing fact out of the program: pass a number as a tensor, pad to a few shapes."
-    )
+    grown = {r.source for r in stats.last_recompile_reasons if r.source in r.entry.written}
+    hint = "Keep the changing fact out of the program: pass a number as a tensor, pad to a few shapes."
+    if grown:
+        hint = (
+            f"The program reads what it changes in each call: {', '.join(sorted(grown))}. Only append to a "
+            "list and take its length, or read it outside, or in a function marked by thunder.opaque."
+        )
+    return f"{name} was compiled {stats.cache_misses} times. Last reasons: {reasons}. {hint}"

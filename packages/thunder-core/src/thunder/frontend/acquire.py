@@ -36,6 +36,7 @@ from thunder.frontend.lookasides.context_values import ContextVariables
 from thunder.frontend.lookasides.grad_requests import GradRequests
 from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
+from thunder.frontend.objects.appended_arguments import is_only_appended
 from thunder.frontend.objects.number_inputs import needed_values, number_inputs, written_items
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
@@ -377,6 +378,13 @@ def _recorded(
         raise _raised(session, error) from None
 
 
+def _adopted_argument(session: TracingSession, fn: Callable[..., Any], value: Any, path: Path) -> Any:
+    """Return a positional argument as the program sees it; a list to which it only appends is not read."""
+    if type(value) is list and is_only_appended(fn, path.key) and session.interprets(fn):
+        return session.objects.appended_lists.adopt(value, path)
+    return session.adopt(value, path)
+
+
 def _rooted_call(
     session: TracingSession, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -387,6 +395,6 @@ def _rooted_call(
     args_path, kwargs_path = root("args"), root("kwargs")
     objects.note("len", args_path, len(args))
     objects.note("keys", kwargs_path, tuple(kwargs))
-    values = tuple(objects.adopt(a, args_path.step("index", i)) for i, a in enumerate(args))
+    values = tuple(_adopted_argument(session, fn, a, args_path.step("index", i)) for i, a in enumerate(args))
     keywords = {k: objects.adopt(v, kwargs_path.step("key", k)) for k, v in kwargs.items()}
     return function, values, keywords

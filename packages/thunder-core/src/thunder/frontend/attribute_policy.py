@@ -20,6 +20,7 @@ from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.shadow_copies import MAPPINGS, SEQUENCES
 from thunder.frontend.session import TracingSession
+from thunder.interpreter.handlers.calling import CALL
 from thunder.interpreter.handlers.expressions import (
     BINARY_OP,
     BINARY_SUBSCR,
@@ -81,7 +82,7 @@ class AttributePolicy(TracingSession):
         if name in entry.attrs:
             return entry.attrs[name]
         raw = lookup_instance(entry.obj, name)
-        if type(raw) in SEQUENCES and self.is_appended(name):
+        if type(raw) in SEQUENCES and (self.is_appended(name) or self.is_counted(raw, name)):
             return self.objects.appended_lists.adopt(raw, entry.path.step("instance", name))
         if type(raw) in MAPPINGS and self._is_appended_item(name):
             return self.objects.appended_lists.adopt_dict(raw, entry.path.step("instance", name))
@@ -105,6 +106,20 @@ class AttributePolicy(TracingSession):
         if call is LOAD_ATTR_TO_CALL and method in ("append", "extend"):
             return True
         return load is LOAD_ATTR and _is_extended(frame.decoded.instructions, frame.pc)
+
+    def is_counted(self, raw: Any, name: str | None) -> bool:
+        """Return whether the running instruction reads a list for a call of ``len`` with it alone."""
+        if type(raw) is not list or self._backward_stack or self.state(RegionState).stack:
+            return False
+        frame = self.machine.frames[-1]
+        load, argument = frame.decoded.instructions[frame.pc]
+        if load is not LOAD_DEREF if name is None else load not in _LOADS or argument != name:
+            return False
+        owner = 1 if load is LOAD_ATTR else 0
+        end = len(frame.stack) - owner
+        callee = frame.stack[end - 2 : end]
+        is_len = len(callee) == 2 and any(x is len for x in callee) and any(x is MISSING for x in callee)
+        return is_len and frame.decoded.instructions[frame.pc + 1] == (CALL, 1)
 
     def _is_appended_item(self, name: str) -> bool:
         """Return whether the running instruction reads ``name`` for ``owner.name[key].append(…)``."""

@@ -42,6 +42,7 @@ STEPS: dict[StepKind, Symbol] = {
     "typeattr": prims.unpack_type_attr,
     "plain": prims.unpack_plain_tensor,
     "iterated": prims.unpack_iterated,
+    "length": prims.unpack_length,
     "array": prims.numpy_array_to_torch_tensor,
     "cached": prims.unpack_cached,
 }

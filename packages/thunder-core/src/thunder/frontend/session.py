@@ -122,6 +122,10 @@ class TracingSession(Policy):
         """Return an object's entry; a class, function or module without a path becomes a root."""
         raise NotImplementedError
 
+    def interprets(self, fn: Any) -> bool:
+        """Return whether a Python function is interpreted: no rule, replacement or native call does it."""
+        raise NotImplementedError
+
     def member_path(self, entry: ObjectEntry, name: str) -> Path:
         """Return the path of a dictionary that a module has under ``name``."""
         path = entry.members.get(name)

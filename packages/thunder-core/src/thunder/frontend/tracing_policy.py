@@ -181,17 +181,18 @@ class Tracer(AttributePolicy):
     def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
         if self._backward_stack:
             backward_reads.check_global(self, namespace, builtin_names, name)
-        if type(namespace.get(name)) in SEQUENCES and self.is_appended(name):
+        raw = namespace.get(name)
+        if type(raw) in SEQUENCES and (self.is_appended(name) or self.is_counted(raw, name)):
             path = self.variables.unread_global(namespace, name)
             if path is not None:
-                return self.objects.appended_lists.adopt(namespace[name], path)
+                return self.objects.appended_lists.adopt(raw, path)
         return self.variables.load_global(namespace, builtin_names, name)
 
     def load_cell(self, cell: types.CellType) -> Any:
         if self._backward_stack:
             backward_reads.check_cell(self, cell)
         content = cell_content(cell)
-        if type(content) in SEQUENCES and self.is_appended(None):
+        if type(content) in SEQUENCES and (self.is_appended(None) or self.is_counted(content, None)):
             path = self.variables.unread_cell(cell)
             if path is not None:
                 return self.objects.appended_lists.adopt(content, path)
@@ -307,6 +308,9 @@ class Tracer(AttributePolicy):
         )
         kwdefaults = self.adopt(fn.__kwdefaults__, path.step("attribute", "__kwdefaults__"))
         return FunctionParts(fn.__code__, fn.__globals__, defaults, kwdefaults, fn.__closure__)
+
+    def interprets(self, fn: Any) -> bool:
+        return self._calls.resolve(fn) is None and not self.is_native(fn)
 
     def is_native(self, fn: types.FunctionType) -> bool:
         return libraries.is_own(fn.__globals__)

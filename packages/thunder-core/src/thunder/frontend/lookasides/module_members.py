@@ -140,7 +140,8 @@ def store_member(session: TracingSession, module: torch.nn.Module, name: str, va
     if name in own["_buffers"]:
         return _store_buffer(session, entry, name, value)
     session.note("lacks_key", session.member_path(entry, "_buffers"), name, key=name)
-    entry.write(name, value)
+    if not session.objects.appended_lists.holds(own.get(name), value):  # the list itself, after ``+=``
+        entry.write(name, value)
     return True
 
 

@@ -110,6 +110,13 @@ def _type(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]
     return session.machine.generic_call(type, args, kwargs)
 
 
+@TABLE.lookaside(len)
+def _len(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    appended = session.objects.appended_lists
+    length = appended.length(args[0]) if appended.shadows and len(args) == 1 else None
+    return session.machine.generic_call(len, args, kwargs) if length is None else length
+
+
 #: functions of ``copy`` by the ids of their code: they use ``id()`` for the keys of deepcopy's memo alone
 _MEMO_KEYS = frozenset(
     id(fn.__code__)

@@ -18,7 +18,7 @@ class AppendedLists:
     """The lists and deques of one acquisition to which the program has only appended.
 
     The program has a shadow without content of each. A read of the list adds the content to the shadow, and
-    the facts about it.
+    the facts about it. Its length alone is a fact, or an input (Note [Numbers that vary]).
     """
 
     def __init__(self, table: ObjectTable) -> None:
@@ -65,6 +65,19 @@ class AppendedLists:
         """Return whether a value is the shadow of this list, whose content has not been read."""
         shadow = self.shadows.get(id(raw))
         return shadow is not None and shadow.original is raw and shadow.copy is value
+
+    def length(self, copy: Any) -> Any:
+        """Return the length of a list whose content has not been read, by its shadow; None for others."""
+        shadow = next((s for s in self.shadows.values() if s.copy is copy), None)
+        if shadow is None:
+            return None
+        raw: list[Any] = shadow.original
+        before: Any = len(raw)
+        if shadow.path.source in self.table.varying:
+            before = self.table.adopt_number(before, shadow.path.step("length", "len"))
+        else:
+            self.table.note("len", shadow.path, before)
+        return before + len(copy)
 
     def read(self, raw: Any) -> None:
         """Add the content of a list, or of the lists of a dict, if the program has not read it before."""

@@ -9,7 +9,8 @@ number has failed which the program writes, the next compile has the number as a
         return self.layer(x)          2:  prologue: type(self.calls) is int
                                           computation: n1 = n_calls + 1; epilogue: self.calls = n1
 
-A comparison of such a number is a decision. Where the program needs its value, as a size or a key, or is
+The length of a list to which a program only appends is such a number too, ``len(self.losses)``. A comparison
+of such a number is a decision. Where the program needs its value, as a size or a key, or is
 refused because the number is not known, the number stays a fact.
 """
 
@@ -32,7 +33,12 @@ _OF_VALUES = frozenset({"value", "index", "int", "float", "complex"})
 
 def number_inputs(inputs: Iterable[tuple[Any, Path]]) -> dict[str, str]:
     """Return the sources of the numbers among inputs, by the names of their proxies."""
-    return {proxy.name: path.source for proxy, path in inputs if isinstance(proxy, NumberProxy)}
+    return {proxy.name: _source(path) for proxy, path in inputs if isinstance(proxy, NumberProxy)}
+
+
+def _source(path: Path) -> str:
+    """Return the source of a number; a length has that of its list, as the fact about it."""
+    return path.parent.source if path.kind == "length" and path.parent is not None else path.source
 
 
 def needed_values(inputs: Iterable[tuple[Any, Path]], calls: Iterable[BoundSymbol]) -> frozenset[str]:

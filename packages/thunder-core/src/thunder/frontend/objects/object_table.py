@@ -112,7 +112,7 @@ class ObjectTable(EntryTable):
         t = type(raw)
         if t in LEAVES or is_numpy_scalar(raw) or plain_base(t) in LEAVES:
             if self.varying and t in (int, float) and path.source in self.varying:
-                return self._adopt_number(raw, path)
+                return self.adopt_number(raw, path)
             self.note(_LEAF_KINDS.get(t, "equal"), path, raw)
             if t not in LEAVES and id(raw) not in self.entries:  # it may have attributes
                 self.track(raw, path, raw)
@@ -153,7 +153,7 @@ class ObjectTable(EntryTable):
             return raw
         return self._adopt_object(raw, path)
 
-    def _adopt_number(self, raw: float, path: Path) -> Any:
+    def adopt_number(self, raw: float, path: Path) -> Any:
         """Adopt a number that is an input of the program, see Note [Numbers that vary]."""
         place = path.place
         number = self._numbers.get(place)

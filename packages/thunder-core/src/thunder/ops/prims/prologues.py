@@ -34,9 +34,9 @@ __all__ = [
     "check_storage_offset", "check_string_value", "check_tensor_shape_and_metadata", "check_tensors",
     "check_type", "numpy_array_to_torch_tensor", "unpack_attr", "unpack_buffer", "unpack_cached",
     "unpack_cell", "unpack_closure", "unpack_default", "unpack_dict_key", "unpack_function_obj",
-    "unpack_getitem", "unpack_global", "unpack_item", "unpack_iterated", "unpack_list", "unpack_own_attr",
-    "unpack_parameter", "unpack_plain_tensor", "unpack_proxied", "unpack_reference", "unpack_referent",
-    "unpack_slot", "unpack_submodule", "unpack_tuple", "unpack_type_attr",
+    "unpack_getitem", "unpack_global", "unpack_item", "unpack_iterated", "unpack_length", "unpack_list",
+    "unpack_own_attr", "unpack_parameter", "unpack_plain_tensor", "unpack_proxied", "unpack_reference",
+    "unpack_referent", "unpack_slot", "unpack_submodule", "unpack_tuple", "unpack_type_attr",
 ]
 # fmt: on
 
@@ -104,6 +104,9 @@ unpack_proxied = _step("proxied", "unpack_proxied")
 unpack_plain_tensor = _step("plain", "unpack_plain_tensor")
 #: a part of an iterator or generator
 unpack_iterated = _step("iterated", "unpack_iterated")
+
+#: the length of a list
+unpack_length = _step("length", "unpack_length")
 
 
 @_unpacking
