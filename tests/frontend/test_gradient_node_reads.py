@@ -85,7 +85,8 @@ def halves(x: torch.Tensor) -> bool:
     [
         (lambda x: (x * 2).grad_fn.next_functions, "reads next_functions of the grad_fn"),
         (lambda x: (x * 2).grad_fn, "returns or stores the grad_fn of a tensor"),
-        (lambda x: {(x * 2).grad_fn: 1}, "would call methods of the class GradientNode"),
+        (lambda x: {(x * 2).grad_fn: 1}, "uses the grad_fn of a tensor as a key"),
+        (lambda x: f"{(x * 2).grad_fn}", "shows the grad_fn of a tensor, with its address"),
         (halves, "compares the grad_fn of two tensors"),
         (torch.func.vmap(lambda row: row * ((row * 2).grad_fn is None)), "torch.func transforms"),
     ],

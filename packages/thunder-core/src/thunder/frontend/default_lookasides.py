@@ -42,7 +42,7 @@ from thunder.frontend.lookasides import (
     weakrefs,
 )
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.output import logging_calls, printing, warning_calls
+from thunder.frontend.output import logging_calls, printing, progress_bars, warning_calls
 from thunder.frontend.torch_functions import mode_stack, tensor_subclasses
 
 _MODULES = (
@@ -89,6 +89,7 @@ _MODULES = (
     packed_sequences,
     transformer_masks,
     printing,
+    progress_bars,
     warning_calls,
     weakrefs,
 )

@@ -28,6 +28,7 @@ from thunder.frontend.lookasides.tensors import original_of
 from thunder.frontend.lookasides.written_attributes import WrittenAttributes, emit_attributes
 from thunder.frontend.objects.shadow_copies import Shadow
 from thunder.frontend.objects.shared_attributes import refuse_shared_attributes
+from thunder.frontend.output.progress_bars import close_bars
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.made_parameters import refuse_observed_copies
 from thunder.frontend.value_names import Input, input_order, name_values, parameter_names
@@ -48,6 +49,7 @@ class TraceFinalizer:
 
     def run(self, result: Any) -> tuple[TraceCtx, TraceCtx | None, list[Path]]:
         """Return the computation, its epilogue or None, and the paths of what that needs."""
+        close_bars(self.session)
         name_values(self.trace, self.inputs, self.parameters)
         objects, session = self.session.objects, self.session
         refuse_held(session)

@@ -69,6 +69,7 @@ from thunder.frontend.opaque_calls.opaque_hints import add_opaque_hint
 from thunder.frontend.output import logging_calls, printing, warning_calls
 from thunder.frontend.output.deferred_texts import combined, copies_texts
 from thunder.frontend.output.percent_texts import is_percent, percent_text
+from thunder.frontend.output.progress_bars import draws_bar
 from thunder.frontend.raised_errors import name_tensors
 from thunder.frontend.torch_functions import override_calls
 from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
@@ -380,4 +381,4 @@ _OUTPUT = (print, logging.Logger._log)
 
 def _passes_on(fn: Any) -> bool:
     """Return whether a rule looks at its arguments through the session, or passes them on."""
-    return type(fn) is CompiledFunction or fn in _OUTPUT or takes_arrays(fn)
+    return type(fn) is CompiledFunction or fn in _OUTPUT or takes_arrays(fn) or draws_bar(fn)

@@ -77,6 +77,8 @@ def _reconstruction_by_structure(value: Any) -> Reconstruction | None:
         return _extended_dict
     if is_extended_list(cls):
         return _extended_list
+    if isinstance(getattr(cls, "__del__", None), types.FunctionType):
+        return None
     return None if is_foreign(cls) or issubclass(cls, threading.local | OfTheTrace) else _object
 
 
@@ -115,7 +117,7 @@ def description(value: Any) -> str:
     if isinstance(value, types.GeneratorType):
         return "a generator that has begun"
     if isinstance(value, OfTheTrace):
-        return str(value)
+        return value.description()
     return f"an object of class {type(value).__qualname__}"
 
 

@@ -59,7 +59,7 @@ class _Methods(OfTheTrace):
     def __init__(self, session: TracingSession, variable: ContextVar[Any]) -> None:
         self._session, self._variable = session, variable
 
-    def __str__(self) -> str:
+    def description(self) -> str:
         return f"a method of the context variable {self._variable.name}"
 
     def get(self, *default: Any) -> Any:

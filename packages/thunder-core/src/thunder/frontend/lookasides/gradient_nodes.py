@@ -55,7 +55,7 @@ class GradientNode(OfTheTrace):
     def __repr__(self) -> str:
         _refuse(self, "shows the grad_fn of a tensor, with its address")
 
-    def __str__(self) -> str:
+    def description(self) -> str:
         return "the grad_fn of a tensor"
 
 

@@ -19,7 +19,13 @@ from thunder.frontend.natives.native_tables import (
     searches,
 )
 from thunder.frontend.natives.unread_items import check_keys
-from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, has_python_key, plain_base
+from thunder.frontend.objects.class_kinds import (
+    IDENTITY_TYPES,
+    LEAVES,
+    OfTheTrace,
+    has_python_key,
+    plain_base,
+)
 from thunder.frontend.objects.object_table import describe
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.string_protocols import Shown
@@ -75,7 +81,7 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
         value, depth = pending.pop()
         cls = type(value)
         everything.append(value)
-        if cls in LEAVES or isinstance(value, (TensorProxy, Proxy, Shown, *IDENTITY_TYPES)):
+        if cls in LEAVES or isinstance(value, (TensorProxy, Proxy, Shown, OfTheTrace, *IDENTITY_TYPES)):
             continue
         if cls in _COLLECTIONS:
             if (is_comparison or depth < 2) and id(value) not in seen:

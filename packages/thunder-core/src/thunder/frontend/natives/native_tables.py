@@ -290,6 +290,7 @@ VALUE_PRESERVING = (
             *(staticmethod, classmethod, super, property, type, bool),
             *_methods((itertools.chain,), "from_iterable"),
             *_methods((property,), "__set_name__"),
+            *_methods((types.FunctionType, staticmethod), "__get__"),
         ),
     ),
     NativeRow(

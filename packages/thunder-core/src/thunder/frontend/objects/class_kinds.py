@@ -83,6 +83,10 @@ class OfTheTrace:
 
     __slots__ = ()
 
+    def description(self) -> str:
+        """Return the object in words."""
+        raise NotImplementedError
+
 
 def plain_base(cls: type) -> type:
     """Return the builtin that ``cls`` derives from without adding anything, or ``object``."""
