@@ -14,6 +14,7 @@ import triton.language as tl
 
 from .environment import is_interpreted
 from .fusions.program import FusionProgram
+from .launching import launch
 
 __all__ = ["jit_functions", "launcher"]
 
@@ -48,11 +49,6 @@ def _device_functions() -> dict[str, Any]:
     return {"libdevice": import_module("triton.language.extra.libdevice")}
 
 
-def _launch(kernel: Any, options: dict[str, Any], *buffers: torch.Tensor) -> None:
-    """Launch a kernel on the current device."""
-    kernel(*buffers, **options)
-
-
 def launcher(program: FusionProgram, device: torch.device) -> Callable[..., list[torch.Tensor]]:
     """Return the function that computes the results of a program from its inputs.
 
@@ -64,8 +60,7 @@ def launcher(program: FusionProgram, device: torch.device) -> Callable[..., list
             return [y]
     """
     kernels = jit_functions(program.text, [kernel.name for kernel in program.kernels])
-    run = import_module("thunder_triton.interpreter_functions").run if is_interpreted() else _launch
-    namespace: dict[str, Any] = {"empty_strided": torch.empty_strided, "device": device, "run": run}
+    namespace: dict[str, Any] = {"empty_strided": torch.empty_strided, "device": device, "run": launch}
     lines = [f"def launch({', '.join(program.inputs)}):"]
     for i, new in enumerate(program.allocations):
         namespace[f"dtype{i}"] = new.dtype
@@ -79,5 +74,5 @@ def launcher(program: FusionProgram, device: torch.device) -> Callable[..., list
         lines.append(f"    run(kernel{i}, options{i}, {', '.join(source.parameters)})")
     lines.append(f"    return [{', '.join(program.results)}]")
     exec(compile("\n".join(lines), "<launch of thunder_triton>", "exec"), namespace)
-    launch: Callable[..., list[torch.Tensor]] = namespace["launch"]
-    return launch
+    function: Callable[..., list[torch.Tensor]] = namespace["launch"]
+    return function

@@ -9,8 +9,9 @@ from typing import Final
 
 from thunder.core.errors import InvalidArgument
 from thunder.extend import Refusal, device_profile
+from thunder.plugins import Unavailable
 
-__all__ = ["NEWEST", "OLDEST", "is_interpreted", "missing_device", "triton_version", "unsupported_triton"]
+__all__ = ["NEWEST", "OLDEST", "is_interpreted", "missing_device", "triton_version", "unavailable"]
 
 #: the oldest and the newest release of Triton with which the package was tried
 OLDEST: Final = (3, 6)
@@ -40,7 +41,16 @@ def triton_version() -> str | None:
         return None
 
 
-def unsupported_triton(found: str | None) -> str | None:
+def unavailable() -> Unavailable | None:
+    """Return why the executors cannot be used here, or None: no Triton, or no device and no interpreter."""
+    unsupported = _unsupported_triton(triton_version())
+    if unsupported is not None:
+        return Unavailable(unsupported)
+    refusal = None if is_interpreted() else missing_device("cuda")
+    return None if refusal is None else Unavailable(refusal.message, lacks_device=True)
+
+
+def _unsupported_triton(found: str | None) -> str | None:
     """Return why this version of Triton is not used, or None."""
     if found is None:
         return "Triton is not installed: pip install triton"

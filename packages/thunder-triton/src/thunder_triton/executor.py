@@ -18,7 +18,7 @@ from thunder.core.trace import TraceCtx
 from thunder.extend import Cuts, ExpectedStrides, FusionExecutor, Rank, Refusal, Region, device_profile
 from thunder.plugins import Unavailable
 
-from .environment import is_interpreted, missing_device, triton_version, unsupported_triton
+from .environment import missing_device, triton_version, unavailable
 from .fusions.building import BUILDERS, Unsupported
 from .operators import CHECKERS, is_view
 from .region_functions import RegionFunction
@@ -107,13 +107,7 @@ def expected_strides(region: Region) -> tuple[tuple[int, ...], ...]:
 
 def executor() -> TritonExecutor | Unavailable:
     """Return the executor, or why it cannot be used here: no Triton, or no device and no interpreter."""
-    unsupported = unsupported_triton(triton_version())
-    if unsupported is not None:
-        return Unavailable(unsupported)
-    if is_interpreted():
-        return ex
-    refusal = missing_device("cuda")
-    return ex if refusal is None else Unavailable(refusal.message, lacks_device=True)
+    return unavailable() or ex
 
 
 def _random(bsym: BoundSymbol) -> Refusal | None:

@@ -49,14 +49,14 @@ def rounded_to_bfloat16(value: Any) -> Any:
     return library.nearest_bfloat16(value)
 
 
-def run(kernel: Any, options: dict[str, Any], *buffers: torch.Tensor) -> None:
+def run(kernel: Any, options: dict[str, Any], *arguments: Any) -> None:
     """Run a kernel in the interpreter, without NumPy's warnings of infinities.
 
     An exception in a kernel is raised as it is, and not as one of the interpreter.
     """
     try:
         with np.errstate(all="ignore"):
-            kernel(*buffers, **options)
+            kernel(*arguments, **options)
     except InterpreterError as error:
         raise _raised_in_kernel(error) from None
 

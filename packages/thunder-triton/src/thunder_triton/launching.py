@@ -1,0 +1,19 @@
+"""The launch of a kernel, on a GPU or in Triton's interpreter."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from .environment import is_interpreted
+
+__all__ = ["launch"]
+
+
+def launch(kernel: Any, options: dict[str, Any], *arguments: Any) -> None:
+    """Launch a kernel that has its grid, `kernel[(programs,)]`, on the current device."""
+    if is_interpreted():
+        functions: Any = import_module("thunder_triton.interpreter_functions")
+        functions.run(kernel, options, *arguments)
+    else:
+        kernel(*arguments, **options)
