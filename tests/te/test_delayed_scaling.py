@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import thunder
 from thunder.executors.transformer_engineex import (
@@ -132,6 +133,37 @@ def test_the_largest_of_several_calls_of_a_layer_counts():
         module(x, y).sum().backward()
     history = module.state_dict()["layer.weight.fp8_amax_history"]
     assert history[-1, 0] == torch.maximum(x.abs().max(), y.abs().max())
+
+
+def test_a_part_that_is_computed_again_counts_once():
+    class Recomputed(nn.Module):
+        def __init__(self, again: bool) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.second, self.again = nn.Linear(16, 16), nn.Linear(16, 16), again
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = checkpoint(self.first, x, use_reentrant=False) if self.again else self.first(x)
+            return self.second(hidden)
+
+    once, again = compiled(Recomputed(False)), compiled(Recomputed(True))
+    with autocast(recipe=DelayedScaling(amax_history_len=STEPS)):
+        for step in range(3):
+            x = (torch.randn(16, 16) + step).requires_grad_()
+            for module in (once, again):
+                module(x).square().sum().backward()
+    for name, tensor in once.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name]), name
+
+
+def test_layers_that_need_no_gradient_have_their_state_updated():
+    net = network()
+    net[0].requires_grad_(False)
+    module = compiled(net)
+    x = torch.randn(16, 32)
+    with autocast(recipe=DelayedScaling(amax_history_len=STEPS)):
+        module(x).sum().backward()
+    assert module.state_dict()["0.weight.fp8_amax_history"][-1, 0] == x.abs().max()
 
 
 def test_the_weight_of_a_layer_under_autocast_is_recognised():

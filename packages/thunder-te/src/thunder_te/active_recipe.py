@@ -9,10 +9,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final
 
-from thunder.core.errors import UnsupportedProgram
+from thunder.core.errors import InvalidArgument, UnsupportedProgram
 from thunder.core.interpreter import is_jitting
 
-from .recipes import Float8CurrentScaling, Recipe, as_recipe
+from .recipes import Float8CurrentScaling, Recipe, UnsupportedRecipe, as_recipe
 
 __all__ = ["DEFAULT", "Active", "active", "autocast", "guarded_state"]
 
@@ -71,7 +71,11 @@ def _of_library(module: Any) -> Active | None:
     manager = module.FP8GlobalStateManager
     if not manager.is_fp8_enabled():
         return None
-    return Active(as_recipe(manager.get_fp8_recipe()), manager.get_fp8_group())
+    try:
+        recipe = as_recipe(manager.get_fp8_recipe())
+    except InvalidArgument as error:
+        recipe = UnsupportedRecipe(reason=str(error).splitlines()[0])
+    return Active(recipe, manager.get_fp8_group())
 
 
 _DEFAULT_STATE: Final[Mapping[str, Hashable]] = {"thunder_te.autocast": _OUTSIDE}

@@ -16,6 +16,7 @@ from .recipes import (
     MXFP8BlockScaling,
     NVFP4BlockScaling,
     Recipe,
+    UnsupportedRecipe,
 )
 
 __all__ = ["capability_refusal", "layer_refusal", "stored_refusal"]
@@ -38,6 +39,8 @@ def layer_refusal(x: Any, weight: Any, bias: Any, has_scales: bool) -> Refusal |
     if recipe is None:
         return Refusal("disabled", "autocast(enabled=False) switches FP8 off")
     name = type(recipe).__name__
+    if isinstance(recipe, UnsupportedRecipe):
+        return Refusal("recipe", recipe.reason)
     if isinstance(recipe, NVFP4BlockScaling):
         return Refusal("recipe", "products in four bits are not implemented", recipe=name)
     if isinstance(recipe, DelayedScaling) and not has_scales:

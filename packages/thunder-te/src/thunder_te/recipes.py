@@ -25,6 +25,7 @@ __all__ = [
     "MXFP8BlockScaling",
     "NVFP4BlockScaling",
     "Recipe",
+    "UnsupportedRecipe",
     "as_recipe",
 ]
 
@@ -136,13 +137,24 @@ RECIPES: Final[tuple[type[Recipe], ...]] = (
     NVFP4BlockScaling,
 )
 
-#: fields of Transformer Engine's recipes that mean attention in FP8, which nothing here computes
-_ATTENTION = ("fp8_dpa", "fp8_mha")
-#: fields by which a program is changed in ways that are not implemented, with the values that change nothing
-_WITHOUT_EFFECT: Final[Mapping[str, object]] = {
+#: fields of Transformer Engine's recipes that are not implemented, with the values that change nothing
+_NEUTRAL: Final[Mapping[str, object]] = {
     "backward_override": None,
+    "fp8_dpa": False,
+    "fp8_mha": False,
+    "grad_block_scaling_dim": 1,
     "scaling_factor_compute_algo": None,
+    "w_block_scaling_dim": 2,
+    "x_block_scaling_dim": 1,
 }
+_QUANTISED: Final = ("fp8_quant_fwd_inp", "fp8_quant_fwd_weight", "fp8_quant_bwd_grad")
+
+
+@dataclass(frozen=True)
+class UnsupportedRecipe(Recipe):
+    """A recipe of Transformer Engine that nothing here computes, with the reason."""
+
+    reason: str = ""
 
 
 def as_recipe(recipe: Any) -> Recipe:
@@ -158,9 +170,11 @@ def as_recipe(recipe: Any) -> Recipe:
             f"{recipe!r} is not a recipe",
             found={"recipes": ", ".join(cls.__name__ for cls in RECIPES)},
         )
-    for name, neutral in {**dict.fromkeys(_ATTENTION, False), **_WITHOUT_EFFECT}.items():
+    for name, neutral in _NEUTRAL.items():
         if getattr(recipe, name, neutral) != neutral:
             raise InvalidArgument(f"{name}={getattr(recipe, name)!r} of {own.__name__} is not implemented")
+    if any(getattr(getattr(recipe, name, None), "amax_epsilon", 0.0) for name in _QUANTISED):
+        raise InvalidArgument(f"amax_epsilon of {own.__name__} is not implemented")
     values = {field.name: getattr(recipe, field.name) for field in fields(own) if hasattr(recipe, field.name)}
     if "fp8_format" in values:
         values["fp8_format"] = _format(values["fp8_format"])

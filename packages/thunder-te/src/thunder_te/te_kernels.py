@@ -23,7 +23,7 @@ __all__ = ["KERNELS"]
 
 def _format(dtype: torch.dtype) -> Any:
     """Return the library's name of an 8-bit dtype."""
-    formats = library("transformer_engine_torch").DType
+    formats = library("transformer_engine.pytorch.constants").DType
     return formats.kFloat8E5M2 if dtype is torch.float8_e5m2 else formats.kFloat8E4M3
 
 

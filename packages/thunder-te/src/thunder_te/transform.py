@@ -30,6 +30,7 @@ __all__ = ["TransformerEngineTransform", "add_stages"]
 _EXECUTORS = ("transformer_engine", "fp8_reference")
 #: scales of a layer: of its input, its weight and its cotangent
 _ROLES = 3
+_COTANGENT = 2
 
 
 def add_stages(pipeline: Any) -> None:
@@ -129,26 +130,37 @@ class TransformerEngineTransform(thunder.Transform):
         computation = replace_calls(computation_trace, layer, nested=True, provenance="Layers with scales")
         return prologue_trace, computation, epilogue_trace
 
-    def transform_trace_pre_execution(
-        self, trace: TraceCtx, *, context: Any = None, **kwargs: Any
-    ) -> TraceCtx:
-        """Update the state at the end of a forward with gradients, and of a backward."""
-        training = TraceTag.AUGMENTED_FORWARD in trace.tags or TraceTag.BACKWARD in trace.tags
+    def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
+        """Add the stage that updates the state; after claims, which quantise what needs no gradient."""
+        pipeline.add("update of scales", self._with_update, after="claim", before="fuse")
+
+    def _with_update(self, trace: TraceCtx, context: Any) -> TraceCtx:
+        """Update the state at the end of a forward with gradients, and of a backward.
+
+        A backward that computes a part of the forward again does not count its inputs and weights twice.
+        """
+        is_backward = TraceTag.BACKWARD in trace.tags
         recipe, layers = active().recipe, context.state(_ReadScales).layers
         calls = [b for b in trace.bound_symbols if b.sym.name.endswith(BY_SCALE)]
-        if not training or not calls or not isinstance(recipe, DelayedScaling):
-            return trace
         places = [Place(layers[b.args[2] // _ROLES], b.args[2] % _ROLES) for b in calls]
-        amaxes = [b.output[2] for b in calls]
+        counted = [
+            (place, b.output[2])
+            for place, b in zip(places, calls, strict=True)
+            if not is_backward or place.column == _COTANGENT
+        ]
+        training = is_backward or TraceTag.AUGMENTED_FORWARD in trace.tags
+        if not training or not counted or not isinstance(recipe, DelayedScaling):
+            return trace
+        updated = [place for place, _ in counted]
         group = active().group
 
         def write(*amaxes: Tensor) -> None:
-            update({name: self._state(name) for name in layers}, places, amaxes, recipe, group)
+            update({name: self._state(name) for name in layers}, updated, amaxes, recipe, group)
 
         def record() -> None:
             tags = (OpTags.DONT_DCE, OpTags.NONDIFFERENTIABLE)
             operator = self._ops.register_operator("fp8_update", meta=_nothing, fn=write, tags=tags)
-            operator(*amaxes)
+            operator(*(amax for _, amax in counted))
 
         new = from_trace(trace)
         new.bound_symbols = list(trace.bound_symbols)
