@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,12 @@ def modules(source: Path) -> dict[str, Module]:
     return found
 
 
+@functools.cache
+def modules_of_core() -> dict[str, Module]:
+    """Parse thunder-core, once in a run."""
+    return modules(CORE)
+
+
 def imports(module: Module, known: dict[str, Module]) -> list[Import]:
     """Every import statement of `module`, one record per imported module, relative ones resolved."""
     return [
@@ -76,7 +83,7 @@ def _statements(
                 yield from _statements(ast.Module([part], []), function, True)
             for part in child.orelse:
                 yield from _statements(ast.Module([part], []), function, typing_only)
-        else:
+        elif not isinstance(child, ast.expr):  # which has no statements
             yield from _statements(child, function, typing_only)
 
 

@@ -49,8 +49,16 @@ def _raises(function: ast.FunctionDef) -> Iterator[tuple[ast.Call, str | None]]:
         if isinstance(item.optional_vars, ast.Name)
     }
     for node in ast.walk(function):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.raises":
+        if isinstance(node, ast.Call) and _is_pytest_raises(node.func):
             yield node, bound.get(id(node))
+
+
+def _is_pytest_raises(function: ast.expr) -> bool:
+    """Return whether an expression is `pytest.raises`."""
+    match function:
+        case ast.Attribute(ast.Name("pytest"), "raises"):
+            return True
+    return False
 
 
 def _is_read(function: ast.FunctionDef, name: str) -> bool:
@@ -64,8 +72,8 @@ def _is_read(function: ast.FunctionDef, name: str) -> bool:
 def numbered_names(files: Trees) -> list[str]:
     """Return the tests that are called by a number of some list, as ``test_m17_…`` is, and not in words."""
     return [
-        f"{path.name}:{node.lineno}: {node.name}"
+        f"{path.name}:{function.lineno}: {function.name}"
         for path, tree in files.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and NUMBERED.match(node.name)
+        for function in _functions(tree)
+        if NUMBERED.match(function.name)
     ]

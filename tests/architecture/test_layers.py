@@ -9,12 +9,12 @@ import textwrap
 import pytest
 
 from architecture import layers
-from architecture.source import CORE, ROOT, Module, modules
+from architecture.source import CORE, ROOT, Module, modules_of_core
 
 
 @pytest.fixture(scope="module")
 def core() -> dict[str, Module]:
-    return modules(CORE)
+    return modules_of_core()
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from architecture import names
-from architecture.source import CORE, ROOT, Module, modules
+from architecture.source import ROOT, Module, modules_of_core
 
 # Files that hold the patterns which they look for, and examples of what the patterns find.
 CHECKERS = {
@@ -17,7 +17,7 @@ CHECKERS = {
 
 @pytest.fixture(scope="module")
 def core() -> dict[str, Module]:
-    return modules(CORE)
+    return modules_of_core()
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from architecture.source import CORE, ROOT, imports, modules
+from architecture.source import CORE, ROOT, imports, modules, modules_of_core
 from architecture.test_public_paths import PUBLIC
 
 PACKAGES = [path.parent for path in sorted((ROOT / "packages").glob("thunder-*/src")) if path != CORE]
-CORE_MODULES = modules(CORE)
+CORE_MODULES = modules_of_core()
 #: public paths of core that are modules of rows, errors and objects, beside those of the table
 ALSO_PUBLIC = frozenset({"thunder", "thunder.benchmarks", "thunder.examine"})
 

@@ -83,6 +83,7 @@ class Called:
         return getattr(args[0], last)(*args[1:])
 
 
+@functools.cache
 def found(name: str) -> Called | None:
     """The name with the first arguments that eager takes, or None."""
     for args in arguments():
