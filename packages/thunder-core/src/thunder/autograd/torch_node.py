@@ -70,6 +70,8 @@ class Node:
     ) -> None:
         self.wiring = wiring
         self._variant, self._derivative, self._results = variant, derivative, results
+        for result in results or ():
+            tuple(map(int, result.shape))  # zeros have these shapes: symbolic sizes are fixed
         compiled = {} if backward_fn is None else {wiring.usual: backward_fn}
         self._backwards: dict[Present, Callable[..., Any]] = compiled
         self._derivatives: dict[Present, Callable[..., Any]] = {}

@@ -19,6 +19,19 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(max(n, 1) for n in shape[d + 1 :]) for d in range(len(shape)))
 
 
+def is_dense_in_order(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether a tensor is contiguous, as torch says: the stride of a single element does not count."""
+    if any(n == 0 for n in shape):
+        return True
+    expected = 1
+    for n, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if n != 1:
+            if stride != expected:
+                return False
+            expected = expected * n
+    return True
+
+
 def order_of_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
     """Return the rank of each dimension's stride, 0 for the innermost; None for a layout with gaps."""
     inner_first = sorted(range(len(shape)), key=lambda d: (strides[d], shape[d], -d))

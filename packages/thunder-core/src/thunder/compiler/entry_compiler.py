@@ -73,7 +73,18 @@ class EntryCompiler:
         """
         with checking(self.data.debug_options.check_traces):
             numbers = self.varying.sources if varying is None else varying
-            return self._compile(args, kwargs, device, self._known_answers(answers), numbers)
+            known = self._known_answers(answers)
+            if self._may_be_symbolic(device):
+                try:
+                    return self._compile(args, kwargs, device, known, numbers, symbolic=True)
+                except Exception as error:  # the program is compiled for the sizes of this call
+                    self.stats.last_static_reason = error.with_traceback(None)
+            return self._compile(args, kwargs, device, known, numbers)
+
+    def _may_be_symbolic(self, device: DeviceProfile | None) -> bool:
+        """Return whether the sizes of inputs are symbols."""
+        is_asked = self.data.cache_option is CACHE_OPTIONS.SYMBOLIC_VALUES and device is None
+        return is_asked and not _rewrites_inputs(self.data.transforms)
 
     def _known_answers(self, answers: Answers | None) -> Answers | None:
         """Return the answers, or None where questions about data are refused.
@@ -92,30 +103,14 @@ class EntryCompiler:
         device: DeviceProfile | None,
         answers: Answers | None,
         varying: frozenset[str],
+        symbolic: bool = False,
     ) -> CacheEntry:
         data, stats = self.data, self.stats
         self._import_libraries()
         contributions = plugin_contributions()
         started = perf_counter_ns()
         baked: list[str] = []
-        acquisition = functools.partial(
-            acquire,
-            data.fn,
-            args,
-            kwargs,
-            language=self._language() if device is None else with_device_profile(self._language(), device),
-            sharp_edge=SharpEdges(data.sharp_edges, baked),
-            disable_grad=data.disable_torch_autograd_support,
-            trusted=self._trusted(),
-            inputs_are_disjoint=data.compile_options["skip_inplace_alias_updates"],
-            record_log=data.debug_options.record_interpreter_history,
-            contributed=contributed_state(data.transforms),
-            overrides=self.overrides,
-            rewrites_inputs=_rewrites_inputs(data.transforms),
-            device=None if device is None else Device(device.type),
-            replacements=(*self._replacements, *contributions.replacements),
-            opaque=data.compile_options["opaque"],
-        )
+        acquisition = self._acquisition(args, kwargs, device, contributions, baked, symbolic)
 
         def acquired_with(numbers: frozenset[str]) -> Acquisition:
             # answers are those of a program with the same inputs
@@ -138,6 +133,9 @@ class EntryCompiler:
             final, facts = self._written_prologue(compiled.prologue, args, kwargs, device is not None)
             prologues = (program.prologue.structure(), *compiled.prologues, final)
             dropped = _dropped(program.facts, facts) if data.debug_options.check_guards else ()
+        if program.sizes is not None:
+            program.sizes.complete()
+            facts = (*facts, *program.size_facts())
         entry = _entry(program, compiled, baked, contributions, prologues, facts, dropped)
         stats.stage_times = {
             "acquire": acquired - started,
@@ -145,6 +143,37 @@ class EntryCompiler:
             "prologue": perf_counter_ns() - before,
         }
         return entry
+
+    def _acquisition(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        device: DeviceProfile | None,
+        contributions: PluginContributions,
+        baked: list[str],
+        symbolic: bool,
+    ) -> Callable[..., Acquisition]:
+        """Return `acquire` with all arguments but the answers to questions and the numbers that vary."""
+        data = self.data
+        return functools.partial(
+            acquire,
+            data.fn,
+            args,
+            kwargs,
+            language=self._language() if device is None else with_device_profile(self._language(), device),
+            sharp_edge=SharpEdges(data.sharp_edges, baked),
+            disable_grad=data.disable_torch_autograd_support,
+            trusted=self._trusted(),
+            inputs_are_disjoint=data.compile_options["skip_inplace_alias_updates"],
+            record_log=data.debug_options.record_interpreter_history,
+            contributed=contributed_state(data.transforms),
+            overrides=self.overrides,
+            rewrites_inputs=_rewrites_inputs(data.transforms),
+            device=None if device is None else Device(device.type),
+            replacements=(*self._replacements, *contributions.replacements),
+            opaque=data.compile_options["opaque"],
+            symbolic=symbolic,
+        )
 
     def _written_prologue(
         self, prologue: TraceCtx, args: tuple[Any, ...], kwargs: dict[str, Any], assumed_device: bool

@@ -74,7 +74,7 @@ def jit(
             appended.
         sharp_edges: ``"error"``, ``"warn"`` or ``"allow"``: the policy for reads and writes that can be
             neither guarded nor replayed.
-        cache: ``"constant values"``, ``"no caching"`` or ``"same input"``.
+        cache: ``"constant values"``, ``"symbolic values"``, ``"no caching"`` or ``"same input"``.
         disable_torch_autograd: no output requires grad, whatever the inputs.
         transforms: applied in list order; those attached to the module come first.
         debug_options: see :class:`~thunder.core.options.DebugOptions`.
@@ -256,12 +256,7 @@ def _claim_transforms(transforms: Sequence[Transform]) -> None:
 
 
 def _checked_cache(cache: Any) -> CACHE_OPTIONS:
-    option = resolve_cache_option(cache)
-    if option is CACHE_OPTIONS.SYMBOLIC_VALUES:
-        raise UnsupportedProgram(
-            'cache="symbolic values" is not supported yet', hint='Use cache="constant values".'
-        )
-    return option
+    return resolve_cache_option(cache)
 
 
 def _checked_requirements(require: dict[str, str] | None, executors: Sequence[Executor]) -> dict[str, str]:

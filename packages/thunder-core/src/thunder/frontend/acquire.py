@@ -28,6 +28,7 @@ from thunder.frontend.decisions.early_run import EarlyRun, RaisedEarly
 from thunder.frontend.decisions.speculation import Speculation
 from thunder.frontend.default_lookasides import default_lookasides
 from thunder.frontend.facts import Fact
+from thunder.frontend.free_sizes import free_sizes, may_be_free, size_relations
 from thunder.frontend.guards import Prologue, Trusted, ambient_fact, prologue_trace
 from thunder.frontend.inner_transforms import dual_numbers
 from thunder.frontend.last_facts import note_last_facts, tensors_of
@@ -59,6 +60,7 @@ from thunder.interpreter import Machine, jitting
 from thunder.ir.effects import has_effect
 from thunder.ir.proxies import FloatProxy, GeneratorProxy, IntegerProxy, NumberProxy, ProxyTag, TensorProxy
 from thunder.ir.requires_grad import requires_grad
+from thunder.ir.size_facts import SizeFacts
 from thunder.ir.trace import TraceCtx, detached_trace, tracectx
 from thunder.ops import prims
 from thunder.ops.data_errors import may_raise_on_data
@@ -91,11 +93,22 @@ class Acquisition:
     decisions: tuple[Decision, ...] = ()
     #: what the program writes of Python's objects, as the user would write it
     written: frozenset[str] = frozenset()
+    #: what is known of symbolic sizes; facts about them are added until the compile ends
+    sizes: SizeFacts | None = None
+    #: the inputs of the computation, with their paths
+    inputs: tuple[Input, ...] = ()
     #: the numbers that are inputs, and those of them on whose values the program decides, in the same form
     varying: frozenset[str] = frozenset()
     needed_values: frozenset[str] = frozenset()
     #: the inputs, by name, that require grad before the computation runs, because the program sets it
     grad_requests: frozenset[str] = frozenset()
+
+    def size_facts(self) -> tuple[Fact, ...]:
+        """Return the facts about symbolic sizes that the prologue checks."""
+        if self.sizes is None:
+            return ()
+        relations = size_relations(self.sizes, self.inputs)
+        return tuple(Fact("size", path, relation, tuple(others)) for relation, (path, *others) in relations)
 
 
 def acquire(
@@ -117,6 +130,7 @@ def acquire(
     answers: Sequence[Any] | None = None,
     opaque: Iterable[Any] = (),
     varying: frozenset[str] = frozenset(),
+    symbolic: bool = False,
 ) -> Acquisition:
     """Trace ``fn(*args, **kwargs)`` without changing an object.
 
@@ -127,19 +141,20 @@ def acquire(
     inputs which the program writes share no memory. ``answers`` are those to the first questions about data;
     the program is run for the others. With None it is not run, and questions are refused. ``opaque`` are
     callables, or dotted paths, that run as they are (Note [Opaque calls]). ``varying`` are the sources of
-    numbers that are inputs (Note [Numbers that vary]).
+    numbers that are inputs (Note [Numbers that vary]). With ``symbolic``, the sizes of tensors that come with
+    the arguments are symbols (Note [Symbolic sizes]).
 
     Raises RaisedByProgram with what the program raises; UnsupportedProgram, at its line, if it has no trace.
     """
     _refuse_untraceable(fn)
     trace, inputs, roots = TraceCtx(fn=fn), list[Input](), {"args": args, "kwargs": kwargs}
-    objects = _object_table(trace, inputs, disable_grad, device)
+    sizes = SizeFacts() if symbolic else None
+    objects = _object_table(trace, inputs, disable_grad, device, sizes)
     _apply_overrides(trace, objects, overrides, rewrites_inputs, disable_grad)
     lookasides, table = default_lookasides(), ReplacementTable(replacements)
     session = Tracer(trace, objects, language, sharp_edge, lookasides, table, assumed_device=device)
     session.speculation = _speculation(session, inputs, roots, answers, opaque)
-    objects.varying = varying if session.speculation is not None else frozenset()
-    session.tracks_grad = not disable_grad
+    _set_inputs(session, sizes, varying, tracks_grad=not disable_grad)
     machine = Machine(session, natives=lookasides.class_methods, record_history=record_log)
     try:
         with ambient_state.restored(), tracectx(trace), using_language(language), jitting():
@@ -150,12 +165,21 @@ def acquire(
         with torch._C.DisableTorchFunction():
             note_last_facts(session, inputs, roots, contributed or {}, inputs_are_disjoint)
             added = _added_tensors(session, inputs, overrides if rewrites_inputs else None)
-            interface = Interface(objects.facts, finalizer.inputs, reached, added)
+            interface = Interface(objects.facts, finalizer.inputs, reached, added, sizes)
             prologue = prologue_trace(interface, roots, trusted)
-        reported = _reported(session, machine, finalizer)
+        reported = {**_reported(session, machine, finalizer), "sizes": sizes}
     finally:
         session.forget()
     return Acquisition(prologue=prologue, computation=computation, epilogue=epilogue, **reported)
+
+
+def _set_inputs(
+    session: TracingSession, sizes: SizeFacts | None, varying: frozenset[str], *, tracks_grad: bool
+) -> None:
+    """Set which numbers and sizes are inputs, and whether results may require grad."""
+    session.objects.varying = varying if session.speculation is not None else frozenset()
+    session.tracks_grad = tracks_grad
+    session.follow_sizes(sizes)
 
 
 def _speculation(
@@ -175,6 +199,7 @@ def _speculation(
 def _reported(session: TracingSession, machine: Machine, finalizer: TraceFinalizer) -> dict[str, Any]:
     """Return the fields of an Acquisition that the session and the interpreter have collected."""
     return {
+        "inputs": tuple(finalizer.inputs),
         "facts": (ambient_fact(), *session.objects.facts),
         "writes": finalizer.writes,
         "written": frozenset((*_written(session), *written_items(session.objects))),
@@ -191,7 +216,11 @@ def _reported(session: TracingSession, machine: Machine, finalizer: TraceFinaliz
 
 
 def _object_table(
-    trace: TraceCtx, inputs: list[Input], disable_grad: bool, device: Device | None
+    trace: TraceCtx,
+    inputs: list[Input],
+    disable_grad: bool,
+    device: Device | None,
+    sizes: SizeFacts | None,
 ) -> ObjectTable:
     """An object table that appends each tensor and generator that it finds to ``inputs``."""
     tracks_grad = torch.is_grad_enabled() and not disable_grad
@@ -201,6 +230,8 @@ def _object_table(
     ) -> TensorProxy | GeneratorProxy | NumberProxy:
         proxy = _input_proxy(t, path, original, device)
         trace.grad_enabled |= tracks_grad and requires_grad(proxy)
+        if sizes is not None and isinstance(proxy, TensorProxy) and proxy.shape and _may_be_free(t, path):
+            proxy = _with_free_sizes(proxy, path, sizes, inputs)
         inputs.append((proxy, path))
         return proxy
 
@@ -303,6 +334,20 @@ def _input_proxy(
             declared_leaf=t.is_leaf,
             tags={ProxyTag.STATIC_MEMORY_LOCATION} if is_state(path) else None,
         )
+
+
+def _may_be_free(t: Any, path: Path) -> bool:
+    """Return whether the sizes of an input may be symbols: those of parameters and of state are numbers."""
+    return may_be_free(path) and not is_state(path) and type(t) is not torch.nn.Parameter
+
+
+def _with_free_sizes(proxy: TensorProxy, path: Path, sizes: SizeFacts, inputs: list[Input]) -> TensorProxy:
+    """Return the proxy of an input with symbols for its sizes, which are further inputs."""
+    assert proxy.strides is not None, "every input has strides"
+    free = free_sizes(sizes, proxy.shape, proxy.strides, path.source)
+    shape = path.step("attribute", "shape")
+    inputs += [(size, shape.step("index", d)) for d, size in enumerate(free.shape)]
+    return proxy.replace(shape=free.shape, strides=free.strides, input_offset=proxy.input_offset)
 
 
 def _added_tensors(

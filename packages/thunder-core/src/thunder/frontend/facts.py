@@ -18,6 +18,7 @@ import torch
 from thunder.base.equal_values import COMPARISONS, Comparison, are_distinct, has_keys, same_leaf
 from thunder.base.provenance import ABSENT, MEMBER_DICTS, Path, lookup_instance
 from thunder.frontend.arrays.array_memory import are_apart
+from thunder.frontend.free_sizes import FreeSizes
 from thunder.frontend.objects.input_overlap import overlapping_groups
 
 
@@ -32,17 +33,22 @@ class TensorFacts:
     device: torch.device
     requires_grad: bool
     dispatch_keys: str
+    #: the sizes that may differ from call to call
+    free: FreeSizes | None = None
 
     @classmethod
-    def of(cls, t: torch.Tensor, device: torch.device | None = None) -> TensorFacts:
+    def of(
+        cls, t: torch.Tensor, device: torch.device | None = None, free: FreeSizes | None = None
+    ) -> TensorFacts:
         """Return the facts of a real tensor, as if it were on ``device``, if one is given."""
         strides = t.stride() if t.layout is torch.strided else None
         keys = str(torch._C._dispatch_keys(t))
-        return cls(type(t), tuple(t.shape), strides, t.dtype, device or t.device, t.requires_grad, keys)
+        return cls(type(t), tuple(t.shape), strides, t.dtype, device or t.device, t.requires_grad, keys, free)
 
     def as_check(self, name: str) -> str:
         """Return the check in one line, for the text of a prologue."""
-        metadata = f"{self.shape}, '{self.device}', {self.dtype}, {self.requires_grad}"
+        shape = self.shape if self.free is None else _text_of(self.free.shape)
+        metadata = f"{shape}, '{self.device}', {self.dtype}, {self.requires_grad}"
         return f"check_tensor_shape_and_metadata({name}, {metadata})"
 
     def describe(self, t: Any) -> str | None:
@@ -54,20 +60,27 @@ class TensorFacts:
             return "a nested tensor" if t.is_nested else f"layout {t.layout}"
         for name in ("shape", "dtype", "device", "requires_grad"):
             value = tuple(t.shape) if name == "shape" else getattr(t, name)
+            if name == "shape" and self.free is not None and self.free.matches(value):
+                continue
             if value != getattr(self, name):
                 return f"{name} {value}"
-        if self.strides is not None and t.stride() != self.strides:
+        strides = self.strides if self.free is None else self.free.strides_for(t.shape)
+        if strides is not None and t.stride() != strides:
             return f"strides {t.stride()}"
         if str(torch._C._dispatch_keys(t)) != self.dispatch_keys:
             return "dispatch keys (inference tensor, conjugate view, …)"
         return None
 
 
+def _text_of(shape: Sequence[Any]) -> str:
+    return f"({', '.join(str(getattr(n, 'name', n)) for n in shape)}{',' if len(shape) == 1 else ''})"
+
+
 # fmt: off
 GuardKind = Literal[
     "is", "refers", "type", "instance", "equal", "int", "str", "len", "keys", "order", "lacks", "has_key",
     "lacks_key", "empty", "tensor", "dir", "offset", "seed", "state", "same", "overlap", "distinct",
-    "different", "array", "apart",
+    "different", "array", "apart", "size",
 ] | Comparison
 # fmt: on
 
@@ -97,6 +110,9 @@ class Fact:
     def failure(self, roots: dict[str, Any]) -> tuple[Any] | None:
         """Return what there is instead, in a tuple of one; None if the fact holds."""
         row, value = KINDS[self.kind], self.path.fetch(roots)
+        if self.kind == "size":
+            sizes = (value, *(path.fetch(roots) for path in self.others))
+            return None if self.expected.holds(sizes) else (sizes if len(sizes) > 1 else value,)
         if isinstance(row, Relation):
             related = row.compute(value, *(path.fetch(roots) for path in self.others))
             return None if related == self.expected else (related,)
@@ -294,6 +310,7 @@ KINDS: dict[GuardKind, FactKind | Relation] = {
         overlapping_groups, _has_other_relation, lambda fact: f"overlap in memory of {fact.sources}"
     ),
     "distinct": Relation(are_distinct, None, lambda fact: "all tensors are different objects"),
+    "size": Relation(lambda *sizes: sizes, None, lambda fact: str(fact.expected)),
     "different": Relation(are_distinct, _has_other_relation, lambda fact: f"difference of {fact.sources}"),
     **{sign: Relation(compare, _has_other_relation, _comparison) for sign, compare in COMPARISONS.items()},
 }

@@ -31,13 +31,17 @@ from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.frontend.tensor_guards import tensor_check
 from thunder.ir.object_names import is_literal, readable_name
 from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
+from thunder.ir.size_facts import SizeFacts
+from thunder.ir.symbolic_sizes import SymbolicInt, has_symbols
 
 #: exceptions that fetching a path raises where a part of it is gone; `first_failure` finds the fact
-_GONE = "(KeyError, AttributeError, IndexError, TypeError, ValueError)"
+_GONE = "(KeyError, AttributeError, IndexError, TypeError, ValueError, ZeroDivisionError)"
 
 
 #: ends the text of a guard function
 HANDLER = (f"except {_GONE}:", "  return None")
+#: the line of a guard function in whose place :func:`size_checks` are written, after the compile
+SIZE_CHECKS = "# sizes"
 _LINE = 90  # characters of conditions on a line
 
 
@@ -56,7 +60,9 @@ class GuardWriter:
         inputs: Sequence[tuple[TensorProxy | GeneratorProxy | NumberProxy, Path]],
         reached: Sequence[Path],
     ) -> None:
-        self.facts, self.inputs, self.reached = facts, [path for _, path in inputs], reached
+        self.facts, self.reached = facts, reached
+        self.inputs = [path for proxy, path in inputs if not isinstance(proxy, SymbolicInt)]
+        self.sizes = [proxy for proxy, _ in inputs if isinstance(proxy, SymbolicInt)]
         self.frozen_values: dict[int, Any] = {}  # values taken as constants, by id of the path
         self.input_names = {id(path): proxy for proxy, path in inputs}
         self.variables_of_inputs = {proxy.name for proxy, _ in inputs}
@@ -206,6 +212,10 @@ class GuardWriter:
             self.lines += _refuse_nested(tensors, names)
             self.lines.append(f"if not check_tensors({', '.join(names)}): return None")
             self.lines += [f"  # {f.expected.as_check(n)}" for f, n in zip(tensors, names, strict=True)]
+        if self.sizes:
+            self.lines += [line for f, n in zip(tensors, names, strict=True) for line in _sizes_of(f, n)]
+            self.lines.append(SIZE_CHECKS)
+        inputs += [size.name for size in self.sizes]
         self.lines.append(f"return ({_tuple_text(inputs)}), ({_tuple_text(reached)})")
         return ["try:", *(f"  {line}" for line in self.lines), *HANDLER]
 
@@ -259,6 +269,25 @@ class GuardWriter:
 
 def _tuple_text(items: Sequence[str]) -> str:
     return "".join(f"{item}, " for item in items)
+
+
+def _sizes_of(fact: Fact, name: str) -> list[str]:
+    """Return the lines that read a tensor's symbolic sizes, and check the strides that they determine."""
+    free = fact.expected.free
+    if free is None:
+        return []
+    sizes = ", ".join(n.name if isinstance(n, SymbolicInt) else "_" for n in free.shape)
+    lines = [f"{sizes}{',' if len(free.shape) == 1 else ''} = {name}.shape"]
+    if has_symbols(free.strides):
+        strides = ", ".join(s.name if isinstance(s, SymbolicInt) else str(s) for s in free.strides)
+        lines.append(f"if {name}.stride() != ({strides}{',' if len(free.strides) == 1 else ''}): return None")
+    return lines
+
+
+def size_checks(sizes: SizeFacts) -> list[str]:
+    """Return the lines that check the facts about sizes."""
+    name = sizes.names.__getitem__
+    return [f"if not ({fact.text(name)}): return None" for fact in sizes.checked()]
 
 
 def _refuse_nested(tensors: Sequence[Fact], names: Sequence[str]) -> list[str]:

@@ -24,8 +24,9 @@ from thunder.base.provenance import object_root
 from thunder.frontend import ambient_state
 from thunder.frontend.epilogue.statements import statement
 from thunder.frontend.facts import Fact
-from thunder.frontend.guard_writer import HANDLER, HELPERS, GuardWriter
+from thunder.frontend.guard_writer import HANDLER, HELPERS, SIZE_CHECKS, GuardWriter, size_checks
 from thunder.frontend.prologue_statements import Interface, structured
+from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, with_bound_symbols
 
@@ -45,6 +46,7 @@ class Prologue(TraceCtx):
         self.star_args = True
         self._lines = lines
         self._interface: Interface | None = interface
+        self._sizes = interface.sizes
         self.set_provenance(TraceProvenance("Guard grouping"))
 
     def structure(self) -> TraceCtx:
@@ -54,7 +56,7 @@ class Prologue(TraceCtx):
     @property
     def running_symbols(self) -> list[BoundSymbol]:
         """The lines of Python that the statements are lowered to."""
-        return [self._lines]
+        return [self._lines if self._sizes is None else _with_size_checks(self._lines, self._sizes)]
 
     @property
     def bound_symbols(self) -> list[BoundSymbol]:
@@ -67,6 +69,14 @@ class Prologue(TraceCtx):
     @bound_symbols.setter
     def bound_symbols(self, bsyms: list[BoundSymbol]) -> None:
         self.scopes[0] = bsyms
+
+
+def _with_size_checks(lines: BoundSymbol, sizes: SizeFacts) -> BoundSymbol:
+    """Return the text of a prologue with the checks of the facts about sizes that there are now."""
+    text, *rest = lines.args
+    checks = [f"  {line}" for line in size_checks(sizes)]
+    written = [c for line in text for c in (checks if line.strip() == SIZE_CHECKS else (line,))]
+    return lines.from_bsym(args=(tuple(written), *rest))
 
 
 def prologue_trace(interface: Interface, roots: dict[str, Any], trusted: Trusted = "nothing") -> Prologue:
@@ -126,7 +136,7 @@ def first_failure(
     for fact in facts:
         try:
             failure = fact.failure(roots)
-        except (KeyError, AttributeError, IndexError, TypeError, ValueError) as error:
+        except (KeyError, AttributeError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
             failure = (error,)
         if failure is not None:
             return fact, failure[0]

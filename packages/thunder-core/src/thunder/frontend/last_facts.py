@@ -92,6 +92,8 @@ def _note_shared_memory(
         _refuse_overlap(groups, [path.source for _, path in inputs])
         return
     objects.note("overlap", first, groups, others=tuple(others))
+    for member in (m for group in groups for m in group):
+        tuple(map(int, inputs[member.position][0].shape))  # which elements overlap depends on all sizes
     trace.input_aliases = tuple(
         tuple(
             InputAlias(inputs[m.position][0], tensors[m.position].stride(), m.offset, m.storage)

@@ -19,7 +19,9 @@ from thunder.base.provenance import ABSENT, MEMBER_DICTS, Path, StepKind
 from thunder.frontend.facts import KINDS, Fact, GuardKind, Relation, TensorFacts
 from thunder.ir.object_names import Constant, as_argument, readable_name
 from thunder.ir.proxies import AnyProxy, DictProxy, GeneratorProxy, NumberProxy, TensorProxy, TupleProxy
+from thunder.ir.size_facts import SizeFact, SizeFacts
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, Symbol
+from thunder.ir.symbolic_sizes import SymbolicInt, expression
 from thunder.ir.trace import TraceCtx, TraceProvenance, tracectx
 from thunder.ops import prims
 from thunder.wrappers.overrides import OVERRIDES
@@ -103,6 +105,8 @@ class Interface:
     inputs: Sequence[tuple[TensorProxy | GeneratorProxy | NumberProxy, Path]]
     reached: Sequence[Path]
     added: Sequence[tuple[TensorProxy, Path]] = ()
+    #: what is known of symbolic sizes, which are among the inputs
+    sizes: SizeFacts | None = None
 
 
 def structured(interface: Interface) -> TraceCtx:
@@ -135,6 +139,8 @@ class _StatementBuilder:
             if arguments is not None:
                 symbol, *rest = arguments
                 self._record(symbol, *rest, tags={IF_RETURNED} if fact.path in added else ())
+        for relation in interface.sizes.checked() if interface.sizes is not None else ():
+            self._record(prims.check_compare, *_compared(interface.sizes, relation))
         inputs = tuple(self.value(path) for _, path in interface.inputs)
         reached = tuple(self.value(path) for path in interface.reached)
         self._record(prims.python_return, (inputs, reached))
@@ -181,7 +187,7 @@ class _StatementBuilder:
         if proxy is None:
             return AnyProxy(prefix="v")
         expected = self.expected.get(path)
-        if expected is None or not isinstance(proxy, TensorProxy):
+        if expected is None or not isinstance(proxy, TensorProxy) or expected.free is not None:
             return proxy
         if proxy.shape == expected.shape and to_torch_dtype(proxy.dtype) == expected.dtype:
             return proxy
@@ -199,6 +205,9 @@ class _StatementBuilder:
         others = [self.value(path) for path in fact.others]
         match fact.kind:
             case "tensor":
+                for proxy, path in self.interface.inputs:  # the sizes that the check names
+                    if isinstance(proxy, SymbolicInt) and _owner(path) is fact.path:
+                        self.value(path)
                 return prims.check_tensor_shape_and_metadata, value, *metadata(fact.expected)
             case "same":
                 symbol = prims.check_same_object if fact.expected else prims.check_other_object
@@ -232,7 +241,20 @@ class _StatementBuilder:
 
 def metadata(expected: TensorFacts) -> tuple[Any, ...]:
     """Return the metadata that the check of a tensor has as arguments."""
-    return expected.shape, str(expected.device), expected.dtype, expected.requires_grad
+    shape = expected.shape if expected.free is None else expected.free.shape
+    return shape, str(expected.device), expected.dtype, expected.requires_grad
+
+
+def _owner(path: Path) -> Path | None:
+    """Return the path of the tensor of which a path leads to a size."""
+    return None if path.parent is None else path.parent.parent
+
+
+def _compared(sizes: SizeFacts | None, fact: SizeFact) -> tuple[Any, str, Any]:
+    """Return both sides of a fact about sizes, and the sign between them."""
+    assert sizes is not None, "facts about sizes are those of a compile"
+    left, right = fact.polynomial.sides()
+    return expression(sizes, left), fact.relation, expression(sizes, right)
 
 
 def _is_named(path: Path, dictionaries: frozenset[str] = MEMBER_DICTS) -> bool:

@@ -38,6 +38,7 @@ from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.source_locations import locations, source_of
 from thunder.interpreter.policy import Policy
 from thunder.ir.proxies import Proxy, TensorProxy
+from thunder.ir.size_facts import SizeFacts
 from thunder.ir.trace import Source, TraceCtx
 from thunder.torch.autocast import Autocast
 
@@ -103,6 +104,7 @@ class TracingSession(Policy):
         #: answers questions about data, if the program may ask them
         self.speculation: Speculation | None = None
         self.tracks_grad = True  # whether results may require grad
+        self._sizes: SizeFacts | None = None
         self.uses_arrays = False  # whether the program has arrays of NumPy
         self.calls_symbols = False  # whether the program calls symbols, which exist in traces only
         self._sharp_edge = sharp_edge
@@ -160,6 +162,12 @@ class TracingSession(Policy):
         """Return the running lines of the program, innermost first."""
         return locations(self.machine.frames)
 
+    def follow_sizes(self, sizes: SizeFacts | None) -> None:
+        """Let questions about symbolic sizes be noted with the running line of the program."""
+        self._sizes = sizes
+        if sizes is not None:
+            sizes.locate = lambda: "" if (source := self.locate()) is None else str(source.location)
+
     def refuse_sharp_edge(self, what: str, hint: str | None = None) -> None:
         """Refuse, or warn of, a read that can be neither guarded nor replayed."""
         self._sharp_edge(SharpEdge(what, where=self.locations(), hint=hint))
@@ -167,6 +175,8 @@ class TracingSession(Policy):
     def forget(self) -> None:
         """Release everything of the user's, so that only the facts hold it."""
         self.created_by_program.clear()
+        if self._sizes is not None:
+            self._sizes.locate = str  # passes and executors ask from now on
         for state in self._states.values():
             state.end()
         self._states.clear()

@@ -12,6 +12,7 @@ import torch
 from thunder.base.provenance import Path
 from thunder.ir.proxies import FloatProxy, GeneratorProxy, IntegerProxy, NumberProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbolic_sizes import SymbolicInt
 from thunder.ir.trace import TraceCtx
 from thunder.wrappers.overrides import OVERRIDES
 
@@ -30,6 +31,9 @@ def name_values(trace: TraceCtx, inputs: list[Input], parameters: list[str]) -> 
     named: set[int] = set()
     for proxy, path in inputs:
         named.add(id(proxy))
+        if isinstance(proxy, SymbolicInt):
+            proxy.name = trace.make_name(prefix="i")
+            continue
         prefix = _PREFIXES.get(type(proxy), "t")
         proxy.name = trace.make_derived_name(input_name(path, parameters, prefix))
     hints = {p.name_hint for bsym in trace.bound_symbols for p in _tensor_outs(bsym)}
@@ -100,6 +104,8 @@ def input_order(path: Path) -> tuple[Any, ...]:
     numerically.
     """
     keys = path.keys
+    if path.parent is not None and path.parent.kind == "attribute" and path.parent.key == "shape":
+        return (3, *input_order(path.parent.parent), path.key)  # type: ignore[arg-type]
     if keys[0] == "args":
         return (0, tuple(_natural(k) for k in keys[1:]))
     if keys[0] == "kwargs":

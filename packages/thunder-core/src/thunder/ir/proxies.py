@@ -42,6 +42,7 @@ from thunder.ir.scalar_proxies import (
     note_text,
     take_name,
 )
+from thunder.ir.symbolic_sizes import are_same, as_lengths, has_symbols, shape_of, size_text
 from thunder.ir.trace_context import get_tracectx
 
 __all__ = [
@@ -162,7 +163,7 @@ class TensorProxy(torch.Tensor):
             raise InvalidArgument(f"TensorProxy needs like=, or {', '.join(missing)}")
         self = _without_metadata(
             cls,
-            tuple(map(int, shape)),  # type: ignore[arg-type]  # a bool is an int, and not a length
+            as_lengths(shape),  # type: ignore[arg-type]  # a bool is an int, and not a length
             dtype if type(dtype) is dtypes.dtype else dtypes.to_dtype(dtype),
         )
         self.name = take_name(name, prefix or "t")
@@ -199,7 +200,8 @@ class TensorProxy(torch.Tensor):
     @property
     def numel(self) -> Count:
         """The number of elements; both ``t.numel`` and ``t.numel()`` are this int."""
-        return Count(math.prod(self.shape))
+        count = math.prod(self.shape)
+        return Count(count) if type(count) is int else count  # type: ignore[return-value]  # it can be called
 
     def dim(self) -> int:
         """Return the number of dimensions."""
@@ -207,11 +209,11 @@ class TensorProxy(torch.Tensor):
 
     def size(self, dim: int | None = None) -> Any:
         """Return the shape, or the length of one dimension."""
-        return torch.Size(self.shape) if dim is None else self.shape[dim]
+        return shape_of(self.shape) if dim is None else self.shape[dim]
 
     def type_string(self) -> str:
         """Return the text of the type comment: ``cpu f32[2, 4]``."""
-        dims = ", ".join(map(str, self.shape))
+        dims = ", ".join(map(size_text, self.shape))
         return f"{self.device.device_str()} {self.dtype.shortname()}[{dims}]"
 
     def replace(self, **changes: Any) -> TensorProxy:
@@ -234,7 +236,7 @@ class TensorProxy(torch.Tensor):
                 setattr(new, field, changes[field] if field in changes else getattr(self, field))
         new.device = devices.to_device(changes.get("device", self.device))
         new.tags = set(changes.get("tags", self.tags))
-        if shape == self.shape:
+        if are_same(shape, self.shape):
             new.derived_strides = self.derived_strides
         else:
             new.strides, new.input_offset = changes.get("strides"), changes.get("input_offset")
@@ -305,14 +307,28 @@ class Count(int):
 
 
 _META = torch.device("meta")
+_NUMBERS = frozenset({int})
 
 
 def _without_metadata(cls: type[TensorProxy], shape: tuple[int, ...], dtype: dtypes.dtype) -> TensorProxy:
-    """Return a new wrapper with shape and dtype and no other metadata."""
+    """Return a new wrapper with shape and dtype and no other metadata.
+
+    Torch refuses to read the sizes of one with symbolic sizes.
+    """
+    torch_dtype = dtypes.to_torch_dtype(dtype)
     with torch._C.DisableTorchFunction():
-        self: TensorProxy = torch.Tensor._make_wrapper_subclass(
-            cls, shape, dtype=dtypes.to_torch_dtype(dtype), device=_META
-        )
+        if _NUMBERS.issuperset(map(type, shape)) or not has_symbols(shape):
+            self: TensorProxy = torch.Tensor._make_wrapper_subclass(
+                cls, shape, dtype=torch_dtype, device=_META
+            )
+        else:
+            self = torch.Tensor._make_wrapper_subclass(
+                cls,
+                (0,) * len(shape),
+                dtype=torch_dtype,
+                device=_META,
+                dispatch_sizes_strides_policy="sizes",
+            )
     self.shape, self.dtype, self.derived_strides, self.declared_without_grad = shape, dtype, None, False
     return self
 

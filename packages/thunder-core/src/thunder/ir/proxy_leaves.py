@@ -10,6 +10,7 @@ import torch
 from thunder.base.errors import TraceError
 from thunder.base.pytree import tree_flatten_with_dataclass
 from thunder.ir.proxies import Proxy, TensorProxy, Variable, variableify
+from thunder.ir.symbolic_sizes import SymbolicInt
 
 
 def proxies_in(tree: Any) -> tuple[Any, ...]:
@@ -29,7 +30,10 @@ def _collect_proxies(tree: Any, proxies: list[Any]) -> None:
     if kind in _PLAIN:
         return
     if isinstance(tree, (TensorProxy, Proxy)):
-        proxies.append(tree)
+        if isinstance(tree, SymbolicInt):
+            proxies.extend(tree.roots)
+        else:
+            proxies.append(tree)
     elif kind is tuple or kind is list:
         for item in tree:
             _collect_proxies(item, proxies)
@@ -48,6 +52,9 @@ def follow(swap_map: Mapping[Variable, Any], leaf: Any) -> Any:
 
     Raises TraceError for a cycle.
     """
+    if isinstance(leaf, SymbolicInt):
+        leaf.refuse_other_sizes({variable.name: value for variable, value in swap_map.items()})
+        return leaf
     seen: set[str] = set()
     while isinstance(leaf, TensorProxy | Proxy) and Variable(leaf) in swap_map:
         if leaf.name in seen:

@@ -14,6 +14,7 @@ from typing import Any
 from thunder.base.pytree import tree_flatten_with_dataclass, tree_unflatten
 from thunder.ir.proxies import Variable, is_proxy
 from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbolic_sizes import SymbolicInt
 
 __all__ = [
     "follow_replacements",
@@ -28,7 +29,14 @@ __all__ = [
 def substitute_in_tree(tree: Any, values: Mapping[str, Any]) -> Any:
     """Return a pytree with proxies replaced by name."""
     leaves, spec = tree_flatten_with_dataclass(tree)
-    return tree_unflatten([values.get(x.name, x) if is_proxy(x) else x for x in leaves], spec)
+    return tree_unflatten([_substituted(x, values) if is_proxy(x) else x for x in leaves], spec)
+
+
+def _substituted(proxy: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(proxy, SymbolicInt):
+        proxy.refuse_other_sizes(values)
+        return proxy
+    return values.get(proxy.name, proxy)
 
 
 def substitute(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSymbol:

@@ -57,6 +57,7 @@ from thunder.ir.gradient_declarations import (
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbolic_sizes import are_same
 from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.extension_code import call_extension
@@ -290,7 +291,7 @@ def fitted(g: TensorProxy, like: TensorProxy) -> TensorProxy:
 
 def summed_to(g: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
     """Return the sum of ``g`` over the dimensions that broadcasting ``shape`` expands."""
-    if tuple(g.shape) == shape:
+    if are_same(g.shape, tuple(shape)):
         return g
     leading = g.ndim - len(shape)
     if leading < 0:
@@ -298,7 +299,7 @@ def summed_to(g: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
     expanded = tuple(i + leading for i, n in enumerate(shape) if n == 1 and g.shape[i + leading] != 1)
     dims = (*range(leading), *expanded)
     summed = prims.sum(g, dims) if dims else g
-    return summed if tuple(summed.shape) == shape else prims.reshape(summed, shape)
+    return summed if are_same(summed.shape, tuple(shape)) else prims.reshape(summed, shape)
 
 
 def conj(x: Any) -> Any:

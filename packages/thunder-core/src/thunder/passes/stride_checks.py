@@ -43,6 +43,8 @@ class StrideCheck:
     def __init__(self, bsym: BoundSymbol, calls: Sequence[BoundSymbol]) -> None:
         self.inputs = [p for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)]
         self.outputs = [p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)]
+        for p in (*self.inputs, *self.outputs):
+            tuple(map(int, p.shape))  # layouts are derived for these sizes: symbolic ones are fixed
         self._calls = calls
         self._is_checked = not has_tags(bsym, _ONCE) and not any(map(_is_of_package, with_parts(calls)))
         self._numbers = {p.name: p.stand_in for p in bsym.flat_proxy_args if isinstance(p, NumberProxy)}

@@ -26,6 +26,7 @@ from thunder.base.dtypes import dtype
 from thunder.base.errors import ThunderError
 from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.ir.proxies import FloatProxy, GeneratorProxy, IntegerProxy, NumberProxy, TensorProxy
+from thunder.ir.symbolic_sizes import SymbolicInt
 from thunder.ops.meta_kernels import eager_error
 from thunder.ops.torch_errors import operator_error
 
@@ -211,6 +212,8 @@ def _with_gradient(x: Any) -> Any:
 
 def stand_in(x: Any) -> Any:
     """Return the value that torch's parser gets for a value of a trace."""
+    if isinstance(x, SymbolicInt):
+        return x.hint  # the parser looks at types alone
     if isinstance(x, NumberProxy):
         return x.stand_in
     if isinstance(x, GeneratorProxy):

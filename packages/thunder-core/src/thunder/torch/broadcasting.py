@@ -11,6 +11,7 @@ from thunder.base.devices import to_device
 from thunder.base.dtypes import dtype as Dtype
 from thunder.base.errors import OperatorError
 from thunder.ir.proxies import NumberProxy, TensorProxy, pytype
+from thunder.ir.symbolic_sizes import SymbolicInt, are_same
 from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.prims.linalg import broadcast_shapes
@@ -23,7 +24,7 @@ Number = int | float | complex | NumberProxy
 
 def broadcast_to_shape(a: TensorProxy, shape: Shape) -> TensorProxy:
     """Broadcast ``a`` to a shape; its dimensions are the last ones."""
-    if a.shape == shape:
+    if are_same(a.shape, tuple(shape)):
         return a
     lead = len(shape) - len(a.shape)
     return prims.broadcast_in_dim(a, shape, tuple(range(lead, len(shape))))
@@ -69,7 +70,7 @@ def operands(a: Any, b: Any, rule: Callable[[Dtype], Dtype] = same_result) -> tu
             return cast(a, dtype), b
         if a.device is not b.device:
             a, b = on_one_device((a, b))
-        if a.shape != b.shape:
+        if len(a.shape) != len(b.shape) or a.shape != b.shape:
             shape = broadcast_shapes(a.shape, b.shape)
             a, b = broadcast_to_shape(a, shape), broadcast_to_shape(b, shape)
         return cast(a, dtype), cast(b, dtype)
@@ -102,8 +103,8 @@ def integers(value: Any) -> tuple[int, ...]:
 
     Raises DataDependentControlFlow for a tensor.
     """
-    if isinstance(value, int):
-        return (value,)
+    if isinstance(value, int | SymbolicInt):
+        return (value,)  # type: ignore[return-value]  # a size is an integer
     return (operator.index(value),) if isinstance(value, Integral | TensorProxy) else tuple(value)
 
 

@@ -22,6 +22,7 @@ from thunder.base.errors import UnsupportedOperator
 from thunder.ir.proxies import IntegerProxy, NumberProxy, TensorProxy, constant_value, number_in, pytype
 from thunder.ir.recorder import UNDECIDED
 from thunder.ir.refused_methods import decided
+from thunder.ir.symbolic_sizes import SymbolicInt, has_symbols
 from thunder.ops import prims
 from thunder.ops.torch_errors import OperatorIndexError, OperatorTypeError, OperatorValueError
 
@@ -94,6 +95,8 @@ def _normal(item: Any) -> Any:
         return item if is_known else slice(*map(_decided, bounds))
     if isinstance(item, list | tuple | range):
         return [_normal(x) for x in item]
+    if isinstance(item, SymbolicInt):
+        return item
     if isinstance(item, IntegerProxy):
         return _decided(item)
     is_number = isinstance(item, bool) or not hasattr(item, "__index__")
@@ -103,7 +106,7 @@ def _normal(item: Any) -> Any:
 def _decided(x: Any) -> Any:
     """Return a position in a tensor or number as Python's, where the trace knows it or decides on it."""
     number = number_in(x)
-    if not isinstance(number, TensorProxy | NumberProxy):
+    if not isinstance(number, TensorProxy | NumberProxy) or isinstance(number, SymbolicInt):
         return number
     answer = decided("value" if pytype(number) is bool else "index", number)
     return number if answer is UNDECIDED else answer
@@ -267,6 +270,8 @@ def _constant(rows: list[Any]) -> TensorProxy:
 
 
 def _bounds(item: slice, size: int) -> tuple[int, int, int]:
+    if has_symbols((size, item.start, item.stop, item.step)):
+        return _symbolic_bounds(item, size)
     for part in (item.start, item.stop, item.step):
         if isinstance(part, TensorProxy | NumberProxy):
             raise UnsupportedOperator(
@@ -278,9 +283,26 @@ def _bounds(item: slice, size: int) -> tuple[int, int, int]:
     return start, max(start, end), step
 
 
+def _symbolic_bounds(item: slice, size: int) -> tuple[int, int, int]:
+    """Return what ``slice.indices`` does, for a size or bounds that may differ from call to call."""
+    step = 1 if item.step is None else operator.index(item.step)
+    if step <= 0:
+        raise OperatorValueError("step must be greater than zero")
+    start, end = (
+        default if bound is None else _clipped_bound(bound, size)
+        for bound, default in ((item.start, 0), (item.stop, size))
+    )
+    return start, max(start, end), step
+
+
+def _clipped_bound(bound: Any, size: int) -> Any:
+    index: Any = bound if isinstance(bound, SymbolicInt) else operator.index(bound)
+    return min(max(index + size, 0) if index < 0 else index, size)
+
+
 def _position(item: Any, size: int, dim: int) -> int:
     try:
-        index: int = item.__index__()
+        index: Any = item if isinstance(item, SymbolicInt) else item.__index__()
     except AttributeError:
         raise OperatorIndexError(
             "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
@@ -288,4 +310,4 @@ def _position(item: Any, size: int, dim: int) -> int:
         ) from None
     if not -size <= index < size:
         raise OperatorIndexError(f"index {index} is out of bounds for dimension {dim} with size {size}")
-    return index % size
+    return index + size if index < 0 else index

@@ -14,7 +14,9 @@ import torch
 
 from thunder.base import devices, dtypes
 from thunder.base.langctx import TORCH
+from thunder.base.memory_layout import is_dense_in_order
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbolic_sizes import has_symbols, shape_of
 from thunder.ir.trace_context import get_tracectx
 from thunder.ops.promotion import result_dtype
 from thunder.ops.strides import strides_of
@@ -33,6 +35,8 @@ def _strides(x: TensorProxy, dim: int | None = None) -> Any:
 def is_contiguous(x: TensorProxy, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
     """Return whether the elements are in the order of a memory format, without gaps."""
     strides = strides_of(x, get_tracectx())
+    if has_symbols((*x.shape, *strides)) and memory_format is torch.contiguous_format:
+        return is_dense_in_order(x.shape, strides)
     with torch._C.DisableTorchFunction():
         stand_in = torch.empty_strided(x.shape, strides, device="meta")
         return stand_in.is_contiguous(memory_format=memory_format)
@@ -43,7 +47,7 @@ def _itemsize(x: TensorProxy) -> int:
 
 
 ATTRIBUTES: dict[str, Callable[[TensorProxy], Any]] = {
-    "shape": lambda x: torch.Size(x.shape),
+    "shape": lambda x: shape_of(x.shape),
     "dtype": lambda x: dtypes.to_torch_dtype(x.dtype),
     "device": _device,
     "ndim": lambda x: len(x.shape),
@@ -73,7 +77,7 @@ ATTRIBUTES: dict[str, Callable[[TensorProxy], Any]] = {
 METHODS: dict[str, Callable[..., Any]] = {
     "dim": lambda x: len(x.shape),
     "ndimension": lambda x: len(x.shape),
-    "size": lambda x, dim=None: torch.Size(x.shape) if dim is None else torch.Size(x.shape)[dim],
+    "size": lambda x, dim=None: shape_of(x.shape) if dim is None else shape_of(x.shape)[dim],
     "numel": lambda x: math.prod(x.shape),
     "nelement": lambda x: math.prod(x.shape),
     "element_size": _itemsize,

@@ -15,6 +15,7 @@ from thunder.base.errors import DataDependentControlFlow
 from thunder.base.pytree import tree_flatten, tree_map, tree_unflatten
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import IntegerProxy, NumberProxy, TensorProxy
+from thunder.ir.symbolic_sizes import SymbolicInt
 
 __all__ = ["call_with_decided_arguments", "with_decided_integers"]
 
@@ -87,6 +88,8 @@ def call_with_decided_arguments(
     speculation = session.speculation
 
     def decided(x: Any) -> Any:
+        if isinstance(x, SymbolicInt):
+            return x.value
         if isinstance(x, NumberProxy):
             return speculation.decide("value", (x,))
         if isinstance(x, TensorProxy) and not x.shape and x.dtype.is_integer:
@@ -116,8 +119,8 @@ def _decided_size(x: Any) -> Any:
 def _has_integer(x: Any) -> bool:
     if isinstance(x, tuple | list):
         return any(map(_has_integer, x))
-    return isinstance(x, IntegerProxy)
+    return isinstance(x, IntegerProxy) and not isinstance(x, SymbolicInt)
 
 
 def _decided_integer(x: Any) -> Any:
-    return x.__index__() if isinstance(x, IntegerProxy) else x  # type: ignore[attr-defined]
+    return x.__index__() if _has_integer(x) and not isinstance(x, tuple | list) else x

@@ -18,7 +18,9 @@ from thunder.frontend.inner_transforms.inner_programs import InnerPrograms
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import Proxy, TensorProxy, is_proxy, pytype
 from thunder.ir.recorder import UNDECIDED
+from thunder.ir.symbolic_sizes import SymbolicInt
 from thunder.ops import prims
+from thunder.ops.prims.decision_checks import answer_to
 from thunder.ops.sized_results import described
 
 __all__ = ["Speculation"]
@@ -44,6 +46,8 @@ class Speculation:
 
     def decide(self, question: str, operands: tuple[Any, ...]) -> Any:
         """Return the answer to a question, and record its check; UNDECIDED where that is not possible."""
+        if len(operands) == 1 and isinstance(operands[0], SymbolicInt):
+            return answer_to(question, (operands[0].value,))
         if not self._may_decide():
             return UNDECIDED
         session = self._session

@@ -39,6 +39,7 @@ from thunder.interpreter.policy import MISSING
 from thunder.ir.object_names import readable_name
 from thunder.ir.proxies import AnyProxy, GeneratorProxy, NumberProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ir.symbolic_sizes import SymbolicInt
 from thunder.ir.trace import detached_trace
 from thunder.ops import prims
 
@@ -140,6 +141,9 @@ class EpilogueBuilder:
 
     def expression(self, value: Any) -> str:
         """Return code that evaluates to the value as eager has it."""
+        if isinstance(value, SymbolicInt):
+            self.tensors |= {size.name: size for size in value.roots}
+            return value.name
         if isinstance(value, TensorProxy | NumberProxy):
             if id(value) in self.session.objects.tensor_classes:
                 return self._of_subclass(value)

@@ -37,6 +37,7 @@ from thunder.frontend.objects.class_kinds import (
 )
 from thunder.frontend.objects.shadow_copies import CONTAINERS
 from thunder.ir.proxies import NumberProxy, TensorProxy
+from thunder.ir.symbolic_sizes import SizeTuple
 
 if TYPE_CHECKING:
     from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
@@ -128,6 +129,10 @@ def _tuple(b: EpilogueBuilder, value: tuple[Any, ...]) -> str:
     return b.items("(", value, ",)" if len(value) == 1 else ")")
 
 
+def _size(b: EpilogueBuilder, value: SizeTuple) -> str:
+    return f"{b.refer(torch.Size)}({b.items('[', value, ']')})"
+
+
 def _list(b: EpilogueBuilder, value: list[Any]) -> str:
     return b.shared(value, b.items("[", value, "]"))
 
@@ -217,6 +222,7 @@ def _function(b: EpilogueBuilder, value: types.FunctionType) -> str:
 
 _CONSTRUCTORS: dict[type, Reconstruction] = {
     tuple: _tuple,
+    SizeTuple: _size,
     list: _list,
     dict: _dict,
     set: _set,

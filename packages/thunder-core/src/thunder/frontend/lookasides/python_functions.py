@@ -28,6 +28,7 @@ from thunder.frontend.torch_functions.override_state import seen_type
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
+from thunder.ir.symbolic_sizes import SizeTuple, SymbolicInt
 
 TABLE = LookasideTable()
 
@@ -52,6 +53,8 @@ def _isinstance(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str
         return issubclass(args[0].python_type, tuple(_flatten_classes(args[1])))
     if len(args) == 2 and type(args[0]) is GradientNode:
         return session.machine.generic_call(issubclass, (args[0].seen_class(), args[1]), kwargs)
+    if len(args) == 2 and type(args[0]) is SizeTuple:
+        return issubclass(torch.Size, tuple(_flatten_classes(args[1])))
     return session.machine.generic_call(isinstance, args, kwargs)
 
 
@@ -105,6 +108,8 @@ def _type(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]
         return args[0].python_type
     if len(args) == 1 and not kwargs and type(args[0]) is GradientNode:
         return args[0].seen_class()
+    if len(args) == 1 and not kwargs and type(args[0]) is SizeTuple:
+        return torch.Size
     if len(args) == 1 and not kwargs and type(args[0]) is DeferredText:
         return str
     return session.machine.generic_call(type, args, kwargs)
@@ -142,6 +147,13 @@ def _of_proxy(method: Callable[..., Any]) -> LookasideRule:
     return lambda session, args, kwargs: method(*args, **kwargs)
 
 
+@TABLE.lookaside(int)
+def _int(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 1 and not kwargs and isinstance(args[0], SymbolicInt):
+        return args[0]
+    return session.machine.generic_call(int, args, kwargs)
+
+
 # -- texts --------------------------------------------------------------------------------------------------
 
 
@@ -156,6 +168,8 @@ def _of_proxy(method: Callable[..., Any]) -> LookasideRule:
 )
 def _text(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     proxy, *spec = args
+    if isinstance(proxy, SymbolicInt):
+        return format(proxy.value, *spec) if spec else repr(proxy.value)
     text = deferred(session, proxy, spec[0] if spec else None)
     if text is not None:
         return text

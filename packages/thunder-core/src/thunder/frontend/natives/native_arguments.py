@@ -30,6 +30,7 @@ from thunder.frontend.objects.object_table import describe
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.string_protocols import Shown
 from thunder.ir.proxies import Proxy, TensorProxy
+from thunder.ir.symbolic_sizes import SizeTuple
 
 
 def note_keys(session: TracingSession, keys: Iterable[Any]) -> None:
@@ -81,7 +82,9 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
         value, depth = pending.pop()
         cls = type(value)
         everything.append(value)
-        if cls in LEAVES or isinstance(value, (TensorProxy, Proxy, Shown, OfTheTrace, *IDENTITY_TYPES)):
+        if cls in LEAVES or isinstance(
+            value, (TensorProxy, Proxy, Shown, OfTheTrace, SizeTuple, *IDENTITY_TYPES)
+        ):
             continue
         if cls in _COLLECTIONS:
             if (is_comparison or depth < 2) and id(value) not in seen:
@@ -126,6 +129,7 @@ def _elements(container: Any, with_values: bool) -> list[Any]:
     )
 
 
+_OPAQUE = (TensorProxy, Proxy, Shown, OfTheTrace, *IDENTITY_TYPES)
 _COLLECTIONS = frozenset(
     {list, tuple, dict, set, frozenset, collections.OrderedDict, collections.deque, collections.Counter}
 )

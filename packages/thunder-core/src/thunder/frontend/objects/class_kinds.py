@@ -21,6 +21,7 @@ import torch
 from thunder.frontend.natives.libraries import is_library_class
 from thunder.frontend.objects.shadow_copies import CONTAINERS
 from thunder.ir.proxies import Proxy
+from thunder.ir.symbolic_sizes import SizeTuple, SymbolicInt
 from thunder.wrappers.compiled_function import CompiledFunction
 
 #: immutable values without identity worth keeping: read once, guarded by type and value
@@ -246,7 +247,9 @@ def is_compared_natively(cls: type) -> bool:
 
 def is_immutable(cls: type) -> bool:
     """Return whether the attributes of a class and its bases are fixed: it is written in C."""
-    return bool(cls.__flags__ & _IMMUTABLETYPE)
+    return bool(cls.__flags__ & _IMMUTABLETYPE) or cls in _OF_SIZES
 
 
+#: the classes of symbolic sizes, which a program sees as int and torch.Size
+_OF_SIZES = frozenset({*SymbolicInt.__mro__, SizeTuple})
 _IMMUTABLETYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE

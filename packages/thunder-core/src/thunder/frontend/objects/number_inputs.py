@@ -23,6 +23,7 @@ from thunder.base.provenance import Path
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.ir.proxies import NumberProxy
 from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbolic_sizes import SymbolicInt
 from thunder.ops import prims
 
 __all__ = ["needed_values", "number_inputs", "written_items"]
@@ -33,7 +34,11 @@ _OF_VALUES = frozenset({"value", "index", "int", "float", "complex"})
 
 def number_inputs(inputs: Iterable[tuple[Any, Path]]) -> dict[str, str]:
     """Return the sources of the numbers among inputs, by the names of their proxies."""
-    return {proxy.name: _source(path) for proxy, path in inputs if isinstance(proxy, NumberProxy)}
+    return {
+        proxy.name: _source(path)
+        for proxy, path in inputs
+        if isinstance(proxy, NumberProxy) and not isinstance(proxy, SymbolicInt)
+    }
 
 
 def _source(path: Path) -> str:

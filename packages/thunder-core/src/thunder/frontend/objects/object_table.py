@@ -31,6 +31,7 @@ from thunder.base.provenance import (
 )
 from thunder.frontend.arrays.array_memory import is_array
 from thunder.frontend.facts import GuardKind, TensorFacts
+from thunder.frontend.free_sizes import FreeSizes
 from thunder.frontend.host_draws.host_generators import is_numpy_generator
 from thunder.frontend.natives.libraries import is_numpy_function, is_numpy_scalar
 from thunder.frontend.objects.appended_lists import AppendedLists
@@ -54,6 +55,7 @@ from thunder.frontend.objects.shadow_copies import CONTAINERS, SEQUENCES, Shadow
 from thunder.frontend.objects.tensor_classes import overrides_torch
 from thunder.frontend.objects.unmodelled_tensors import refuse_unmodelled
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbolic_sizes import has_symbols
 from thunder.wrappers.module_class import ModuleClass
 from thunder.wrappers.overrides import Overrides, has_other_form
 from thunder.wrappers.thunder_module import ThunderModule, dispatcher_of, get_thunder_module
@@ -172,7 +174,8 @@ class ObjectTable(EntryTable):
         if original is not None and not (self.keeps_original_metadata and has_other_form(raw, original)):
             original = None
         proxy: TensorProxy = self.make_input(raw, path, original)
-        self.note("tensor", path, TensorFacts.of(raw, to_torch_device(proxy.device)))
+        free = FreeSizes(proxy.shape, proxy.strides or ()) if has_symbols(proxy.shape) else None
+        self.note("tensor", path, TensorFacts.of(raw, to_torch_device(proxy.device), free))
         self.track(raw, path, proxy)
         return proxy
 

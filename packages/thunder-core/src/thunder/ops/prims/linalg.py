@@ -15,19 +15,25 @@ __all__ = ["_grouped_mm", "matmul"]
 
 def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape to which both can be broadcast. Raises OperatorError with torch's text."""
-    if a == b:
+    if len(a) == len(b) and a == b:
         return a
     rank = max(len(a), len(b))
     left, right = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
-    shape = []
-    for d, (m, n) in enumerate(zip(left, right, strict=True)):
-        if m != n and m != 1 and n != 1:
-            raise OperatorError(
-                f"The size of tensor a ({m}) must match the size of tensor b ({n}) "
-                f"at non-singleton dimension {d}"
-            )
-        shape.append(n if m == 1 else m)
-    return tuple(shape)
+    return tuple(_broadcast_length(d, m, n) for d, (m, n) in enumerate(zip(left, right, strict=True)))
+
+
+def _broadcast_length(dim: int, m: int, n: int) -> int:
+    """Return the length of a dimension; a number 1 asks nothing about a symbolic size."""
+    if type(m) is int and m == 1:
+        return n
+    if (type(n) is int and n == 1) or m == n:
+        return m
+    if m != 1 and n != 1:
+        raise OperatorError(
+            f"The size of tensor a ({m}) must match the size of tensor b ({n}) "
+            f"at non-singleton dimension {dim}"
+        )
+    return n if m == 1 else m
 
 
 def _matmul_meta(a: TensorProxy, b: TensorProxy) -> TensorProxy:

@@ -47,7 +47,7 @@ def _broadcast_in_dim_meta(
             f"broadcast_in_dim: {len(broadcast_dimensions)} dimensions for a tensor of shape {a.shape}"
         )
     for size, d in zip(a.shape, broadcast_dimensions, strict=True):
-        if size != 1 and size != shape[d]:
+        if size is not shape[d] and size != 1 and size != shape[d]:
             raise OperatorError(f"shape {a.shape} cannot be broadcast to {tuple(shape)}")
     return _with_shape(a, shape)
 

@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbolic_sizes import are_same
 from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.gradient_rules import VjpCall, conj, formulas, vjp
@@ -218,7 +219,7 @@ def _of_multi_dot(c: VjpCall) -> dict[str, Any]:
         ltorch.unsqueeze(last, 1) if column else last,
     ]
     shape = (factors[0].shape[0], factors[-1].shape[1])
-    before = [c.g if c.g.shape == shape else ltorch.reshape(c.g, shape)]
+    before = [c.g if are_same(c.g.shape, tuple(shape)) else ltorch.reshape(c.g, shape)]
     for factor in factors[:-1]:
         before.append(ltorch.mm(adjoint(factor), before[-1]))
     gradients, after = [], None

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from thunder.ir.symbolic_sizes import are_same
 from thunder.ops.gradient_rules import VjpCall, conj, formulas, nondifferentiable, vjp
 from thunder.torch.broadcasting import canonical_dims
 from thunder.torch.namespace import ltorch
@@ -37,7 +38,7 @@ def with_ones(reduced: Tensor, shape: Sequence[int], dims: Dims, keepdim: bool) 
 def spread(reduced: Tensor, shape: Sequence[int], dims: Dims, keepdim: bool = False) -> Tensor:
     """Repeat a reduction's result over the reduced dimensions: the gradient of a sum."""
     wide = with_ones(reduced, shape, dims, keepdim)
-    return wide if wide.shape == tuple(shape) else ltorch.expand(wide, tuple(shape))
+    return wide if are_same(wide.shape, tuple(shape)) else ltorch.expand(wide, tuple(shape))
 
 
 # -- sums ----------------------------------------------------------------------------------------------------

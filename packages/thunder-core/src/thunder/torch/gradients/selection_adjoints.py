@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbolic_sizes import are_same
 from thunder.ops import prims
 from thunder.torch.namespace import ltorch
 
@@ -22,12 +23,12 @@ def zeros(shape: Shape, like: TensorProxy) -> TensorProxy:
 def reshaped(g: TensorProxy, shape: Shape) -> TensorProxy:
     """Return ``g`` in another shape; ``g`` itself if it has that shape."""
     shape = tuple(shape)
-    return g if tuple(g.shape) == shape else prims.reshape(g, shape)
+    return g if are_same(g.shape, tuple(shape)) else prims.reshape(g, shape)
 
 
 def slice_backward(g: TensorProxy, shape: Shape, starts: Shape, strides: Shape | None) -> TensorProxy:
     """Return zeros of ``shape`` with ``g`` in the slice of these ``starts`` and ``strides``."""
-    if tuple(g.shape) == tuple(shape):
+    if are_same(g.shape, tuple(shape)):
         return g
     rows = []
     for size, start, count, step in zip(shape, starts, g.shape, strides or [1] * len(shape), strict=True):
@@ -56,7 +57,7 @@ def pad_prim_backward(g: TensorProxy, shape: Shape, padding: Sequence[tuple[int,
         g = prims.pad(g, 0, [(-low, -high, 0) for low, high, _ in padding])
         starts = [0] * len(starts)
     strides = [gap + 1 for _, _, gap in padding]
-    if tuple(g.shape) == tuple(shape) and not any(starts):
+    if are_same(g.shape, tuple(shape)) and not any(starts):
         return g
     ends = [start + length for start, length in zip(starts, reach, strict=True)]
     return prims.slice_prim(g, starts, ends, strides if any(s > 1 for s in strides) else None)

@@ -13,6 +13,7 @@ from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.ir.proxies import TensorProxy, constant_value
 from thunder.ir.recorder import UNDECIDED
 from thunder.ir.refused_methods import decided
+from thunder.ir.symbolic_sizes import SymbolicInt
 from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.promotion import result_dtype
@@ -113,14 +114,23 @@ def split(
     """Pieces of one size (the last may be smaller), or of a list of sizes."""
     _require_dims("split", tensor)
     d = canonical_dim(dim, len(tensor.shape))
-    if not isinstance(split_size_or_sections, int | Integral | TensorProxy):
+    if not isinstance(split_size_or_sections, int | Integral | TensorProxy | SymbolicInt):
         return _pieces(tensor, split_size_or_sections, d)
-    size = operator.index(split_size_or_sections)
+    is_symbol = isinstance(split_size_or_sections, SymbolicInt)
+    size: Any = split_size_or_sections if is_symbol else operator.index(split_size_or_sections)
     length = tensor.shape[d]
     if size < 0 or (size == 0 and length):
         raise OperatorError(f"split expects split_size be non-negative, but got split_size={size}")
-    sizes = [min(size, length - at) for at in range(0, length, size)] if length else [0]
-    return _pieces(tensor, sizes, d)
+    return _pieces(tensor, _lengths(length, size) if length else [0], d)
+
+
+def _lengths(length: int, size: int) -> list[int]:
+    """Return the lengths of the pieces of one size, of which the last may be smaller."""
+    lengths, start = [], 0
+    while start < length:
+        lengths.append(min(size, length - start))
+        start += size
+    return lengths
 
 
 @torchsymbol("torch.split_with_sizes", methods=("split_with_sizes",), tags=VIEW)
@@ -141,7 +151,7 @@ def chunk(input: TensorProxy, chunks: int, dim: int = 0) -> tuple[TensorProxy, .
     size = -(-length // chunks)
     if size == 0:
         return tuple(narrowed(input, d, 0, 0) for _ in range(chunks))
-    return _pieces(input, [min(size, length - at) for at in range(0, length, size)], d)
+    return _pieces(input, _lengths(length, size), d)
 
 
 def _tensor_split_spelling(

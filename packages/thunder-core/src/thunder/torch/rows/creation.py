@@ -238,10 +238,10 @@ def arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, device: An
     result_type = (int64 if whole else default_dtype(None)) if dtype is None else to_dtype(dtype)
     if result_type.is_integer and not whole:
         start, end, step, whole = int(start), int(end), int(step), True
-    if step == 0 or (end - start) / step < 0:
+    if step == 0 or (end - start) * step < 0:
         raise OperatorError("upper bound and lower bound inconsistent with step sign")
     length = -(-(end - start) // step) if whole else math.ceil((end - start) / step)
-    return prims.iota(int(length), start=start, step=step, device=default_device(device), dtype=result_type)
+    return prims.iota(length, start=start, step=step, device=default_device(device), dtype=result_type)
 
 
 @torchsymbol(

@@ -12,6 +12,7 @@ from thunder.base import dtypes
 from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbolic_sizes import are_same
 from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.promotion import sum_result
@@ -67,7 +68,7 @@ def reshape(input: TensorProxy, shape: Sequence[int]) -> TensorProxy:
     """The elements in another shape; one length may be -1."""
     new_shape = inferred_shape(shape, math.prod(input.shape))
     # a new tensor even where nothing changes: it may be written, or gradients may be off
-    return prims.shallow_copy(input) if new_shape == input.shape else prims.reshape(input, new_shape)
+    return prims.shallow_copy(input) if are_same(new_shape, input.shape) else prims.reshape(input, new_shape)
 
 
 def _is_dtype(x: Any) -> bool:
@@ -143,12 +144,12 @@ def expand(input: TensorProxy, size: Sequence[int]) -> TensorProxy:
     shape = []
     for d, length in enumerate(size):
         have = input.shape[d - lead] if d >= lead else None
-        if (length == -1 and have is None) or (have not in (None, 1, length) and length != -1):
+        if (length == -1 and have is None) or (have not in (None, length, 1) and length != -1):
             raise OperatorError(
                 f"The expanded size of the tensor ({length}) does not fit dimension {d} of {size}"
             )
         shape.append(have if length == -1 else length)
-    if tuple(shape) == input.shape:
+    if are_same(tuple(shape), input.shape):
         return prims.shallow_copy(input)
     return broadcast_to_shape(input, tuple(shape))  # type: ignore[arg-type]
 

@@ -1,0 +1,294 @@
+"""Polynomials with integer coefficients: the lengths that a program computes from sizes of its inputs.
+
+A polynomial has one form: equal ones are equal objects of Python, so that a program which writes
+``n * 4`` and ``4 * n`` has computed one number. Terms that are no polynomials, ``n // 2`` and ``n % 2``, are
+atoms of other polynomials.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+__all__ = ["Atom", "Interval", "Polynomial"]
+
+Operation: TypeAlias = Literal["//", "%"]
+#: atoms with their powers written out, in order
+Monomial: TypeAlias = "tuple[Atom, ...]"
+
+
+@dataclass(frozen=True)
+class Atom:
+    """A variable by its number, or the quotient or remainder of two polynomials."""
+
+    variable: int = -1
+    operation: Operation | None = None
+    operands: tuple[Polynomial, ...] = ()
+
+    @cached_property
+    def key(self) -> str:
+        """The position of the atom in a monomial: variables first, in order."""
+        if self.operation is None:
+            return f"{self.variable:08}"
+        return f"x({self.operands[0].key}){self.operation}({self.operands[1].key})"
+
+    @cached_property
+    def variables(self) -> frozenset[int]:
+        """The variables that occur in the atom."""
+        if self.operation is None:
+            return frozenset((self.variable,))
+        return self.operands[0].variables | self.operands[1].variables
+
+
+class Interval:
+    """The integers from ``low`` to ``high``; None where there is no bound."""
+
+    __slots__ = ("high", "low")
+
+    def __init__(self, low: int | None, high: int | None) -> None:
+        self.low, self.high = low, high
+
+    def __add__(self, other: Interval) -> Interval:
+        low = None if self.low is None or other.low is None else self.low + other.low
+        high = None if self.high is None or other.high is None else self.high + other.high
+        return Interval(low, high)
+
+    def scaled(self, factor: int) -> Interval:
+        """Return the interval of the products with a number."""
+        low = None if self.low is None else self.low * factor
+        high = None if self.high is None else self.high * factor
+        return Interval(low, high) if factor >= 0 else Interval(high, low)
+
+    def __mul__(self, other: Interval) -> Interval:
+        if self.low is None or other.low is None or self.low < 0 or other.low < 0:
+            return Interval(None, None)
+        high = None if self.high is None or other.high is None else self.high * other.high
+        return Interval(self.low * other.low, 0 if self.high == 0 or other.high == 0 else high)
+
+
+class Polynomial:
+    """A sum of monomials with coefficients."""
+
+    def __init__(self, terms: Mapping[Monomial, int]) -> None:
+        self.terms = {m: c for m, c in terms.items() if c}
+
+    @classmethod
+    def of(cls, number: int) -> Polynomial:
+        """Return a constant."""
+        return cls({(): number})
+
+    @classmethod
+    def variable(cls, number: int) -> Polynomial:
+        """Return a variable by its number."""
+        return cls({(Atom(number),): 1})
+
+    @cached_property
+    def key(self) -> str:
+        """A text that equal polynomials share."""
+        return "+".join(f"{c}{[a.key for a in m]}" for m, c in self._sorted)
+
+    @cached_property
+    def _sorted(self) -> list[tuple[Monomial, int]]:
+        return sorted(self.terms.items(), key=lambda term: (-len(term[0]), [a.key for a in term[0]]))
+
+    @cached_property
+    def variables(self) -> frozenset[int]:
+        """The variables that occur in it."""
+        return frozenset().union(*(a.variables for m in self.terms for a in m))
+
+    @property
+    def constant(self) -> int | None:
+        """The number that it is, or None if it has variables."""
+        if not self.terms:
+            return 0
+        return self.terms.get(()) if len(self.terms) == 1 else None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Polynomial) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    # -- arithmetic ------------------------------------------------------------------------------------------
+
+    def __add__(self, other: Polynomial) -> Polynomial:
+        terms = dict(self.terms)
+        for monomial, coefficient in other.terms.items():
+            terms[monomial] = terms.get(monomial, 0) + coefficient
+        return Polynomial(terms)
+
+    def __neg__(self) -> Polynomial:
+        return Polynomial({m: -c for m, c in self.terms.items()})
+
+    def __sub__(self, other: Polynomial) -> Polynomial:
+        return self + -other
+
+    def __mul__(self, other: Polynomial) -> Polynomial:
+        terms: dict[Monomial, int] = {}
+        for m, c in self.terms.items():
+            for n, d in other.terms.items():
+                product = tuple(sorted((*m, *n), key=lambda atom: atom.key))
+                terms[product] = terms.get(product, 0) + c * d
+        return Polynomial(terms)
+
+    def divided(self, divisor: Polynomial, operation: Operation) -> Polynomial:
+        """Return Python's quotient or remainder. The divisor is not 0.
+
+        Terms that the divisor divides leave no remainder: ``(n * m + 1) // n`` is ``m + 1 // n``.
+        """
+        quotient, rest = self._split(divisor)
+        a, b = rest.constant, divisor.constant
+        if operation == "//":
+            if a == 0:
+                return quotient
+            if a is not None and b:
+                return quotient + Polynomial.of(a // b)
+            return quotient + Polynomial({(Atom(-1, "//", (rest, divisor)),): 1})
+        if a == 0 or b in (1, -1):
+            return Polynomial.of(0)
+        if a is not None and b:
+            return Polynomial.of(a % b)
+        return Polynomial({(Atom(-1, "%", (rest, divisor)),): 1})
+
+    def _split(self, divisor: Polynomial) -> tuple[Polynomial, Polynomial]:
+        """Return ``(q, r)`` with ``self == q * divisor + r``."""
+        if self == divisor:
+            return Polynomial.of(1), Polynomial.of(0)
+        if len(divisor.terms) != 1:
+            return Polynomial.of(0), self
+        ((monomial, coefficient),) = divisor.terms.items()
+        quotient: dict[Monomial, int] = {}
+        rest: dict[Monomial, int] = {}
+        for m, c in self.terms.items():
+            left = _without(m, monomial)
+            if left is None:
+                rest[m] = c
+                continue
+            # for a number as the divisor, the part of the coefficient that it divides
+            if c % coefficient == 0 or not monomial:
+                quotient[left] = c // coefficient
+                if c % coefficient:
+                    rest[m] = c % coefficient
+            else:
+                rest[m] = c
+        return Polynomial(quotient), Polynomial(rest)
+
+    # -- values ----------------------------------------------------------------------------------------------
+
+    def value(self, values: Callable[[int], int]) -> int:
+        """Return the value for these values of the variables."""
+        return sum(c * math.prod(_value(a, values) for a in m) for m, c in self.terms.items())
+
+    def substituted(self, replacements: Mapping[int, Polynomial]) -> Polynomial:
+        """Return the polynomial in which polynomials replace variables."""
+        if self.variables.isdisjoint(replacements):
+            return self
+        total = Polynomial.of(0)
+        for m, c in self.terms.items():
+            product = Polynomial.of(c)
+            for atom in m:
+                product = product * _substituted(atom, replacements)
+            total = total + product
+        return total
+
+    def interval(self, bounds: Callable[[int], Interval]) -> Interval:
+        """Return an interval that contains all values, for the intervals of the variables."""
+        total = Interval(0, 0)
+        for m, c in self.terms.items():
+            product = Interval(1, 1)
+            for atom in m:
+                product = product * _interval(atom, bounds)
+            total = total + product.scaled(c)
+        return total
+
+    # -- text ------------------------------------------------------------------------------------------------
+
+    def text(self, names: Callable[[int], str]) -> str:
+        """Return the expression of Python, for the names of the variables."""
+        parts = []
+        for monomial, coefficient in self._sorted:
+            sign = "-" if coefficient < 0 else "+"
+            parts += [sign, _product_text(monomial, abs(coefficient), names)]
+        if not parts:
+            return "0"
+        first = parts[1] if parts[0] == "+" else f"-{parts[1]}"
+        return " ".join([first, *parts[2:]])
+
+    @property
+    def is_one_term(self) -> bool:
+        """Return whether its text needs no parentheses as a factor on the left."""
+        return len(self.terms) <= 1 and all(c >= 0 for c in self.terms.values())
+
+    def sides(self) -> tuple[Polynomial, Polynomial]:
+        """Return the terms with positive coefficients, and the others with their signs changed."""
+        positive = {m: c for m, c in self.terms.items() if c > 0}
+        return Polynomial(positive), Polynomial({m: -c for m, c in self.terms.items() if c < 0})
+
+    def solved(self) -> Iterator[tuple[int, Polynomial]]:
+        """Yield variables with what they are where the polynomial is 0, as far as it is linear in them."""
+        for m, c in self.terms.items():
+            if len(m) == 1 and m[0].operation is None and c in (1, -1):
+                variable = m[0].variable
+                rest = Polynomial({n: -c * d for n, d in self.terms.items() if n != m})
+                if variable not in rest.variables:
+                    yield variable, rest
+
+
+def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
+    """Return a monomial divided by another one, or None if that does not divide it."""
+    left = list(monomial)
+    for atom in divisor:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return tuple(left)
+
+
+def _value(atom: Atom, values: Callable[[int], int]) -> int:
+    if atom.operation is None:
+        return values(atom.variable)
+    a, b = (p.value(values) for p in atom.operands)
+    return a // b if atom.operation == "//" else a % b
+
+
+def _substituted(atom: Atom, replacements: Mapping[int, Polynomial]) -> Polynomial:
+    if atom.operation is None:
+        return replacements.get(atom.variable) or Polynomial({(atom,): 1})
+    a, b = (p.substituted(replacements) for p in atom.operands)
+    return (
+        Polynomial({(Atom(-1, atom.operation, (a, b)),): 1})
+        if b.constant == 0
+        else a.divided(b, atom.operation)
+    )
+
+
+def _interval(atom: Atom, bounds: Callable[[int], Interval]) -> Interval:
+    if atom.operation is None:
+        return bounds(atom.variable)
+    a, b = (p.interval(bounds) for p in atom.operands)
+    if b.low is None or b.low <= 0:
+        return Interval(None, None)
+    if atom.operation == "%":
+        return Interval(0, None if b.high is None else b.high - 1)
+    low = None if a.low is None else 0 if a.low >= 0 and b.high is None else a.low // (b.high or b.low)
+    if a.low is not None and a.low < 0:
+        low = a.low // b.low
+    high = None if a.high is None else a.high // b.low if a.high >= 0 else -1
+    return Interval(low, high)
+
+
+def _product_text(monomial: Monomial, coefficient: int, names: Callable[[int], str]) -> str:
+    factors = [] if coefficient == 1 and monomial else [str(coefficient)]
+    factors += [_atom_text(atom, names) for atom in monomial]
+    return " * ".join(factors)
+
+
+def _atom_text(atom: Atom, names: Callable[[int], str]) -> str:
+    if atom.operation is None:
+        return names(atom.variable)
+    texts = [p.text(names) for p in atom.operands]
+    a, b = (t if t.isidentifier() or t.isdigit() else f"({t})" for t in texts)
+    return f"({a} {atom.operation} {b})"

@@ -1,0 +1,88 @@
+"""The sizes and strides of a call's tensors as symbols, see Note [Symbolic sizes]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from thunder.base.provenance import Path, comes_with_arguments
+from thunder.frontend.value_names import Input
+from thunder.ir.size_facts import SizeFact, SizeFacts
+from thunder.ir.symbolic_sizes import SymbolicInt, hint_of, new_size
+
+__all__ = ["FreeSizes", "SizeRelation", "free_sizes", "may_be_free", "size_relations"]
+
+
+@dataclass(frozen=True, eq=False)
+class FreeSizes:
+    """The shape and the strides of an input, with the sizes that may differ from call to call."""
+
+    shape: tuple[Any, ...]
+    strides: tuple[Any, ...]
+
+    def matches(self, shape: Sequence[int]) -> bool:
+        """Return whether a shape has as many dimensions, and the lengths of those that are fixed."""
+        return len(shape) == len(self.shape) and all(
+            isinstance(n, SymbolicInt) or n == found for n, found in zip(self.shape, shape, strict=True)
+        )
+
+    def strides_for(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the strides (elements) of the input in a call where it has this shape."""
+        lengths = {
+            n.variable: found
+            for n, found in zip(self.shape, shape, strict=True)
+            if isinstance(n, SymbolicInt) and n.variable is not None
+        }
+        return tuple(
+            s.polynomial.value(lengths.__getitem__) if isinstance(s, SymbolicInt) else s for s in self.strides
+        )
+
+
+def may_be_free(path: Path) -> bool:
+    """Return whether the sizes of the tensor at a path may be symbols: it comes with the arguments."""
+    return comes_with_arguments(path) and path.kind not in ("plain", "array")
+
+
+def free_sizes(facts: SizeFacts, shape: Sequence[int], strides: Sequence[int], source: str) -> FreeSizes:
+    """Return new symbols for all sizes of an input, and its strides as far as these determine them."""
+    symbols = tuple(new_size(facts, n, f"{source}.shape[{d}]") for d, n in enumerate(shape))
+    return FreeSizes(symbols, _strides(symbols, shape, strides))
+
+
+def _strides(symbols: Sequence[Any], shape: Sequence[int], strides: Sequence[int]) -> tuple[Any, ...]:
+    """Return strides as products of sizes, from the innermost dimension on; others are numbers."""
+    found: list[Any] = list(strides)
+    step: Any = 1
+    for d in sorted(range(len(shape)), key=lambda d: (strides[d], shape[d], -d)):
+        if hint_of(step) == strides[d]:
+            found[d] = step
+        step = found[d] * symbols[d]
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class SizeRelation:
+    """A fact about sizes, with the variables that it is about, in the order of its paths."""
+
+    fact: SizeFact
+    variables: tuple[int, ...]
+    text: str
+
+    def holds(self, sizes: Sequence[int]) -> bool:
+        """Return whether the fact holds for these values of the variables."""
+        return self.fact.holds(dict(zip(self.variables, sizes, strict=True)).__getitem__)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def size_relations(facts: SizeFacts, inputs: Sequence[Input]) -> list[tuple[SizeRelation, list[Path]]]:
+    """Return the facts that the prologue checks, each with the paths of the sizes that it is about."""
+    paths = {proxy.variable: path for proxy, path in inputs if isinstance(proxy, SymbolicInt)}
+    relations = []
+    for fact in facts.checked():
+        variables = tuple(sorted(fact.polynomial.variables))
+        text = fact.text(lambda v: paths[v].source)
+        relations.append((SizeRelation(fact, variables, text), [paths[v] for v in variables]))
+    return relations

@@ -1,0 +1,233 @@
+"""What a program that is compiled for many shapes knows of its sizes, and what it asked about them.
+
+Note [Symbolic sizes]
+Under ``cache="symbolic values"`` the sizes of a call's tensors are variables, each with its value in the call
+that is traced. A comparison is answered for that call. If its answer does not follow from what is known, it
+becomes a fact, which the prologue checks:
+
+    def f(x):                          prologue: i0, i1 = x.shape
+        if x.shape[0] > 2:               →       if not i0 >= 3: return None
+            return x.reshape(-1)       computation: reshape(x, (i0 * i1,))
+
+A part of thunder, or of a package, that needs a number takes it with ``int``. Then the size is a constant of
+the entry: the fact is an equality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.integer_polynomials import Interval, Polynomial
+
+__all__ = ["Relation", "SizeFact", "SizeFacts"]
+
+#: a relation between a polynomial and 0
+Relation = Literal["==", "!=", ">="]
+_OPPOSITE: Final = {"==": "!=", "!=": "=="}
+
+
+@dataclass(frozen=True)
+class SizeFact:
+    """A relation between sizes that a program depends on: ``polynomial`` is equal to 0, not so, or not less.
+
+    ``origin`` is where the question was.
+    """
+
+    polynomial: Polynomial
+    relation: Relation
+    origin: str = ""
+
+    def holds(self, values: Callable[[int], int]) -> bool:
+        """Return whether the fact holds for these sizes."""
+        return _relates(self.polynomial.value(values), self.relation)
+
+    def text(self, names: Callable[[int], str]) -> str:
+        """Return the condition as an expression of Python."""
+        polynomial, relation = self.polynomial, self.relation
+        left, right = polynomial.sides()
+        if not left.terms or (left.constant is not None and right.constant is None):
+            left, right = right, left
+            return f"{left.text(names)} {'<=' if relation == '>=' else relation} {right.text(names)}"
+        return f"{left.text(names)} {relation} {right.text(names)}"
+
+
+class SizeFacts:
+    """The sizes of one compile, and the facts about them.
+
+    Args:
+        locate: returns the place in the user's program that is traced now, for messages.
+    """
+
+    def __init__(self, locate: Callable[[], str] | None = None) -> None:
+        self.locate: Callable[[], str] = locate or (lambda: "")
+        self.names: list[str] = []
+        #: the values of the variables in the call that is traced
+        self.hints: list[int] = []
+        self.sources: list[str] = []
+        #: the sizes of inputs as objects of the trace, by their numbers
+        self.symbols: list[Any] = []
+        self.facts: list[SizeFact] = []
+        self._answers: dict[tuple[Polynomial, Relation], bool] = {}
+        self._bounds: list[Interval] = []
+        self._equal: dict[int, Polynomial] = {}
+        self._is_complete = False
+
+    def add(self, hint: int, source: str, low: int | None = 0) -> int:
+        """Return the number of a new variable: a size, which is not negative."""
+        number = len(self.hints)
+        self.names.append(f"i{number}")
+        self.hints.append(hint)
+        self.sources.append(source)
+        self._bounds.append(Interval(low, None))
+        return number
+
+    def hint(self, polynomial: Polynomial) -> int:
+        """Return the value in the call that is traced; what depends on it needs a fact."""
+        return polynomial.value(self.hints.__getitem__)
+
+    def text(self, polynomial: Polynomial) -> str:
+        """Return the expression of Python."""
+        return polynomial.text(self.names.__getitem__)
+
+    def known(self, polynomial: Polynomial) -> int | None:
+        """Return the value of a polynomial that the facts determine, or None."""
+        return self._reduced(polynomial).constant
+
+    def fix(self, polynomial: Polynomial) -> int:
+        """Return the value, which the entry is compiled for from now on."""
+        value = self.hint(polynomial)
+        self.ask(polynomial - Polynomial.of(value), "==")
+        return value
+
+    def ask(self, polynomial: Polynomial, relation: Relation) -> bool:
+        """Return whether a relation holds in the call that is traced, a fact unless others imply it.
+
+        Raises UnsupportedProgram for a question after the compile that the facts do not answer.
+        """
+        polynomial = self._reduced(polynomial)
+        answer = self._implied(polynomial, relation)
+        if answer is not None:
+            return answer
+        if self._is_complete:
+            raise UnsupportedProgram(
+                f"a size is asked for after the program was compiled: {self.text(polynomial)} {relation} 0",
+                hint='Use cache="constant values" for this program.',
+            )
+        answer = _relates(self.hint(polynomial), relation)
+        self._note(polynomial, relation, answer)
+        return answer
+
+    def complete(self) -> None:
+        """End the compile: from now on only questions are answered that the facts answer."""
+        self._is_complete = True
+
+    def checked(self) -> list[SizeFact]:
+        """Return the facts that the prologue checks: those that no other one implies plainly."""
+        kept = []
+        for fact in self.facts:
+            others = [f for f in self.facts if f is not fact]
+            if fact.relation != "==" and self._reduced(fact.polynomial).constant is not None:
+                continue  # the equalities imply it
+            if not any(_implies(other, fact) for other in others):
+                kept.append(fact)
+        return kept
+
+    # -- reasoning -------------------------------------------------------------------------------------------
+
+    def _reduced(self, polynomial: Polynomial) -> Polynomial:
+        return polynomial.substituted(self._equal) if self._equal else polynomial
+
+    def _implied(self, polynomial: Polynomial, relation: Relation) -> bool | None:
+        """Return the answer that follows from the facts, or None."""
+        constant = polynomial.constant
+        if constant is not None:
+            return _relates(constant, relation)
+        known = self._answers.get((polynomial, relation))
+        if known is None and relation in _OPPOSITE:
+            negated = self._answers.get((-polynomial, relation))
+            known = negated
+        if known is not None:
+            return known
+        interval = polynomial.interval(self._bounds.__getitem__)
+        if relation == ">=":
+            if interval.low is not None and interval.low >= 0:
+                return True
+            return False if interval.high is not None and interval.high < 0 else None
+        if (interval.low is not None and interval.low > 0) or (
+            interval.high is not None and interval.high < 0
+        ):
+            return relation == "!="
+        return None
+
+    def _note(self, polynomial: Polynomial, relation: Relation, answer: bool) -> None:
+        """Note the answer to a question as a fact, and what follows from it."""
+        if not answer:
+            if relation == ">=":  # a < 0 means -a - 1 >= 0
+                polynomial, relation = -polynomial - Polynomial.of(1), ">="
+            else:
+                relation = "!=" if relation == "==" else "=="
+        self.facts.append(SizeFact(polynomial, relation, self.locate()))
+        if relation == "==":
+            self._substitute(polynomial)
+        elif relation == ">=":
+            self._answers[polynomial, ">="] = True
+            self._answers[-polynomial - Polynomial.of(1), ">="] = False
+            self._bound(polynomial)
+        else:
+            for p in (polynomial, -polynomial):
+                self._answers[p, "!="], self._answers[p, "=="] = True, False
+
+    def _substitute(self, polynomial: Polynomial) -> None:
+        """Note that a polynomial is 0: the last variable that it determines is replaced from now on."""
+        self._answers[polynomial, "=="], self._answers[polynomial, "!="] = True, False
+        solutions = sorted(polynomial.solved(), key=lambda item: item[0])
+        if not solutions:
+            return
+        variable, solution = solutions[-1]
+        bound = self._bounds[variable]
+        self._equal = {v: p.substituted({variable: solution}) for v, p in self._equal.items()}
+        self._equal[variable] = solution
+        answers, self._answers = self._answers, {}
+        for (p, relation), answer in answers.items():
+            self._answers[p.substituted({variable: solution}), relation] = answer
+        if bound.low is not None:
+            self._bound(solution - Polynomial.of(bound.low))
+        if bound.high is not None:
+            self._bound(Polynomial.of(bound.high) - solution)
+
+    def _bound(self, polynomial: Polynomial) -> None:
+        """Note that ``c * v + d`` is not negative, where the polynomial has that form."""
+        constant = polynomial.terms.get((), 0)
+        others = [(m, c) for m, c in polynomial.terms.items() if m]
+        if len(others) != 1 or len(others[0][0]) != 1 or others[0][0][0].operation is not None:
+            return
+        ((atom,), coefficient) = others[0]
+        old = self._bounds[atom.variable]
+        if coefficient > 0:
+            low = -(constant // coefficient)
+            self._bounds[atom.variable] = Interval(low if old.low is None else max(old.low, low), old.high)
+        else:
+            high = constant // -coefficient
+            self._bounds[atom.variable] = Interval(old.low, high if old.high is None else min(old.high, high))
+
+
+def _relates(value: int, relation: Relation) -> bool:
+    return value == 0 if relation == "==" else value != 0 if relation == "!=" else value >= 0
+
+
+def _implies(fact: SizeFact, other: SizeFact) -> bool:
+    """Return whether a bound implies a weaker one, or that a number is not reached."""
+    if fact.relation != ">=":
+        return False
+    if other.relation == ">=":
+        slack = (other.polynomial - fact.polynomial).constant
+        return slack is not None and slack > 0
+    if other.relation == "!=":
+        for sign in (other.polynomial, -other.polynomial):
+            slack = (sign - fact.polynomial).constant
+            if slack is not None and slack > 0:
+                return True
+    return False

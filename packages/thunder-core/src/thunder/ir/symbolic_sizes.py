@@ -1,0 +1,360 @@
+"""Sizes that may differ from call to call, as the numbers that a program and meta functions compute with.
+
+See Note [Symbolic sizes]. A size is no ``int`` of Python: C code that needs a number asks for it, by
+``__index__`` and ``__int__``, and then the size is fixed.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
+
+import torch
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.integer_polynomials import Polynomial
+from thunder.ir.number_proxies import CONSTRAINT, IntegerProxy
+from thunder.ir.size_facts import SizeFacts
+
+__all__ = [
+    "SizeTuple",
+    "SymbolicInt",
+    "are_same",
+    "as_lengths",
+    "expression",
+    "has_symbols",
+    "hint_of",
+    "new_size",
+    "shape_of",
+    "size_text",
+]
+
+
+class SymbolicInt(IntegerProxy):
+    """An integer that sizes of inputs determine: one of them, an input of the trace, or an expression.
+
+    ``name`` is the text of the expression, which is a statement's argument in the text of a trace.
+    """
+
+    def __init__(self, facts: SizeFacts, polynomial: Polynomial, variable: int | None = None) -> None:
+        # no name of the trace is taken: that of an input is taken when all inputs are named
+        self.facts, self.polynomial, self.variable = facts, polynomial, variable
+        self.python_type, self.constraint = int, CONSTRAINT.CONSTRAINABLE
+        self.tags, self.history = set(), None
+
+    @property
+    def name(self) -> str:
+        """The name of an input, or the text of an expression in parentheses where that needs them."""
+        return self.text if self.variable is not None else f"({self.text})"
+
+    @name.setter
+    def name(self, name: str) -> None:
+        if self.variable is None:
+            raise UnsupportedProgram("an expression of sizes has no name of its own")
+        self.facts.names[self.variable] = name
+
+    @property
+    def text(self) -> str:
+        """The text of the expression."""
+        return self.facts.text(self.polynomial)
+
+    @property
+    def value(self) -> int:  # type: ignore[override]
+        """The number, which is fixed by this."""
+        return self.facts.fix(self.polynomial)
+
+    @property
+    def stand_in(self) -> int:
+        """The number, which is fixed by this."""
+        return self.value
+
+    @property
+    def hint(self) -> int:
+        """The number in the call that is traced; nothing may depend on it."""
+        return self.facts.hint(self.polynomial)
+
+    @property
+    def is_input(self) -> bool:
+        """Whether it is the size of an input, and no expression."""
+        return self.variable is not None
+
+    @property
+    def roots(self) -> tuple[SymbolicInt, ...]:
+        """The sizes of inputs in the expression, each as one object."""
+        if self.variable is not None:
+            return (self,)
+        return tuple(self.facts.symbols[v] for v in sorted(self.polynomial.variables))
+
+    def for_values(self, values: Mapping[str, Any]) -> int:
+        """Return the number for these sizes of inputs, by name."""
+        return self.polynomial.value(lambda variable: values[self.facts.names[variable]])
+
+    def refuse_other_sizes(self, values: Mapping[str, Any]) -> None:
+        """Raise UnsupportedProgram if a size in the expression is to become another value.
+
+        Shapes of tensors contain sizes too, which no substitution reaches.
+        """
+        for size in self.roots:
+            if values.get(size.name, size) is not size:
+                raise UnsupportedProgram(f"the size {size.name} cannot be replaced by another value")
+
+    def known_value(self) -> bool:
+        """Return whether the facts determine the value."""
+        return self.facts.known(self.polynomial) is not None
+
+    def replace(self, **changes: Any) -> Self:
+        """Return itself; raise UnsupportedProgram for another name, since a size has one in a program."""
+        if changes == {"name": self.name}:
+            return self
+        raise UnsupportedProgram(f"the size {self.name} cannot be replaced by another value")
+
+    def type_string(self) -> str:
+        return f"int {self.hint}"
+
+    def __call__(self) -> SymbolicInt:
+        """Return itself, as the result of ``t.numel()``."""
+        return self
+
+    def __index__(self) -> int:
+        return self.value
+
+    __int__ = __index__
+
+    def __trunc__(self) -> SymbolicInt:
+        return self
+
+    __ceil__ = __floor__ = __trunc__
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __complex__(self) -> complex:
+        return complex(self.value)
+
+    def __bool__(self) -> bool:
+        return self.facts.ask(self.polynomial, "!=")
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return self if digits is None else round(self.value, digits)
+
+    def __pos__(self) -> SymbolicInt:
+        return self
+
+    def __neg__(self) -> Any:
+        return expression(self.facts, -self.polynomial)
+
+    def __abs__(self) -> Any:
+        return self if self.facts.ask(self.polynomial, ">=") else -self
+
+
+def new_size(facts: SizeFacts, hint: int, source: str) -> SymbolicInt:
+    """Return a new size of an input, with its value in the call that is traced."""
+    variable = facts.add(hint, source)
+    symbol = SymbolicInt(facts, Polynomial.variable(variable), variable)
+    facts.symbols.append(symbol)
+    return symbol
+
+
+def expression(facts: SizeFacts, polynomial: Polynomial) -> Any:
+    """Return a number of Python, or the expression that a polynomial is."""
+    constant = polynomial.constant
+    if constant is not None:
+        return constant
+    if len(polynomial.terms) == 1 and len(polynomial.variables) == 1:
+        symbol = facts.symbols[next(iter(polynomial.variables))]
+        if symbol.polynomial == polynomial:
+            return symbol
+    return SymbolicInt(facts, polynomial)
+
+
+def _polynomial(x: Any) -> Polynomial | None:
+    if isinstance(x, SymbolicInt):
+        return x.polynomial
+    return Polynomial.of(int(x)) if isinstance(x, int) else None
+
+
+def _by_value(operation: Callable[..., Any], operands: Iterable[Any]) -> Any:
+    """Return the result of an operation that is not one of integers: sizes among its operands are fixed."""
+    return operation(*(x.value if isinstance(x, SymbolicInt) else x for x in operands))
+
+
+def _combined(
+    operation: Callable[..., Any],
+    combine: Callable[[SizeFacts, Polynomial, Polynomial], Any],
+    reflected: bool,
+) -> Callable[..., Any]:
+    """Return the method of an operation on integers."""
+    parent = getattr(IntegerProxy, f"__{'r' if reflected else ''}{operation.__name__}__")
+
+    def compute(self: SymbolicInt, other: Any) -> Any:
+        p = _polynomial(other)
+        if p is None:
+            if isinstance(other, float | complex):
+                return _by_value(operation, (other, self) if reflected else (self, other))
+            return parent(self, other)
+        return combine(self.facts, *((p, self.polynomial) if reflected else (self.polynomial, p)))
+
+    return compute
+
+
+def _on_values(operation: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
+    """Return the method of an operation on the bits of integers, which fixes sizes."""
+
+    def compute(self: SymbolicInt, other: Any) -> Any:
+        return _by_value(operation, (other, self) if reflected else (self, other))
+
+    return compute
+
+
+def _dividing(operation: Any) -> Callable[[SizeFacts, Polynomial, Polynomial], Any]:
+    def divide(facts: SizeFacts, a: Polynomial, b: Polynomial) -> Any:
+        if facts.ask(b, "=="):
+            raise ZeroDivisionError("integer division or modulo by zero")
+        return expression(facts, a.divided(b, operation))
+
+    return divide
+
+
+def _comparing(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method of a comparison with a number."""
+    name, parent = operation.__name__, getattr(IntegerProxy, f"__{operation.__name__}__")
+
+    def compare(self: SymbolicInt, other: Any) -> Any:
+        p = _polynomial(other)
+        if p is None:
+            if isinstance(other, float):
+                return _by_value(operation, (self, other))
+            return parent(self, other)
+        return _asked(self.facts, self.polynomial, name, p)
+
+    return compare
+
+
+def _asked(facts: SizeFacts, a: Polynomial, operation: str, b: Polynomial) -> bool:
+    one = Polynomial.of(1)
+    match operation:
+        case "eq":
+            return facts.ask(a - b, "==")
+        case "ne":
+            return facts.ask(a - b, "!=")
+        case "ge":
+            return facts.ask(a - b, ">=")
+        case "gt":
+            return facts.ask(a - b - one, ">=")
+        case "le":
+            return facts.ask(b - a, ">=")
+    return facts.ask(b - a - one, ">=")
+
+
+_COMBINED: dict[Callable[..., Any], Callable[[SizeFacts, Polynomial, Polynomial], Any]] = {
+    operator.add: lambda facts, a, b: expression(facts, a + b),
+    operator.sub: lambda facts, a, b: expression(facts, a - b),
+    operator.mul: lambda facts, a, b: expression(facts, a * b),
+    operator.floordiv: _dividing("//"),
+    operator.mod: _dividing("%"),
+    operator.truediv: lambda facts, a, b: facts.fix(a) / facts.fix(b),
+    operator.pow: lambda facts, a, b: _power(facts, a, b),
+}
+
+
+def _power(facts: SizeFacts, a: Polynomial, b: Polynomial) -> Any:
+    exponent = facts.fix(b)
+    if exponent < 0:
+        return facts.fix(a) ** exponent
+    power = Polynomial.of(1)
+    for _ in range(exponent):
+        power = power * a
+    return expression(facts, power)
+
+
+for _operation, _combine in _COMBINED.items():
+    for _reflected in (False, True):
+        _name = f"__{'r' if _reflected else ''}{_operation.__name__}__"
+        setattr(SymbolicInt, _name, _combined(_operation, _combine, _reflected))
+for _operation in (operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift):
+    _name = _operation.__name__.rstrip("_")
+    setattr(SymbolicInt, f"__{_name}__", _on_values(_operation))
+    setattr(SymbolicInt, f"__r{_name}__", _on_values(_operation, reflected=True))
+setattr(SymbolicInt, "__invert__", lambda self: ~self.value)  # noqa: B010
+for _operation in (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne):
+    setattr(SymbolicInt, f"__{_operation.__name__}__", _comparing(_operation))
+setattr(SymbolicInt, "__divmod__", lambda self, other: (self // other, self % other))  # noqa: B010
+setattr(SymbolicInt, "__rdivmod__", lambda self, other: (other // self, other % self))  # noqa: B010
+
+
+class SizeTuple(tuple[Any, ...]):
+    """The shape of a tensor with symbolic sizes, in the place of ``torch.Size``, which takes numbers only."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        item = tuple.__getitem__(self, key)
+        return shape_of(item) if type(key) is slice else item
+
+    def __add__(self, other: Any) -> Any:
+        return shape_of((*self, *other)) if isinstance(other, tuple) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        return shape_of((*other, *self)) if isinstance(other, tuple) else NotImplemented
+
+    def __mul__(self, count: Any) -> Any:
+        return shape_of(tuple(self) * count)
+
+    __rmul__ = __mul__
+
+    def numel(self) -> Any:
+        """Return the number of elements."""
+        total: Any = 1
+        for size in self:
+            total = total * size
+        return total
+
+
+def has_symbols(sizes: Iterable[Any]) -> bool:
+    """Return whether a size may differ from call to call."""
+    return any(isinstance(n, SymbolicInt) for n in sizes)
+
+
+def hint_of(size: Any) -> int:
+    """Return a size, or its value in the call that is traced."""
+    return size.hint if isinstance(size, SymbolicInt) else size
+
+
+def size_text(size: Any) -> str:
+    """Return the text of a size in the type of a tensor."""
+    return size.text if isinstance(size, SymbolicInt) else str(size)
+
+
+def are_same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    """Return whether two shapes are equal in all calls of the entry, without asking for this one."""
+    if _NUMBERS.issuperset(map(type, a)) and _NUMBERS.issuperset(map(type, b)):
+        return a == b
+    return len(a) == len(b) and all(_is_same(m, n) for m, n in zip(a, b, strict=True))
+
+
+def _is_same(m: Any, n: Any) -> bool:
+    if isinstance(m, SymbolicInt) or isinstance(n, SymbolicInt):
+        facts = m.facts if isinstance(m, SymbolicInt) else n.facts
+        p, q = _polynomial(m), _polynomial(n)
+        return p is not None and q is not None and facts.known(p - q) == 0
+    return bool(m == n)
+
+
+def as_lengths(sizes: Iterable[Any]) -> tuple[Any, ...]:
+    """Return sizes as integers of Python; symbolic ones as they are."""
+    lengths = tuple(sizes)
+    if _NUMBERS.issuperset(map(type, lengths)):
+        return lengths
+    return tuple([n if isinstance(n, SymbolicInt) else int(n) for n in lengths])
+
+
+_NUMBERS = frozenset({int})
+
+
+def shape_of(sizes: tuple[Any, ...]) -> Any:
+    """Return the shape of a tensor as a program sees it."""
+    return SizeTuple(sizes) if has_symbols(sizes) else torch.Size(sizes)

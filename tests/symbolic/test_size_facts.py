@@ -1,0 +1,92 @@
+"""Facts about sizes: what was asked is checked, what follows is not asked again, no answer is wrong."""
+
+import random
+
+import pytest
+from tests.sweeping import one_in
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.integer_polynomials import Polynomial
+from thunder.ir.size_facts import SizeFacts
+from thunder.ir.symbolic_sizes import new_size
+
+
+def _sizes(*hints):
+    facts = SizeFacts()
+    return facts, *(new_size(facts, hint, f"size {i}") for i, hint in enumerate(hints))
+
+
+def _texts(facts):
+    return [fact.text(facts.names.__getitem__) for fact in facts.checked()]
+
+
+def test_a_comparison_is_a_fact_with_the_answer_for_the_traced_call():
+    facts, n, m = _sizes(3, 4)
+    assert n > 2
+    assert n != m
+    assert (n * m) % 4 == 0
+    assert _texts(facts) == ["i0 >= 3", "i0 != i1", "((i0 * i1) % 4) == 0"]
+
+
+def test_what_follows_from_facts_is_not_asked_again():
+    facts, n, m = _sizes(4, 4)
+    assert n == m
+    assert n * 2 == m + n
+    assert n >= 2
+    assert m > 0
+    assert m != 1
+    assert not n < 0
+    assert _texts(facts) == ["i0 == i1", "i0 >= 2"]
+
+
+def test_a_number_fixes_a_size_and_the_other_facts_about_it_are_implied():
+    facts, n = _sizes(5)
+    assert n > 2
+    assert int(n) == 5
+    assert [0] * n == [0] * 5
+    assert {n: 1} == {5: 1}
+    assert _texts(facts) == ["i0 == 5"]
+    assert float(n) == 5.0
+
+
+def test_a_question_after_the_compile_is_refused_unless_the_facts_answer_it():
+    facts, n, m = _sizes(5, 6)
+    assert n > 2
+    facts.complete()
+    assert n > 1
+    with pytest.raises(UnsupportedProgram, match=r"after the program was compiled: i0 - 4 >= 0"):
+        n > 3  # noqa: B015
+    with pytest.raises(UnsupportedProgram, match=r"after the program was compiled"):
+        int(m)
+
+
+@pytest.mark.parametrize("seed", one_in(20, range(400)))
+def test_answers_are_right_for_all_sizes_for_which_the_facts_hold(seed):
+    """The judge is Python, which compares for other sizes of which the checked facts hold."""
+    rng = random.Random(seed)
+    facts, *_ = _sizes(*(rng.randint(0, 5) for _ in range(3)))
+    asked = []
+    for _ in range(12):
+        terms = [
+            (rng.randint(-2, 2), rng.sample(range(3), rng.choice([1, 1, 2])))
+            for _ in range(rng.randint(1, 3))
+        ]
+        polynomial = Polynomial.of(rng.randint(-6, 6))
+        for factor, variables in terms:
+            product = Polynomial.of(factor)
+            for v in variables:
+                product = product * Polynomial.variable(v)
+            polynomial = polynomial + product
+        if rng.random() < 0.3:
+            polynomial = polynomial.divided(Polynomial.of(rng.randint(2, 4)), rng.choice(["//", "%"]))
+        relation = rng.choice(["==", "!=", ">="])
+        asked.append((polynomial, relation, facts.ask(polynomial, relation)))
+    for a in range(7):
+        for b in range(7):
+            for c in range(7):
+                values = (a, b, c)
+                if all(fact.holds(values.__getitem__) for fact in facts.checked()):
+                    for polynomial, relation, answer in asked:
+                        value = polynomial.value(values.__getitem__)
+                        expected = {"==": value == 0, "!=": value != 0, ">=": value >= 0}[relation]
+                        assert expected == answer

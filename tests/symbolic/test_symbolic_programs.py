@@ -1,0 +1,229 @@
+"""Programs compiled for many shapes compute what eager computes, forward and gradients."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.sweeping import one_in
+
+import thunder
+
+R = torch.randn
+
+
+def _attention(x, w):
+    batch, length, width = x.shape
+    q, k, v = (
+        part.view(batch, length, 2, width // 2).transpose(1, 2) for part in F.linear(x, w).split(width, dim=2)
+    )
+    scores = (q @ k.transpose(-2, -1)) * (width // 2) ** -0.5
+    scores = scores.masked_fill(torch.tril(torch.ones(length, length)) == 0, float("-inf"))
+    return (scores.softmax(-1) @ v).transpose(1, 2).contiguous().view(batch, length, width)
+
+
+def _loop(x):
+    total = 0
+    for i in range(x.shape[0]):
+        total = total + x[i] * i
+    return total
+
+
+def _written(x):
+    y = x.clone()
+    y[:, :1] = 0
+    return y
+
+
+#: name → program, arguments for three sizes, and the most compiles for the sizes of ``SIZES``
+PROGRAMS = {
+    "elementwise": (lambda x, y: torch.sin(x) * y + x.exp(), lambda b, n, m: (R(b, n), R(b, n)), 1),
+    "broadcast": (lambda x, y: x * y + x, lambda b, n, m: (R(b, n, m), R(n, 1)), 5),
+    "reduce": (lambda x: x.sum(0) / x.shape[0] + x.mean(), lambda b, n, m: (R(b, n),), 4),
+    "linear": (F.linear, lambda b, n, m: (R(b, n, 5), R(3, 5), R(3)), 4),
+    "softmax": (lambda x: torch.softmax(x, -1).log_softmax(0), lambda b, n, m: (R(b, n),), 4),
+    "layer_norm": (lambda x, w: F.layer_norm(x, (5,), w), lambda b, n, m: (R(b, n, 5), R(5)), 5),
+    "reshape": (
+        lambda x: x.reshape(x.shape[0], -1).transpose(0, 1).reshape(-1),
+        lambda b, n, m: (R(b, n, m),),
+        8,
+    ),
+    "view": (lambda x: x.view(x.size(0) * x.size(1), -1) * 2, lambda b, n, m: (R(b, n, m),), 9),
+    "cat": (lambda x, y: torch.cat([x, y, x], 1) + 1, lambda b, n, m: (R(b, n), R(b, m)), 1),
+    "chunk": (lambda x: sum(x.chunk(2, -1)), lambda b, n, m: (R(b, 2 * n),), 1),
+    "split": (lambda x: x.split(x.shape[1] // 2, 1)[0], lambda b, n, m: (R(b, 2 * n),), 4),
+    "slice": (lambda x: x[:, 1:] * 2 + x[:, :-1], lambda b, n, m: (R(b, n + 1),), 4),
+    "positions": (lambda x: x[:, -1] + x[..., 0], lambda b, n, m: (R(b, n + 1),), 2),
+    "slice_to_size": (lambda x: x[:, : x.shape[0]].sum(), lambda b, n, m: (R(b, n),), 4),
+    "arange": (lambda x: torch.arange(x.shape[1]) + x, lambda b, n, m: (R(b, n),), 5),
+    "embedding": (
+        lambda i, w: F.embedding(i, w).sum(-1),
+        lambda b, n, m: (torch.randint(0, 6, (b, n)), R(6, 3)),
+        4,
+    ),
+    "cross_entropy": (
+        lambda x, t: F.cross_entropy(x.view(-1, 5), t.view(-1)),
+        lambda b, n, m: (R(b, n, 5), torch.randint(0, 5, (b, n))),
+        3,
+    ),
+    "attention": (_attention, lambda b, n, m: (R(b, n, 4), R(12, 4)), 9),
+    "pad": (lambda x: F.pad(x, (1, 2)), lambda b, n, m: (R(b, n),), 4),
+    "branch": (lambda x: x * 2 if x.shape[0] > 2 else x - 1, lambda b, n, m: (R(b, n),), 2),
+    "branch_on_remainder": (lambda x: x * 2 if x.numel() % 2 == 0 else x - 1, lambda b, n, m: (R(b, n),), 2),
+    "loop": (_loop, lambda b, n, m: (R(b, n),), 9),
+    "sizes": (lambda x: (x * 2, x.shape[0], x.shape[0] * x.shape[1], x.shape), lambda b, n, m: (R(b, n),), 1),
+    "types": (
+        lambda x: (isinstance(x.shape[0], int), type(x.shape), x.shape[0].__class__, (2, *x.shape)),
+        lambda b, n, m: (R(b, n),),
+        9,
+    ),
+    "text": (lambda x: f"{x.shape[0]} columns", lambda b, n, m: (R(b, n),), 9),
+    "key": (lambda x: {x.shape[0]: x * 2}, lambda b, n, m: (R(b, n),), 7),
+    "minimum": (lambda x: x[:, : max(1, min(x.shape[0], x.shape[1]))], lambda b, n, m: (R(b, n),), 6),
+    "numbers": (lambda x: x * int(x.shape[0]) * float(x.shape[1]), lambda b, n, m: (R(b, n),), 9),
+    "indexing": (lambda x, i: x[i], lambda b, n, m: (R(b, n), torch.randint(0, b, (m,))), 1),
+    "in_place": (_written, lambda b, n, m: (R(b, n),), 9),
+    "conv": (
+        lambda x, w: F.conv2d(x, w, padding=1),
+        lambda b, n, m: (R(b, 2, n + 2, m + 2), R(3, 2, 3, 3)),
+        1,
+    ),
+    "einsum": (
+        lambda x, y: torch.einsum("bij,bjk->bik", x, y),
+        lambda b, n, m: (R(b, n, 3), R(b, 3, m)),
+        4,
+    ),
+    "transposed": (lambda x: (x * 2).sum(0), lambda b, n, m: (R(n, b).t(),), 4),
+}
+SIZES = [(3, 4, 5), (6, 7, 8), (5, 9, 2), (4, 6, 7), (2, 2, 2), (1, 3, 4), (3, 1, 2), (1, 1, 1), (7, 5, 3)]
+
+
+def _leaves(value):
+    return (
+        value if isinstance(value, tuple) else tuple(value.values()) if isinstance(value, dict) else (value,)
+    )
+
+
+def _assert_same(actual, expected):
+    assert type(actual) is type(expected)
+    if isinstance(expected, torch.Tensor):
+        assert actual.stride() == expected.stride()
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+    elif isinstance(expected, tuple):
+        for a, e in zip(actual, expected, strict=True):
+            _assert_same(a, e)
+    elif isinstance(expected, dict):
+        _assert_same(tuple(actual.items()), tuple(expected.items()))
+    else:
+        assert actual == expected
+
+
+def _run(fn, arguments):
+    result = fn(*arguments)
+    tensors = [t for t in _leaves(result) if isinstance(t, torch.Tensor) and t.requires_grad]
+    if tensors:
+        sum((t * t).sum() for t in tensors).backward()
+    return result, [x.grad for x in arguments if x.requires_grad]
+
+
+@pytest.mark.parametrize(("name", "grad"), one_in(3, itertools.product(PROGRAMS, (False, True))))
+def test_a_program_for_many_shapes_computes_what_eager_computes(name, grad):
+    fn, make, most = PROGRAMS[name]
+    compiled = thunder.jit(fn, cache="symbolic values")
+    for sizes in SIZES:
+        torch.manual_seed(0)
+        arguments = [
+            x.requires_grad_(grad and x.is_floating_point()) for x in map(torch.detach, make(*sizes))
+        ]
+        copies = [x.detach().requires_grad_(x.requires_grad) for x in arguments]
+        expected, gradients = _run(fn, arguments)
+        actual, computed = _run(compiled, copies)
+        _assert_same(actual, expected)
+        for a, e in zip(computed, gradients, strict=True):
+            torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-5)
+    assert thunder.cache_misses(compiled) <= most
+
+
+def test_each_fact_that_is_broken_refuses_the_entry():
+    def program(x, y):
+        if x.shape[0] * 2 > x.shape[1] and y.shape[0] % 4 == 0:
+            return x[:, :3] @ y[:3]
+        return x
+
+    compiled = thunder.jit(program, cache="symbolic values")
+    compiled(R(5, 6), R(8, 3))
+    entry = thunder.compile_stats(compiled).interpreter_cache[0]
+    facts = [fact for fact in entry.guards if fact.kind == "size"]
+    broken = set()
+    for a, b, c, d in itertools.product((0, 1, 2, 3, 5), (2, 3, 4, 6, 9), (0, 3, 4, 5, 8), (1, 3, 0)):
+        arguments = torch.ones(a, b), torch.ones(c, d)
+        failures = {str(f) for f in facts if f.failure({"args": arguments, "kwargs": {}}) is not None}
+        broken |= failures
+        assert (entry.prologue_fn(*arguments) is None) == bool(failures)
+        try:
+            expected = program(*arguments)
+        except RuntimeError:
+            continue
+        torch.testing.assert_close(compiled(*arguments), expected)
+    assert broken == {str(fact) for fact in facts}
+
+
+def test_the_trace_names_sizes_and_runs_as_text():
+    def program(x):
+        return x.reshape(x.shape[0] * 2, -1) * x.shape[1]
+
+    compiled = thunder.jit(program, cache="symbolic values")
+    compiled(R(3, 4))
+    trace = thunder.last_traces(compiled)[-1]
+    text = str(trace)
+    assert 'x: "cpu f32[i0, i1]"' in text
+    assert "(2 * i0), -1)" in text
+    scope = dict(trace.python_ctx())
+    exec(text, scope)
+    x = R(5, 6)
+    assert torch.equal(scope["computation"](x, 5, 6), program(x))
+
+
+def test_a_missing_cotangent_and_a_second_derivative_have_the_sizes_of_their_call():
+    def program(x, w):
+        y = x * w
+        return y.sum(0), (y * y).sum(1)
+
+    compiled = thunder.jit(program, cache="symbolic values")
+    for rows in (3, 5, 4):
+        x, w = R(rows, 2, requires_grad=True), R(2, requires_grad=True)
+        (actual,) = torch.autograd.grad(compiled(x, w)[1].sum(), x, create_graph=True)
+        (expected,) = torch.autograd.grad(program(x, w)[1].sum(), x, create_graph=True)
+        torch.testing.assert_close(actual, expected)
+        torch.testing.assert_close(
+            torch.autograd.grad(actual.sum(), w), torch.autograd.grad(expected.sum(), w)
+        )
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_an_attribute_written_from_a_size_has_that_of_its_call():
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            self.seen = x.shape[0] * 2
+            self.shape = x.shape
+            return x + 1
+
+    model = Model()
+    compiled = thunder.jit(model, cache="symbolic values")
+    for rows in (3, 5, 4):
+        compiled(R(rows, 2))
+        assert (compiled.seen, compiled.shape) == (2 * rows, torch.Size([rows, 2]))
+        assert type(compiled.shape) is torch.Size
+
+
+def test_inputs_that_overlap_have_fixed_sizes():
+    def program(x, y):
+        x.add_(1)
+        return x.sum() + y.sum()
+
+    compiled = thunder.jit(program, cache="symbolic values")
+    for rows in (4, 6, 4):
+        memory, other = torch.arange(8.0), torch.arange(8.0)
+        actual = compiled(memory[:rows], memory[rows // 2 :])
+        assert actual == program(other[:rows], other[rows // 2 :])
+        assert torch.equal(memory, other)
