@@ -156,3 +156,28 @@ def test_a_submodule_that_numpy_loads_at_its_first_use_is_loaded(monkeypatch: py
     for _ in range(2):
         assert compiled(torch.ones(()))[1] == "numpy.typing"
     assert thunder.cache_misses(compiled) == 1
+
+
+FACTOR = 2
+SCALED = np.frompyfunc(lambda a: a * FACTOR, 1, 1)
+
+
+def test_a_function_of_numpy_that_calls_one_of_python_is_refused() -> None:
+    for argument in (3, np.array([3])):
+        with pytest.raises(
+            UnsupportedProgram, match=r"numpy.ufunc <lambda> \(vectorized\) is implemented in C"
+        ):
+            thunder.jit(lambda x, argument=argument: x * SCALED(argument))(torch.ones(1))
+
+
+def test_functions_of_numpys_kind_of_another_library_compute() -> None:
+    special = pytest.importorskip("scipy.special")
+
+    def scaled(x: torch.Tensor) -> Any:
+        values = special.expit(np.array([0.0, 2.0]))
+        return x * float(values[1]), torch.from_numpy(special.expit(x.numpy())), values.device
+
+    compiled = thunder.jit(scaled)
+    for i in range(2):
+        x = torch.ones(2) * i
+        assert repr(compiled(x)) == repr(scaled(x))

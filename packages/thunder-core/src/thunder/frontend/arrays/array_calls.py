@@ -16,7 +16,7 @@ from thunder.frontend.arrays.array_arguments import array_of, with_tensor_index
 from thunder.frontend.arrays.array_memory import is_array, is_plain_array
 from thunder.frontend.arrays.numpy_settings import note_print_options
 from thunder.frontend.arrays.traced_arrays import Arrays
-from thunder.frontend.natives.libraries import is_numpy_function, is_numpy_scalar, numpy
+from thunder.frontend.natives.libraries import is_numpy_function, is_numpy_scalar, is_ufunc, numpy
 from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import NumberProxy, TensorProxy
@@ -41,7 +41,7 @@ _REFUSED_METHODS: Final = frozenset(
 )
 _METADATA: Final = frozenset(("shape", "ndim", "size", "dtype", "itemsize", "nbytes", "strides", "flags"))
 _ADDRESSES: Final = frozenset(
-    ("base", "ctypes", "data", "__array_interface__", "__array_struct__", "device", "__dlpack__")
+    ("base", "ctypes", "data", "__array_interface__", "__array_struct__", "__dlpack__")
 )
 #: functions that make texts of arrays, by settings of NumPy
 _TEXTS: Final = frozenset(
@@ -77,7 +77,7 @@ def is_array_function(fn: Any) -> bool:
     module = numpy()
     if module is None:
         return False
-    if id(fn) in _functions(module):
+    if id(fn) in _functions(module) or is_ufunc(fn):
         return True
     if isinstance(fn, type):
         return issubclass(fn, module.generic) and fn.__module__ == "numpy"
@@ -86,7 +86,7 @@ def is_array_function(fn: Any) -> bool:
     name = getattr(fn, "__name__", "")
     if isinstance(cls, type) and issubclass(cls, (module.ndarray, module.generic, module.flatiter)):
         return name not in _REFUSED_METHODS
-    return isinstance(owner, module.ufunc) or (isinstance(owner, module.dtype) and name == "newbyteorder")
+    return is_ufunc(owner) or (isinstance(owner, module.dtype) and name == "newbyteorder")
 
 
 def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -157,9 +157,12 @@ _HEAPTYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 def is_ufunc(x: Any) -> bool:
-    """Return whether ``x`` is an elementwise function of NumPy, which has no state."""
+    """Return whether ``x`` is an elementwise function of NumPy's kind, of any library, without state.
+
+    One of ``np.frompyfunc``, all of whose loops are of objects, calls a Python function.
+    """
     module = numpy()
-    return module is not None and type(x) is module.ufunc
+    return module is not None and type(x) is module.ufunc and any("O" not in loop for loop in x.types)
 
 
 def is_numpy_function(x: Any) -> bool:

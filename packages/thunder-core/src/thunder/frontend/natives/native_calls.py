@@ -249,6 +249,8 @@ def _refuse(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dic
 def _name_of(fn: Any, module: str, args: tuple[Any, ...]) -> str:
     """Return the name of a native callable in the user's words: for a constructor, that of the class."""
     name = getattr(fn, "__qualname__", type(fn).__name__)
+    if not isinstance(fn, type) and getattr(type(fn), "__name__", "") == "ufunc":
+        return f"numpy.ufunc {fn.__name__}"
     if name.startswith("pybind11_detail_function_record"):
         name = fn.__name__
     if getattr(fn, "__name__", "") == "__new__" and args and isinstance(args[0], type):
