@@ -144,3 +144,20 @@ def test_a_budget_of_bytes_computes_again_from_inputs():
         result.sum().backward()
         seen.append(torch.allclose(x.grad, before))
     assert seen == [True, False]
+
+
+def test_the_writes_of_a_program_to_an_input_are_one_version():
+    def writes(x):
+        x.add_(1)
+        x[0] = 2
+        return x.mul_(3)
+
+    versions = []
+    for fn in (writes, thunder.jit(writes)):
+        x = torch.ones(2)
+        assert fn(x) is x
+        assert x.tolist() == [6, 6]
+        versions.append(x._version)
+    assert versions == [3, 1]
+    with pytest.raises(thunder.UnsupportedProgram, match="'_version' of a tensor"):
+        thunder.jit(lambda x: x * x._version)(torch.ones(2))

@@ -76,6 +76,37 @@ def test_what_the_other_branch_alone_reads_has_no_gradient():
     assert second.grad is None
 
 
+def sine_where_positive(x):
+    return torch.cond(x.sum() > 0, lambda x: x.sin() * x, lambda x: x - 1, (x,))
+
+
+def products(x):
+    return scan(lambda c, a: (c * a, (c * a).clone()), x[0], x, dim=0)[1]
+
+
+def squares(x):
+    return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * x), (torch.tensor(0), x))[1]
+
+
+CALLS = {  # what the functions above call
+    sine_where_positive: lambda x: x.sin() * x,
+    products: lambda x: torch.stack([x[0] * x[0], x[0] * x[0] * x[1]]),
+    squares: lambda x: x**8,
+}
+
+
+@pytest.mark.parametrize("program", CALLS)
+def test_a_second_derivative_is_that_of_the_calls_and_in_eager_it_is_cut(program):
+    def second(fn):
+        x = torch.tensor([[0.5, 1.5], [2.0, 1.0]], requires_grad=True)
+        (first,) = torch.autograd.grad(fn(x).sum(), x, create_graph=True)
+        return torch.autograd.grad((first * first).sum(), x)[0] if first.requires_grad else None
+
+    expected, eager = second(CALLS[program]), second(program)
+    torch.testing.assert_close(second(thunder.jit(program)), expected)
+    assert eager is None or not torch.allclose(eager, expected)
+
+
 # -- flex_attention ------------------------------------------------------------------------------------------
 
 
