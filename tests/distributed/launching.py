@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
+import io
 import os
+import socket
 import sys
 import traceback
 from collections.abc import Callable
@@ -17,6 +20,9 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
+from documents.blocks import examples
+
+README = Path(__file__).resolve().parents[2] / "packages" / "thunder-distributed" / "README.md"
 #: the functions by name
 CASES: dict[str, Callable[[], Any]] = {}
 MODULES = ("distributed.training_cases", "distributed.operator_cases", "distributed.module_cases")
@@ -45,12 +51,13 @@ def launched(size: int, folder: Path) -> dict[str, list[Outcome]]:
     """Return what each case returned in each of `size` processes."""
     for name in MODULES:
         import_module(name)
-    torch.multiprocessing.spawn(_process, (size, str(folder), list(sys.path)), nprocs=size)
+    arguments = (size, str(folder), list(sys.path), _free_port())
+    torch.multiprocessing.spawn(_process, arguments, nprocs=size)
     outcomes = [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(size)]
     return {name: [outcome[name] for outcome in outcomes] for name in outcomes[0]}
 
 
-def _process(rank: int, size: int, folder: str, path: list[str]) -> None:
+def _process(rank: int, size: int, folder: str, path: list[str], port: int) -> None:
     """Run the cases in one process; an error ends its case alone."""
     sys.path[:] = path
     torch.set_num_threads(1)
@@ -70,6 +77,28 @@ def _process(rank: int, size: int, folder: str, path: list[str]) -> None:
             outcomes[name] = Outcome(function())
         except Exception:
             outcomes[name] = Outcome(error=traceback.format_exc())
-    torch.save(outcomes, Path(folder) / f"rank{rank}.pt")
     dist.barrier()  # a process that ends first would close the connections of the others
     dist.destroy_process_group()
+    outcomes["readme"] = _printed_by_readme(rank, size, port)
+    torch.save(outcomes, Path(folder) / f"rank{rank}.pt")
+
+
+def _printed_by_readme(rank: int, size: int, port: int) -> Outcome:
+    """Run the program of the README as torchrun starts it; return what it prints."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size)}
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    (program, *_) = examples(README)
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(compile(program.source, str(README), "exec"), {"__name__": "__main__"})
+    except Exception:
+        return Outcome(error=traceback.format_exc())
+    return Outcome(printed.getvalue())
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("localhost", 0))
+        port: int = listening.getsockname()[1]
+        return port

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as torch_checkpoint
 
-from distributed.launching import Outcome
+from distributed.launching import README, Outcome
 from distributed.small_models import words
 from distributed.training_cases import distance
 
@@ -68,3 +68,8 @@ def test_a_program_that_raises_does_not_run_with_the_original_parameters(outcome
     for error, after in both(outcomes, "a_program_that_raises"):
         assert "IndexError" in error
         torch.testing.assert_close(torch.tensor(after), torch.full((1, 3), 8.0))
+
+
+def test_the_readmes_program_prints_what_the_readme_shows(outcomes):
+    shown = README.read_text(encoding="utf-8").split("```text\n")[1].split("```")[0]
+    assert both(outcomes, "readme") == [shown, ""]

@@ -1,4 +1,4 @@
-"""The plugins of thunder-transforms, thunder-te and thunder-nvfuser, which the pages use."""
+"""The plugins of packages that the pages use."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import thunder_distributed
 import thunder_nvfuser
 import thunder_te
 import thunder_transforms
@@ -20,5 +21,6 @@ def _plugins() -> Iterator[None]:
         manager.temporary(thunder_transforms, name="transforms-of-pages"),
         manager.temporary(thunder_te, name="te-of-pages"),
         manager.temporary(thunder_nvfuser, name="nvfuser-of-pages"),
+        manager.temporary(thunder_distributed, name="distributed-of-pages"),
     ):
         yield

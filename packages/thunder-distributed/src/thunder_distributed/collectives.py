@@ -36,6 +36,7 @@ __all__ = [
     "all_to_all",
     "broadcast",
     "ex",
+    "gathered",
     "pack",
     "pack_for_fsdp",
     "reduce_scatter",
@@ -90,6 +91,11 @@ def _all_gather_meta(a: Any, group: str, dim: int = 0, do_async: bool = False) -
     dim = _checked(dim, a)
     shape = tuple(n * group_size(group) if i == dim else n for i, n in enumerate(a.shape))
     return _result(a, shape, do_async)
+
+
+def gathered(a: torch.Tensor, group: str) -> torch.Tensor:
+    """Return the tensors of all processes, one after the other, outside of programs."""
+    return _all_gather(a, group)
 
 
 def _all_gather(a: torch.Tensor, group: str, dim: int = 0, do_async: bool = False) -> torch.Tensor:

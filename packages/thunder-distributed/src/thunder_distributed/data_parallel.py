@@ -22,6 +22,7 @@ from thunder.extend import attach_transform
 
 from .agreement import agreed
 from .buckets import buckets_of_bytes, buckets_of_modules, with_collectives
+from .collectives import gathered
 from .gradient_synchronization import GradientMode, SynchronizationSwitch
 from .layouts import DistParallelType, FSDPBucketingStrategy, FSDPType, Layout, memory_order
 from .overlap import overlapped
@@ -370,12 +371,7 @@ class FSDPTransform(DataParallel):
     ) -> dict[str, Any]:
         """Gather the parameters of a submodule; each process has to call it."""
         for key, layout in self._layouts_of(submodule_name, state_dict):
-            part = state_dict[key]
-            gathered = part.new_empty((part.shape[0] * layout.members.size, *part.shape[1:]))
-            dist.all_gather_into_tensor(
-                gathered, part.detach().contiguous(), group=group_named(layout.members.group)
-            )
-            whole = layout.whole(gathered)
+            whole = layout.whole(gathered(state_dict[key].detach(), layout.members.group))
             state_dict[key] = whole.cpu() if self.move_state_dict_to_cpu else whole
         return state_dict
 
