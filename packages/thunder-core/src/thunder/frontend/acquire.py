@@ -37,6 +37,7 @@ from thunder.frontend.lookasides.context_values import ContextVariables
 from thunder.frontend.lookasides.grad_requests import GradRequests
 from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
+from thunder.frontend.natives.cached_functions import CachedCalls
 from thunder.frontend.objects.appended_arguments import is_only_appended
 from thunder.frontend.objects.number_inputs import needed_values, number_inputs, written_items
 from thunder.frontend.objects.object_table import ObjectTable
@@ -304,6 +305,7 @@ def _written(session: TracingSession) -> list[str]:
         path.source for path, _ in session.variables.cell_writes.values()
     ]
     written += [x.name for x, _, _ in session.state(ReboundTensors).statements]
+    written += session.state(CachedCalls).cleared_names()
     written += [variable.name for variable, _ in session.state(ContextVariables).values()]
     written += [count.path.source for count in objects.counts if count.steps]
     return written

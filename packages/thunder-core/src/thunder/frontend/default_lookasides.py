@@ -17,6 +17,7 @@ from thunder.frontend.lookasides import (
     argument_checks,
     clocks,
     compiler_marks,
+    context_values,
     control_flow,
     copying,
     custom_operators,
@@ -42,6 +43,7 @@ from thunder.frontend.lookasides import (
     weakrefs,
 )
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.natives import cache_contents
 from thunder.frontend.output import logging_calls, printing, progress_bars, warning_calls
 from thunder.frontend.torch_functions import mode_stack, tensor_subclasses
 
@@ -65,7 +67,9 @@ _MODULES = (
     function_levels,
     autograd_functions,
     checkpoint_regions,
+    cache_contents,
     compiler_marks,
+    context_values,
     control_flow,
     tensor_hooks,
     module_backward_hooks,

@@ -26,6 +26,7 @@ from thunder.frontend.lookasides.locks import refuse_held
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors, refuse_shared_data
 from thunder.frontend.lookasides.tensors import original_of
 from thunder.frontend.lookasides.written_attributes import WrittenAttributes, emit_attributes
+from thunder.frontend.natives.cached_functions import CachedCalls
 from thunder.frontend.objects.shadow_copies import Shadow
 from thunder.frontend.objects.shared_attributes import refuse_shared_attributes
 from thunder.frontend.output.progress_bars import close_bars
@@ -141,6 +142,7 @@ def _written_state(session: TracingSession) -> bool:
         or variables.global_writes
         or variables.cell_writes
         or session.state(ContextVariables).values()
+        or session.state(CachedCalls).cleared
     )
 
 
@@ -171,6 +173,8 @@ def _write_effects(
     for variable, value in session.state(ContextVariables).values():
         text = builder.constant("settings", value) if is_settings(value) else builder.expression(value)
         builder.emit(f"{builder.constant('variable', variable)}.set({text})")
+    for fn in session.state(CachedCalls).cleared.values():
+        builder.emit(f"{builder.constant('cached', fn)}.cache_clear()")
     for device, enabled, dtype in autocast:
         builder.emit(
             f"torch.set_autocast_enabled({device!r}, {enabled})",

@@ -178,8 +178,8 @@ def _shown_class(name: str, methods: tuple[str, ...]) -> type[Shown]:
 
 def percent_operand(machine: Machine, value: Any) -> Any:
     """Return ``value`` as the right operand of ``str % value``, which may ask it for items."""
-    if type(value) is tuple:
-        return tuple(_shown(machine, item) for item in value)
+    if is_a(value, tuple):  # of a namedtuple too, ``%`` formats the items
+        return tuple(_shown(machine, item) for item in tuple.__iter__(value))
     if type(value) is dict:
         return {key: _shown(machine, item) for key, item in value.items()}
     return _shown(machine, value)

@@ -5,28 +5,59 @@ While tracing, variables are set for real, so that tokens are Python's; they are
 
 from __future__ import annotations
 
+import contextvars
 import functools
-from contextvars import ContextVar, Token
+from collections.abc import Callable
+from contextvars import Context, ContextVar, Token
 from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, OfTheTrace
 from thunder.frontend.objects.object_table import describe
 from thunder.frontend.session import SessionState, TracingSession
 
-__all__ = ["ContextVariables", "load_attr"]
+__all__ = ["TABLE", "ContextVariables", "load_attr"]
+
+TABLE = LookasideTable()
+
+
+#: the tokens of variables, by the id of the variable
+_Tokens = dict[int, tuple[ContextVar[Any], list[Token[Any]]]]
 
 
 class ContextVariables(SessionState):
-    """The tokens of the variables that the program has set and not reset, by the id of the variable."""
+    """The tokens of the variables that the program has set and not reset in the running context.
+
+    ``contexts`` are the contexts that the program has copied, by id, each with the ids of the variables that
+    the program had set before, and with the tokens of those that it has set in the context.
+    """
 
     def __init__(self, session: TracingSession) -> None:
-        self._tokens: dict[int, tuple[ContextVar[Any], list[Token[Any]]]] = {}
+        self._tokens: _Tokens = {}
+        self._set_before: frozenset[int] = frozenset()
+        self.contexts: dict[int, tuple[Context, frozenset[int], _Tokens]] = {}
 
     def is_set(self, variable: ContextVar[Any]) -> bool:
         """Return whether the program has set a variable and not reset it."""
-        return id(variable) in self._tokens
+        return id(variable) in self._tokens or id(variable) in self._set_before
+
+    def note_copy(self, context: Context, source: Context | None) -> None:
+        """Note a copy of a context, or of the running one."""
+        before, tokens = self._set_before, self._tokens
+        if source is not None:
+            _, before, tokens = self.contexts[id(source)]
+        self.contexts[id(context)] = context, before | tokens.keys(), {}
+
+    def run(self, context: Context, call: Callable[[], Any]) -> Any:
+        """Return the result of ``call`` in a context that the program has copied."""
+        outside = self._tokens, self._set_before
+        _, self._set_before, self._tokens = self.contexts[id(context)]
+        try:
+            return context.run(call)
+        finally:
+            self._tokens, self._set_before = outside
 
     def set(self, variable: ContextVar[Any], value: Any) -> Token[Any]:
         """Set a variable until the end of the acquisition."""
@@ -48,6 +79,7 @@ class ContextVariables(SessionState):
         return [(variable, variable.get()) for variable, _ in self._tokens.values()]
 
     def end(self) -> None:
+        self.contexts.clear()
         for variable, tokens in self._tokens.values():
             variable.reset(tokens[0])
         self._tokens.clear()
@@ -91,6 +123,67 @@ def _can_be_fact(value: Any) -> bool:
     if type(value) is tuple:
         return all(map(_can_be_fact, value))
     return value is ABSENT or type(value) in LEAVES or isinstance(value, IDENTITY_TYPES)
+
+
+class CopiedContext(OfTheTrace):
+    """A copy of the context in which the program runs, as the traced program sees it."""
+
+    __slots__ = ("_context", "_session")
+
+    def __init__(self, session: TracingSession, context: Context, source: Context | None = None) -> None:
+        self._session, self._context = session, context
+        session.state(ContextVariables).note_copy(context, source)
+
+    def description(self) -> str:
+        return "a copy of its context"
+
+    def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Return the result of a function that runs in the context."""
+        session = self._session
+        own = [(variable, variable.get()) for variable in contextvars.copy_context() if _is_own(variable)]
+
+        def call() -> Any:
+            for variable, value in own:  # what thunder itself keeps in the running context
+                variable.set(value)
+            return session.call(fn, args, kwargs)
+
+        return session.state(ContextVariables).run(self._context, call)
+
+    def copy(self) -> CopiedContext:
+        """Return a copy of the context."""
+        return CopiedContext(self._session, self._context.copy(), self._context)
+
+    def get(self, variable: ContextVar[Any], default: Any = None) -> Any:
+        """Return the value of a variable in the context, or the default."""
+        self.run(_Methods(self._session, variable).get, None)
+        return self._context.get(variable, default)
+
+    def __getitem__(self, variable: ContextVar[Any]) -> Any:
+        """Return the value of a variable in the context."""
+        self.get(variable)
+        return self._context[variable]
+
+    def __contains__(self, variable: ContextVar[Any]) -> bool:
+        """Return whether the context has a value of a variable."""
+        self.get(variable)
+        return variable in self._context
+
+
+def _is_own(variable: ContextVar[Any]) -> bool:
+    return variable.name.startswith("thunder_")
+
+
+@TABLE.lookaside(contextvars.copy_context)
+def _copy_context(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CopiedContext:
+    return CopiedContext(session, contextvars.copy_context(*args, **kwargs))
+
+
+def _runs_natively(method: Callable[..., Any]) -> None:
+    TABLE.lookaside(method)(lambda session, args, kwargs: method(*args, **kwargs))
+
+
+for _name in ("run", "copy", "get", "__getitem__", "__contains__"):
+    _runs_natively(vars(CopiedContext)[_name])
 
 
 def load_attr(session: TracingSession, variable: ContextVar[Any], name: str) -> Any:

@@ -56,10 +56,15 @@ class CachedCalls(SessionState):
         self.interpreted: dict[int, tuple[Any, OrderedDict[Any, Any]]] = {}
         self.asked: dict[int, dict[Any, None]] = {}  # keys of the real cache, by id of the wrapper
         self.ran: list[str] = []  # the functions that ran as they are
+        self.cleared: dict[int, Any] = {}  # those whose caches the program has cleared, by id
 
     def results(self, fn: Any) -> OrderedDict[Any, Any]:
         """Return the results of a function that was interpreted, the least recently used first."""
         return self.interpreted.setdefault(id(fn), (fn, OrderedDict()))[1]
+
+    def cleared_names(self) -> list[str]:
+        """Return the names of the caches that the program has cleared."""
+        return [f"the cache of {_name(fn)}" for fn in self.cleared.values()]
 
 
 def call_cached(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -76,6 +81,8 @@ def call_cached(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
         return _log_once(session, fn, *args, **kwargs)
     if fn.cache_parameters()["maxsize"] == 0:
         return session.call(fn.__wrapped__, args, kwargs)
+    if id(fn) in session.state(CachedCalls).cleared:
+        raise _refusal(fn, "is called after the program has cleared its cache", "Clear it before the call.")
     if session.entry_of(fn) is None:  # the program itself put the function under a cache
         return _interpreted(session, fn, args, kwargs)
     existing = [_existing(session, fn, value) for value in args]

@@ -13,12 +13,13 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Iterator
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.natives.libraries import library_module
-from thunder.frontend.objects.class_kinds import LEAVES, OfTheTrace
+from thunder.frontend.objects.class_kinds import LEAVES
+from thunder.frontend.objects.unknown_values import UnknownValue
 from thunder.frontend.output.deferred_texts import DeferredText, template_of
 from thunder.frontend.output.printing import StandardStream, printable
 from thunder.frontend.output.progress_replay import (
@@ -51,29 +52,12 @@ _UNKNOWN: Final = (
 )
 
 
-def _refuse_reading(self: _UnknownSetting, *args: Any) -> NoReturn:
-    raise UnsupportedProgram(
-        f"the program reads {self._name} of a progress bar, which depends on the time, the terminal or data",
-        hint="Read n, total or disable of it.",
+def _unknown(name: str) -> UnknownValue:
+    return UnknownValue(
+        f"{name} of a progress bar",
+        "which depends on the time, the terminal or data",
+        "Read n, total or disable of it.",
     )
-
-
-class _UnknownSetting(OfTheTrace):
-    """The value of an attribute of a bar that the program may not look into."""
-
-    __slots__ = ("_name",)
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def description(self) -> str:
-        return f"the attribute {self._name} of a progress bar"
-
-    __getattr__ = __call__ = __len__ = __iter__ = __next__ = __bool__ = _refuse_reading
-    __float__ = __int__ = __index__ = __neg__ = __abs__ = __getitem__ = __contains__ = _refuse_reading
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse_reading
-    __truediv__ = __rtruediv__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse_reading
-    __repr__ = __format__ = __eq__ = __ne__ = __hash__ = _refuse_reading
 
 
 class _Bars(SessionState):
@@ -123,7 +107,7 @@ def _init(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
     for name in _READABLE:
         setattr(bar, name, settings[name])
     for name in _UNKNOWN:
-        setattr(bar, name, _UnknownSetting(name))
+        setattr(bar, name, _unknown(name))
     place = BarPlace(type(bar))
     session.state(_Bars).shown[id(bar)] = bar, place
     drawn = given.keys() - {"self", "iterable", "total"}
@@ -213,10 +197,10 @@ def close_bars(session: TracingSession) -> None:
 def _note_text(bar: Any, name: str, text: Any) -> None:
     """Set the text that a bar has after a call of the method ``name``, for a program that reads it."""
     if name.startswith("set_postfix"):
-        bar.postfix = _UnknownSetting("postfix")
+        bar.postfix = _unknown("postfix")
     elif name.startswith("set_description"):
         if type(text) is DeferredText:
-            bar.desc = _UnknownSetting("desc")
+            bar.desc = _unknown("desc")
         else:
             bar.desc = (f"{text}: " if name == "set_description" else text) if text else ""
 
