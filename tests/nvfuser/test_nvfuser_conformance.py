@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from thunder.testing import ConformanceTests
+from thunder_nvfuser.claims import INDEXED, PRODUCTS
 from thunder_nvfuser.executor import replaying_executor
 from thunder_nvfuser.translation import RULES
+
+#: what only options allow
+BY_OPTION = {f"prims.{name}" for name in (*INDEXED, *PRODUCTS)}
 
 
 @pytest.mark.sweep
@@ -14,4 +20,7 @@ class TestReplayed(ConformanceTests):
     """Each primitive with a rule."""
 
     executor = replaying_executor()
-    operators = tuple(sorted(RULES))
+    operators = tuple(sorted(set(RULES) - BY_OPTION))
+    expected_failures: ClassVar = {
+        "regions-prims.acos": "few results of acos(acos(x)) are numbers, and their roundings look like truncation"
+    }

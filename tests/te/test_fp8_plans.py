@@ -10,7 +10,9 @@ import thunder
 import thunder_te.library
 from thunder.executors.transformer_engineex import (
     DelayedScaling,
+    Float8BlockScaling,
     MXFP8BlockScaling,
+    NVFP4BlockScaling,
     TransformerEngineTransform,
     autocast,
     transformer_engine_ex,
@@ -47,12 +49,23 @@ def test_a_plan_for_delayed_scaling():
 
 
 @pytest.mark.parametrize(
+    ("device", "recipe"), [("h100", Float8BlockScaling()), ("b200", MXFP8BlockScaling())], ids=str
+)
+def test_a_plan_for_scales_of_blocks(device, recipe):
+    text = plan(device, recipe)
+    # the input for two products; the weight and the cotangent for one, since the input requires no gradient
+    assert text.count("transformer_engine.te_quantize_blocks ") == 4
+
+
+@pytest.mark.parametrize(
     ("device", "recipe", "sizes", "message"),
     [
         ("a100", None, (64, 128), "needs compute capability 8.9"),
         ("h100", None, (60, 128), "multiples of 16 (in=60)"),
         ("cpu", None, (64, 128), "computes on CUDA devices"),
-        ("b200", MXFP8BlockScaling(), (64, 128), "fp8_reference computes them"),
+        ("h100", MXFP8BlockScaling(), (64, 128), "needs compute capability 10.0 to below 12.0"),
+        ("b200", Float8BlockScaling(), (64, 128), "needs compute capability 9.0 to below 10.0"),
+        ("b200", NVFP4BlockScaling(), (64, 128), "four bits"),
     ],
 )
 def test_a_plan_says_why_a_layer_is_not_claimed(device, recipe, sizes, message):

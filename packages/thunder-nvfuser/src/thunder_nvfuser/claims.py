@@ -13,42 +13,19 @@ from thunder.core.symbol import BoundSymbol
 from thunder.core.tags import OpTags
 from thunder.extend import Refusal, compile_option, device_profile
 
-from .data_types import DTYPES, NUMBERS
+from .data_types import DTYPES, NUMBERS, names
 
 __all__ = ["CHECKERS", "INDEXED", "PRODUCTS", "is_trivial", "value_refusal"]
 
 PRODUCTS: Final = ("linear", "matmul")
 INDEXED: Final = ("gather", "scatter", "take", "take_along_axis")
 #: operations of nvFuser that are defined for floating-point numbers alone, or checked by torch for integers
-_OF_FLOATS: Final = [
-    "ceil",
-    "floor",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "pow",
-    "remainder",
-    "fmod",
-    "round",
-    "sign",
-    "signbit",
-    "trunc",
-    "nextafter",
-    "cumprod",
-    "prod",
-]
+_OF_FLOATS: Final = names(
+    "ceil floor isfinite isinf isnan pow remainder fmod round sign signbit trunc nextafter cumprod prod"
+)
 _MOVES: Final = frozenset(
     f"prims.{name}"
-    for name in [
-        "broadcast_in_dim",
-        "reshape",
-        "shallow_copy",
-        "slice_prim",
-        "squeeze",
-        "transpose",
-        "view",
-        "detach",
-    ]
+    for name in names("broadcast_in_dim reshape shallow_copy slice_prim squeeze transpose view detach")
 )
 
 

@@ -16,65 +16,18 @@ from .translation import RULES, Translation, rule
 __all__ = ["BINARY", "BOOLEANS", "COMPARISONS", "TESTS", "UNARY"]
 
 #: primitives with an operation of the same name: of one tensor
-UNARY: Final = [
-    "abs",
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
-    "bitwise_not",
-    "ceil",
-    "cos",
-    "cosh",
-    "erf",
-    "erfc",
-    "erfcinv",
-    "erfinv",
-    "exp",
-    "exp2",
-    "expm1",
-    "floor",
-    "lgamma",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "neg",
-    "reciprocal",
-    "round",
-    "rsqrt",
-    "sigmoid",
-    "sign",
-    "sin",
-    "sinh",
-    "sqrt",
-    "tan",
-    "tanh",
-    "trunc",
-]
+UNARY: Final = names(
+    "abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh erf erfc erfcinv erfinv "
+    "exp exp2 expm1 floor lgamma log log10 log1p log2 neg reciprocal round rsqrt sigmoid "
+    "sign sin sinh sqrt tan tanh trunc"
+)
 #: of one tensor, with a boolean result
 TESTS: Final = ["isfinite", "isinf", "isnan", "signbit"]
 #: of two operands
-BINARY: Final = [
-    "add",
-    "atan2",
-    "bitwise_and",
-    "bitwise_left_shift",
-    "bitwise_or",
-    "bitwise_right_shift",
-    "bitwise_xor",
-    "div",
-    "fmod",
-    "maximum",
-    "minimum",
-    "mul",
-    "nextafter",
-    "pow",
-    "remainder",
-    "sub",
-]
+BINARY: Final = names(
+    "add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor div "
+    "fmod maximum minimum mul nextafter pow remainder sub"
+)
 #: of two operands, with a boolean result
 COMPARISONS: Final = names("eq ge gt le lt ne")
 #: what primitives mean on booleans

@@ -81,46 +81,11 @@ def _truncated(a: Tensor, b: Tensor) -> Tensor:
 _UNARY: Final = {
     **{
         name: getattr(torch, name)
-        for name in [
-            "abs",
-            "acos",
-            "acosh",
-            "asin",
-            "asinh",
-            "atan",
-            "atanh",
-            "bitwise_not",
-            "ceil",
-            "cos",
-            "cosh",
-            "erf",
-            "erfc",
-            "erfinv",
-            "exp",
-            "exp2",
-            "expm1",
-            "floor",
-            "frac",
-            "lgamma",
-            "log",
-            "log10",
-            "log1p",
-            "log2",
-            "logical_not",
-            "neg",
-            "reciprocal",
-            "relu",
-            "round",
-            "rsqrt",
-            "sigmoid",
-            "sign",
-            "sin",
-            "sinh",
-            "sqrt",
-            "tan",
-            "tanh",
-            "trunc",
-        ]
+        for name in names(
+            "abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh erf erfc erfinv exp exp2 "
+            "expm1 floor frac lgamma log log10 log1p log2 logical_not neg reciprocal relu round "
+            "rsqrt sigmoid sign sin sinh sqrt tan tanh trunc"
+        )
     },
     "erfcinv": lambda a: torch.special.ndtri(a * 0.5) * -(0.5**0.5),
     "silu": torch.nn.functional.silu,
@@ -129,24 +94,10 @@ _TESTS: Final = names("isfinite isinf isnan isneginf isposinf signbit")
 _BINARY: Final = {
     **{
         name: getattr(torch, name)
-        for name in [
-            "add",
-            "atan2",
-            "bitwise_and",
-            "bitwise_left_shift",
-            "bitwise_or",
-            "bitwise_right_shift",
-            "bitwise_xor",
-            "fmod",
-            "gcd",
-            "maximum",
-            "minimum",
-            "mul",
-            "nextafter",
-            "pow",
-            "remainder",
-            "sub",
-        ]
+        for name in names(
+            "add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor "
+            "fmod gcd maximum minimum mul nextafter pow remainder sub"
+        )
     },
     "div": _truncated,
     "truediv": torch.true_divide,
@@ -214,7 +165,7 @@ REPLAY: Final[dict[str, Replayed]] = {
     **{name: _elementwise(getattr(torch, name), _bool) for name in _COMPARISONS},
     "where": _elementwise(torch.where, lambda c, a, b: _promoted(a, b)),
     "lerp": _elementwise(torch.lerp),
-    "set": Replayed(lambda a: a, _same),
+    "set": Replayed(torch.clone, _same),
     "cast": Replayed(lambda a, dtype: a.to(dtype), lambda a, dtype: dtype.value),
     "sum": _reduced(lambda a, dims, keepdim: torch.sum(a, dims, keepdim, dtype=a.dtype)),
     "max": _reduced(torch.amax),

@@ -12,6 +12,7 @@ from thunder.extend import Refusal, device_profile, get_executor
 from .active_recipe import DEFAULT, active
 from .recipes import (
     DelayedScaling,
+    Float8BlockScaling,
     Float8CurrentScaling,
     MXFP8BlockScaling,
     NVFP4BlockScaling,
@@ -24,10 +25,13 @@ __all__ = ["capability_refusal", "layer_refusal", "stored_refusal"]
 #: recipe → what the sizes of a layer must be multiples of
 _MULTIPLES: Final[dict[type[Recipe], int]] = {MXFP8BlockScaling: 32}
 _DTYPES: Final = (thunder.float32, thunder.bfloat16, thunder.float16)
-#: recipe → the first compute capability with kernels: Transformer Engine's `check_fp8_support`
-_CAPABILITIES: Final[dict[type[Recipe], tuple[int, int]]] = {
-    DelayedScaling: (8, 9),
-    Float8CurrentScaling: (8, 9),
+#: recipe → the first compute capability with kernels, and the first without, or None. Transformer Engine's
+#: `check_fp8_support`, `check_fp8_block_scaling_support` and `check_mxfp8_support`
+_CAPABILITIES: Final[dict[type[Recipe], tuple[tuple[int, int], tuple[int, int] | None]]] = {
+    DelayedScaling: ((8, 9), None),
+    Float8CurrentScaling: ((8, 9), None),
+    Float8BlockScaling: ((9, 0), (10, 0)),
+    MXFP8BlockScaling: ((10, 0), (12, 0)),
 }
 
 
@@ -89,18 +93,13 @@ def capability_refusal(x: Any, *rest: Any) -> Refusal | None:
     recipe, profile = active().recipe or DEFAULT, device_profile(x.device)
     if profile.type != "cuda":
         return Refusal("device", "Transformer Engine computes on CUDA devices", device=profile.name)
-    if type(recipe) not in _CAPABILITIES:
-        return Refusal(
-            "recipe",
-            "Transformer Engine's scales of blocks are not supported yet; fp8_reference computes them",
-            recipe=type(recipe).__name__,
-        )
-    needed = _CAPABILITIES[type(recipe)]
-    if profile.capability >= needed:
+    first, end = _CAPABILITIES[type(recipe)]
+    if profile.capability >= first and (end is None or profile.capability < end):
         return None
+    needed = ".".join(map(str, first)) + (" or later" if end is None else f" to below {end[0]}.{end[1]}")
     return Refusal(
         "capability",
-        f"{type(recipe).__name__} needs compute capability {'.'.join(map(str, needed))}",
+        f"{type(recipe).__name__} needs compute capability {needed}",
         device=profile.name,
         found=".".join(map(str, profile.capability)),
     )

@@ -39,8 +39,13 @@ def _gemm(
     )
 
 
+def _block_scales(shape: tuple[int, ...], block: tuple[int, int]) -> tuple[tuple[int, ...], torch.dtype]:
+    """Return the shape and dtype of the inverse scales: one for each block."""
+    return tuple(-(-size // length) for size, length in zip(shape, block, strict=True)), torch.float32
+
+
 #: the operators by formulas in torch
-_REFERENCE = Kernels(formulas.by_own_amax, _by_scale, formulas.by_blocks, _gemm)
+_REFERENCE = Kernels(formulas.by_own_amax, _by_scale, formulas.by_blocks, _gemm, _block_scales)
 
 fp8_reference_ex = OperatorExecutor("fp8_reference", version=torch.__version__)
 register_layers(fp8_reference_ex, register(fp8_reference_ex, "fp8", _REFERENCE), ())

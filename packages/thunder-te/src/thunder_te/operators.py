@@ -6,8 +6,9 @@
     gemm(a, a_scale, b, b_scale, bias, layout, blocks, dtype) -> a @ b + bias
 
 Data are tensors of an 8-bit dtype and inverse scales are float32, so that both are saved and freed like any
-other value. `layout` has a letter for each operand as it is stored: "NT" is `a @ b.T`, "NN" `a @ b` and "TN"
-`a.T @ b`. `blocks` has the block of each operand, or None for one scale.
+other value; those of blocks have the layout of the executor's library. `layout` has a letter for each operand
+as it is stored: "NT" is `a @ b.T`, "NN" `a @ b` and "TN" `a.T @ b`. `blocks` has the block of each operand,
+or None for one scale.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Kernels:
     quantize_by_scale: Callable[..., Any]
     quantize_blocks: Callable[..., Any]
     gemm: Callable[..., Any]
+    #: (shape of a matrix, block) → shape and dtype of the inverse scales
+    block_scales: Callable[..., tuple[tuple[int, ...], torch.dtype]]
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,6 @@ def _quantize_meta(x: Any, dtype: torch.dtype, power_of_2: bool) -> Any:
 
 def _by_scale_meta(x: Any, scales: Any, index: int, dtype: torch.dtype) -> Any:
     return (*_quantize_meta(x, dtype, False), _new(x, (), torch.float32))
-
-
-def _blocks_meta(x: Any, dtype: torch.dtype, block: tuple[int, int], power_of_2: bool) -> Any:
-    scales = tuple(-(-size // length) for size, length in zip(x.shape, block, strict=True))
-    return _new(x, tuple(x.shape), dtype), _new(x, scales, torch.float32)
 
 
 def _gemm_meta(
@@ -95,10 +93,13 @@ def register(ex: OperatorExecutor, prefix: str, kernels: Kernels) -> Operators:
     def operator(name: str, meta: Callable[..., Any], **kwargs: Any) -> Symbol:
         return ex.register_operator(f"{prefix}_{name}", meta=meta, fn=getattr(kernels, name), **kwargs)
 
+    def blocks_meta(x: Any, dtype: torch.dtype, block: tuple[int, int], power_of_2: bool) -> Any:
+        return _new(x, tuple(x.shape), dtype), _new(x, *kernels.block_scales(tuple(x.shape), block))
+
     none: Any = (OpTags.NONDIFFERENTIABLE,)
     return Operators(
         quantize=operator("quantize", _quantize_meta, tags=none),
         quantize_by_scale=operator(BY_SCALE, _by_scale_meta, tags=none),
-        quantize_blocks=operator("quantize_blocks", _blocks_meta, tags=none),
+        quantize_blocks=operator("quantize_blocks", blocks_meta, tags=none),
         gemm=operator("gemm", _gemm_meta),
     )

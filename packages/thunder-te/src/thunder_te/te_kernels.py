@@ -1,9 +1,9 @@
-"""The operators with one scale for each tensor by Transformer Engine 2.20.
+"""The operators by Transformer Engine 2.20.
 
 Its quantised tensors are taken apart into data and inverse scale, and put together again for each product, so
-that no object of the library outlives a call. Kernels for Hopper multiply matrices whose rows are summed
-together: an operand that is stored in the other direction is transposed first, in 8 bits. Written from the
-library's source; nothing here has run on a GPU yet.
+that no object of the library outlives a call. With one scale for each tensor, the kernels for Hopper multiply
+matrices whose rows are summed together: an operand that is stored in the other direction is transposed first,
+in 8 bits. Written from the library's source; nothing here has run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-
-from thunder.core.errors import InvalidArgument
 
 from .library import library
 from .operators import Block, Kernels
@@ -50,11 +48,60 @@ def _quantize_by_scale(
     return quantised._data.view(dtype), quantised._scale_inv, amax.view(())
 
 
+def _is_columnwise(block: tuple[int, int]) -> bool:
+    """Return whether the elements of a block are summed along the first dimension."""
+    return block[1] == 1
+
+
 def _quantize_blocks(
     x: Tensor, dtype: torch.dtype, block: tuple[int, int], power_of_2: bool
 ) -> tuple[Tensor, Tensor]:
-    """Raise InvalidArgument: the executor's checker refuses recipes with blocks."""
-    raise InvalidArgument("transformer_engine has no operator for scales of blocks")
+    """Round a matrix to 8 bits by a scale for each block; the scales have the library's layout."""
+    columnwise = _is_columnwise(block)
+    usage = {"rowwise": not columnwise, "columnwise": columnwise}
+    if _is_mx(block):
+        quantizer = library("transformer_engine.pytorch.tensor.mxfp8_tensor").MXFP8Quantizer(
+            _format(dtype), **usage
+        )
+    else:
+        quantizer = library("transformer_engine.pytorch.tensor.float8_blockwise_tensor").Float8BlockQuantizer(
+            _format(dtype),
+            **usage,
+            force_pow_2_scales=power_of_2,
+            block_scaling_dim=2 if block == (128, 128) else 1,
+        )
+    quantised = quantizer(x.contiguous())
+    if not columnwise:
+        return quantised._rowwise_data.view(dtype), quantised._rowwise_scale_inv
+    data = quantised._columnwise_data.view(dtype)
+    return (data if _is_mx(block) else data.t()), quantised._columnwise_scale_inv
+
+
+def _is_mx(block: tuple[int, int]) -> bool:
+    return 32 in block
+
+
+def _block_scales(shape: tuple[int, ...], block: tuple[int, int]) -> tuple[tuple[int, ...], torch.dtype]:
+    """Return the shape and dtype of the library's inverse scales (`get_scale_shape` of its quantizers)."""
+    rows, columns = shape
+    if _is_mx(block):
+        if _is_columnwise(block):
+            return (_padded(rows // 32, 4), _padded(columns, 128)), torch.uint8
+        return (_padded(rows, 128), _padded(columns // 32, 4)), torch.uint8
+    down, across = -(-rows // 128), -(-columns // 128)
+    if block == (128, 128):
+        return (down, _padded(across, 4)), torch.float32
+    if _is_columnwise(block):
+        return (down, _padded(columns, 4)), torch.float32
+    return (across, _padded(rows, 4)), torch.float32
+
+
+def _padded(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+#: layout of a product → the library's layout, and whether the kernel reads a and b column by column
+_LAYOUTS = {"NT": ("TN", False, False), "NN": ("NN", False, True), "TN": ("NT", True, True)}
 
 
 def _gemm(
@@ -67,17 +114,24 @@ def _gemm(
     blocks: tuple[Block, Block],
     dtype: torch.dtype,
 ) -> Tensor:
-    """Return a @ b + bias, by the kernel that sums over the rows of both."""
+    """Return a @ b + bias; the library takes the operands in the other order."""
     multiply = library("transformer_engine.pytorch.cpp_extensions").general_gemm
-    left = a if layout[0] == "N" else a.t()
-    right = b if layout[1] == "T" else b.t()
-    fast = layout == "NT"  # the recipes' accumulation: fast forward, split backward
+    if blocks == (None, None):
+        left = _tensor(a if layout[0] == "N" else a.t(), a_scale)
+        right = _tensor(b if layout[1] == "T" else b.t(), b_scale)
+        theirs = "TN"
+        fast = layout == "NT"  # the recipes' accumulation: fast forward, split backward
+    else:
+        theirs, a_columnwise, b_columnwise = _LAYOUTS[layout]
+        left = _blocked(a, a_scale, blocks[0], a_columnwise)
+        right = _blocked(b, b_scale, blocks[1], b_columnwise)
+        fast = False
     in_kernel = dtype is not torch.float32  # cuBLAS adds no bias in float32 to products in FP8
     result: Tensor = multiply(
-        _tensor(right, b_scale),
-        _tensor(left, a_scale),
+        right,
+        left,
         out_dtype=dtype,
-        layout="TN",
+        layout=theirs,
         bias=bias if in_kernel else None,
         use_split_accumulator=not fast,
     )[0]
@@ -94,5 +148,31 @@ def _tensor(data: Tensor, scale_inv: Tensor) -> Any:
     )
 
 
+def _blocked(data: Tensor, scale_inv: Tensor, block: Block, columnwise: bool) -> Any:
+    """Return data and inverse scales of blocks as a quantised tensor of the library."""
+    assert block is not None, "both operands of a product have blocks, or neither"
+    storages = "transformer_engine.pytorch.tensor.storage."
+    is_column = _is_columnwise(block)
+    values = data if _is_mx(block) or not is_column else data.t()
+    fields: dict[str, Any] = dict.fromkeys(
+        ("rowwise_data", "rowwise_scale_inv", "columnwise_data", "columnwise_scale_inv")
+    )
+    prefix = "columnwise" if is_column else "rowwise"
+    fields |= {
+        f"{prefix}_data": values.contiguous().view(torch.uint8),
+        f"{prefix}_scale_inv": scale_inv,
+        "fp8_dtype": _format(data.dtype),
+        "quantizer": None,
+    }
+    if _is_mx(block):
+        module = library(f"{storages}mxfp8_tensor_storage")
+        return module.MXFP8TensorStorage(**fields, with_gemm_swizzled_scales=False)
+    module = library(f"{storages}float8_blockwise_tensor_storage")
+    stored = module.Float8BlockwiseQTensorStorage(**fields, is_2D_scaled=block == (128, 128))
+    if block == (128, 128) and columnwise:
+        stored.update_usage(rowwise_usage=True, columnwise_usage=True)  # the transpose, with its scales
+    return stored
+
+
 #: the operators by the kernels of Transformer Engine
-KERNELS = Kernels(_quantize, _quantize_by_scale, _quantize_blocks, _gemm)
+KERNELS = Kernels(_quantize, _quantize_by_scale, _quantize_blocks, _gemm, _block_scales)
