@@ -569,3 +569,33 @@ def test_helpers_of_the_prologue_are_not_shadowed_by_the_user_s_names() -> None:
     for _ in range(2):
         assert torch.equal(compiled(X, holder), X * 2 + 2)
     assert thunder.cache_misses(compiled) == 1
+
+
+def compares_with_its_own(x: torch.Tensor) -> Any:
+    y = x * 2
+    ref, kept = weakref.ref(y), y
+    y = x
+    made = torch.nn.LSTM(2, 2)
+    out = made(x)[0]
+    made.weight_ih_l0 = torch.nn.Parameter(torch.ones(8, 2))
+    return ref() is kept, ref() is not kept, ref() is x, ref() is y, out.detach(), made(x)[0].detach()
+
+
+def test_a_weak_reference_to_a_tensor_of_the_program_is_compared_with_tensors_that_it_has() -> None:
+    compiled, x = thunder.jit(compares_with_its_own), torch.ones(3, 1, 2)
+    for _ in range(2):
+        results = []
+        for fn in (compares_with_its_own, compiled):
+            torch.manual_seed(0)
+            results.append(repr(fn(x)))
+        assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("use", [lambda o: o is None, lambda o: o + 1, bool])
+def test_other_uses_of_a_weak_reference_to_a_tensor_of_the_program_are_refused(use: Any) -> None:
+    def uses(x: torch.Tensor) -> Any:
+        y = x * 2
+        return use(weakref.ref(y)()), y
+
+    with pytest.raises(UnsupportedProgram, match="a weak reference to a tensor that it created itself"):
+        thunder.jit(uses)(torch.ones(1))

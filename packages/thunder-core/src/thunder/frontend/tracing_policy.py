@@ -259,7 +259,7 @@ class Tracer(AttributePolicy):
         return copied
 
     def is_same(self, a: Any, b: Any) -> bool:
-        if type(a) is weakrefs.MaybeDead or type(b) is weakrefs.MaybeDead:
+        if type(a) in weakrefs.UNKNOWN or type(b) in weakrefs.UNKNOWN:
             return weakrefs.is_same(self, a, b)
         if isinstance(a, TensorProxy) and isinstance(b, TensorProxy) and tensors.is_same(self, a, b):
             return True

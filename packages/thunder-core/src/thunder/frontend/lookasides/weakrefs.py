@@ -13,13 +13,14 @@ A weak reference shows whether its object is alive, so three things must not cha
   (:class:`_OverwrittenPlaces`). The program can find out one thing of an object that may be dead: that it is
   not another object (:class:`MaybeDead`).
 - The trace. Tensors that the program computes live as long as the trace needs them, not as long as the
-  program; weak references to them can be created and stored, but not called.
+  program. The program can find out whether the tensor of a weak reference is a tensor that it has
+  (:class:`OwnReferent`), and no more.
 """
 
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, Final
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, Path, comes_with_arguments, is_weak
@@ -54,11 +55,7 @@ def referent_of(session: TracingSession, reference: weakref.ref[Any]) -> Any:
     entry = session.entry_of(reference)
     if entry is None:
         if isinstance(raw, TensorProxy) or id(raw) in session.created_by_program:
-            raise UnsupportedProgram(
-                f"the program calls a weak reference to {describe(raw)} that it created itself, "
-                "which may live longer or shorter than in eager",
-                hint="Keep the object itself.",
-            )
+            return OwnReferent(raw, None, session.locations())
         return raw
     if raw is None:
         return session.adopt(None, entry.path.step("referent", "referent"))
@@ -141,7 +138,7 @@ class MaybeDead:
 
     __slots__ = ("path", "raw", "where")
 
-    def __init__(self, raw: Any, path: Path, where: list[Any]) -> None:
+    def __init__(self, raw: Any, path: Any, where: list[Any]) -> None:
         self.raw, self.path, self.where = raw, path, where
 
     @property  # type: ignore[misc]
@@ -162,11 +159,41 @@ class MaybeDead:
     __eq__ = __ne__ = __hash__ = __enter__ = __exit__ = __getattr__ = _refuse
 
 
+class OwnReferent(MaybeDead):
+    """The result of a weak reference to a tensor or function that the program has created: it or None.
+
+    The program that compares it with the object itself has the object, which is alive in eager too.
+    """
+
+    __slots__ = ()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise UnsupportedProgram(
+            f"the program calls a weak reference to {_described(self.raw)} that it created itself, "
+            "which may live longer or shorter than in eager",
+            where=self.where,
+            hint="Keep the object itself.",
+        )
+
+
+def _described(raw: Any) -> str:
+    return "a tensor" if isinstance(raw, TensorProxy) else describe(raw)
+
+
+#: the types of what a weak reference gives that may be dead
+UNKNOWN: Final = frozenset({MaybeDead, OwnReferent})
+
+
 def is_same(session: TracingSession, a: Any, b: Any) -> bool:
     """Do ``a is b`` where one may be dead: neither the object nor None is another object."""
-    one, other = (a, b) if type(a) is MaybeDead else (b, a)
+    one, other = (a, b) if type(a) in UNKNOWN else (b, a)
+    if other is None or type(other) in UNKNOWN:
+        return isinstance(one, type)  # refused
+    if type(one) is OwnReferent:
+        return session.is_same(one.raw, other)
     entry = session.entry_of(other)
-    if other is None or type(other) is MaybeDead or (entry is not None and entry.obj is one.raw):
+    if entry is not None and entry.obj is one.raw:
         return isinstance(one, type)  # refused
     if entry is not None:
         session.note("same", one.path, False, others=(entry.path,))
