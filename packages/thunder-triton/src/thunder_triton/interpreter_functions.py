@@ -52,13 +52,20 @@ def rounded_to_bfloat16(value: Any) -> Any:
 def run(kernel: Any, options: dict[str, Any], *arguments: Any) -> None:
     """Run a kernel in the interpreter, without NumPy's warnings of infinities.
 
-    An exception in a kernel is raised as it is, and not as one of the interpreter.
+    An exception in a kernel is raised as it is, and not as one of the interpreter; it refers to none of the
+    interpreter's exceptions, which would keep the tensors of the launch.
     """
+    raised: BaseException | None = None
     try:
         with np.errstate(all="ignore"):
             kernel(*arguments, **options)
     except InterpreterError as error:
-        raise _raised_in_kernel(error) from None
+        raised = _raised_in_kernel(error)
+    if raised is not None:
+        try:
+            raise raised
+        finally:
+            del raised
 
 
 def _raised_in_kernel(error: InterpreterError) -> BaseException:

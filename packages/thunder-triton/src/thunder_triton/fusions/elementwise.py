@@ -75,7 +75,7 @@ FLOATS: Final[Mapping[str, str]] = {
     "neg": "({0} * -1.0)",
     "reciprocal": "tl.div_rn(1.0, {0})",
     "round": "libdevice.rint({0})",
-    "sgn": "tl.where({0} > 0, 1.0, tl.where({0} < 0, -1.0, {0} * 0.0))",
+    "sgn": "tl.where({0} > 0, 1.0, tl.where({0} < 0, -1.0, 0.0))",
     "sigmoid": "tl.div_rn(1.0, 1.0 + libdevice.exp({0} * -1.0))",
     "sign": "tl.where({0} > 0, 1.0, tl.where({0} < 0, -1.0, 0.0))",
     "signbit": "({0}.to(tl.int32, bitcast=True) < 0)",

@@ -322,6 +322,9 @@ class _Writer:
                 f"tl.store({pointer} + {text}, {value}{mask and f', mask={mask}'})", varies=of_elements
             )
 
+    def _ones(self) -> str:
+        return "[1, 1]" if self.blocks.length else "[1]"
+
     def _column(self) -> str:
         return "[BLOCK_I, 1]" if self.blocks.length else "[BLOCK_I]"
 
@@ -352,6 +355,8 @@ class _Writer:
                 return values[key]
         varies = self._depends_on_element(node, index, conditions)
         text = self._text(node, index, conditions)
+        if self.interpreted:  # its comparisons of scalars are no bools where they meet blocks
+            text = text.replace("tl.full([], ", f"tl.full({self._ones()}, ")
         if _is_simple(text):
             name = text
         else:
@@ -421,6 +426,8 @@ class _Writer:
         elif mask and conditions and not offset.variables >= depends:
             shape = "[BLOCK_I, BLOCK_J]" if self.blocks.length else "[BLOCK_I]"
             place = f"{self._pointer(buffer)} + tl.broadcast_to({offset.text()}, {shape})"
+        elif self.interpreted and not offset.variables:
+            place = f"{self._pointer(buffer)} + tl.full({self._ones()}, {offset.text()}, tl.int32)"
         text = f"tl.load({place}, mask={_unwrapped(mask)}, other=0)" if mask else f"tl.load({place})"
         return f"{text}.to(tl.float32)" if held(buffer.dtype) is not buffer.dtype else text
 
