@@ -20,6 +20,7 @@ from thunder.plugins import get_manager
 from thunder_triton.compiling import jit_functions
 from thunder_triton.executor import ex
 from thunder_triton.fusions.program import FusionProgram
+from thunder_triton.kernels import cross_entropy
 from thunder_triton.region_functions import RegionFunction
 
 POINTERS = {
@@ -100,6 +101,38 @@ def test_kernels_compile_without_spills(
             assert result.metadata.shared <= 48 * 1024
             if shape[1] % 8 == 0:
                 assert re.search(r"ld\.global\S*\.v[248]", ptx), "no vector loads"
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "capability"),
+    one_in(
+        5, [(n, d, c) for n in ("forward", "backward") for d in ("*bf16", "*fp32") for c in (90, 80, 100)]
+    ),
+)
+def test_cross_entropy_compiles_without_spills(name: str, dtype: str, capability: int):
+    function = getattr(cross_entropy, f"{name}_kernel")
+    constants = cross_entropy._settings(128_256, torch.float32, 0.1)
+    warps = constants.pop("num_warps")
+    pointers = {"logits_ptr": dtype, "result_ptr": dtype, "target_ptr": "*i64"}
+    signature = {
+        argument: "constexpr"
+        if argument in constants or argument == "class_stride"
+        else pointers.get(argument, "*fp32" if argument.endswith("_ptr") else "i32")
+        for argument in function.arg_names
+    }
+    places = {argument: i for i, argument in enumerate(function.arg_names)}
+    constants["class_stride"] = 1
+    divisible = [places[a] for a, kind in signature.items() if kind != "constexpr" and a != "ignored"]
+    source = ASTSource(
+        fn=function,
+        signature=signature,
+        constexprs={(places[argument],): value for argument, value in constants.items()},
+        attrs={(place,): [["tt.divisibility", 16]] for place in divisible},
+    )
+    result = triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps})
+    ptx = result.asm["ptx"]
+    assert ".local" not in ptx
+    assert re.search(r"ld\.global\S*\.v[248]", ptx), "no vector loads"
 
 
 def test_without_a_device_the_executor_is_unavailable_and_a_plan_shows_its_kernels():

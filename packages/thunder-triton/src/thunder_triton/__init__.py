@@ -4,10 +4,14 @@ The plugin of the executors `triton` and `triton_kernels`. Thunder imports this 
 executors; Triton itself is imported when a kernel is first launched.
 """
 
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
 from thunder.extend import Rank
 from thunder.plugins import ExecutorSpec, hookimpl
 
-__all__ = ["thunder_executors"]
+__all__ = ["thunder_executors", "thunder_rewrites"]
 
 
 @hookimpl
@@ -26,6 +30,13 @@ def thunder_executors() -> list[ExecutorSpec]:
             "thunder_triton.kernel_executor:executor",
             rank=Rank.KERNEL,
             requires=("triton",),
-            description="a library of Triton kernels: cross entropy",
+            description="Triton kernels: cross entropy, and that of a linear layer in chunks",
         ),
     ]
+
+
+@hookimpl
+def thunder_rewrites() -> Iterable[Any]:
+    """Provide the rules by which programs use operators of the library."""
+    rules: Iterable[Any] = import_module("thunder_triton.linear_cross_entropy").rules()
+    return rules

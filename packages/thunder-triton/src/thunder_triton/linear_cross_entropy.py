@@ -1,0 +1,177 @@
+"""Cross entropy of a linear layer as one operator, and the rewrite rules that recognise it in programs.
+
+    logits = F.linear(x, weight)
+    loss = F.cross_entropy(logits, target)      →      loss = linear_cross_entropy(x, weight, target, -100)
+
+The logits are computed in chunks and are never whole in memory. A program that uses its logits elsewhere
+stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from thunder import TensorProxy, dtypes
+from thunder.core.patterns import rewrite
+from thunder.core.transforms import get_grad, put_grads
+from thunder.extend import Refusal
+
+from .environment import missing_device
+from .kernel_executor import ex
+
+__all__ = ["linear_cross_entropy", "rules"]
+
+#: the fewest classes for which the chunks are worth their launches
+FEWEST_CLASSES = 1024
+
+
+def _wide(x: TensorProxy) -> Any:
+    return dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32
+
+
+def _kernels() -> Any:
+    return import_module("thunder_triton.kernels.linear_cross_entropy")
+
+
+def _loss_meta(x: TensorProxy, weight: TensorProxy, target: TensorProxy, ignore_index: int) -> TensorProxy:
+    return TensorProxy(shape=(), device=x.device, dtype=_wide(x))
+
+
+def _loss(x: Any, weight: Any, target: Any, ignore_index: int) -> torch.Tensor:
+    result: torch.Tensor = _kernels().loss(x, weight, target, ignore_index)
+    return result
+
+
+def _loss_and_gradients_meta(
+    x: TensorProxy, weight: TensorProxy, target: TensorProxy, ignore_index: int, of_x: bool, of_weight: bool
+) -> tuple[TensorProxy, ...]:
+    def new(shape: Any, dtype: Any) -> TensorProxy:
+        return TensorProxy(shape=shape, device=x.device, dtype=dtype, requires_grad=False)
+
+    return (
+        new((), _wide(x)),
+        new((), dtypes.int64),
+        new(x.shape if of_x else (0,), _wide(x)),
+        new(weight.shape if of_weight else (0,), _wide(x)),
+    )
+
+
+def _loss_and_gradients(
+    x: Any, weight: Any, target: Any, ignore_index: int, of_x: bool, of_weight: bool
+) -> tuple[torch.Tensor, ...]:
+    results: tuple[torch.Tensor, ...] = _kernels().loss_and_gradients(
+        x, weight, target, ignore_index, of_x, of_weight
+    )
+    return results
+
+
+def _gradient_meta(saved: TensorProxy, cotangent: Any, count: Any, of: TensorProxy) -> TensorProxy:
+    return TensorProxy(like=of, requires_grad=False)
+
+
+def _gradient(saved: Any, cotangent: Any, count: Any, of: Any) -> torch.Tensor:
+    scaled: torch.Tensor = saved.to(cotangent.dtype) * (cotangent / count)
+    return scaled.to(of.dtype)
+
+
+loss_and_gradients = ex.register_operator(
+    "linear_cross_entropy_with_gradients", meta=_loss_and_gradients_meta, fn=_loss_and_gradients
+)
+#: the gradient of `of`, from that of the sum of losses; it reads `of`, since it depends on it
+linear_cross_entropy_gradient = ex.register_operator(
+    "linear_cross_entropy_gradient", meta=_gradient_meta, fn=_gradient
+)
+linear_cross_entropy = ex.register_operator("linear_cross_entropy", meta=_loss_meta, fn=_loss)
+
+
+def _rule(x: Any, weight: Any, target: Any, ignore_index: int) -> Any:
+    of_x, of_weight = x.requires_grad, weight.requires_grad
+    loss, count, for_x, for_weight = loss_and_gradients(x, weight, target, ignore_index, of_x, of_weight)
+    cotangent = get_grad(loss)
+    gradients = [
+        linear_cross_entropy_gradient(saved, cotangent, count, of) if needed else None
+        for saved, of, needed in ((for_x, x, of_x), (for_weight, weight, of_weight))
+    ]
+    put_grads((x, weight, target), (*gradients, None))
+    return loss
+
+
+ex.register_implementation(linear_cross_entropy, linear_cross_entropy, grad_transform=_rule)
+
+
+def _check(x: TensorProxy, weight: TensorProxy, target: TensorProxy, ignore_index: int) -> bool | Refusal:
+    """Refuse few classes, other targets than classes, and dtypes and devices without kernels."""
+    missing = missing_device(x.device.type)
+    if missing is not None:
+        return missing
+    if weight.shape[0] < FEWEST_CLASSES:
+        return Refusal("classes", "few classes gain nothing from chunks", classes=weight.shape[0])
+    if target.dtype is not dtypes.int64 or len(target.shape) != 1:
+        return Refusal("target", "the kernel takes one class for each row", target=target.type_string())
+    if x.dtype is not weight.dtype or not x.dtype.is_floating_point or x.dtype.itemsize == 1:
+        return Refusal("dtype", "the kernel takes inputs and a weight of one dtype", dtype=x.dtype)
+    return True
+
+
+def _of_rows(x: Any, weight: Any, target: Any, ignore_index: int = -100) -> Any:
+    return F.cross_entropy(F.linear(x, weight), target, ignore_index=ignore_index)
+
+
+def _of_rows_in_float32(x: Any, weight: Any, target: Any, ignore_index: int = -100) -> Any:
+    return F.cross_entropy(F.linear(x, weight).float(), target, ignore_index=ignore_index)
+
+
+def _of_batches(x: Any, weight: Any, target: Any, ignore_index: int = -100) -> Any:
+    logits = F.linear(x, weight)
+    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), target, ignore_index=ignore_index)
+
+
+def _of_viewed_batches(x: Any, weight: Any, target: Any, ignore_index: int = -100) -> Any:
+    logits = F.linear(x, weight)
+    return F.cross_entropy(logits.view(-1, logits.shape[-1]), target, ignore_index=ignore_index)
+
+
+def _of_batches_in_float32(x: Any, weight: Any, target: Any, ignore_index: int = -100) -> Any:
+    logits = F.linear(x, weight).float()
+    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), target, ignore_index=ignore_index)
+
+
+def _of_viewed_batches_in_float32(x: Any, weight: Any, target: Any, ignore_index: int = -100) -> Any:
+    logits = F.linear(x, weight).float()
+    return F.cross_entropy(logits.view(-1, logits.shape[-1]), target, ignore_index=ignore_index)
+
+
+def _in_dtype_of_x(x: Any, weight: Any, target: Any, ignore_index: int = -100) -> Any:
+    return linear_cross_entropy(x.flatten(0, -2), weight, target, ignore_index).to(x.dtype)
+
+
+def _in_float32(x: Any, weight: Any, target: Any, ignore_index: int = -100) -> Any:
+    return linear_cross_entropy(x.flatten(0, -2), weight, target, ignore_index).float()
+
+
+def rules() -> Iterable[Any]:
+    """Yield the rules, for rows of inputs and batches of them, with and without a cast to float32."""
+    for pattern, replacement, shape, dtype in (
+        (_of_rows, _in_dtype_of_x, (4, 8), torch.float32),
+        (_of_rows_in_float32, _in_float32, (4, 8), torch.bfloat16),
+        (_of_batches, _in_dtype_of_x, (2, 2, 8), torch.float32),
+        (_of_viewed_batches, _in_dtype_of_x, (2, 2, 8), torch.float32),
+        (_of_batches_in_float32, _in_float32, (2, 2, 8), torch.bfloat16),
+        (_of_viewed_batches_in_float32, _in_float32, (2, 2, 8), torch.bfloat16),
+    ):
+        x, weight = (torch.empty(size, dtype=dtype, device="meta") for size in (shape, (16, 8)))
+        target = torch.empty(4, dtype=torch.int64, device="meta")
+        yield rewrite(
+            pattern,
+            replacement,
+            check=_check,
+            name=f"thunder_triton.linear_cross_entropy{pattern.__name__}",
+            casts="written",
+            examples=(x, weight, target, -100),
+            executors=ex.name,
+        )
