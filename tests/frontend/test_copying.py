@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -108,3 +109,13 @@ def test_what_the_program_made_is_copied_with_its_tensors_left_alone() -> None:
     total, before, after = thunder.jit(program)(x)
     assert torch.equal(total, x * 4)
     assert (before, after) == ([1, 2], [1, 2, 4])
+
+
+def test_a_namespace_is_copied() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        first = types.SimpleNamespace(x=x, sizes=[1])
+        shallow, deep = copy.copy(first), copy.deepcopy(first)
+        shallow.y = 2
+        return shallow.x * 2, shallow.sizes is first.sizes, deep.sizes is first.sizes, hasattr(first, "y")
+
+    torch.testing.assert_close(thunder.jit(fn)(torch.ones(2)), fn(torch.ones(2)))

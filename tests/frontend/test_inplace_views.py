@@ -238,12 +238,12 @@ def resize():
     return world(lambda x: (x * 1).resize_(3), ramp(4))
 
 
-@cases(refused="UnsupportedProgram")
+@cases()
 def storage_set():
     return world(lambda x: (x * 1).set_(x), ramp(4))
 
 
-@cases(refused="UnsupportedProgram")
+@cases()
 def data_assigned():
     def program(x):
         y = x * 1

@@ -156,6 +156,45 @@ def test_data_are_shared_as_in_eager() -> None:
     assert weight.data.tolist() == [7, 7, 7]
 
 
+def test_a_tensor_of_the_program_gets_the_memory_of_another() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        a, b = torch.zeros(3), x * 2
+        view = a.view(-1)
+        a.set_(x)
+        b.data = x + 1
+        return a, view, b
+
+    compiled = thunder.jit(fn)
+    for _ in range(2):
+        x, expected = torch.ones(3), torch.ones(3)
+        results, eager = compiled(x), fn(expected)
+        x.add_(1)
+        expected.add_(1)
+        torch.testing.assert_close(results, eager)
+
+
+def test_a_module_of_the_program_is_parametrised() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        layer = nn.Linear(3, 3)
+        nn.utils.parametrizations.orthogonal(layer)
+        loss = layer(x).sum()
+        return loss.detach(), torch.autograd.grad(loss, list(layer.parameters()))
+
+    results = []
+    for call in (thunder.jit(fn), fn):
+        torch.manual_seed(0)
+        results.append(call(torch.ones(2, 3)))
+    torch.testing.assert_close(*results)
+
+
+def set_after_use(x: torch.Tensor) -> Any:
+    weight = nn.Parameter(torch.ones(3))
+    y = weight * 2
+    with torch.no_grad():
+        weight.set_(x.detach())
+    return torch.autograd.grad((y + weight).sum(), weight)
+
+
 def test_what_cannot_be_rebound_is_refused() -> None:
     weight = nn.Parameter(torch.zeros(3))
 
@@ -174,6 +213,9 @@ def test_what_cannot_be_rebound_is_refused() -> None:
         (written_after, "whose data it has assigned"),
         (of_another_shape, "data of another form"),
         (in_a_region, "in a checkpointed region"),
+        (set_after_use, "or of a tensor whose gradient it has used"),
+        (lambda x: x.detach().set_(x.untyped_storage()), "storage"),
+        (lambda x: torch.zeros(3).set_(x), "which has no derivative"),
     ):
         with pytest.raises(UnsupportedProgram, match=text):
             thunder.jit(fn)(torch.ones(3, requires_grad=True))

@@ -69,7 +69,7 @@ def leaf_written(t):
 
 def data_assigned(t):
     y = t * 2
-    y.data = t
+    y.data = t[:1]
     return y
 
 
@@ -150,8 +150,8 @@ PROGRAMS: dict[str, tuple[Callable[..., object], str, str, tuple[str, ...]]] = {
     ),
     "thread": (threaded, "SharpEdge", "thread", ("sharp_edges=",)),
     "resize": (lambda t: (t * 2).resize_(2), "UnsupportedProgram", "resize_(2)", ("resize_",)),
-    "set": (lambda t: (t * 2).set_(t), "UnsupportedProgram", "set_(t)", ("set_",)),
-    "assignment to data": (data_assigned, "UnsupportedProgram", "y.data = t", ("data",)),
+    "set": (lambda t: (t * 2).set_(t, 0, (1,)), "UnsupportedProgram", "set_(t, 0", ("set_",)),
+    "assignment to data": (data_assigned, "UnsupportedProgram", "y.data = t[:1]", ("data",)),
     "requires grad": (
         lambda t: (t * 2).requires_grad_(),
         "UnsupportedProgram",

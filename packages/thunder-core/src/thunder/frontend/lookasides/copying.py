@@ -75,7 +75,8 @@ def _is_copied_by_state(session: TracingSession, x: Any, own: str) -> bool:
         return False
     if isinstance(x, IDENTITY_TYPES) and not isinstance(x, torch.nn.Module):
         return False
-    if any(isinstance(v, types.MemberDescriptorType) for base in cls.__mro__ for v in vars(base).values()):
+    members = ((name, v) for base in cls.__mro__ for name, v in vars(base).items())
+    if any(isinstance(v, types.MemberDescriptorType) and name != "__dict__" for name, v in members):
         return False  # it has slots
     if any(session.type_attr(cls, name) is not MISSING for name in ("__getnewargs_ex__", "__getnewargs__")):
         return False
@@ -83,9 +84,9 @@ def _is_copied_by_state(session: TracingSession, x: Any, own: str) -> bool:
         return False
     registered = session.object_root(copyreg.dispatch_table, "copyreg.dispatch_table")
     session.note("lacks_key", registered, cls, key=cls)
-    return all(
-        session.type_attr(cls, name) is getattr(object, name) for name in ("__reduce_ex__", "__reduce__")
-    )
+    reduces = session.type_attr(cls, "__reduce__")
+    is_plain = reduces is object.__reduce__ or reduces is types.SimpleNamespace.__reduce__
+    return is_plain and session.type_attr(cls, "__reduce_ex__") is object.__reduce_ex__
 
 
 def _reconstruct(session: TracingSession, x: Any, memo: dict[int, Any] | None) -> Any:

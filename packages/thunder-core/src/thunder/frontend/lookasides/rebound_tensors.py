@@ -25,6 +25,7 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import with_parts
 from thunder.ops import prims
 from thunder.ops.layouts import Layouts
@@ -134,14 +135,16 @@ def _is_differentiable_view(session: TracingSession, x: TensorProxy) -> bool:
 def assign_data(session: TracingSession, x: TensorProxy, value: Any) -> None:
     """Do ``x.data = value``.
 
-    Raises UnsupportedProgram for an intermediate tensor, and for a value of another shape, dtype or device.
+    Raises UnsupportedProgram for a tensor that has a gradient function, and for a value of another shape,
+    dtype or device.
     """
     if not isinstance(value, TensorProxy):
         raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
     _check_rebinding(session, x, "assigns the data")
     same = (x.shape, x.dtype, x.device) == (value.shape, value.dtype, value.device)
-    if session.entry_of(x) is None or not same:
-        raise _refusal(x, "assigns the data of a tensor that it has computed, or data of another form")
+    is_input = session.entry_of(x) is not None
+    if not same or not (is_input or is_leaf(x)):
+        raise _refusal(x, "assigns the data of a tensor with a grad_fn, or data of another form")
     data = prims.detach(value)
     if x.requires_grad:
         result = TensorProxy(like=x)
@@ -151,8 +154,31 @@ def assign_data(session: TracingSession, x: TensorProxy, value: Any) -> None:
     _rebind(session, x, result, lambda: None)
     rebound, call = session.state(ReboundTensors), session.trace.peek_scope()[-1]
     rebound.statements = [s for s in rebound.statements if s[0] is not x or s[2] is None]
-    rebound.statements.append((x, ".data", data))
+    if is_input:
+        rebound.statements.append((x, ".data", data))
     rebound.assigned.append((x, value, call, session.locations()))
+
+
+@TABLE.lookaside(torch.Tensor.set_)
+def _set(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TensorProxy:
+    """Do ``x.set_(value)``, after which the tensor has the memory of the value, as by ``x.data = value``."""
+    x, *values = args
+    if len(values) != 1 or kwargs or not isinstance(values[0], TensorProxy):
+        raise _refusal(x, "calls set_ with a storage, or with sizes")
+    if torch.is_grad_enabled() and x.requires_grad and is_leaf(x):
+        raise OperatorError("a leaf Variable that requires grad is being used in an in-place operation.")
+    if torch.is_grad_enabled() and (x.requires_grad or values[0].requires_grad):
+        raise _refusal(x, "calls set_, which has no derivative, where gradients are tracked")
+    if session.entry_of(x) is not None or (x.requires_grad and _has_been_used(session, x)):
+        raise _refusal(x, "calls set_ of an input, or of a tensor whose gradient it has used")
+    assign_data(session, x, values[0])
+    return x  # type: ignore[no-any-return]
+
+
+def _has_been_used(session: TracingSession, x: TensorProxy) -> bool:
+    """Return whether a tensor that requires grad was computed from ``x``: torch forgets that in ``set_``."""
+    calls = (b for scope in session.trace.scopes for b in scope if any(p is x for p in b.flat_proxy_args))
+    return any(requires_grad(p) for b in calls for p in b.flat_proxy_outs if p is not x)
 
 
 def refuse_shared_data(session: TracingSession) -> None:
