@@ -23,6 +23,7 @@ SOURCE = Path(thunder.__file__).parents[1]
 
 #: functions that raise for whoever called them, which says where the culprit comes from
 COMPLETED = {
+    "thunder/autograd/joint_program.py:_wrong",
     "thunder/autograd/rule_checks.py:_check_all_read",
     "thunder/autograd/rule_checks.py:_check_read",
     "thunder/autograd/rule_checks.py:_refuse_put",
