@@ -8,6 +8,7 @@ import torch
 
 from thunder.base.pytree import is_builtin_node, tree_iter, with_children
 from thunder.ir.proxies import Proxy, TensorProxy
+from thunder.ir.symbolic_sizes import SizeTuple
 
 #: the most frequent types of arguments that are not containers
 NO_CONTAINERS = frozenset(
@@ -23,6 +24,8 @@ def with_copied_containers(value: Any) -> Any:
     cls = type(value)
     if cls is tuple and NO_CONTAINERS.issuperset(map(type, value)):
         return value
+    if cls is SizeTuple:
+        return tuple(value)
     if cls is list or cls is tuple:
         return cls([v if type(v) in NO_CONTAINERS else with_copied_containers(v) for v in value])
     if cls is dict:

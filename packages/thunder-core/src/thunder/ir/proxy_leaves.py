@@ -21,7 +21,7 @@ def proxies_in(tree: Any) -> tuple[Any, ...]:
 
 
 #: types that hold no proxy, and of which most arguments are
-_PLAIN = frozenset({type(None), bool, int, float, complex, str, torch.dtype, torch.device, slice, type(...)})
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, torch.dtype, torch.device, type(...)})
 
 
 def _collect_proxies(tree: Any, proxies: list[Any]) -> None:
@@ -34,6 +34,8 @@ def _collect_proxies(tree: Any, proxies: list[Any]) -> None:
             proxies.extend(tree.roots)
         else:
             proxies.append(tree)
+    elif kind is slice:  # a leaf of pytrees, whose bounds may be symbolic sizes
+        _collect_proxies((tree.start, tree.stop, tree.step), proxies)
     elif kind is tuple or kind is list:
         for item in tree:
             _collect_proxies(item, proxies)

@@ -24,9 +24,9 @@ import torch.nn.functional as F
 from thunder.base.devices import Device, to_torch_device
 from thunder.base.dtypes import dtype
 from thunder.base.errors import ThunderError
-from thunder.base.pytree import tree_flatten, tree_unflatten
+from thunder.base.pytree import tree_flatten, tree_map, tree_unflatten
 from thunder.ir.proxies import FloatProxy, GeneratorProxy, IntegerProxy, NumberProxy, TensorProxy
-from thunder.ir.symbolic_sizes import SymbolicInt
+from thunder.ir.symbolic_sizes import SizeTuple, SymbolicInt, has_symbols, hint_of
 from thunder.ops.meta_kernels import eager_error
 from thunder.ops.torch_errors import operator_error
 
@@ -152,6 +152,8 @@ def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if any(map(_is_tracked_number, args)) or (kwargs and any(map(_is_tracked_number, kwargs.values()))):
         args = tuple(map(_with_gradient, args))
         kwargs = {key: _with_gradient(value) for key, value in kwargs.items()}
+    if any(map(_has_size, args)) or (kwargs and any(map(_has_size, kwargs.values()))):
+        args, kwargs = tree_map(_hint, (args, kwargs))
     result = None
     _push(_JUDGE)
     try:
@@ -204,6 +206,18 @@ def _is_tracked_number(x: Any) -> bool:
     return type(x) is TensorProxy and not x.shape and x.requires_grad
 
 
+def _has_size(x: Any) -> bool:
+    """Return whether a number is a symbolic size, or one of a list of sizes."""
+    kind = type(x)
+    return kind is SymbolicInt or ((kind is tuple or kind is list or kind is SizeTuple) and has_symbols(x))
+
+
+def _hint(x: Any) -> Any:
+    if type(x) is SizeTuple:
+        return torch.Size(map(hint_of, x))
+    return x.hint if isinstance(x, SymbolicInt) else x  # the parser looks at types alone
+
+
 def _with_gradient(x: Any) -> Any:
     if not _is_tracked_number(x):
         return x
@@ -212,8 +226,6 @@ def _with_gradient(x: Any) -> Any:
 
 def stand_in(x: Any) -> Any:
     """Return the value that torch's parser gets for a value of a trace."""
-    if isinstance(x, SymbolicInt):
-        return x.hint  # the parser looks at types alone
     if isinstance(x, NumberProxy):
         return x.stand_in
     if isinstance(x, GeneratorProxy):

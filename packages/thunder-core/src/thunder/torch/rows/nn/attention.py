@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -11,6 +12,7 @@ from thunder.base import dtypes
 from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbolic_sizes import has_symbols, hint_of
 from thunder.ops import prims
 from thunder.ops.meta_kernels import without_checks
 from thunder.torch.mixed_precision import computed_in
@@ -117,6 +119,7 @@ def _takes_flash_kernel(
     """
     if query.device.type != "cpu" or not all(x.numel() for x in (query, key, value)):
         return False
+    _ask_relations(query, key, value, mask)
     with torch._C.DisableTorchFunction():
         q, k, v = (_stand_in(x) for x in (query, key, value))
         added = _stand_in(mask) if mask is not None else None
@@ -124,6 +127,27 @@ def _takes_flash_kernel(
             q, k, v, added, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
     return int(choice) == _FLASH
+
+
+def _ask_relations(
+    query: TensorProxy, key: TensorProxy, value: TensorProxy, mask: TensorProxy | None
+) -> None:
+    """Make facts of what torch's choice of a kernel depends on, where sizes are symbols.
+
+    It compares batches, heads, head dimensions and the dimensions of the mask, and refuses empty tensors;
+    see ``use_flash_attention_cpp`` in torch's ``sdp_utils_cpp.cpp``.
+    """
+    for x in (query, key, value):
+        if has_symbols(x.shape[-1:]):
+            int(x.shape[-1])
+    for a, b in itertools.pairwise((query, key, value)):
+        for m, n in zip(a.shape[:-2], b.shape[:-2], strict=False):
+            bool(m == n)
+    if mask is not None:
+        full = (*query.shape[:-1], key.shape[-2])
+        for n, whole in zip(reversed(mask.shape), reversed(full), strict=False):
+            bool(n == whole or n == 1)
+    bool(key.shape[-2] == value.shape[-2])
 
 
 def _by_flash_kernel(
@@ -153,7 +177,7 @@ def _by_flash_kernel(
 def _stand_in(x: TensorProxy) -> torch.Tensor:
     """Return a CPU tensor of the proxy's shape whose rows share the memory of one row."""
     strides = ((0,) * (len(x.shape) - 1) + (1,))[: len(x.shape)]
-    new = torch.empty_strided(x.shape, strides, dtype=x.dtype.torch_dtype, device="cpu")
+    new = torch.empty_strided(tuple(map(hint_of, x.shape)), strides, dtype=x.dtype.torch_dtype, device="cpu")
     return new.requires_grad_(x.requires_grad and new.is_floating_point())
 
 

@@ -1,0 +1,62 @@
+"""Random programs, each compiled once for many shapes, compute what eager computes for random shapes."""
+
+import random
+
+import pytest
+import torch
+from tests.sweeping import one_in
+from tests.symbolic.shape_programs import random_program, random_shapes
+
+import thunder
+
+
+def _outcome(fn, arguments):
+    """Return the results and the gradients, or the class of the error."""
+    try:
+        x, total, *sizes = fn(*arguments)
+    except (RuntimeError, IndexError, ValueError) as error:
+        return type(error).__mro__[-4:], None
+    (total + x.sin().sum()).backward()
+    return (x, total, *sizes), [a.grad for a in arguments]
+
+
+def _strides(tensor):
+    return [s for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n > 1]
+
+
+def _assert_same(actual, expected, description):
+    for a, e in zip(actual, expected, strict=True):
+        if isinstance(e, torch.Tensor):
+            assert a.shape == e.shape, description
+            if e.numel():
+                assert _strides(a) == _strides(e), description
+            torch.testing.assert_close(
+                a, e, rtol=1e-4, atol=1e-4, equal_nan=True, msg=lambda text: f"{text} {description}"
+            )
+        else:
+            assert type(a) is type(e), description
+            assert a == e, description
+
+
+@pytest.mark.parametrize("seed", one_in(100, range(1000)))
+def test_a_random_program_computes_what_eager_computes(seed):
+    rng = random.Random(seed)
+    program, names = random_program(rng)
+    compiled = thunder.jit(program, cache="symbolic values", recompile_limit=None)
+    rank, other = rng.randint(1, 3), rng.randint(1, 2)
+    for _ in range(20 if seed % 100 else 8):
+        shapes = random_shapes(rng, rank, other)
+        arguments = [torch.randn(shape, requires_grad=True) for shape in shapes]
+        copies = [a.detach().requires_grad_() for a in arguments]
+        expected, gradients = _outcome(program, arguments)
+        actual, computed = _outcome(compiled, copies)
+        description = f"{names} {shapes}"
+        if gradients is None:
+            assert computed is None, description
+            continue
+        assert computed is not None, f"{description} {actual}"
+        _assert_same(actual, expected, description)
+        for a, e in zip(computed, gradients, strict=True):
+            torch.testing.assert_close(
+                a, e, rtol=1e-3, atol=1e-3, equal_nan=True, msg=lambda text, d=description: f"{text} {d}"
+            )
