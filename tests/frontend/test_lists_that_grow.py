@@ -70,6 +70,15 @@ def extends_in_place(self: Any, x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def looks_at_what_it_appended(self: Any, x: torch.Tensor) -> Any:
+    self.losses.append(x.sum())
+    self.losses += [x.mean(), 2]
+    last = self.losses[-1] * self.losses[-3]
+    self.losses[-1:] = []
+    self.others.append(1)
+    return last + self.others[-2] + self.losses[0]
+
+
 def extends_another_by_it(self: Any, x: torch.Tensor) -> torch.Tensor:
     self.losses += [7]
     self.others += self.losses
@@ -107,7 +116,15 @@ def appends_to_an_item_and_passes_on(self: Any, x: torch.Tensor) -> torch.Tensor
 
 BODIES = [
     *(appends_to_items, appends_to_an_item_and_reads, appends_to_an_item_and_passes_on),
-    *(extends_another_by_it, extends_in_place, extends_and_reads, appends, reads_later, reads_by_another_way),
+    *(
+        looks_at_what_it_appended,
+        extends_another_by_it,
+        extends_in_place,
+        extends_and_reads,
+        appends,
+        reads_later,
+        reads_by_another_way,
+    ),
     *(keeps_the_method, reads_within, interleaves),
 ]
 
@@ -164,6 +181,16 @@ def counts(self: Any, x: torch.Tensor) -> Any:
     if len(self.losses) % 4 == 3:
         return x * len(self.losses) + first
     return x - len(HISTORY)
+
+
+def test_items_that_the_program_has_appended_need_no_content() -> None:
+    def appended(self: Any, x: torch.Tensor) -> Any:
+        self.losses.append(x * 2)
+        return self.losses[-1] + len(self.losses)
+
+    compiled, x = thunder.jit(Logs(appended)), torch.ones(2)
+    assert [compiled(x).tolist() for _ in range(4)] == [[2.0 + n] * 2 for n in (2, 3, 4, 5)]
+    assert thunder.cache_misses(compiled) == 2
 
 
 def test_the_length_of_a_list_that_only_grows_is_an_input() -> None:

@@ -108,13 +108,20 @@ class AttributePolicy(TracingSession):
         return load is LOAD_ATTR and _is_extended(frame.decoded.instructions, frame.pc)
 
     def is_counted(self, raw: Any, name: str | None) -> bool:
-        """Return whether the running instruction reads a list for a call of ``len`` with it alone."""
+        """Return whether the running instruction reads a list for its length, or an item that was appended.
+
+        These are ``len(owner.name)``, and ``owner.name[-1]`` after ``owner.name.append(…)``.
+        """
         if type(raw) is not list or self._backward_stack or self.state(RegionState).stack:
             return False
         frame = self.machine.frames[-1]
         load, argument = frame.decoded.instructions[frame.pc]
         if load is not LOAD_DEREF if name is None else load not in _LOADS or argument != name:
             return False
+        constant, index = frame.decoded.instructions[frame.pc + 1]
+        if constant is LOAD_CONST:
+            is_item = frame.decoded.instructions[frame.pc + 2][0] is BINARY_SUBSCR
+            return is_item and self.objects.appended_lists.has_appended(raw, index)
         owner = 1 if load is LOAD_ATTR else 0
         end = len(frame.stack) - owner
         callee = frame.stack[end - 2 : end]

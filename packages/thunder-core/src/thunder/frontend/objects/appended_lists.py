@@ -79,6 +79,11 @@ class AppendedLists:
             self.table.note("len", shadow.path, before)
         return before + len(copy)
 
+    def has_appended(self, raw: Any, index: Any) -> bool:
+        """Return whether an index, from the end, is that of an item that the program has appended."""
+        shadow = self.shadows.get(id(raw))
+        return shadow is not None and type(index) is int and -len(shadow.copy) <= index < 0
+
     def read(self, raw: Any) -> None:
         """Add the content of a list, or of the lists of a dict, if the program has not read it before."""
         if id(raw) in self.shadows:
