@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import thunder
 from distributed.launching import case
-from distributed.small_models import batches, part, words
+from distributed.small_models import Words, batches, part, words
 from distributed.training_cases import distance
 from thunder.distributed import FSDPBucketingStrategy, FSDPType, communication, ddp, fsdp
 from thunder.distributed.checkpoint import (
@@ -25,6 +26,9 @@ from thunder.distributed.checkpoint import (
     load_model_state_dict,
     save,
 )
+from thunder_bnb.four_bit import BitsAndBytesLinearQuant4bit
+from thunder_transforms.lora import LORATransform
+from thunder_transforms.materialization import MaterializationTransform
 
 
 def shared_folder() -> Path:
@@ -159,3 +163,51 @@ def a_program_that_raises():
             parameter.fill_(2.0)
         error = message(compiled, x, torch.tensor([7]))
         return error, compiled(x, torch.tensor([1])).tolist()
+
+
+@case
+def quantised_and_sharded():
+    """Weights in 4 bits with adapters, sharded: the published list of transforms, and beside one process."""
+    results = []
+    for others in ((), (LORATransform(r=2),)):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(16, 12), nn.GELU(), nn.Linear(12, 3)).requires_grad_(False)
+        x = torch.randn(4, 16)
+        expected = thunder.jit(copy.deepcopy(model), transforms=[*others, BitsAndBytesLinearQuant4bit()])
+        again = [LORATransform(r=2)] if others else []
+        compiled = thunder.jit(model, transforms=[*again, BitsAndBytesLinearQuant4bit(), fsdp()])
+        if others:
+            compiled.load_state_dict(_parts_of(expected, compiled))
+        mine = compiled(x.chunk(2)[dist.get_rank()])
+        difference = (mine - expected(x).chunk(2)[dist.get_rank()]).abs().max().item()
+        state = distance(compiled.original_state_dict(), expected.original_state_dict())
+        gradient = 0.0
+        if others:
+            mine.square().mean().backward()
+            expected(x).square().mean().backward()
+            name = "0.weight.lora_b"
+            layout = thunder.list_transforms(compiled)[-1].layouts[name]
+            part_of = layout.shard(expected.get_parameter(name).grad)
+            gradient = (compiled.get_parameter(name).grad - part_of).abs().max().item()
+        shapes = {n: tuple(t.shape) for n, t in compiled.state_dict().items() if n.startswith("0.weight")}
+        results.append((max(difference, state, gradient), shapes))
+    return results
+
+
+def _parts_of(expected, compiled):
+    """Return the state of a module of one process, in the parts of this one."""
+    layouts = thunder.list_transforms(compiled)[-1].layouts
+    return {
+        name: layouts[name].shard(tensor) if name in layouts else tensor
+        for name, tensor in expected.state_dict().items()
+    }
+
+
+@case
+def from_the_meta_device():
+    """No process allocates the whole model: values are read parameter by parameter."""
+    with torch.device("meta"):
+        model = Words().double()
+    init = MaterializationTransform.init_from_original_state_dict(words(seed=6).state_dict())
+    compiled = thunder.jit(model, transforms=[fsdp(), MaterializationTransform("cpu", init=init)])
+    return distance(compiled.original_state_dict(), words(seed=6).state_dict())

@@ -70,6 +70,17 @@ def test_a_program_that_raises_does_not_run_with_the_original_parameters(outcome
         torch.testing.assert_close(torch.tensor(after), torch.full((1, 3), 8.0))
 
 
+def test_quantised_weights_and_adapters_are_sharded(outcomes):
+    for quantised, adapted in both(outcomes, "quantised_and_sharded"):
+        assert max(quantised[0], adapted[0]) < 1e-6
+        assert quantised[1]["0.weight"] == (48, 1)  # of 16 * 12 / 2 bytes
+        assert adapted[1]["0.weight.lora_b"] == (6, 2)
+
+
+def test_parameters_on_the_meta_device_get_their_parts_of_a_state_dict(outcomes):
+    assert both(outcomes, "from_the_meta_device") == [0, 0]
+
+
 def test_the_readmes_program_prints_what_the_readme_shows(outcomes):
     shown = README.read_text(encoding="utf-8").split("```text\n")[1].split("```")[0]
     assert both(outcomes, "readme") == [shown, ""]

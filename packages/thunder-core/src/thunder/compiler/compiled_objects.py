@@ -60,14 +60,17 @@ class Settings:
         """
         tensors = None
         if overrides is not None:
-            tensors = overrides.tensors, overrides.originals, overrides.own_form, overrides.fixed_dtypes
+            tensors = (
+                *(overrides.tensors, overrides.originals, overrides.own_form, overrides.fixed_dtypes),
+                overrides.forms,
+            )
         return _unpickled, (fn, _as_stored(self._data), tensors)
 
 
 def _unpickled(
     fn: Callable[..., Any],
     stored: Mapping[str, Any],
-    tensors: tuple[dict[str, Any], dict[str, Any], set[str], set[str]] | None,
+    tensors: tuple[dict[str, Any], dict[str, Any], set[str], set[str], dict[str, Any]] | None,
 ) -> Any:
     """Return the compiled object that pickle stored, with an empty cache."""
     if isinstance(fn, CompiledFunction):  # pickle reads ``m.forward``, which is compiled
@@ -79,6 +82,7 @@ def _unpickled(
         overrides.originals.update(tensors[1])
         overrides.own_form.update(tensors[2])
         overrides.fixed_dtypes.update(tensors[3])
+        overrides.forms.update(tensors[4])
     settings = {
         **stored,
         "langctx": resolve_language(stored["langctx"]),

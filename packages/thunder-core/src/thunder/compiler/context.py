@@ -82,6 +82,8 @@ class Context:
     rewritings: list[Rewriting] = field(default_factory=list)
     #: why the program is compiled again; empty for a first compile
     reasons: tuple[RecompileReason, ...] = ()
+    #: position of a transform → the forms of overriding tensors that later ones have changed
+    forms_for: Callable[[int], Mapping[str, Any]] | None = None
     #: stage → ns
     stage_times: dict[str, int] = field(default_factory=dict)
     #: the settings of the compile, for traces that are lowered after it

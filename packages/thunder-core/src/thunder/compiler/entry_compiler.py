@@ -197,6 +197,7 @@ class EntryCompiler:
                 prologue=program.prologue,
                 epilogue=program.epilogue,
                 reasons=self.stats.last_recompile_reasons,
+                forms_for=None if self.overrides is None else self.overrides.forms_for,
             )
         except OperatorError as error:  # torch refuses a call, and only the whole program shows it
             handles = program.handles_errors and not program.calls_symbols

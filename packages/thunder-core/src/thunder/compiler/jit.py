@@ -119,9 +119,12 @@ def _transform_module(compiled: Any, transforms: Sequence[Transform]) -> Any:
     """Run each transform's ``transform_module`` on a compiled module, before any trace exists."""
     if isinstance(compiled, ThunderModule):
         overrides = dispatcher_of(compiled).overrides
+        first = len(dispatcher_of(compiled).data.transforms) - len(transforms)
         for i, transform in enumerate(transforms):
             changes_reads = defines_hook(transform, "transform_traces_pre_prologue")
-            overriding = overrides.set_by(changes_reads=changes_reads, pending=transforms[i + 1 :])
+            overriding = overrides.set_by(
+                changes_reads=changes_reads, pending=transforms[i + 1 :], position=first + i
+            )
             with calling_hook(transform, "transform_module"), overriding:
                 transform.transform_module(compiled)
     return compiled

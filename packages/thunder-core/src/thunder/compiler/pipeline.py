@@ -6,7 +6,7 @@ Stages are collected first and ordered then, see Note [Places of stages].
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -169,10 +169,12 @@ class Pipeline:
         prologue: TraceCtx | None = None,
         epilogue: TraceCtx | None = None,
         reasons: Sequence[RecompileReason] = (),
+        forms_for: Callable[[int], Mapping[str, Any]] | None = None,
     ) -> Compiled:
         """Run all stages on a program. `executors` ends with the fallback executors.
 
-        With `check` each new trace is verified. `reasons` are those of a recompile. Raises PluginError for a
+        With `check` each new trace is verified. `reasons` are those of a recompile. `forms_for` returns the
+        forms of overriding tensors that the transform at a position knows. Raises PluginError for a
         stage that does not return a trace.
         """
         context = Context(
@@ -183,6 +185,7 @@ class Pipeline:
             prologue=prologue,
             epilogue=epilogue,
             reasons=tuple(reasons),
+            forms_for=forms_for,
         )
         context.append(trace, "acquire")
         for stage in self.stages():

@@ -106,9 +106,9 @@ def _functionalise(trace: TraceCtx, context: Context) -> TraceCtx:
 
 def _pre_prologue(trace: TraceCtx, context: Context) -> TraceCtx:
     """Let transforms change copies of prologue, computation and epilogue."""
-    for transform in context.transforms:
+    for position, transform in enumerate(context.transforms):
         if defines_hook(transform, "transform_traces_pre_prologue") and context.prologue is not None:
-            trace = _with_changed_inputs(transform, trace, context)
+            trace = _with_changed_inputs(transform, position, trace, context)
             context.append(trace, type(transform).__name__, partial(origin_of, type(transform)))
     if context.prologues:
         with blamed_on(context.transforms):
@@ -126,17 +126,19 @@ def blamed_on(transforms: Iterable[Transform]) -> Iterator[None]:
         raise error.blame(", ".join(dict.fromkeys(map(origin_of, types)))) from error.__cause__
 
 
-def _with_changed_inputs(transform: Transform, trace: TraceCtx, context: Context) -> TraceCtx:
+def _with_changed_inputs(transform: Transform, position: int, trace: TraceCtx, context: Context) -> TraceCtx:
     """Return the computation from a transform's hook; the context gets the prologue and the epilogue."""
     name, acquired = type(transform).__name__, context.prologue
     assert acquired is not None, "the caller has checked it"
 
     def change(copy: TraceCtx) -> TraceCtx:
         epilogue = None if context.epilogue is None else copied(context.epilogue)
+        own = copied(acquired)
+        own.input_forms = {} if context.forms_for is None else context.forms_for(position)
         prologue, computation, context.epilogue = call_trace_hook(
             transform,
             "transform_traces_pre_prologue",
-            copied(acquired),
+            own,
             copy,
             epilogue,
             **context.hook_arguments,

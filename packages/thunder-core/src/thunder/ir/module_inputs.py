@@ -133,9 +133,20 @@ def add_input(prologue: TraceCtx, computation: TraceCtx, name: str) -> TensorPro
             return argument  # type: ignore[no-any-return]
     add_trace_output(prologue, tensor, subindex=0)
     computation.names.add(tensor.name)
-    argument = tensor.replace()
+    argument = _as_read(prologue, name, tensor)
     computation.args.append(argument)
     return argument
+
+
+def _as_read(prologue: TraceCtx, name: str, tensor: TensorProxy) -> TensorProxy:
+    """Return an input of the computation, in the form in which the hook's transform has left it.
+
+    A later transform that changed it, as one that shards it, computes this form from the tensor in use.
+    """
+    if name not in prologue.input_forms:
+        return tensor.replace()
+    shape, dtype = prologue.input_forms[name]
+    return tensor.replace(shape=shape, dtype=dtype, strides=None, input_offset=None)
 
 
 def replace_input(
@@ -169,7 +180,7 @@ def replace_input(
     replaced.add(stored.name)
     original = computation.args[index]
     _refuse_writes(computation, original, name)
-    computation.args[index] = stored.replace()
+    computation.args[index] = _as_read(prologue, name, stored)
     inputs = [add_input(prologue, computation, other) for other in others]
     recorded, value = recorded_by(computation, compute, computation.args[index], *inputs)
     refuse_new_writes(recorded, f"computes {name}")

@@ -110,6 +110,9 @@ class TraceCtx:
         self.input_aliases: tuple[tuple[InputAlias, ...], ...] = ()
         #: name of a value that a transform computes in place of an input → name of the input
         self.computed_inputs: Mapping[str, str] = {}
+        #: of a prologue that a hook edits: dotted name of a tensor that a later transform has changed → the
+        #: shape and dtype in which this transform reads it
+        self.input_forms: Mapping[str, tuple[tuple[int, ...], Any]] = {}
         self.names: set[str] = set()
         self.provenance: TraceProvenance | None = None
         #: how calls are recorded now; :func:`tracectx` installs another one

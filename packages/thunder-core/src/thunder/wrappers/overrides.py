@@ -19,6 +19,8 @@ from thunder.base.provenance import Path, object_root
 from thunder.passes.transform import Transform
 from thunder.wrappers.released_tensors import release
 
+#: the shape and the dtype of a tensor
+Form = tuple[tuple[int, ...], torch.dtype]
 #: the name of the root of a module's overriding tensors
 OVERRIDES = "overrides"
 
@@ -32,7 +34,8 @@ class Overrides:
     that the program is traced with as they are, because the transform that overrode them does not change how
     they are read. ``fixed_dtypes`` has the names of tensors that ``to(dtype)``, ``half()`` and the like move
     but do not convert. ``pending`` are the transforms that have not changed the module yet, while one before
-    them does: state dicts have the form of the others.
+    them does: state dicts have the form of the others. ``forms`` has the shape and dtype that each transform,
+    by its position in the list, gave a tensor: name → {position: form}.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -44,6 +47,9 @@ class Overrides:
         #: whether what is set now is by a transform that changes how it is read; None for the user
         self._changes_reads: bool | None = None
         self.pending: Sequence[Transform] = ()
+        self.forms: dict[str, dict[int, Form]] = {}
+        #: the position of the transform that overrides now
+        self._position = 0
         #: the names of each tensor of the module by id, while a transform overrides
         self._names: dict[int, list[str]] = {}
         self.path = object_root(OVERRIDES, self.tensors)
@@ -68,20 +74,36 @@ class Overrides:
             change(tied or [name])
         for each in (name, *(other for other in tied if other != name)):
             self.tensors[each], self.originals[each] = tensor, original
+            if self._changes_reads is not None:
+                self.forms.setdefault(each, {})[self._position] = tuple(tensor.shape), tensor.dtype
             if keep_dtype is not None or self._changes_reads is None:  # another transform leaves it
                 (self.fixed_dtypes.add if keep_dtype else self.fixed_dtypes.discard)(each)
 
     @contextmanager
-    def set_by(self, *, changes_reads: bool, pending: Sequence[Transform] = ()) -> Iterator[None]:
+    def set_by(
+        self, *, changes_reads: bool, pending: Sequence[Transform] = (), position: int = 0
+    ) -> Iterator[None]:
         """Within the context, a transform overrides; ``changes_reads``: it has a hook on the prologue.
 
-        ``pending`` are the transforms after it.
+        ``pending`` are the transforms after it, ``position`` is its own in the list.
         """
-        self._changes_reads, self.pending = changes_reads, pending
+        self._changes_reads, self.pending, self._position = changes_reads, pending, position
         try:
             yield
         finally:
             self._changes_reads, self.pending, self._names = None, (), {}
+
+    def forms_for(self, position: int) -> dict[str, Form]:
+        """Return the forms that a transform knows of the tensors which later ones have changed.
+
+        They are those that it, or a transform before it, gave them: name → form.
+        """
+        known: dict[str, Form] = {}
+        for name, forms in self.forms.items():
+            earlier = [place for place in forms if place <= position]
+            if earlier and max(earlier) != max(forms):
+                known[name] = forms[max(earlier)]
+        return known
 
     def _names_of(self, original: torch.Tensor) -> list[str]:
         """Return the names of a tensor in the module; while a transform overrides, from a table."""
@@ -163,6 +185,7 @@ class Overrides:
         new = Overrides(model)
         new.tensors.update(self.tensors if memo is None else copy.deepcopy(self.tensors, memo))
         new.own_form |= self.own_form
+        new.forms.update({name: dict(forms) for name, forms in self.forms.items()})
         new.fixed_dtypes |= self.fixed_dtypes
         new.originals.update(self.originals if memo is None else copy.deepcopy(self.originals, memo))
         return new
