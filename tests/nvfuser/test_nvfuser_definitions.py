@@ -158,3 +158,17 @@ def test_a_number_that_varies_is_an_input():
         assert torch.equal(compiled(x, torch.tensor(factor)), program(x, torch.tensor(factor)))
     assert "c1 = fd.define_scalar(None, dtype=DataType.Double)" in kernel(compiled).definition(x, 2.0)
     assert thunder.cache_misses(compiled) == 1
+
+
+def test_numbers_are_rounded_as_eagers_kernels_round_them():
+    def program(x: torch.Tensor) -> object:
+        return x > 0.1, x == 0.1, x.fmod(0.7), x * 0.1
+
+    compiled = thunder.jit(program, executors=[replaying_executor()])
+    for dtype in (torch.bfloat16, torch.float32):
+        x = torch.tensor([0.1, 0.3, 1.9], dtype=dtype)
+        torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
+        numbers = [line for line in kernel(compiled).definition(x).splitlines() if "define_scalar" in line]
+        rounded = torch.tensor(0.1, dtype=dtype).item()
+        assert f"define_scalar({rounded}, dtype=DataType.Double)" in numbers[0]
+        assert f"define_scalar({torch.tensor(0.1).item()}, dtype=DataType.Double)" in numbers[-1]

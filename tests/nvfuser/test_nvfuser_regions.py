@@ -144,12 +144,21 @@ def test_without_the_library_the_executor_says_what_to_install(monkeypatch: pyte
     library = thunder_nvfuser.library
     if library.missing() is None:
         pytest.skip("nvFuser can be used here")
-    with pytest.raises(thunder.ExecutorUnavailable, match="nvfuser-cu130-torch210"):
+    with pytest.raises(thunder.ExecutorUnavailable, match="nvFuser is not installed"):
         thunder.get_executor("nvfuser")
     with pytest.raises(thunder.ExecutorUnavailable, match="cannot be used here"):
         library.library()
-    monkeypatch.setattr(torch.version, "cuda", "12.8")
-    monkeypatch.setattr(torch, "__version__", "2.10.1")
-    assert library.install_command() == "pip install 'nvfuser-cu128-torch210>=0.2.36.dev20260301'"
+    monkeypatch.setattr(library.sys, "version_info", (3, 12, 3))
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch, "__version__", "2.13.0")
-    assert library.install_command().startswith("pip install 'torch==2.10.*' --index-url https://download")
+    assert str(library.missing()).endswith(
+        "none for torch 2.13 with CUDA 13.0. The one for this torch would be: "
+        "pip install 'nvfuser-cu130-torch213>=0.2.36.dev20260301'"
+    )
+    monkeypatch.setattr(torch, "__version__", "2.10.1")
+    assert library.missing() == (
+        "nvFuser is not installed. Install it: pip install 'nvfuser-cu130-torch210>=0.2.36.dev20260301'"
+    )
+    monkeypatch.setattr(library, "find_spec", lambda name: object())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "finds no CUDA device" in str(library.missing())

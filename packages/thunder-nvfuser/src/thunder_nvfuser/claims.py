@@ -54,6 +54,18 @@ def is_trivial(bsym: BoundSymbol) -> bool:
     return bsym.sym.id in _MOVES or (bool(bsym.subsymbols) and all(map(is_trivial, bsym.subsymbols)))
 
 
+def _known_numbers(*args: Any, **kwargs: Any) -> bool | Refusal:
+    """Refuse a number that varies beside a tensor of 16 bits, to which nvFuser does not round it."""
+    halves = any(isinstance(x, TensorProxy) and x.dtype.torch_dtype.itemsize == 2 for x in args)
+    if halves and any(isinstance(x, NumberProxy) for x in args):
+        return Refusal("number", "a number that varies is not rounded to 16 bits")
+    return True
+
+
+def _floats_and_known_numbers(*args: Any, **kwargs: Any) -> bool | Refusal:
+    return _known_numbers(*args) and _of_floats(*args)
+
+
 def _of_floats(*args: Any, **kwargs: Any) -> bool | Refusal:
     if any(isinstance(x, TensorProxy) and not x.dtype.is_floating_point for x in args):
         return Refusal("integers", "nvFuser computes this operator on floating-point numbers")
@@ -134,6 +146,8 @@ def _whole_steps(length: Any, *, start: Any, step: Any, device: Any, dtype: Any)
 #: primitive → the checker of its calls
 CHECKERS: Final[Mapping[str, Callable[..., bool | Refusal]]] = {
     **dict.fromkeys(_OF_FLOATS, _of_floats),
+    **dict.fromkeys(names("eq ge gt le lt ne"), _known_numbers),
+    **dict.fromkeys(names("fmod remainder"), _floats_and_known_numbers),
     **dict.fromkeys(("sum", "amax", "amin"), _numbers),
     "prod": _floats_over_dims,
     **dict.fromkeys(("any", "all"), _some_dims),

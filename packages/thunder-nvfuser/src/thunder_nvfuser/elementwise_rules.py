@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -10,10 +10,10 @@ from thunder.core.dtypes import to_torch_dtype
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import BoundSymbol
 
-from .data_types import names
+from .data_types import compute_dtype, names
 from .translation import RULES, Translation, rule
 
-__all__ = ["BINARY", "BOOLEANS", "COMPARISONS", "TESTS", "UNARY"]
+__all__ = ["BINARY", "BOOLEANS", "COMPARISONS", "ROUNDED", "TESTS", "UNARY"]
 
 #: primitives with an operation of the same name: of one tensor
 UNARY: Final = names(
@@ -30,6 +30,8 @@ BINARY: Final = names(
 )
 #: of two operands, with a boolean result
 COMPARISONS: Final = names("eq ge gt le lt ne")
+#: those of which eager rounds a number to the dtype of the tensor beside it
+ROUNDED: Final = names("fmod remainder")
 #: what primitives mean on booleans
 BOOLEANS: Final = {
     "add": "bitwise_or",
@@ -52,16 +54,26 @@ def _is_of_bools(call: BoundSymbol) -> bool:
     return all(not isinstance(x, TensorProxy) or x.dtype.torch_dtype is torch.bool for x in call.args)
 
 
+def _operands(t: Translation, call: BoundSymbol, *, rounds: bool) -> list[Any]:
+    """Return the operands of a call; a fractional number is rounded as eager does.
+
+    That is to the dtype of the tensor, if `rounds`, else to the one that it is computed in.
+    """
+    dtype = next(to_torch_dtype(x.dtype) for x in call.args if isinstance(x, TensorProxy))
+    target = dtype if rounds else compute_dtype(dtype)
+    return [t.wide(x) if isinstance(x, TensorProxy) else t.number(x, target) for x in call.args]
+
+
 def _binary(t: Translation, call: BoundSymbol) -> None:
     name = call.sym.name
     if _is_of_bools(call) and name in BOOLEANS:
         t.set(call.output, getattr(t.ops, BOOLEANS[name])(*map(t.value, call.args)))
     else:
-        t.set_wide(call.output, getattr(t.ops, name)(*map(t.wide, call.args)))
+        t.set_wide(call.output, getattr(t.ops, name)(*_operands(t, call, rounds=name in ROUNDED)))
 
 
 def _comparison(t: Translation, call: BoundSymbol) -> None:
-    operands = [t.wide(x) for x in call.args]
+    operands = _operands(t, call, rounds=True)
     if _is_of_bools(call):
         operands = [t.cast(x, torch.bool, torch.int64) for x in operands]
     t.set(call.output, getattr(t.ops, call.sym.name)(*operands))
@@ -86,7 +98,9 @@ def _logical_not(t: Translation, call: BoundSymbol) -> None:
 @rule("where")
 def _where(t: Translation, call: BoundSymbol) -> None:
     condition, a, b = call.args
-    t.set_wide(call.output, t.ops.where(t.value(condition), t.wide(a), t.wide(b)))
+    dtype = compute_dtype(to_torch_dtype(call.output.dtype))
+    branches = (t.wide(x) if isinstance(x, TensorProxy) else t.number(x, dtype) for x in (a, b))
+    t.set_wide(call.output, t.ops.where(t.value(condition), *branches))
 
 
 @rule("lerp")

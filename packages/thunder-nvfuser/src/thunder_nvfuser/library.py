@@ -17,46 +17,50 @@ from thunder.plugins import Unavailable
 __all__ = ["install_command", "library", "missing", "usable_executor"]
 
 MODULE = "nvfuser_direct"
-#: builds of the library: (CUDA, torch) of each; for CPython 3.10 and 3.12
-BUILDS = (("128", "2.10"), ("130", "2.10"))
-PYTHONS = ((3, 10), (3, 12))
-VERSION = "0.2.36"
+#: builds of the library in November 2026, for CPython 3.12: (CUDA, torch) of each
+BUILDS = (("12.8", "2.10"), ("13.0", "2.10"))
+PYTHON = (3, 12)
+VERSION = "0.2.36.dev20260301"
 
 
 def install_command() -> str:
-    """Return the command that installs a build, and the torch that it is for unless that is here."""
+    """Return the command that installs the build for this torch and its CUDA; CUDA 13.0 if it has none."""
     cuda = (torch.version.cuda or "13.0").replace(".", "")
-    builds = [build for build in BUILDS if build[0] == cuda] or [BUILDS[-1]]
-    cuda, release = builds[-1]
-    package = f"nvfuser-cu{cuda}-torch{release.replace('.', '')}"
-    command = f"pip install '{package}>={VERSION}.dev20260301'"
-    if _release(torch.__version__) != release or torch.version.cuda is None:
-        index = f"https://download.pytorch.org/whl/cu{cuda}"
-        command = f"pip install 'torch=={release}.*' --index-url {index} && {command}"
-    return command
+    return f"pip install 'nvfuser-cu{cuda}-torch{_release().replace('.', '')}>={VERSION}'"
 
 
-def _release(text: str) -> str:
-    return ".".join(text.split(".")[:2])
+def _release() -> str:
+    return ".".join(torch.__version__.split(".")[:2])
 
 
 def missing() -> str | None:
     """Return why nvFuser cannot be used here, with what to do about it, or None."""
     if find_spec(MODULE) is None:
-        if sys.platform != "linux":
-            return "nvFuser is not installed, and exists for Linux with CUDA alone"
-        if sys.version_info[:2] not in PYTHONS:
-            python = ".".join(map(str, sys.version_info[:2]))
-            return (
-                f"nvFuser is not installed, and has no build for CPython {python}. "
-                f"With CPython 3.10 or 3.12: {install_command()}"
-            )
-        return f"nvFuser is not installed. Install it: {install_command()}"
+        return _not_installed()
     if torch.version.cuda is None:
-        return f"{MODULE} is installed, and needs a torch with CUDA. Install one: {install_command()}"
+        return f"{MODULE} is installed, and torch {torch.__version__} is built without CUDA"
     if not torch.cuda.is_available():
         return f"{MODULE} is installed, and torch finds no CUDA device"
     return None
+
+
+def _not_installed() -> str:
+    if sys.platform != "linux":
+        return "nvFuser is not installed, and exists for Linux with CUDA alone"
+    lacking = []
+    if sys.version_info[:2] != PYTHON:
+        lacking.append(f"CPython {sys.version_info[0]}.{sys.version_info[1]}")
+    if torch.version.cuda is None:
+        lacking.append("a torch without CUDA")
+    elif (torch.version.cuda, _release()) not in BUILDS:
+        lacking.append(f"torch {_release()} with CUDA {torch.version.cuda}")
+    if not lacking:
+        return f"nvFuser is not installed. Install it: {install_command()}"
+    built = " and ".join(f"torch {release} with CUDA {cuda}" for cuda, release in BUILDS)
+    return (
+        f"nvFuser is not installed. It has builds for CPython 3.12, {built}, and none for "
+        f"{' and '.join(lacking)}. The one for this torch would be: {install_command()}"
+    )
 
 
 def usable_executor() -> Executor | Unavailable:

@@ -151,7 +151,8 @@ class RecordedDefinition:
             raise TypeError(f"the recorder does not compute {name}")
         dtypes = replayed.dtypes(*args, **kwargs)
         several = isinstance(dtypes, tuple)
-        results = tuple(self._new(dtype) for dtype in (dtypes if several else (dtypes,)))
+        is_tensor = replayed.creates or any(_is_tensor(x) for x in (*args, *kwargs.values()))
+        results = tuple(self._new(dtype, is_tensor) for dtype in (dtypes if several else (dtypes,)))
         self.calls.append(Call(results, f"ops.{name}", args, kwargs))
         return results if several else results[0]
 
@@ -184,15 +185,22 @@ class RecordedDefinition:
                 results = entry.compute(*map(actual, call.args), **kwargs)
                 several = results if len(call.results) > 1 else (results,)
                 for value, result in zip(call.results, several, strict=True):
-                    values[value.name] = result.to(value.dtype)
+                    values[value.name] = result.to(value.dtype) if value.is_tensor else result
         return [values[output.name] for output in self.outputs]
 
-    def _new(self, dtype: torch.dtype) -> Value:
-        return Value(f"t{self._next()}", dtype)
+    def _new(self, dtype: torch.dtype, is_tensor: bool = True) -> Value:
+        return Value(f"{'t' if is_tensor else 'c'}{self._next()}", dtype, is_tensor)
 
     def _next(self) -> int:
         self._count += 1
         return self._count - 1
+
+
+def _is_tensor(argument: Any) -> bool:
+    """Return whether an argument is a tensor, or a list with one."""
+    if isinstance(argument, list | tuple):
+        return any(map(_is_tensor, argument))
+    return isinstance(argument, Value) and argument.is_tensor
 
 
 def _checked(call: Call, tensor: torch.Tensor) -> torch.Tensor:

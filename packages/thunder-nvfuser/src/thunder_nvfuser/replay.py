@@ -105,6 +105,10 @@ _BINARY: Final = {
 _COMPARISONS: Final = names("eq ge gt le lt ne logical_and logical_or")
 
 
+def _cast(a: Any, dtype: torch.dtype) -> Any:
+    return a.to(dtype) if isinstance(a, Tensor) else torch.tensor(a, dtype=dtype).item()
+
+
 def _reduced(fn: Callable[..., Any]) -> Replayed:
     def compute(a: Tensor, dims: Any, keepdim: bool = False, dtype: Any = None) -> Tensor:
         result: Tensor = fn(_wide(a), [dims] if isinstance(dims, int) else list(dims), keepdim)
@@ -166,7 +170,7 @@ REPLAY: Final[dict[str, Replayed]] = {
     "where": _elementwise(torch.where, lambda c, a, b: _promoted(a, b)),
     "lerp": _elementwise(torch.lerp),
     "set": Replayed(torch.clone, _same),
-    "cast": Replayed(lambda a, dtype: a.to(dtype), lambda a, dtype: dtype.value),
+    "cast": Replayed(_cast, lambda a, dtype: dtype.value),
     "sum": _reduced(lambda a, dims, keepdim: torch.sum(a, dims, keepdim, dtype=a.dtype)),
     "max": _reduced(torch.amax),
     "min": _reduced(torch.amin),

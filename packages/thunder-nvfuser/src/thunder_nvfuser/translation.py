@@ -75,6 +75,16 @@ class Translation:
             return self._values[operand.name].value
         return self._cast_of(operand, to_torch_dtype(operand.dtype))
 
+    def number(self, number: Any, dtype: torch.dtype) -> Any:
+        """Return a number, a fractional one rounded to a floating-point dtype, as eager's kernels take it."""
+        kind = number.python_type if isinstance(number, NumberProxy) else type(number)
+        if kind is not float or not dtype.is_floating_point or dtype is torch.float64:
+            return self.value(number)
+        if getattr(number, "name", None) in self._values:
+            return self.ops.cast(self.value(number), dtype=self.type(dtype))
+        value = number.value if isinstance(number, NumberProxy) else number
+        return self.value(torch.tensor(value, dtype=dtype).item())
+
     def wide(self, operand: Any) -> Any:
         """Return the value of an operand in the dtype that nvFuser computes in."""
         if not isinstance(operand, TensorProxy):
