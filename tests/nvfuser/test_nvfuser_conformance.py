@@ -9,10 +9,11 @@ import pytest
 from thunder.testing import ConformanceTests
 from thunder_nvfuser.claims import INDEXED, PRODUCTS
 from thunder_nvfuser.executor import replaying_executor
+from thunder_nvfuser.shape_rules import ATTENTION
 from thunder_nvfuser.translation import RULES
 
 #: what only options allow
-BY_OPTION = {f"prims.{name}" for name in (*INDEXED, *PRODUCTS)}
+BY_OPTION = {ATTENTION, *(f"prims.{name}" for name in (*INDEXED, *PRODUCTS, "uniform_philox"))}
 
 
 @pytest.mark.sweep

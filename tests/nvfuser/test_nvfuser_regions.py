@@ -14,7 +14,9 @@ from torch.nn import functional as F
 import thunder
 import thunder_nvfuser.library
 from llama import Llama, LlamaConfig
+from thunder.core import devices, prims
 from thunder.executors.nvfuserex import nvfuser_ex
+from thunder.extend import OperatorExecutor
 from thunder_nvfuser.executor import replaying_executor
 
 X, Y = torch.linspace(-3, 3, 24).view(4, 6), torch.linspace(2, -1, 24).view(4, 6)
@@ -70,6 +72,53 @@ def test_indices_and_products_are_left_to_torch_unless_options_say_otherwise():
     assert "torch checks indices, and nvFuser does not" in refusals
     assert "leaves products to torch" in refusals
     assert {row.via for row in thunder.explain(whole).rows} == {"fusion"}
+
+
+def test_attention_and_embeddings_by_options():
+    def program(tokens: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        x = F.embedding(tokens, table).view(2, 4, 2, 8).transpose(1, 2)
+        return F.scaled_dot_product_attention(x, x, x, is_causal=True) * 2
+
+    tokens, table = torch.randint(0, 9, (2, 4)), torch.randn(9, 16, dtype=torch.bfloat16)
+    options: dict[str, Any] = {"nvfuser_unchecked_indices": True, "nvfuser_products": True}
+    compiled = thunder.jit(program, executors=[replaying_executor()], **options)
+    torch.testing.assert_close(compiled(tokens, table), program(tokens, table))
+    assert {row.via for row in thunder.explain(compiled).rows} == {"fusion"}
+    (fusion,) = (b for b in thunder.last_traces(compiled)[-1].bound_symbols if b.sym.is_fusion)
+    text = fusion.sym.python_impl.definition(tokens, table)
+    assert "fd.ops.embedding_fwd(t0, t1)" in text
+    assert "fd.ops.sdpfa_fwd(" in text
+
+
+def test_attention_with_a_mask_is_left_to_torch():
+    def program(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(x, x, x, mask) * 2 + 1
+
+    compiled = thunder.jit(program, executors=[replaying_executor()], nvfuser_products=True)
+    x, mask = torch.randn(2, 2, 4, 8, dtype=torch.bfloat16), torch.ones(4, 4, dtype=torch.bool).tril()
+    torch.testing.assert_close(compiled(x, mask), program(x, mask))
+    assert "masks, dropout and grouped queries" in str(thunder.explain(compiled))
+
+
+def test_random_numbers_by_seed_and_offset():
+    def noisy(x: torch.Tensor) -> torch.Tensor:
+        noise = prims.uniform_philox(
+            (4, 6), 1.0, 3.0, device=devices.cpu, dtype=thunder.bfloat16, seed=7, offset=4
+        )
+        return thunder.torch.mul(noise, x)
+
+    ex = OperatorExecutor("noises")
+    operator = ex.register_operator("noisy", like=noisy, replaces=torch.sinc)
+    assert operator is not None
+    x = torch.ones(4, 6, dtype=torch.bfloat16)
+    for allowed in (True, False):
+        compiled = thunder.jit(torch.sinc, executors=[ex, replaying_executor()], nvfuser_random=allowed)
+        first = compiled(x)
+        assert torch.equal(first, compiled(x))
+        assert (first >= 1).all()
+        assert (first <= 3).all()
+        assert first.unique().numel() > 6
+        assert ("nvFusion0" in str(thunder.last_traces(compiled)[-1])) is allowed
 
 
 def test_what_nvfuser_cannot_do_has_its_reason():

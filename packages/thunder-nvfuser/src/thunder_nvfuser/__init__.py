@@ -30,13 +30,19 @@ def thunder_options() -> list[Option]:
             "nvfuser_products",
             bool,
             False,
-            "Whether regions contain matrix products; else torch's kernels compute them.",
+            "Whether regions contain matrix products and attention; else torch's kernels compute them.",
         ),
         Option(
             "nvfuser_unchecked_indices",
             bool,
             False,
             "Whether regions contain gathers and scatters; nvFuser does not check indices, as torch does.",
+        ),
+        Option(
+            "nvfuser_random",
+            bool,
+            False,
+            "Whether regions draw numbers by seed and offset; nvFuser draws others than torch.",
         ),
         Option(
             "nvfuser_reproducers",

@@ -14,11 +14,12 @@ from thunder.core.tags import OpTags
 from thunder.extend import Refusal, compile_option, device_profile
 
 from .data_types import DTYPES, NUMBERS, names
+from .shape_rules import ATTENTION
 
 __all__ = ["CHECKERS", "INDEXED", "PRODUCTS", "is_trivial", "value_refusal"]
 
 PRODUCTS: Final = ("linear", "matmul")
-INDEXED: Final = ("gather", "scatter", "take", "take_along_axis")
+INDEXED: Final = ("embedding", "gather", "scatter", "take", "take_along_axis")
 #: operations of nvFuser that are defined for floating-point numbers alone, or checked by torch for integers
 _OF_FLOATS: Final = names(
     "ceil floor isfinite isinf isnan pow remainder fmod round sign signbit trunc nextafter cumprod prod"
@@ -143,6 +144,37 @@ def _whole_steps(length: Any, *, start: Any, step: Any, device: Any, dtype: Any)
     return Refusal("steps", "fractional steps are rounded as torch does")
 
 
+def _embedding(index: Any, weight: Any, *, max_norm: float | None = None, **kwargs: Any) -> bool | Refusal:
+    return _unchecked_indices() and (
+        max_norm is None or Refusal("max_norm", "rows are renormalised by torch", max_norm=max_norm)
+    )
+
+
+def _philox(*args: Any, **kwargs: Any) -> bool | Refusal:
+    return bool(compile_option("nvfuser_random")) or Refusal(
+        "random", "nvFuser draws other numbers than torch for a seed: nvfuser_random=True allows it"
+    )
+
+
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> bool | Refusal:
+    if not (answer := _product(query, key, value)):
+        return answer
+    if query.dtype.torch_dtype.itemsize != 2 or query.ndim != 4:
+        return Refusal("attention", "flash attention takes four dimensions in 16 bits", dtype=query.dtype)
+    if attn_mask is not None or dropout_p != 0.0 or enable_gqa:
+        return Refusal("attention", "masks, dropout and grouped queries are left to torch")
+    return True
+
+
 #: primitive → the checker of its calls
 CHECKERS: Final[Mapping[str, Callable[..., bool | Refusal]]] = {
     **dict.fromkeys(_OF_FLOATS, _of_floats),
@@ -155,7 +187,10 @@ CHECKERS: Final[Mapping[str, Callable[..., bool | Refusal]]] = {
     **dict.fromkeys(("cumsum", "cumprod"), _scan),
     **dict.fromkeys(PRODUCTS, _product),
     **dict.fromkeys(INDEXED, _indexed),
+    "embedding": _embedding,
     "take": _one_dimension,
+    "uniform_philox": _philox,
+    ATTENTION: _attention,
     "nextafter": _nextafter,
     "slice_prim": _unit_steps,
     "pad": _outer_pad,

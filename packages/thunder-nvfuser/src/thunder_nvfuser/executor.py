@@ -12,6 +12,7 @@ from . import elementwise_rules, shape_rules  # noqa: F401  (they register their
 from .claims import CHECKERS, is_trivial, value_refusal
 from .kernels import RegionKernel
 from .settings import current_settings
+from .shape_rules import ATTENTION
 from .translation import RULES
 
 __all__ = ["NvFuserExecutor", "nvfuser_ex", "nvfuserex", "replaying_executor"]
@@ -39,6 +40,8 @@ class NvFuserExecutor(FusionExecutor):
         """Return True for a call that nvFuser may compile, else the reason why not."""
         if bsym.sym.is_of_package:
             return Refusal("package", "the operator of a package is run by its own executor, or taken apart")
+        if bsym.sym.id == ATTENTION and not (answer := CHECKERS[ATTENTION](*bsym.args, **bsym.kwargs)):
+            return answer  # its parts are not fused, since the rule would translate the whole
         refusal = value_refusal(bsym, self._device_types)
         return super().can_fuse(bsym) if refusal is None else refusal
 

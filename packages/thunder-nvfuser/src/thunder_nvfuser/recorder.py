@@ -11,6 +11,7 @@ and `execute` computes it by torch, on any device: this checks what is said to n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,9 +50,14 @@ class Call:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        arguments = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
+        arguments = [*map(_shown, self.args), *(f"{name}={_shown(x)}" for name, x in self.kwargs.items())]
         results = ", ".join(value.name for value in self.results)
         return f"{results + ' = ' if results else ''}fd.{self.method}({', '.join(arguments)})"
+
+
+def _shown(x: Any) -> str:
+    """Return an argument as Python writes it; infinities and NaN have no literal."""
+    return f"float('{x}')" if isinstance(x, float) and not math.isfinite(x) else repr(x)
 
 
 def check_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

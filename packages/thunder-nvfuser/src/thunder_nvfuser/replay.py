@@ -153,6 +153,33 @@ def _full(shape: list[int], fill_value: Any, dtype: torch.dtype, device: torch.d
     return torch.full(shape, fill_value, dtype=dtype, device=device)
 
 
+def _uniform(
+    minval: float,
+    maxval: float,
+    shape: list[int],
+    *,
+    rng_seed: int,
+    rng_offset: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
+    """Other numbers than nvFuser's, of the same distribution, that depend on seed and offset alone."""
+    generator = torch.Generator().manual_seed((rng_seed * 1_000_003 + rng_offset) % 2**63)
+    values = torch.rand(shape, generator=generator, dtype=torch.float64)
+    return (values * (maxval - minval) + minval).to(device, dtype)
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, **kwargs: Any) -> tuple[Tensor, ...]:
+    """Attention; the results for a backward are not computed."""
+    result = torch.nn.functional.scaled_dot_product_attention(query, key, value, **kwargs)
+    unused = query.new_zeros((), dtype=torch.float32), query.new_zeros((), dtype=torch.int64)
+    return result, unused[0], unused[1], unused[1]
+
+
+def _attention_dtypes(query: Any, *args: Any, **kwargs: Any) -> tuple[torch.dtype, ...]:
+    return query.dtype, torch.float32, torch.int64, torch.int64
+
+
 def _stated(*args: Any, dtype: Any, **kwargs: Any) -> torch.dtype:
     result: torch.dtype = dtype.value
     return result
@@ -210,6 +237,8 @@ REPLAY: Final[dict[str, Replayed]] = {
     "embedding_fwd": Replayed(
         lambda input, weight: torch.nn.functional.embedding(input, weight), lambda input, weight: weight.dtype
     ),
+    "uniform": Replayed(_uniform, _stated, creates=True),
+    "sdpfa_fwd": Replayed(_attention, _attention_dtypes),
     "linear": Replayed(torch.nn.functional.linear, _same),
     "matmul": Replayed(torch.matmul, _same),
 }
