@@ -24,7 +24,7 @@ def drawn(fn: Any, x: torch.Tensor) -> tuple[Any, str, str]:
     with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
         result = fn(x)
     states = [s for s in re.split(r"[\r\n]", errors.getvalue()) if s.strip()]
-    last = re.sub(r"\d\d:\d\d|[\d.]+(it/s|s/it)|\?it/s", "T", states[-1]) if states else ""
+    last = re.sub(r"\d\d:\d\d|[\d.]+(it/s|s/it)|\?it/s", "T", states[-1].strip()) if states else ""
     return [v.tolist() if isinstance(v, torch.Tensor) else v for v in result], last, output.getvalue()
 
 
