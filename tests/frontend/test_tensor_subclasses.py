@@ -287,3 +287,59 @@ def test_a_class_that_computes_by_its_dispatch_is_refused_by_name_and_can_be_opa
         thunder.jit(lambda x: x * 2)(Wrapper(torch.ones(2)))
     doubled = thunder.opaque(lambda x: Wrapper(x) * 2)
     assert torch.equal(thunder.jit(lambda x: doubled(x + 1))(torch.ones(2)), torch.full((2,), 4.0))
+
+
+class Named(torch.Tensor):
+    def __init__(self, *data):
+        self.label = f"{len(data)} arguments"
+
+
+class Checked(torch.Tensor):
+    def __new__(cls, data, unit):
+        made = super().__new__(cls, data)
+        made.unit = unit
+        return made
+
+
+def constructs(x):
+    named, checked, logged = Named([1.0, 2.0]), Checked(x, "m"), Logged(x) * 2
+    return (
+        named * x,
+        named.label,
+        checked.unit,
+        (checked * 2).sum(),
+        logged.as_subclass(torch.Tensor),
+        Tagged(2, 0),
+    )
+
+
+def writes_through(x):
+    view = Tagged(x)
+    view.add_(1)
+    return type(view) is Tagged, x * 1, view * 2
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("program", [constructs, writes_through])
+def test_a_class_of_tensors_without_a_constructor_of_its_own_is_called(program, grad):
+    compiled, results = thunder.jit(program), []
+    for fn in (program, compiled, compiled):
+        x = torch.tensor([0.5, 1.5], requires_grad=grad)
+        Logged.lines.clear()
+        try:
+            values = fn(x)
+        except RuntimeError as error:
+            results.append(str(error))
+            continue
+        kinds = [type(v) for v in values]
+        plain = [v.detach().tolist() if isinstance(v, torch.Tensor) else v for v in values]
+        gradient = torch.autograd.grad(values[3], x)[0].tolist() if grad else None
+        results.append((kinds, plain, gradient, Logged.lines[:1]))
+    assert results[0] == results[1] == results[2]
+
+
+def test_a_replaced_initialiser_of_a_class_of_tensors_is_noticed(monkeypatch):
+    compiled = thunder.jit(lambda x: Named(x).label)
+    assert compiled(torch.ones(1)) == "1 arguments"
+    monkeypatch.setattr(Named, "__init__", lambda self, data: setattr(self, "label", "other"))
+    assert compiled(torch.ones(1)) == "other"

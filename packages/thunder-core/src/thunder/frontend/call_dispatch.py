@@ -29,7 +29,7 @@ import torch
 
 from thunder.base.cache_queries import CACHED
 from thunder.frontend.inner_transforms.derivative_functions import call_derivative, is_derivative
-from thunder.frontend.lookasides import custom_operators, module_members, tensors
+from thunder.frontend.lookasides import custom_operators, legacy_constructors, module_members, tensors
 from thunder.frontend.lookasides.lookaside_registry import CallHandler, LookasideTable
 from thunder.frontend.lookasides.operator_arguments import bound_to_function
 from thunder.frontend.natives import cached_functions, native_calls, opaque_functions
@@ -120,6 +120,10 @@ def _lookaside_of_name(resolver: CallResolver, fn: Any) -> CallHandler | None:
 
 def _operator(resolver: CallResolver, fn: Any) -> CallHandler | None:
     return None if resolver.operators.get(fn) is None else _call_operator
+
+
+def _tensor_class(resolver: CallResolver, fn: Any) -> CallHandler | None:
+    return legacy_constructors.construct if issubclass(fn, torch.Tensor) else None
 
 
 def _unknown_torch_function(resolver: CallResolver, fn: Any) -> CallHandler | None:
@@ -219,7 +223,7 @@ RESOLVERS: Final[dict[type, tuple[_Resolver, ...]]] = {
     torch._ops.OpOverload: _OF_NATIVE_FUNCTIONS,
     torch._ops.OpOverloadPacket: _OF_NATIVE_FUNCTIONS,
     type: _OF_CLASSES,
-    type(torch.Tensor): _OF_CLASSES,
+    type(torch.Tensor): (*_OF_CLASSES, _tensor_class),
     type(torch.FloatTensor): _OF_CLASSES,
     type(torch.Generator): _OF_CLASSES,
     CompiledFunction: (_compiled_function,),

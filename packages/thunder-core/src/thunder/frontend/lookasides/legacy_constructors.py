@@ -6,6 +6,7 @@ tensor is returned as an alias.
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from thunder.base.errors import UnsupportedOperator
 from thunder.frontend.arrays.array_memory import is_array
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import TracingSession
+from thunder.frontend.torch_functions.tensor_subclasses import as_subclass
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ops import prims
 
@@ -50,8 +52,9 @@ def _construct(session: TracingSession, name: str, args: tuple[Any, ...], option
         return session.call(torch.empty, args, options)
     if not rest and isinstance(first, bool | float):
         raise TypeError(f"new(): data must be a sequence (got {type(first).__name__})")
+    kinds = ("Tensor" if isinstance(a, TensorProxy) else type(a).__name__ for a in args)
     raise UnsupportedOperator(
-        f"torch.{name} of {', '.join(type(a).__name__ for a in args)}",
+        f"torch.{name} of {', '.join(kinds)}",
         hint="Use torch.tensor or torch.empty.",
     )
 
@@ -82,6 +85,24 @@ def _tensor(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, An
         "device": session.call(torch.get_default_device, (), {}),
     }
     return _construct(session, "Tensor", args, options)
+
+
+@TABLE.lookaside(torch.Tensor.__new__)
+def _of_subclass(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return a tensor of a subclass with the constructor of ``torch.Tensor``."""
+    cls, *data = args
+    return as_subclass(session, _tensor(session, tuple(data), kwargs), cls)
+
+
+def construct(session: TracingSession, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return ``cls(*args)`` of a subclass of ``torch.Tensor`` that has no ``__new__`` of its own."""
+    if session.type_attr(cls, "__new__") is not torch.Tensor.__new__:
+        return session.machine.generic_call(cls, args, kwargs)
+    made = _of_subclass(session, (cls, *args), kwargs)
+    init = session.type_attr(cls, "__init__")
+    if isinstance(init, types.FunctionType):
+        session.call(init, (made, *args), kwargs)
+    return made
 
 
 @TABLE.lookaside(torch.Tensor.new)
