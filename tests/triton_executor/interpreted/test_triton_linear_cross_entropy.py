@@ -49,10 +49,10 @@ def batches_in_float32(x: torch.Tensor, w: torch.Tensor, t: torch.Tensor) -> tor
 PROGRAMS: list[Callable[..., torch.Tensor]] = [rows, rows_in_float32, batches, batches_in_float32]
 
 
-def arguments(dtype: torch.dtype, n: int = 37) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def arguments(dtype: torch.dtype, n: int = 21) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
-    x = torch.randn(n, 16, dtype=dtype, requires_grad=True)
-    weight = torch.randn(CLASSES, 16, dtype=dtype, requires_grad=True)
+    x = (torch.randn(n, 96, dtype=dtype) / 4).requires_grad_()
+    weight = torch.randn(CLASSES, 96, dtype=dtype, requires_grad=True)
     target = torch.randint(0, CLASSES, (n,))
     target[1], target[2] = -100, 7
     return x, weight, target
@@ -125,7 +125,7 @@ def test_the_logits_are_never_whole():
 
     with Sizes(), torch.no_grad():
         kernels.loss_and_gradients(x, weight, target, -100, True, True)
-    assert weight.numel() <= largest <= x.shape[0] * CLASSES / 8
+    assert largest <= weight.numel() < x.shape[0] * CLASSES / 2
 
 
 def test_a_program_that_uses_its_logits_stays_as_it_is():

@@ -5,15 +5,21 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+import torch
+
 from .environment import is_interpreted
 
 __all__ = ["launch"]
 
 
 def launch(kernel: Any, options: dict[str, Any], *arguments: Any) -> None:
-    """Launch a kernel that has its grid, `kernel[(programs,)]`, on the current device."""
+    """Launch a kernel that has its grid, `kernel[(programs,)]`, on the device of its first argument.
+
+    Triton launches on the current device, whichever the tensors are on.
+    """
     if is_interpreted():
         functions: Any = import_module("thunder_triton.interpreter_functions")
         functions.run(kernel, options, *arguments)
     else:
-        kernel(*arguments, **options)
+        with torch.cuda.device(arguments[0].device):
+            kernel(*arguments, **options)

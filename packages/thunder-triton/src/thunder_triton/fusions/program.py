@@ -12,7 +12,8 @@ from thunder.extend import EagerStrides, Region
 
 from .building import nodes_of
 from .elementwise import held
-from .kernel_text import Buffer, KernelSource, source_of
+from .kernel_text import KernelSource, source_of
+from .kernel_writer import Buffer
 from .nodes import Load, Node, View
 from .schedule import schedule
 
