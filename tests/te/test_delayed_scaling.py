@@ -17,6 +17,7 @@ from thunder.executors.transformer_engineex import (
     autocast,
     fp8_reference_ex,
 )
+from thunder_transforms.materialization import MaterializationTransform
 
 STEPS = 4
 
@@ -115,6 +116,28 @@ def test_the_state_is_saved_and_loaded():
         second.load_state_dict(first.state_dict())
         assert torch.equal(first(x), second(x))
     assert sorted(first.original_state_dict()) == sorted(network().state_dict())
+
+
+def test_a_module_on_the_meta_device_is_materialised_with_the_state_before_the_first_step():
+    with torch.device("meta"):
+        meta = network()
+    transforms = [
+        TransformerEngineTransform(amax_history_len=STEPS),
+        MaterializationTransform("cpu", init=network().state_dict()),
+    ]
+    first, second = (
+        thunder.jit(meta, executors=[fp8_reference_ex], transforms=transforms),
+        compiled(network()),
+    )
+    x = torch.randn(16, 32)
+    with autocast(recipe=DelayedScaling(amax_history_len=STEPS)):
+        for _ in range(2):
+            results = [module(x) for module in (first, second)]
+            for result in results:
+                result.sum().backward()
+            assert torch.equal(*results)
+        second.load_original_state_dict(network().state_dict())
+        assert torch.equal(second.state_dict()["0.weight.fp8_scale"], torch.ones(3))
 
 
 def test_the_largest_of_several_calls_of_a_layer_counts():

@@ -168,6 +168,16 @@ class TransformerEngineTransform(thunder.Transform):
         new.set_provenance(TraceProvenance("State of delayed scaling"))
         return new
 
+    def transform_state_dict_for_submodule(
+        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Add the state before the first step to the original state dict of a linear layer."""
+        name = f"{submodule_name}.weight" if submodule_name else "weight"
+        if self._layers.get(name) == name and "weight" in state_dict:
+            state = new_state(self.amax_history_len, torch.device("cpu"))
+            state_dict |= {f"weight.{suffix}": tensor for suffix, tensor in state.items()}
+        return state_dict
+
     def reverse_transform_state_dict_for_submodule(
         self, model: Any, submodule_name: str, state_dict: dict[str, Any]
     ) -> dict[str, Any]:
