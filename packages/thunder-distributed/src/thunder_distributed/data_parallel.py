@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -171,10 +172,15 @@ class DataParallel(thunder.Transform, ABC):
     def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
         """Add the stages that make collectives of buckets, overlap them, and compare them."""
         if STAGE not in pipeline.names():
-            pipeline.add(STAGE, with_collectives, after="autograd", before="transforms_joint")
-            pipeline.add("distributed.overlap", overlapped, after="transforms_pre_execution", before="claim")
+            pipeline.add(STAGE, _Stage(with_collectives), after="autograd", before="transforms_joint")
             pipeline.add(
-                "distributed.agreement", agreed, after="transforms_post_optimization", before="codegen"
+                "distributed.overlap", _Stage(overlapped), after="transforms_pre_execution", before="claim"
+            )
+            pipeline.add(
+                "distributed.agreement",
+                _Stage(agreed),
+                after="transforms_post_optimization",
+                before="codegen",
             )
 
     def cache_state(self) -> Mapping[str, Hashable]:
@@ -186,6 +192,19 @@ class DataParallel(thunder.Transform, ABC):
     def no_sync(self) -> AbstractContextManager[None]:
         """Return the context in which calls of the module leave their gradients uncommunicated."""
         return self._switch.no_sync()
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A stage of the pipeline that passes no dtype or device of a proxy to torch's functions.
+
+    A function as a stage would be interpreted, because it may do so.
+    """
+
+    run: Callable[[TraceCtx, Any], TraceCtx]
+
+    def __call__(self, trace: TraceCtx, context: Any) -> TraceCtx:
+        return self.run(trace, context)
 
 
 def layouts_of(compiled: Any) -> dict[str, Layout]:

@@ -212,7 +212,8 @@ _replaced: WeakKeyDictionary[TraceCtx, set[str]] = WeakKeyDictionary()
 
 def _refuse_writes(computation: TraceCtx, tensor: TensorProxy, name: str) -> None:
     for bsym in computation.bound_symbols:
-        if has_tags(bsym, {OpTags.IN_PLACE}):
+        reads = any(p.name == tensor.name for p in bsym.flat_proxy_args)
+        if reads and has_tags(bsym, {OpTags.IN_PLACE}):
             targets = bsym.args[1:] if bsym.sym.id == COPY_ else bsym.flat_proxy_args
             if any(getattr(target, "name", None) == tensor.name for target in targets):
                 raise UnsupportedProgram(
