@@ -54,6 +54,10 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
         "generated Triton kernels: the conformance kit, random programs, code for each GPU",
         [*TESTS, "tests/triton_executor"],
     ),
+    "distributed": (
+        "training in two and four processes",
+        [*TESTS, "tests/distributed"],
+    ),
     "dynamo": ("random programs of which thunder compiles a part", [*TESTS, "tests/dynamo"]),
     "handlers": ("random programs with exception handlers", ["-m", "soundness.handlers", "60", "2000"]),
     "writes": (

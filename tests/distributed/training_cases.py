@@ -44,16 +44,17 @@ def distance(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> f
 
 def whole_gradients(compiled: Any) -> dict[str, torch.Tensor]:
     """Return the gradients of the whole parameters."""
-    transform = thunder.list_transforms(compiled)[-1]
+    transform = thunder.list_transforms(compiled)[0]
     gradients = {name: p.grad for name, p in compiled.named_parameters() if p.grad is not None}
     if isinstance(transform, thunder.distributed.DDPTransform):
         return {name: gradient.clone() for name, gradient in gradients.items()}
     whole = {}
     for name, gradient in gradients.items():
         layout = transform.layouts[name]
-        gathered = [torch.empty_like(gradient) for _ in range(2)]
+        gathered = [torch.empty_like(gradient) for _ in range(dist.get_world_size())]
         dist.all_gather(gathered, gradient)
-        whole[name] = layout.whole(torch.cat(gathered))
+        parts = [gathered[rank] for rank in layout.members.ranks]
+        whole[name] = layout.whole(torch.cat(parts))
     return whole
 
 
@@ -61,7 +62,7 @@ def reference(clip: float | None = None, accumulated: int = 1) -> Any:
     """Return losses, the gradients of the first step, norms and final state of one process."""
     model, losses, first, norms = words(), [], {}, []
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
-    for index, batch in enumerate(batches(STEPS, 3)):
+    for index, batch in enumerate(batches(STEPS, 3, dist.get_world_size())):
         loss = model(*batch)
         (loss / accumulated).backward()
         losses.append(loss.item())
@@ -82,21 +83,22 @@ def trained(
     """Return the differences from one process, and the collectives of a step."""
     expected = reference(clip, accumulated)
     model = words()
-    compiled, rank = thunder.jit(model, transforms=[transform]), dist.get_rank()
+    compiled, rank = thunder.jit(model, transforms=transform), dist.get_rank()
+    size = dist.get_world_size()
     optimizer = torch.optim.AdamW([p for p in compiled.parameters() if p.requires_grad], lr=0.01)
     losses, first, norms, sent = [], {}, [], []
-    for index, batch in enumerate(batches(STEPS, 3)):
+    for index, batch in enumerate(batches(STEPS, 3, size)):
         if (index + 1) % accumulated:
             with skip() if skip is not None else compiled.no_sync():
-                loss = compiled(*part(batch, rank))
+                loss = compiled(*part(batch, rank, size))
                 (loss / accumulated).backward()
         else:
-            loss = compiled(*part(batch, rank))
+            loss = compiled(*part(batch, rank, size))
             (loss / accumulated).backward()
         sent.append([c.name for c in communication(compiled)])
         mean = loss.detach().clone()
         dist.all_reduce(mean)
-        losses.append(mean.item() / 2)
+        losses.append(mean.item() / size)
         if (index + 1) % accumulated:
             continue
         first = first or whole_gradients(compiled)

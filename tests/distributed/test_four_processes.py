@@ -1,0 +1,24 @@
+"""Four gloo processes compute what one process computes on the joined batch."""
+
+from __future__ import annotations
+
+import pytest
+
+from distributed.launching import Outcome, launched
+from distributed.mesh_cases import NAMES
+
+pytestmark = [pytest.mark.multi_process, pytest.mark.sweep]
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Outcome]]:
+    """Return what each case returned in each process."""
+    modules = ("distributed.training_cases", "distributed.mesh_cases")
+    return launched(4, tmp_path_factory.mktemp("four"), modules)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "mesh accumulated", "accumulated_fsdp", "clipped_fsdp"])
+def test_twenty_steps_of_four_processes_equal_those_of_one(four, name: str):
+    for outcome in four[name]:
+        result = outcome.get()
+        assert max(result["losses"], result["gradients"], result["norms"], result["state"]) < 1e-10
