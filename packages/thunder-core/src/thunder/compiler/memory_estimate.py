@@ -7,9 +7,10 @@
     del t1
 
 Memory is counted by storage: a view has that of its base, which is freed when its last name is deleted. The
-memory that a kernel uses for itself while it runs is counted if the operator's author gave a function for it
-(`workspace=` of `register_implementation`, `register_workspace`). What an allocator rounds up is not counted.
-Of a program with tensors on a device other than the CPU, the memory of the CPU is not counted.
+memory that a kernel uses for itself while it runs is counted for torch's convolutions, and where the author
+of an operator or a fusion says it (`workspace=` of `register_implementation`, `register_workspace`). What an
+allocator rounds up is not counted. Of a program with tensors on a device other than the CPU, the memory of
+the CPU is not counted.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from thunder.base.dtypes import dtype, to_torch_dtype
 from thunder.base.memory_layout import element_span
 from thunder.base.pytree import tree_map
 from thunder.base.structural_ids import COMMENT, DEL, RELEASES, RETURN
+from thunder.compiler.convolution_workspaces import CONVOLUTION_BACKWARD, WORKSPACES
 from thunder.executor_base.workspaces import workspace_bytes
 from thunder.ir.aliasing import View, views_of
 from thunder.ir.proxies import TensorProxy
@@ -42,7 +44,7 @@ __all__ = [
 ]
 
 #: operator id → bytes that a call allocates for itself while it runs
-_workspaces: dict[str, Callable[[BoundSymbol], int]] = {}
+_workspaces: dict[str, Callable[[BoundSymbol], int]] = dict(WORKSPACES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +108,7 @@ def allocations_of(trace: TraceCtx) -> Allocations:
         if isinstance(p, TensorProxy):
             heap.add_input(p)
     heap.run(trace.bound_symbols)
-    workspaces = [_workspace(bsym) for bsym in trace.bound_symbols]
-    return Allocations(storages=heap.storage_of, sizes=heap.storages, workspaces=workspaces)
+    return Allocations(storages=heap.storage_of, sizes=heap.storages, workspaces=heap.workspaces)
 
 
 def _counts_cpu(*traces: TraceCtx | None) -> bool:
@@ -152,6 +153,8 @@ class _Heap:
         self.peak = 0
         #: tensor → storage, of all tensors
         self.storage_of: dict[str, str] = {}
+        #: the bytes that each statement allocates for itself
+        self.workspaces: list[int] = []
         self._storage: dict[str, str] = {}
         self._bytes: dict[str, int] = {}  # of storages; 0 for those of inputs, which are never released
         self._names: dict[str, set[str]] = {}  # storage → the names that keep it alive
@@ -180,13 +183,23 @@ class _Heap:
         """Walk through a program; return the peak of the live bytes."""
         read = {p.name for bsym in bsyms for p in bsym.flat_proxy_args}
         for bsym in bsyms:
+            self.workspaces.append(0)
             if bsym.sym.id == DEL:
                 self._release(p.name for p in bsym.flat_proxy_args)
             elif bsym.sym.id not in (RETURN, COMMENT, *RELEASES):
                 results = self._add_results(bsym)
-                self.peak = max(self.peak, self.live + _workspace(bsym))
+                self.workspaces[-1] = _workspace(bsym) + self._copied_first(bsym)
+                self.peak = max(self.peak, self.live + self.workspaces[-1])
                 self._release(name for name in results if name not in read)
         return self.peak
+
+    def _copied_first(self, bsym: BoundSymbol) -> int:
+        """Return the bytes of the copy of an expanded gradient that the kernel of a convolution makes."""
+        if bsym.sym.id != CONVOLUTION_BACKWARD:
+            return 0
+        gradient = bsym.args[0]
+        size = self._size(gradient)
+        return size if 0 < self._bytes[self._storage[gradient.name]] < size else 0
 
     def _add_results(self, bsym: BoundSymbol) -> list[str]:
         operands = {p.name for p in bsym.flat_proxy_args}

@@ -1,0 +1,212 @@
+"""The memory that torch's convolutions on the CPU allocate for themselves.
+
+oneDNN copies arguments and results between the layout of torch's tensors and one in which channels are in
+blocks as long as a vector register (https://uxlfoundation.github.io/oneDNN/dev_guide_understanding_memory_formats.html):
+
+    y = conv2d(x, w)     x', w' = copies in blocks; y' = the result in blocks; x' and w' are freed; y = a copy
+                         of y'. Beside y there are at most x' + w', or y'.
+
+A kernel of torch unfolds the argument instead: each element of the result has a column of what it reads.
+Sizes were compared with what the allocator hands out, for float32 with AVX-512 and one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+import torch
+
+from thunder.base.dtypes import to_torch_dtype
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import BoundSymbol
+
+__all__ = ["CONVOLUTION_BACKWARD", "WORKSPACES"]
+
+CONVOLUTION_BACKWARD: Final = "ltorch.convolution_backward"
+
+_CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+_TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
+_BACKWARD = (
+    *("gradient", "input", "weight", "bias_sizes", "stride", "padding", "dilation", "transposed"),
+    *("output_padding", "groups", "mask"),
+)
+#: the kernels of oneDNN; torch prints the one for transposed convolutions as "???"
+_OF_ONEDNN = ("Mkldnn", "MkldnnTranspose", "???")
+#: an argument of so few channels is read as it is
+_FEW_CHANNELS = 4
+
+
+@dataclass(frozen=True)
+class _Convolution:
+    """The tensors and settings of a convolution: y = input * weight."""
+
+    input: TensorProxy
+    weight: TensorProxy
+    output: TensorProxy
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    is_transposed: bool
+
+    @property
+    def is_strided(self) -> bool:
+        """Whether an output has not as many places as the input."""
+        return any(step > 1 for step in self.stride)
+
+    @property
+    def is_channels_last(self) -> bool:
+        """Whether an argument is known to have its channels innermost, in which layout oneDNN computes."""
+        return _has_channels_last(self.input) or _has_channels_last(self.weight)
+
+    def backend(self) -> str:
+        """Return the name of the kernel that torch chooses."""
+        x, w = (
+            torch.empty(1, dtype=to_torch_dtype(p.dtype)).expand(tuple(p.shape))
+            for p in (self.input, self.weight)
+        )
+        chosen = torch._C._select_conv_backend(
+            *(x, w, None, list(self.stride), list(self.padding), list(self.dilation), self.is_transposed),
+            *([0] * len(self.stride), self.groups),
+        )
+        return str(chosen).rpartition(".")[2]
+
+    def forward(self) -> int:
+        """Return the bytes of the kernel of the forward."""
+        backend = self.backend()
+        if backend not in _OF_ONEDNN:
+            return self._columns() if backend.startswith("Slow") else 0
+        if self.is_channels_last:
+            return self._copies_of_weight(1)
+        if self.is_transposed:
+            return self._spread(self.input, self.output)
+        return self._gathered(self.input, self.output)
+
+    def backward(self, of_input: bool, of_weight: bool) -> int:
+        """Return the bytes of the kernel of the backward, for the gradients that are computed."""
+        backend = self.backend()
+        if backend not in _OF_ONEDNN:
+            return self._columns() if backend.startswith("Slow") and of_weight else 0
+        if self.is_channels_last:
+            return self._copies_of_weight(2)
+        weight, beside = _bytes(self.weight) if of_weight else 0, 0
+        if of_input:
+            beside = (self._gathered if self.is_transposed else self._spread)(
+                self.output, self.input
+            ) - weight
+        if of_weight:
+            read, other = (self.output, self.input) if self.is_transposed else (self.input, self.output)
+            copies = self._blocked(read, _FEW_CHANNELS) + self._blocked(other) + self._weight()
+            beside = max(beside, copies - weight)
+        return max(0, beside)
+
+    def _gathered(self, source: TensorProxy, result: TensorProxy) -> int:
+        """Return the bytes beside a result of which each place is computed from several of the source."""
+        copies = self._blocked(source, _FEW_CHANNELS) + self._weight(_FEW_CHANNELS)
+        in_blocks = self._blocked(result)
+        return max(copies + in_blocks - _bytes(result), in_blocks)
+
+    def _spread(self, source: TensorProxy, result: TensorProxy) -> int:
+        """Return the bytes beside a result to which each place of the source adds at several."""
+        copies, in_blocks = self._blocked(source) + self._weight(), self._blocked(result)
+        beside = max(copies + in_blocks - _bytes(result), in_blocks)
+        return max(beside, 2 * in_blocks) if self.is_strided else beside
+
+    def _blocked(self, p: TensorProxy, few: int = 0) -> int:
+        """Return the bytes of a copy whose channels are in blocks; 0 for so few that there is none."""
+        channels, block = int(p.shape[1]), _block() if self.groups == 1 else 1
+        return 0 if channels <= few else _bytes(p) * -(-channels // block) * block // channels
+
+    def _copies_of_weight(self, count: int) -> int:
+        return _bytes(self.weight) * (count if _has_channels_last(self.weight) else count + 1)
+
+    def _weight(self, few: int = 0) -> int:
+        rows, columns = self.weight.shape[:2]
+        if self.groups > 1 or rows <= few or columns <= few:
+            return _bytes(self.weight)
+        block = _block()
+        return _bytes(self.weight) * -(-rows // block) * -(-columns // block) * block**2 // (rows * columns)
+
+    def _columns(self) -> int:
+        kernel = tuple(self.weight.shape[2:])
+        if prod(kernel) == 1 and not self.is_strided and not any(self.padding):
+            return 0
+        source, target = (self.output, self.input) if self.is_transposed else (self.input, self.output)
+        places = source.shape[0] * prod(target.shape[2:])
+        return source.shape[1] * prod(kernel) * places * to_torch_dtype(source.dtype).itemsize  # type: ignore[no-any-return]
+
+
+def _block() -> int:
+    """Return the length of a block of channels."""
+    return 16 if "AVX512" in torch.backends.cpu.get_cpu_capability() else 8
+
+
+def _bytes(p: TensorProxy) -> int:
+    return int(p.numel) * to_torch_dtype(p.dtype).itemsize
+
+
+def _has_channels_last(p: TensorProxy) -> bool:
+    strides = p.strides
+    return strides is not None and p.shape[1] > 1 and prod(p.shape[2:]) > 1 and strides[1] == 1
+
+
+def _per_dimension(value: Any, count: int) -> tuple[int, ...]:
+    values = tuple(value) if isinstance(value, tuple | list) else (value,)
+    return tuple(int(v) for v in values) * (count if len(values) == 1 else 1)
+
+
+def _convolution(settings: Mapping[str, Any], output: TensorProxy, is_transposed: bool) -> _Convolution:
+    weight = settings["weight"]
+    count = len(weight.shape) - 2
+    padding, dilation = settings.get("padding", 0), _per_dimension(settings.get("dilation", 1), count)
+    if isinstance(padding, str):
+        same = [d * (k - 1) // 2 for d, k in zip(dilation, weight.shape[2:], strict=True)]
+        padding = same if padding == "same" else 0
+    return _Convolution(
+        settings["input"],
+        weight,
+        output,
+        _per_dimension(settings.get("stride", 1), count),
+        _per_dimension(padding, count),
+        dilation,
+        settings.get("groups", 1),
+        is_transposed,
+    )
+
+
+def _settings(bsym: BoundSymbol, names: tuple[str, ...]) -> dict[str, Any]:
+    return {**dict(zip(names, bsym.args, strict=False)), **bsym.kwargs}
+
+
+def _forward(names: tuple[str, ...]) -> Callable[[BoundSymbol], int]:
+    def workspace(bsym: BoundSymbol) -> int:
+        settings = _settings(bsym, names)
+        if not _is_on_cpu(settings) or len(settings["input"].shape) != len(settings["weight"].shape):
+            return 0
+        return _convolution(settings, bsym.output, names is _TRANSPOSED).forward()
+
+    return workspace
+
+
+def _backward(bsym: BoundSymbol) -> int:
+    settings = _settings(bsym, _BACKWARD)
+    if not _is_on_cpu(settings):
+        return 0
+    of_input, of_weight, _ = settings["mask"]
+    convolution = _convolution(settings, settings["gradient"], settings["transposed"])
+    return convolution.backward(of_input, of_weight)
+
+
+def _is_on_cpu(settings: Mapping[str, Any]) -> bool:
+    return bool(settings["input"].device.type == "cpu")
+
+
+#: operator id → the bytes that a call allocates for itself
+WORKSPACES: Final[Mapping[str, Callable[[BoundSymbol], int]]] = {
+    **{f"torch.nn.functional.conv{n}d": _forward(_CONVOLUTION) for n in (1, 2, 3)},
+    **{f"torch.nn.functional.conv_transpose{n}d": _forward(_TRANSPOSED) for n in (1, 2, 3)},
+    CONVOLUTION_BACKWARD: _backward,
+}
