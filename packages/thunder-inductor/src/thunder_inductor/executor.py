@@ -30,7 +30,7 @@ from thunder.extend import (
 )
 
 from .kept_code import key_of, load, open_cache, store
-from .kernels import Code, RegionKernel, Strides, failure
+from .kernels import WORKSPACE, Code, RegionKernel, Strides, failure
 from .operators import CHECKERS, MODES, WORTH_A_REGION, is_product, is_view
 from .products import left_to_torch
 from .settings import Settings, current_settings
@@ -76,6 +76,10 @@ class InductorExecutor(FusionExecutor):
         """
         with _strides_of(trace):
             return super().fusion_pass(trace)
+
+    def region_workspace(self, region: Region, function: RegionFunction) -> int | None:
+        """Return the bytes that the code of a region allocates beside the results."""
+        return getattr(function, WORKSPACE, None)
 
     def compile_regions(self, regions: Sequence[Region]) -> list[RegionFunction | Refusal]:
         """Return the functions of regions, whose code is compiled together, or refusals for the ledger."""

@@ -25,6 +25,7 @@ from .kernels import Strides
 from .libraries import load_library
 from .settings import Settings
 from .wrapper_code import function_of
+from .wrapper_memory import bytes_beside_results
 
 __all__ = [
     "InductorCode",
@@ -51,10 +52,12 @@ class InductorCode:
     Attributes:
         run: takes a list of tensors, which it empties, and returns the results.
         output_strides: the strides (elements) of the results.
+        workspace: the bytes that a run allocates beside the results.
     """
 
     run: Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
     output_strides: tuple[Strides, ...]
+    workspace: int = 0
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,8 @@ def code_of(cache: ArtefactCache, kept: KeptCode) -> InductorCode | None:
         if library is None:
             return None
         kernels[name] = library[place.name]
-    return InductorCode(function_of(kept.function, kernels), kept.output_strides)
+    workspace = bytes_beside_results(kept.function)
+    return InductorCode(function_of(kept.function, kernels), kept.output_strides, workspace)
 
 
 #: the libraries that are loaded, by the path that they have in the cache

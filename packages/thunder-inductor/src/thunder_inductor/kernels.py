@@ -13,7 +13,10 @@ from thunder.extend import Region, evaluate_region
 
 from .toolchain import is_strict
 
-__all__ = ["Code", "RegionKernel", "Strides", "failure"]
+__all__ = ["WORKSPACE", "Code", "RegionKernel", "Strides", "failure"]
+
+#: the attribute of a region's function that has the bytes which a run allocates beside the results
+WORKSPACE = "workspace"
 
 Strides = tuple[int, ...]
 
@@ -28,6 +31,10 @@ class Code(Protocol):
     @property
     def output_strides(self) -> tuple[Strides, ...]:
         """The strides (elements) that eager gives the results."""
+
+    @property
+    def workspace(self) -> int:
+        """The bytes that a run allocates beside the results."""
 
 
 class RegionKernel:
@@ -107,6 +114,7 @@ class RegionKernel:
         }
         exec(compile(source, "<region of inductor>", "exec"), namespace)
         function: Callable[..., Sequence[torch.Tensor]] = namespace["region"]
+        setattr(function, WORKSPACE, self.version(strides).workspace)
         return function
 
 
@@ -115,12 +123,13 @@ class _Version:
 
     Attributes:
         run: takes a list of tensors and returns the results, with eager's strides and memory of their own.
+        workspace: the bytes that a run allocates beside the results.
     """
 
-    __slots__ = ("_code", "run")
+    __slots__ = ("_code", "run", "workspace")
 
     def __init__(self, code: Code) -> None:
-        self._code = code
+        self._code, self.workspace = code, code.workspace
         self.run: Callable[[list[torch.Tensor]], Sequence[torch.Tensor]] = self._first_run
 
     def _first_run(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:

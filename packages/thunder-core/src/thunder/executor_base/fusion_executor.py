@@ -229,7 +229,15 @@ class FusionExecutor(Executor):
             inputs=region.inputs,
             outputs=region.outputs,
             bsyms=region.bsyms,
+            workspace=self.region_workspace(region, function),
         )
+
+    def region_workspace(self, region: Region, function: RegionFunction) -> int | None:
+        """Return the bytes that a run of a region's function allocates beside the outputs.
+
+        Plans count them. With None, the default, they are the largest workspace of the calls in the region.
+        """
+        return None
 
     def compile_once(self, region: Region, compile: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
         """Return the function that was compiled for a region of equal structure, else compile it now.
