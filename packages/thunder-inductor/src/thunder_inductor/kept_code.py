@@ -175,7 +175,7 @@ def code_of(cache: ArtefactCache, kept: KeptCode) -> InductorCode | None:
         if library is None:
             return None
         kernels[name] = library[place.name]
-    workspace = bytes_beside_results(kept.function)
+    workspace = bytes_beside_results(kept.function, kept.output_strides)
     return InductorCode(function_of(kept.function, kernels), kept.output_strides, workspace)
 
 

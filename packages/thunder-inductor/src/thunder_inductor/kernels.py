@@ -126,23 +126,28 @@ class _Version:
         workspace: the bytes that a run allocates beside the results.
     """
 
-    __slots__ = ("_code", "run", "workspace")
+    __slots__ = ("_code", "_copied", "run", "workspace")
 
     def __init__(self, code: Code) -> None:
+        self._copied: list[bool] = []
         self._code, self.workspace = code, code.workspace
         self.run: Callable[[list[torch.Tensor]], Sequence[torch.Tensor]] = self._first_run
 
     def _first_run(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """Run the code; later runs correct its results only if these need to be.
+        """Run the code; later runs copy those of its results that need to be.
 
         The code is straight-line, so that its results have the same layout and aliases in each run.
         """
+        memory = {t.untyped_storage()._cdata for t in tensors}
         inputs = list(tensors)
         results = self._code.run(tensors)
-        strides = tuple(t.stride() for t in results)
-        memory = {t.untyped_storage()._cdata for t in results}
-        shared = len(memory) < len(results) or memory & {t.untyped_storage()._cdata for t in inputs}
-        if shared or strides != self._code.output_strides:
+        for t, layout in zip(results, self._code.output_strides, strict=True):
+            own = t.untyped_storage()._cdata
+            self._copied.append(t.stride() != layout or own in memory)
+            if not self._copied[-1]:
+                memory.add(own)
+        del inputs  # which kept their memory from being given to a result
+        if any(self._copied):
             self.run = self._corrected
             return self._correct(results)
         self.run = self._code.run
@@ -152,10 +157,10 @@ class _Version:
         return self._correct(self._code.run(tensors))
 
     def _correct(self, results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return copies of results with eager's strides."""
+        """Return results with eager's strides and memory of their own."""
         return [
-            torch.empty_strided(t.shape, layout, dtype=t.dtype, device=t.device).copy_(t)
-            for t, layout in zip(results, self._code.output_strides, strict=True)
+            torch.empty_strided(t.shape, layout, dtype=t.dtype, device=t.device).copy_(t) if is_copied else t
+            for t, layout, is_copied in zip(results, self._code.output_strides, self._copied, strict=True)
         ]
 
 

@@ -12,7 +12,7 @@ return (buf2, )                                             160 at most, 128 bes
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -26,10 +26,11 @@ _ALLOCATIONS = frozenset({"empty_strided_cpu", "empty_strided_cuda", "empty_stri
 _VIEW = "reinterpret_tensor"
 
 
-def bytes_beside_results(function: str) -> int:
+def bytes_beside_results(function: str, strides: Sequence[tuple[int, ...]]) -> int:
     """Return the most bytes that a run of `call(args)` has allocated at once, without those of its results.
 
-    What other functions of torch return is not counted: their text has no sizes.
+    Results that have not these strides (elements), or that share memory, are copied after the run. What
+    other functions of torch return is not counted: their text has no sizes.
     """
     (definition,) = ast.parse(function).body
     if not isinstance(definition, ast.FunctionDef):
@@ -37,16 +38,18 @@ def bytes_beside_results(function: str) -> int:
     memory = _Memory()
     for statement in definition.body:
         memory.execute(statement)
-    return max(0, memory.most - memory.returned)
+    return memory.beside_results(strides)
 
 
 class _Memory:
     """The memory of the variables of a function while its statements run."""
 
     def __init__(self) -> None:
-        self.live = self.most = self.returned = 0
+        self.live = self.most = 0
         self._sizes: dict[int, int] = {}  # number of an allocation → bytes
         self._allocation: dict[str, int] = {}  # variable → number of its allocation
+        self._strides: dict[str, tuple[int, ...]] = {}
+        self._results: list[ast.expr] = []
 
     def execute(self, statement: ast.stmt) -> None:
         """Follow one statement."""
@@ -55,13 +58,39 @@ class _Memory:
                 self._assign(name, value)
             case ast.Delete(targets):
                 self._delete(target.id for target in targets if isinstance(target, ast.Name))
-            case ast.Return(value) if value is not None:
-                names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
-                numbers = {self._allocation[name] for name in names if name in self._allocation}
-                self.returned = sum(self._sizes[number] for number in numbers)
+            case ast.Return(ast.Tuple(results)):
+                self._results = results
+
+    def beside_results(self, strides: Sequence[tuple[int, ...]]) -> int:
+        """Return the most bytes at once without those of the results, some of which are copied."""
+        kept: set[int] = set()
+        returned: set[int] = set()
+        copies = 0
+        for result, expected in zip(self._results, strides, strict=True):
+            number = self._source(result)
+            if number is None:
+                continue
+            returned.add(number)
+            if number in kept or self._strides_of(result) != expected:
+                copies += self._sizes[number]
+            else:
+                kept.add(number)
+        size_kept = sum(self._sizes[number] for number in kept)
+        size_returned = sum(self._sizes[number] for number in returned)
+        return max(0, self.most - size_kept - copies, size_returned - size_kept)
+
+    def _strides_of(self, value: ast.expr) -> tuple[int, ...] | None:
+        match value:
+            case ast.Name(name):
+                return self._strides.get(name)
+            case ast.Call(_, [_, _, strides, *_]) if self._source(value) is not None:
+                return ast.literal_eval(strides)  # type: ignore[no-any-return]
+            case ast.Call(_, [_, strides, *_]) if _allocated(value) is not None:
+                return ast.literal_eval(strides)  # type: ignore[no-any-return]
+        return None
 
     def _assign(self, name: str, value: ast.expr) -> None:
-        number = self._source(value)
+        number, strides = self._source(value), self._strides_of(value)
         if number is None and (size := _allocated(value)) is not None:
             number = len(self._sizes)
             self._sizes[number] = size
@@ -70,6 +99,8 @@ class _Memory:
         self._delete([name])
         if number is not None:
             self._allocation[name] = number
+        if strides is not None:
+            self._strides[name] = strides
 
     def _source(self, value: ast.expr) -> int | None:
         """Return the allocation of a variable or of a view of one; None for another value."""
