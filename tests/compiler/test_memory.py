@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import thunder
 from thunder.compiler.memory_estimate import MemoryEstimate, estimate_memory
@@ -147,3 +148,36 @@ def test_the_traces_alone_are_enough() -> None:
     compiled(x)
     forward, backward = thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1]
     assert estimate_memory(forward, backward) == thunder.plan(chain, x).memory
+
+
+CONVOLUTIONS = {
+    "blocks of channels": lambda x, w: F.conv2d(x, w, padding=1),
+    "strides": lambda x, w: F.conv2d(x, w, stride=2, padding=1),
+    "channels that fill no block": lambda x, w: F.conv2d(x, w[:5], padding="same"),
+    "few channels": lambda x, w: F.conv2d(x[:, :3], w[:, :3]),
+    "groups": lambda x, w: F.conv2d(x, w[:, :1], groups=16),
+    "transposed": lambda x, w: F.conv_transpose2d(x, w[:16], stride=2),
+    "one dimension": lambda x, w: F.conv1d(x[..., 0], w[..., 0], padding=1),
+    "columns, since of one small image": lambda x, w: F.conv2d(x[:1, :, :8, :8], w),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_what_convolutions_allocate_for_themselves_is_counted(name: str) -> None:
+    def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return CONVOLUTIONS[name](x, w).square().sum()
+
+    x, w = torch.rand(4, 16, 32, 32, requires_grad=True), torch.rand(32, 16, 3, 3, requires_grad=True)
+    memory = thunder.plan(step, x, w, executors="torch").memory
+    forward, whole = measured(step, x, w)
+    assert memory.forward == pytest.approx(forward, rel=0.05)
+    assert max(memory.forward, memory.backward) == pytest.approx(whole, rel=0.05)
+
+
+def test_a_gradient_that_is_expanded_is_copied_by_a_convolution() -> None:
+    def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, w, padding=1).sum()
+
+    x, w = torch.rand(4, 16, 32, 32, requires_grad=True), torch.rand(32, 16, 3, 3, requires_grad=True)
+    memory = thunder.plan(step, x, w, executors="torch").memory
+    assert max(memory.forward, memory.backward) == pytest.approx(measured(step, x, w)[1], rel=0.02)

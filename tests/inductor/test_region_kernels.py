@@ -26,6 +26,7 @@ class EagerCode:
 
     run: Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
     output_strides: tuple[Strides, ...]
+    workspace: int = 0
 
 
 class Compiler:
@@ -138,6 +139,22 @@ def test_results_share_no_memory(compiler: Compiler) -> None:
         a, b = function(x)
         assert len({t.untyped_storage().data_ptr() for t in (a, b, x)}) == 3
     assert torch.equal(compiled(x)[0], x)
+
+
+def test_only_results_that_share_memory_are_copied(compiler: Compiler) -> None:
+    returned: list[torch.Tensor] = []
+
+    def spoil(results: list[Any], inputs: list[Any]) -> list[Any]:
+        returned[:] = [results[0], results[0]]
+        return list(returned)
+
+    compiler.spoil = spoil
+    region = regions_of(lambda x: (torch.exp(x) * 2, torch.exp(x) + 1), torch.ones(2))[0]
+    function = RegionKernel(region, compiler).function_for(((1,),))
+    for _ in range(2):
+        a, b = function(torch.ones(2))
+        assert a is returned[0]
+        assert b.data_ptr() != a.data_ptr()
 
 
 def test_a_region_that_fails_is_left_to_torch(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:

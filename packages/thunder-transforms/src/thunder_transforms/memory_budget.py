@@ -29,7 +29,7 @@ __all__ = [
     "fit_memory",
 ]
 
-#: how often a plan is made for another number of bytes because its program needs more or less than the model
+#: how often a plan is made for fewer bytes because its program needs more than the model
 _TRIALS = 4
 #: the numbers of bytes that are tried, between the least and that of keeping all
 _PARTS = (0.1, 0.25, 0.5, 0.75)
@@ -116,7 +116,7 @@ class _Planner:
     """Finds the plan for a budget.
 
     The model has no fusions, so that a program may need more or less than the model says. What counts is the
-    estimate of the program that runs; the model is asked for more or fewer bytes until it agrees.
+    estimate of the program that runs; a plan whose program exceeds the budget is made again for fewer bytes.
     """
 
     def __init__(self, program: JointProgram, budget: int, model: Callable[[], StepModel]) -> None:
@@ -132,21 +132,15 @@ class _Planner:
             return default
         model = self._model()
         search = Search(model)
-        available, fitting = self.budget - estimate.inputs, list[_Candidate]()
-        target = available
+        target = self.budget - estimate.inputs
         for _ in range(_TRIALS):
             plan = search.cheapest(target)
             if plan is None:
                 break
             candidate = self._candidate(plan)
             if candidate.peak <= self.budget:
-                fitting.append(candidate)
-            difference = self.budget - candidate.peak
-            if 0 <= difference <= abs(model.peak(plan) - target) + self.budget // 100:
-                break
-            target += difference
-        if fitting:
-            return min(fitting, key=lambda c: 0.0 if c.plan is None else model.cost(c.plan))
+                return candidate
+            target -= candidate.peak - self.budget
         smallest = min((default, *self._small(search, model, estimate.inputs)), key=lambda c: c.peak)
         if smallest.peak > self.budget:
             self.least = smallest.peak

@@ -23,9 +23,7 @@ from thunder.base.dtypes import to_torch_dtype
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
 
-__all__ = ["CONVOLUTION_BACKWARD", "WORKSPACES"]
-
-CONVOLUTION_BACKWARD: Final = "ltorch.convolution_backward"
+__all__ = ["WORKSPACES"]
 
 _CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
@@ -56,6 +54,17 @@ class _Convolution:
     def is_strided(self) -> bool:
         """Whether an output has not as many places as the input."""
         return any(step > 1 for step in self.stride)
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel of the output is computed from one of the input."""
+        return self.groups == self.input.shape[1] == self.output.shape[1]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the channels of groups fill no blocks, so that arguments are read as they are."""
+        channels = (self.input.shape[1], self.output.shape[1])
+        return self.groups > 1 and not self.is_depthwise and any(c // self.groups % 8 for c in channels)
 
     @property
     def is_channels_last(self) -> bool:
@@ -97,7 +106,7 @@ class _Convolution:
             beside = (self._gathered if self.is_transposed else self._spread)(
                 self.output, self.input
             ) - weight
-        if of_weight:
+        if of_weight and not self.is_plain:
             read, other = (self.output, self.input) if self.is_transposed else (self.input, self.output)
             copies = self._blocked(read, _FEW_CHANNELS) + self._blocked(other) + self._weight()
             beside = max(beside, copies - weight)
@@ -106,18 +115,22 @@ class _Convolution:
     def _gathered(self, source: TensorProxy, result: TensorProxy) -> int:
         """Return the bytes beside a result of which each place is computed from several of the source."""
         copies = self._blocked(source, _FEW_CHANNELS) + self._weight(_FEW_CHANNELS)
+        if self.is_plain:
+            copies = 0
         in_blocks = self._blocked(result)
         return max(copies + in_blocks - _bytes(result), in_blocks)
 
     def _spread(self, source: TensorProxy, result: TensorProxy) -> int:
         """Return the bytes beside a result to which each place of the source adds at several."""
         copies, in_blocks = self._blocked(source) + self._weight(), self._blocked(result)
+        if self.is_plain:
+            copies = 0
         beside = max(copies + in_blocks - _bytes(result), in_blocks)
         return max(beside, 2 * in_blocks) if self.is_strided else beside
 
     def _blocked(self, p: TensorProxy, few: int = 0) -> int:
         """Return the bytes of a copy whose channels are in blocks; 0 for so few that there is none."""
-        channels, block = int(p.shape[1]), _block() if self.groups == 1 else 1
+        channels, block = int(p.shape[1]), _block() if self.groups == 1 or self.is_depthwise else 1
         return 0 if channels <= few else _bytes(p) * -(-channels // block) * block // channels
 
     def _copies_of_weight(self, count: int) -> int:
@@ -136,7 +149,7 @@ class _Convolution:
             return 0
         source, target = (self.output, self.input) if self.is_transposed else (self.input, self.output)
         places = source.shape[0] * prod(target.shape[2:])
-        return source.shape[1] * prod(kernel) * places * to_torch_dtype(source.dtype).itemsize  # type: ignore[no-any-return]
+        return source.shape[1] * prod(kernel) * places * to_torch_dtype(source.dtype).itemsize
 
 
 def _block() -> int:
@@ -208,5 +221,5 @@ def _is_on_cpu(settings: Mapping[str, Any]) -> bool:
 WORKSPACES: Final[Mapping[str, Callable[[BoundSymbol], int]]] = {
     **{f"torch.nn.functional.conv{n}d": _forward(_CONVOLUTION) for n in (1, 2, 3)},
     **{f"torch.nn.functional.conv_transpose{n}d": _forward(_TRANSPOSED) for n in (1, 2, 3)},
-    CONVOLUTION_BACKWARD: _backward,
+    "ltorch.convolution_backward": _backward,
 }

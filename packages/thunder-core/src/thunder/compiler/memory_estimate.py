@@ -25,7 +25,7 @@ from thunder.base.dtypes import dtype, to_torch_dtype
 from thunder.base.memory_layout import element_span
 from thunder.base.pytree import tree_map
 from thunder.base.structural_ids import COMMENT, DEL, RELEASES, RETURN
-from thunder.compiler.convolution_workspaces import CONVOLUTION_BACKWARD, WORKSPACES
+from thunder.compiler.convolution_workspaces import WORKSPACES
 from thunder.executor_base.workspaces import workspace_bytes
 from thunder.ir.aliasing import View, views_of
 from thunder.ir.proxies import TensorProxy
@@ -194,12 +194,13 @@ class _Heap:
         return self.peak
 
     def _copied_first(self, bsym: BoundSymbol) -> int:
-        """Return the bytes of the copy of an expanded gradient that the kernel of a convolution makes."""
-        if bsym.sym.id != CONVOLUTION_BACKWARD:
+        """Return the bytes of the copies that a convolution makes of arguments which are not contiguous."""
+        if bsym.sym.id not in WORKSPACES:
             return 0
-        gradient = bsym.args[0]
-        size = self._size(gradient)
-        return size if 0 < self._bytes[self._storage[gradient.name]] < size else 0
+        tensors = {p.name: p for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)}
+        copied = [p for name, p in tensors.items() if name in self._stand_ins or p.strides is not None]
+        copied = [p for p in copied if self._size(p) and not _is_dense(self._stand_in(p))]
+        return sum(int(p.numel) * to_torch_dtype(p.dtype).itemsize for p in copied)
 
     def _add_results(self, bsym: BoundSymbol) -> list[str]:
         operands = {p.name for p in bsym.flat_proxy_args}
@@ -255,6 +256,13 @@ class _Heap:
         if stand_in is None:
             stand_in = self._stand_ins[proxy.name] = empty_tensor(proxy, "meta")
         return stand_in
+
+
+def _is_dense(t: torch.Tensor) -> bool:
+    if t.is_contiguous():
+        return True
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return t.dim() in formats and t.is_contiguous(memory_format=formats[t.dim()])
 
 
 def _rerun_view(call: BoundSymbol, base: torch.Tensor) -> torch.Tensor:
