@@ -29,6 +29,9 @@ class TestTriton(ConformanceTests):
     """Each primitive, and small programs of which the executor makes regions."""
 
     executor = ex
+    expected_failures: ClassVar = {
+        "regions-prims.acos": "eager's bits; acos(acos(x)) in bfloat16 has few results, mostly too small"
+    }
     operators = tuple(f"prims.{name}" for name in sorted(BUILDERS))
     programs: ClassVar = {
         "conversions": (conversions, (torch.linspace(-2, 2, 12).view(3, 4),)),
