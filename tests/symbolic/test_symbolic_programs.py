@@ -227,3 +227,16 @@ def test_inputs_that_overlap_have_fixed_sizes():
         actual = compiled(memory[:rows], memory[rows // 2 :])
         assert actual == program(other[:rows], other[rows // 2 :])
         assert torch.equal(memory, other)
+
+
+def test_traces_of_symbolic_programs_are_checked():
+    compiled = thunder.jit(
+        lambda x, w: F.layer_norm(torch.softmax(x @ w, -1), (3,)),
+        cache="symbolic values",
+        debug_options=thunder.DebugOptions(check_traces=True),
+    )
+    w = R(4, 3, requires_grad=True)
+    for rows in (3, 5):
+        compiled(R(rows, 4), w).sum().backward()
+    assert thunder.cache_misses(compiled) == 1
+    assert thunder.compile_stats(compiled).last_static_reason is None

@@ -218,9 +218,12 @@ class Polynomial:
         return " ".join([first, *parts[2:]])
 
     @property
-    def is_one_term(self) -> bool:
-        """Return whether its text needs no parentheses as a factor on the left."""
-        return len(self.terms) <= 1 and all(c >= 0 for c in self.terms.values())
+    def is_one_word(self) -> bool:
+        """Return whether its text needs no parentheses as an operand."""
+        if len(self.terms) != 1:
+            return not self.terms
+        ((monomial, coefficient),) = self.terms.items()
+        return (not monomial and coefficient >= 0) or (len(monomial) == 1 and coefficient == 1)
 
     def sides(self) -> tuple[Polynomial, Polynomial]:
         """Return the terms with positive coefficients, and the others with their signs changed."""
@@ -289,6 +292,5 @@ def _product_text(monomial: Monomial, coefficient: int, names: Callable[[int], s
 def _atom_text(atom: Atom, names: Callable[[int], str]) -> str:
     if atom.operation is None:
         return names(atom.variable)
-    texts = [p.text(names) for p in atom.operands]
-    a, b = (t if t.isidentifier() or t.isdigit() else f"({t})" for t in texts)
+    a, b = (p.text(names) if p.is_one_word else f"({p.text(names)})" for p in atom.operands)
     return f"({a} {atom.operation} {b})"

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.executor_base.refusal import Refusal
+from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbolic_sizes import SymbolicInt, has_symbols
 
 __all__ = ["Choice", "answer_as_executor", "choose", "in_rank_order"]
 
@@ -36,10 +38,23 @@ class Choice:
 
 def answer_as_executor(executor: Executor, bsym: BoundSymbol) -> bool | Refusal:
     """Return True if an executor runs a call, as an operator or in a fusion; else its refusal."""
-    answer = executor.can_fuse(bsym) if isinstance(executor, FusionExecutor) else executor.can_execute(bsym)
+    if isinstance(executor, FusionExecutor):
+        if not executor.symbolic_sizes and _has_symbolic_sizes(bsym):
+            return Refusal("static_shape", f"{executor.name} compiles regions for sizes that are numbers")
+        answer = executor.can_fuse(bsym)
+    else:
+        answer = executor.can_execute(bsym)
     if answer is True or isinstance(answer, Refusal):
         return answer
     return Refusal("refused", f"{executor.name} does not run {bsym.sym.id}")  # a subclass may return False
+
+
+def _has_symbolic_sizes(bsym: BoundSymbol) -> bool:
+    """Return whether a tensor or a number of a call has a size that differs from call to call."""
+    return any(
+        has_symbols(p.shape) if isinstance(p, TensorProxy) else isinstance(p, SymbolicInt)
+        for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs)
+    )
 
 
 def choose(executors: Iterable[Executor], bsym: BoundSymbol, answer: Answer = answer_as_executor) -> Choice:

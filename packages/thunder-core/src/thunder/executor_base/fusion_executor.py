@@ -53,6 +53,8 @@ class FusionExecutor(Executor):
         horizontal: whether regions that do not depend on each other are merged: `True`, `False`, or
             `"siblings"` for those that read the same tensor near each other.
         compiles_in_threads: whether `compile_region` may run in several threads at a time.
+        symbolic_sizes: whether regions may have tensors with symbolic sizes, under
+            `cache="symbolic values"`; without it their calls are left to other executors.
         fusion_name: what the calls of regions are called, before their number; by default by the executor.
     """
 
@@ -61,6 +63,7 @@ class FusionExecutor(Executor):
     cuts: Cuts | None = None
     horizontal: Horizontal = False
     compiles_in_threads: bool = False
+    symbolic_sizes: bool = False
     fusion_name: str = ""
 
     def __init__(

@@ -7,7 +7,7 @@ See Note [Symbolic sizes]. A size is no ``int`` of Python: C code that needs a n
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import torch
@@ -46,7 +46,7 @@ class SymbolicInt(IntegerProxy):
     @property
     def name(self) -> str:
         """The name of an input, or the text of an expression in parentheses where that needs them."""
-        return self.text if self.variable is not None else f"({self.text})"
+        return self.text if self.polynomial.is_one_word else f"({self.text})"
 
     @name.setter
     def name(self, name: str) -> None:
@@ -314,9 +314,9 @@ class SizeTuple(tuple[Any, ...]):
         return total
 
 
-def has_symbols(sizes: Iterable[Any]) -> bool:
+def has_symbols(sizes: Sequence[Any]) -> bool:
     """Return whether a size may differ from call to call."""
-    return any(isinstance(n, SymbolicInt) for n in sizes)
+    return not _NUMBERS.issuperset(map(type, sizes)) and any(isinstance(n, SymbolicInt) for n in sizes)
 
 
 def hint_of(size: Any) -> int:

@@ -18,6 +18,7 @@ from thunder.base.structural_ids import COMMENT, DEL, RELEASES, RETURN, STRUCTUR
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ir.symbolic_sizes import SymbolicInt
 from thunder.ir.trace import TraceCtx, detached_trace
 
 __all__ = ["check_trace"]
@@ -141,13 +142,16 @@ def _unpacking_fault(bsym: BoundSymbol) -> str | None:
 def _decomposition_fault(bsym: BoundSymbol) -> str | None:
     """Return the fault of a call's subsymbols, or None.
 
-    A call may be replaced by its subsymbols, so they must read its arguments and compute its outputs.
+    A call may be replaced by its subsymbols, so they must read its arguments and compute its outputs. Unless
+    the call is a region, they may read symbolic sizes too, which are inputs of every trace.
     """
     if not bsym.subsymbols:
         return None
     defined = {p.name for p in bsym.flat_proxy_args}
     for sub in bsym.subsymbols:
         for p in sub.flat_proxy_args:
+            if isinstance(p, SymbolicInt) and not bsym.sym.is_fusion:
+                continue
             if p.name not in defined and sub.sym.id not in RELEASES:
                 return f"{p.name} is used inside {bsym.sym.name}, which neither takes nor computes it"
         defined.update([p.name for p in sub.flat_proxy_outs])

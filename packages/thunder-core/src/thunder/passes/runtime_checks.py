@@ -13,6 +13,7 @@ from thunder.base.structural_ids import STRUCTURAL
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ir.symbolic_sizes import SymbolicInt, has_symbols
 from thunder.ir.trace import TraceCtx, with_bound_symbols
 from thunder.passes.kernel_checks import checked_call, origin_of_kernel
 
@@ -41,7 +42,7 @@ def watch(trace: TraceCtx, only: frozenset[OpTags] | None = None) -> TraceCtx:
             notes = (*(notes or (None, None)), origin)
         for p in bsym.flat_proxy_outs:
             if isinstance(p, TensorProxy):
-                watched.append(_check.bind(p, bsym.sym.id, p.type_string(), *notes, output=None))
+                watched.append(_check.bind(p, bsym.sym.id, _expected(p), *notes, output=None))
     return with_bound_symbols(trace, watched, "Watch")
 
 
@@ -54,7 +55,7 @@ def _check_result(
     by: str | None = None,
 ) -> None:
     actual = type_of(value) if isinstance(value, torch.Tensor) else kind_of(value)
-    if actual != expected:
+    if actual != expected and not _fits(actual, expected):
         error = PluginError(
             f"{operator} computes a result that differs from its meta function's",
             found={"meta": expected, "result": actual},
@@ -62,6 +63,24 @@ def _check_result(
             hint=_UNDER_AUTOCAST if operator.startswith("autocast.") else _WRONG,
         )
         raise error if by is None else error.blame(by)
+
+
+def _expected(p: TensorProxy) -> str:
+    """Return the type of a result, with ``?`` for symbolic sizes."""
+    if not has_symbols(p.shape):
+        return p.type_string()
+    sizes = ", ".join("?" if isinstance(n, SymbolicInt) else str(n) for n in p.shape)
+    return f"{p.device.device_str()} {p.dtype.shortname()}[{sizes}]"
+
+
+def _fits(actual: str, expected: str) -> bool:
+    """Return whether a type is the expected one, in which ``?`` is any size."""
+    if "?" not in expected:
+        return False
+    found, wanted = actual.rstrip("]").split(", "), expected.rstrip("]").split(", ")
+    first, sizes = wanted[0].split("["), found[0].split("[")
+    pairs = zip([sizes[-1], *found[1:]], [first[-1], *wanted[1:]], strict=False)
+    return first[0] == sizes[0] and len(found) == len(wanted) and all(w in ("?", f) for f, w in pairs)
 
 
 _WRONG = "The implementation of the executor that runs it, or the meta function, is wrong."
