@@ -98,14 +98,6 @@ def test_another_implementation_of_a_generic_function_is_noticed():
     assert torch.equal(compiled(X), X * 5)
 
 
-def test_a_pickle_of_an_object_is_refused():
-    with pytest.raises(thunder.UnsupportedProgram, match=r"pickle.dumps of what is not plain data"):
-        thunder.jit(lambda x: x * len(pickle.dumps(Impl())))(X)
-    data = pickle.dumps(Impl())
-    with pytest.raises(thunder.UnsupportedProgram, match=r"pickle.loads of an object of the class"):
-        thunder.jit(lambda x: x * pickle.loads(data).scale)(X)
-
-
 def test_another_thread_has_another_compiled_program():
     table = {threading.get_ident(): 2.0}
     compiled = thunder.jit(lambda x: x * table.get(threading.get_ident(), 7.0))

@@ -1,15 +1,12 @@
-"""Lookasides for signatures, hashes, pickles, generic functions and the thread: what they read is guarded."""
+"""Lookasides for signatures, hashes, generic functions and the thread: what they read is guarded."""
 
 from __future__ import annotations
 
-import _pickle
 import _thread
 import builtins
 import dataclasses
 import functools
 import inspect
-import io
-import pickle
 import reprlib
 import types
 from typing import Any
@@ -123,7 +120,7 @@ def _note_constructors(session: TracingSession, cls: type) -> None:
             _note_signature(session, function)
 
 
-# -- hashes and pickles --------------------------------------------------------------------------------------
+# -- hashes --------------------------------------------------------------------------------------------------
 
 
 @TABLE.lookaside(hash)
@@ -145,48 +142,6 @@ def _has_lasting_hash(session: TracingSession, value: Any) -> bool:
         return False
     session.guard_identity(value)  # the fact holds the object, so that its hash is not used again
     return id(value) not in session.created_by_program
-
-
-#: types whose pickles contain their values alone
-_PLAIN = (int, float, complex, bool, str, bytes, type(None))
-
-
-@TABLE.lookaside(_pickle.dumps)
-def _dumps(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
-    if args and _is_plain(args[0], set()):
-        return pickle.dumps(*args, **kwargs)
-    raise UnsupportedProgram(
-        "pickle.dumps of what is not plain data",
-        hint="Pickle numbers, texts and containers of them, or call it outside of the compiled function.",
-    )
-
-
-def _is_plain(value: Any, seen: set[int]) -> bool:
-    if type(value) in _PLAIN:
-        return True
-    if type(value) not in (list, tuple, dict, set, frozenset) or id(value) in seen:
-        return False
-    seen = seen | {id(value)}
-    parts = [*value, *value.values()] if type(value) is dict else list(value)
-    return all(_is_plain(part, seen) for part in parts)
-
-
-class _PlainUnpickler(pickle._Unpickler):
-    """An unpickler of plain data, which runs no code."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        raise UnsupportedProgram(
-            f"pickle.loads of an object of the class {module}.{name}",
-            hint="Load it outside of the compiled function.",
-        )
-
-
-@TABLE.lookaside(_pickle.loads)
-def _loads(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
-    (data,) = args
-    if type(data) is not bytes:
-        raise UnsupportedProgram("pickle.loads of what is not bytes", hint="Load it outside.")
-    return _PlainUnpickler(io.BytesIO(data), **kwargs).load()
 
 
 # -- generic functions and threads ---------------------------------------------------------------------------
