@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
+import torch
 
 from thunder.testing import ConformanceTests
 from thunder_nvfuser.claims import INDEXED, PRODUCTS
@@ -16,12 +17,18 @@ from thunder_nvfuser.translation import RULES
 BY_OPTION = {ATTENTION, *(f"prims.{name}" for name in (*INDEXED, *PRODUCTS, "uniform_philox"))}
 
 
+def created(x: torch.Tensor) -> Any:
+    """Tensors that are created in the region."""
+    return torch.full((3, 4), 2.5) * x, torch.arange(4) + x * 2
+
+
 @pytest.mark.sweep
 class TestReplayed(ConformanceTests):
     """Each primitive with a rule."""
 
     executor = replaying_executor()
     operators = tuple(sorted(set(RULES) - BY_OPTION))
+    programs: ClassVar = {"created": (created, (torch.linspace(-2, 2, 12).view(3, 4),))}
     expected_failures: ClassVar = {
         "regions-prims.acos": "few results of acos(acos(x)) are numbers, and look truncated"
     }

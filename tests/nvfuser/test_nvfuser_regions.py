@@ -41,8 +41,9 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "norms": (lambda x: (F.layer_norm(x, (6,)), F.rms_norm(x, (6,)), F.normalize(x)), (X,)),
     "moves": (lambda x: ((x + 1).t().exp(), (x * 2).reshape(6, 4).sin(), (x - 1)[1:, 2:].cos()), (X,)),
     "pieces": (lambda x, y: (torch.cat((x * 2, y), 1).exp(), F.pad(x * 2, (1, 2)).exp()), (X, Y)),
-    "scans": (lambda x: ((x * 2).cumsum(1), (x * 0.5).cumprod(0), (x * 3).triu()), (X,)),
+    "scans": (lambda x: ((x * 2).cumsum(1), (x * 0.5).cumprod(0), (x * 3).triu(), (x / 0).tril(-1)), (X,)),
     "conversions": (lambda x: (x.bfloat16() * 2).double() + x.int().float() + x.bool().float(), (X,)),
+    "masks": (lambda x: ((x > 0).tril(1) & (x < 2), torch.where(torch.ones(4, 6).bool().tril(), x, 0)), (X,)),
     "created": (lambda x: (torch.arange(6) * 2 + x, torch.full((4, 6), 2.0) * x, torch.ones_like(x)), (X,)),
 }
 

@@ -87,7 +87,7 @@ RULES.update({f"prims.{name}": _comparison for name in COMPARISONS})
 
 @rule("logical_not")
 def _logical_not(t: Translation, call: BoundSymbol) -> None:
-    """Of a number, whether it is zero."""
+    """Add the negation of a boolean, or the comparison of a number with zero."""
     (a,) = call.args
     if a.dtype.torch_dtype is torch.bool:
         t.set(call.output, t.ops.logical_not(t.value(a)))

@@ -16,7 +16,7 @@ __all__ = ["Layout", "layout_of"]
 
 
 class Layout(NamedTuple):
-    """What a definition states of an input: its sizes, -1 or 1, its contiguity and stride order."""
+    """The sizes of an input, -1 or 1, its contiguity and its stride order."""
 
     shape: tuple[int, ...]
     contiguity: tuple[bool | None, ...]

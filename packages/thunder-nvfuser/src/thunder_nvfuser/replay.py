@@ -1,4 +1,4 @@
-"""What nvFuser's operations compute, in torch: their numbers, and the dtypes of their results.
+"""Functions of torch that compute nvFuser's operations, and the dtypes of the results.
 
 nvFuser computes on float16 and bfloat16 in float32, and the result is float32; comparisons give bools. A
 number does not promote the tensors that it is combined with.

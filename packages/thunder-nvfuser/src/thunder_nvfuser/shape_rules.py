@@ -123,6 +123,16 @@ def _triu(t: Translation, call: BoundSymbol) -> None:
     t.move(call.output, a, lambda v: t.ops.triu(v, diagonal))
 
 
+@rule("tril")
+def _tril(t: Translation, call: BoundSymbol) -> None:
+    """The elements that are not above a diagonal, and zeros."""
+    a, diagonal = call.args
+    ones = t.ops.full(list(a.shape), t.value(1), dtype=t.type(torch.int32))
+    kept = t.ops.eq(t.ops.triu(ones, diagonal + 1), t.value(0))
+    zero = False if a.dtype.torch_dtype is torch.bool else 0
+    t.set_wide(call.output, t.ops.where(kept, t.wide(a), t.value(zero)))
+
+
 # -- creation
 
 
