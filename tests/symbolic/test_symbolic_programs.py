@@ -240,3 +240,50 @@ def test_traces_of_symbolic_programs_are_checked():
         compiled(R(rows, 4), w).sum().backward()
     assert thunder.cache_misses(compiled) == 1
     assert thunder.compile_stats(compiled).last_static_reason is None
+
+
+def test_the_reason_of_a_recompile_names_the_relation_and_the_line_that_asked():
+    def program(x):
+        return x * 2 if x.shape[0] > 2 else x
+
+    compiled = thunder.jit(program, cache="symbolic values")
+    for rows in (4, 1):
+        compiled(R(rows))
+    (reason,) = thunder.compile_stats(compiled).last_recompile_reasons
+    assert (reason.fact, reason.found, reason.source) == ("args[0].shape[0] >= 3", 1, "args[0].shape[0]")
+    assert reason.expected.startswith("args[0].shape[0] >= 3, asked at ")
+    assert reason.expected.endswith("return x * 2 if x.shape[0] > 2 else x")
+
+
+class _Attention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.projection, self.out = torch.nn.Linear(8, 24), torch.nn.Linear(8, 8)
+        self.register_buffer("mask", torch.tril(torch.ones(12, 12)))
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = (
+            t.view(batch, length, 2, 4).transpose(1, 2) for t in self.projection(x).split(width, dim=2)
+        )
+        scores = (q @ k.transpose(-1, -2)).masked_fill(self.mask[:length, :length] == 0, -1e9)
+        y = scores.softmax(-1) @ v + F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(batch, length, width))
+
+
+def test_a_module_is_trained_on_batches_of_any_length_with_one_compile():
+    torch.manual_seed(0)
+    eager = _Attention()
+    copy = _Attention()
+    copy.load_state_dict(eager.state_dict())
+    compiled = thunder.jit(copy, cache="symbolic values")
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (eager, copy)]
+    for batch, length in ((2, 5), (3, 7), (4, 5), (2, 9), (5, 6)):
+        x = R(batch, length, 8)
+        for model, optimizer in zip((eager, compiled), optimizers, strict=True):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    for a, e in zip(copy.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-5)
+    assert thunder.cache_misses(compiled) == 1

@@ -317,7 +317,13 @@ KINDS: dict[GuardKind, FactKind | Relation] = {
 
 
 def expected_text(fact: Fact) -> Any:
-    """Return what is expected, for a message: of an object that is held weakly, a description."""
+    """Return what is expected, for a message: of an object that is held weakly, a description.
+
+    Of a fact about sizes, it is the relation, with the line of the program that asked for it.
+    """
+    if fact.kind == "size":
+        origin = fact.expected.fact.origin
+        return f"{fact.expected}, asked at {' '.join(origin.split())}" if origin else str(fact.expected)
     if fact.kind != "refers":
         return fact.expected
     expected = fact.expected()
