@@ -160,3 +160,34 @@ def test_draws_beside_an_opaque_callable_are_refused() -> None:
     opaque = thunder.opaque(lambda x: x * np.random.rand())
     with pytest.raises(thunder.UnsupportedProgram, match="opaque"):
         thunder.jit(lambda x: opaque(x) * np.random.rand())(torch.ones(2))
+
+
+def seeds_lazily(x: torch.Tensor, held: SimpleNamespace) -> Any:
+    if held.last is None:
+        held.last = np.random.default_rng(4)
+        held.python, held.legacy = random.Random(2), np.random.RandomState(1)
+        held.last.random()
+    drawn = held.last.random() + held.python.random() + held.legacy.rand()
+    return x * drawn, [np.random.default_rng(5)] * 2
+
+
+def test_a_generator_that_a_program_creates_and_stores_is_created_in_each_such_call() -> None:
+    ours, theirs, compiled = generators(), generators(), thunder.jit(seeds_lazily)
+    for call in range(5):
+        if call == 3:
+            ours.last = theirs.last = None
+        product, (first, second) = compiled(torch.ones(2), ours)
+        assert torch.equal(product, seeds_lazily(torch.ones(2), theirs)[0])
+        assert first is second
+        assert first.random() == np.random.default_rng(5).random()
+        assert states(ours) == states(theirs)
+        assert ours.last.spawn(1)[0].random() == theirs.last.spawn(1)[0].random()
+
+
+def test_a_generator_that_shares_its_bits_is_not_stored() -> None:
+    def shares(x: torch.Tensor) -> Any:
+        bits = np.random.PCG64(1)
+        return x, np.random.Generator(bits), np.random.Generator(bits)
+
+    with pytest.raises(thunder.UnsupportedProgram, match="has its bit generator too"):
+        thunder.jit(shares)(torch.ones(1))

@@ -26,6 +26,7 @@ from thunder.frontend.arrays.array_memory import copied, is_array
 from thunder.frontend.arrays.traced_arrays import Arrays, TracedArray
 from thunder.frontend.epilogue.reconstruction import children, description, reconstruction_of
 from thunder.frontend.epilogue.statements import statement
+from thunder.frontend.host_draws.created_generators import is_created
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
 from thunder.frontend.lookasides.rng_generators import Generators
 from thunder.frontend.natives.libraries import is_numpy_scalar
@@ -177,6 +178,7 @@ class EpilogueBuilder:
                 isinstance(value, _CONSTANTS)
                 and id(value) not in self.session.created_by_program
                 and not (isinstance(value, torch.nn.Module) and entry is None)  # one that the program made
+                and not is_created(self.session, value)
             )
         ):
             return self._constant(value)

@@ -9,8 +9,10 @@ attributes. So the class has to keep all that an instance has in its ``__dict__`
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
+import random
 import threading
 import types
 import weakref
@@ -25,6 +27,8 @@ from thunder.base.provenance import proxied
 from thunder.frontend.arrays.array_memory import copied, is_plain_array
 from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.epilogue import iterators
+from thunder.frontend.host_draws.created_generators import refuse_shared_bits
+from thunder.frontend.host_draws.host_generators import is_host_generator
 from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
     LEAVES,
@@ -44,6 +48,8 @@ if TYPE_CHECKING:
 
 Reconstruction = Callable[["EpilogueBuilder", Any], str]
 
+#: types of objects that are compared by identity, and that programs create
+_CREATED: Final = (torch.nn.Module, types.FunctionType, random.Random)
 #: the types of a dict's views → the methods that return them
 VIEWS: Final = {
     type(getattr(cls(), name)()): name for cls in (dict, OrderedDict) for name in ("keys", "values", "items")
@@ -55,7 +61,7 @@ def reconstruction_of(value: Any) -> Reconstruction | None:
     cls = type(value)
     if (cls in LEAVES and cls is not slice) or isinstance(value, (TensorProxy, NumberProxy)):
         return None
-    if isinstance(value, IDENTITY_TYPES) and not isinstance(value, torch.nn.Module | types.FunctionType):
+    if isinstance(value, IDENTITY_TYPES) and not isinstance(value, _CREATED):
         return None
     return _CONSTRUCTORS.get(cls) or _reconstruction_by_structure(value)
 
@@ -64,6 +70,8 @@ def _reconstruction_by_structure(value: Any) -> Reconstruction | None:
     cls = type(value)
     if is_plain_array(value):
         return _array
+    if is_host_generator(value):
+        return _generator
     if iterators.is_built(value):
         return iterators.iterator
     if isinstance(value, tuple) and hasattr(cls, "_fields"):
@@ -99,6 +107,8 @@ def children(value: Any) -> Iterable[Any]:
         return [value.func, *value.args, *value.keywords.values()]
     if isinstance(value, types.MethodType):
         return [value.__func__, value.__self__]
+    if is_host_generator(value):
+        return ()
     if isinstance(value, (bytearray, types.FunctionType, itertools.count, *LOCKS)):
         return ()
     return () if isinstance(value, slice) else state_of(value).values()
@@ -156,6 +166,12 @@ def _array(b: EpilogueBuilder, value: Any) -> str:
     """Build an array of NumPy that the program has computed."""
     b.session.state(Arrays).refuse_shared(value)
     return b.shared(value, f"{b.refer(copied)}({b.constant('array', copied(value))})")
+
+
+def _generator(b: EpilogueBuilder, value: Any) -> str:
+    """Build a generator of Python or NumPy that the program has created, in its last state."""
+    refuse_shared_bits(b.session, value)
+    return b.shared(value, f"{b.refer(copy.deepcopy)}({b.constant('generator', copy.deepcopy(value))})")
 
 
 def _bytearray(b: EpilogueBuilder, value: bytearray) -> str:

@@ -27,6 +27,7 @@ __all__ = [
     "is_constructor",
     "is_created",
     "known_argument",
+    "refuse_shared_bits",
     "set_attribute",
 ]
 
@@ -77,6 +78,16 @@ def adopted(session: TracingSession, value: Any) -> Any:
     if type(value) is random.Random or has_numpy_state(value):
         session.state(CreatedGenerators).objects[id(value)] = value
     return value
+
+
+def refuse_shared_bits(session: TracingSession, generator: Any) -> None:
+    """Refuse to build a generator again whose bit generator the program has, which others may share."""
+    bits = getattr(generator, "bit_generator", None) or getattr(generator, "_bit_generator", None)
+    if bits is not None and is_created(session, bits):
+        raise UnsupportedProgram(
+            "the program returns or stores a generator of NumPy and has its bit generator too",
+            hint="Create it with np.random.default_rng(seed), or before the call.",
+        )
 
 
 def attribute(session: TracingSession, generator: Any, name: str) -> Any:
