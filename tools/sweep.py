@@ -54,6 +54,11 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
         "generated Triton kernels: the conformance kit, random programs, code for each GPU",
         [*TESTS, "tests/triton_executor"],
     ),
+    "nvfuser": (
+        "definitions of nvFuser that torch computes: the conformance kit (ten minutes)",
+        [*TESTS, "tests/nvfuser"],
+    ),
+    "fp8": ("linear layers in FP8: all of their tests, and each recipe's training", [*TESTS, "tests/te"]),
     "distributed": (
         "training in two and four processes",
         [*TESTS, "tests/distributed"],
