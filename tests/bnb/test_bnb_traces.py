@@ -109,6 +109,21 @@ def test_a_program_that_assigns_the_memory_of_a_stored_weight_is_refused():
         module(torch.ones(1, 8))
 
 
+class Adding(nn.Linear):
+    def forward(self, x):
+        self.weight.add_(1)
+        return super().forward(x)
+
+
+def test_a_program_that_writes_to_a_stored_weight_is_refused_with_the_option_that_leaves_it():
+    model = nn.Sequential(Adding(8, 8)).requires_grad_(False)
+    with pytest.raises(UnsupportedProgram, match=r"writes to 0\.weight") as error:
+        thunder.jit(model, transforms=[BitsAndBytesLinearQuant4bit()])(torch.ones(1, 8))
+    assert "skip=" in str(error.value.hint)
+    module = thunder.jit(model, transforms=[BitsAndBytesLinearQuant4bit(skip="0")])
+    assert module(torch.ones(1, 8)).shape == (1, 8)
+
+
 def test_stored_tensors_are_buffers_and_frozen_parameters_and_the_module_keeps_its_own():
     model = network()
     before = copy.deepcopy(model.state_dict())

@@ -29,6 +29,9 @@ __all__ = ["WeightStorage"]
 LINEAR = frozenset({"torch.nn.functional.linear", "prims.linear"})
 CAST = "prims.convert_element_type"
 
+#: what to do in place of changing a stored weight in a program
+_INSTEAD = "outside of the compiled program, or name the layer in skip=."
+
 
 class WeightStorage(thunder.Transform, ABC):
     """Stores the weights of linear layers in another form; products read the stored form.
@@ -140,14 +143,18 @@ class WeightStorage(thunder.Transform, ABC):
             if in_use[name].name in _assigned(prologue_trace):
                 raise UnsupportedProgram(
                     f"the program assigns the memory of {name}, which is stored in another form",
-                    hint="Assign it outside of the compiled program, or name the layer in skip=.",
+                    hint=f"Assign it {_INSTEAD}",
                 )
 
             def weight(*stored: Any, name: str = name, shape: tuple[int, ...] = shape) -> Any:
                 dtype = to_torch_dtype(read[in_use[name].name].dtype)
                 return self.weight_call(dict(zip(("", *self.suffixes), stored, strict=True)), shape, dtype)
 
-            replace_input(prologue_trace, computation_trace, name, weight, *others)
+            try:
+                replace_input(prologue_trace, computation_trace, name, weight, *others)
+            except UnsupportedProgram as error:  # a write in place
+                error.hint = f"Write to it {_INSTEAD}"
+                raise
         return prologue_trace, computation_trace, epilogue_trace
 
     def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:

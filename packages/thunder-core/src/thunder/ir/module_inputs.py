@@ -219,4 +219,6 @@ def _refuse_writes(computation: TraceCtx, tensor: TensorProxy, name: str) -> Non
                 raise UnsupportedProgram(
                     f"the program writes to {name}, which a transform computes from another tensor",
                     where=bsym.locations,
+                    hint="Write to it outside of the compiled program, or let the transform leave the tensor "
+                    "as it is.",
                 )
