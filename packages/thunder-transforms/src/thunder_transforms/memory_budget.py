@@ -32,7 +32,7 @@ __all__ = [
 #: how often a plan is made for fewer bytes because its program needs more than the model
 _TRIALS = 4
 #: the numbers of bytes that are tried, between the least and that of keeping all
-_PARTS = (0.1, 0.25, 0.5, 0.75)
+_PARTS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75)
 
 Fate = Literal["keep", "recompute", "offload"]
 
