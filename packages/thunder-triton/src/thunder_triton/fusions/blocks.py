@@ -54,7 +54,7 @@ def blocks_for(rows: int, length: int, *, rows_are_contiguous: bool, reduces: bo
     if length <= LONGEST_HELD:
         whole = max(power_of_two(length), 1)
         block = min(max(1, 1024 // whole), max(1, power_of_two(rows)))
-        return Blocks(block, whole, False, min(16, max(1, block * whole // 512)))
+        return Blocks(block, whole, False, min(16, max(1, block * whole // 256)))
     return Blocks(1, STEP, True, 8)
 
 

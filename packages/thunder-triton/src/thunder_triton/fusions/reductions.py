@@ -23,6 +23,9 @@ PROGRAMS: Final = 512
 LANES: Final = 64
 ELEMENTS: Final = 2048
 
+#: a multiple of this many elements begins where vectors of elements are loaded
+ALIGNED: Final = 128
+
 
 def reduced(kind: str, a: Node, dims: Sequence[int]) -> Node:
     """Return a reduction of dimensions; without dimensions, of one more of size 1."""
@@ -49,6 +52,8 @@ def _in_parts(kind: str, a: Node, dims: tuple[int, ...], parts: int) -> Node:
     kept = [d for d in range(len(a.shape)) if d not in dims]
     length = math.prod(a.shape[d] for d in dims)
     chunk = -(-length // parts)
+    chunk = -(-chunk // ALIGNED) * ALIGNED if length > ALIGNED * parts else chunk
+    parts = -(-length // chunk)
     rows = tuple(a.shape[d] for d in kept)
 
     def whole(index: Index) -> Index:
