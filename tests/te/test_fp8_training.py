@@ -21,12 +21,17 @@ from thunder.executors.transformer_engineex import (
     fp8_reference_ex,
 )
 
-STEPS, ROWS, LENGTH = 120, 4, 32
+STEPS, ROWS, LENGTH, SEEDS = 120, 4, 32, range(3)
 
 
-def held_out_loss(recipe: Any) -> float:
+def mean_loss(recipe: Any) -> float:
+    """The mean of several trainings: the loss of one depends on every rounding, by up to 2 %."""
+    return sum(held_out_loss(recipe, seed) for seed in SEEDS) / len(SEEDS)
+
+
+def held_out_loss(recipe: Any, seed: int) -> float:
     """The loss on held-out text after some steps; without a recipe, in bfloat16 alone."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = Llama(LlamaConfig(layers=1, context=LENGTH, width=64, heads=4, hidden=128, tied_head=False))
     state = [TransformerEngineTransform(amax_history_len=16)] if isinstance(recipe, DelayedScaling) else []
     compiled = thunder.jit(model, executors=[fp8_reference_ex], transforms=state)
@@ -49,7 +54,7 @@ def held_out_loss(recipe: Any) -> float:
 
 @pytest.fixture(scope="module")
 def in_bfloat16() -> float:
-    return held_out_loss(None)
+    return mean_loss(None)
 
 
 @pytest.mark.parametrize(
@@ -63,4 +68,4 @@ def in_bfloat16() -> float:
     ids=lambda recipe: type(recipe).__name__,
 )
 def test_the_held_out_loss_is_within_one_percent_of_bfloat16s(recipe, in_bfloat16: float):
-    assert held_out_loss(recipe) == pytest.approx(in_bfloat16, rel=0.01)
+    assert mean_loss(recipe) == pytest.approx(in_bfloat16, rel=0.01)
