@@ -234,3 +234,16 @@ def test_graphs_on_cuda_compute_what_eager_does():
             (m(x).sum() + m(2 * x).square().sum()).backward()
     for ours, theirs in zip(model.parameters(), eager.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_calls_with_sizes_that_differ_from_call_to_call_are_not_captured():
+    def program(x):
+        return x.sin().cos().exp()
+
+    transform = CUDAGraphTransform(device=Recorded())
+    compiled = thunder.jit(program, cache="symbolic values", executors=[], transforms=[transform])
+    for rows in (4, 5, 1):
+        x = torch.randn(rows)
+        torch.testing.assert_close(compiled(x), program(x))
+    assert thunder.cache_misses(compiled) == 1
+    assert "sizes that differ from call to call" in transform.explain()

@@ -139,6 +139,8 @@ def why_not_captured(
             return reason
     if not all(isinstance(p, TensorProxy) for p in proxies):
         return "it reads or computes a value that is not a tensor"
+    if not all(isinstance(n, int) for p in proxies for n in p.shape):
+        return "its tensors have sizes that differ from call to call"
     if not _FROM_HOST.isdisjoint(_ids(bsym)):
         return "it copies from memory of the host"
     devices = _devices(bsym)
