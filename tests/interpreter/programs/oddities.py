@@ -153,6 +153,16 @@ def dynamic_getattr_on_types():
 
 
 @program()
+def attributes_of_none():
+    try:
+        None.missing  # noqa: B018
+    except AttributeError as exc:
+        text = str(exc), exc.obj
+    read = [value.__class__.__name__ for value in (None, 1)]
+    return read, getattr(None, "__class__"), None.__bool__(), None.__eq__(3), type(None).__bool__(None), text  # noqa: B009
+
+
+@program()
 def unbound_and_bound_natives():
     f = [].append
     g = list.append

@@ -134,6 +134,8 @@ def _load_by_python(machine: Machine, obj: Any, name: str) -> Any:
 
 def load_instance(machine: Machine, obj: Any, name: str) -> Any:
     """``object.__getattribute__(obj, name)``, or MISSING."""
+    if obj is None:  # which means a read from the class to ``__get__``
+        return _object_getattribute(None, name)
     policy = machine.policy
     cls = type(obj)
     raw = policy.type_attr(cls, name)
