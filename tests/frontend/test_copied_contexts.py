@@ -116,3 +116,10 @@ def test_contexts_that_outlive_the_call_are_refused() -> None:
     context = contextvars.copy_context()
     with pytest.raises(UnsupportedProgram, match="context is a Context, whose content thunder cannot read"):
         thunder.jit(lambda x: context.run(SCALE.get) * x)(X)
+
+
+@pytest.mark.parametrize("listed", [len, list, lambda c: list(c.items()), lambda c: c.keys()])
+def test_which_variables_are_set_is_refused(listed: Any) -> None:
+    compiled = thunder.jit(lambda x: x * 2 if listed(contextvars.copy_context()) else x)
+    with pytest.raises(UnsupportedProgram, match="lists the variables of a copy of its context"):
+        compiled(torch.ones(2))

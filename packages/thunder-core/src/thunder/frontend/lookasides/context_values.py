@@ -9,7 +9,7 @@ import contextvars
 import functools
 from collections.abc import Callable
 from contextvars import Context, ContextVar, Token
-from typing import Any
+from typing import Any, NoReturn
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT
@@ -168,6 +168,15 @@ class CopiedContext(OfTheTrace):
         self.get(variable)
         return variable in self._context
 
+    def listed(self) -> NoReturn:
+        """Raise UnsupportedProgram, since which variables are set is not guarded."""
+        raise UnsupportedProgram(
+            "the program lists the variables of a copy of its context",
+            hint="Read the variables that it needs: context.get(variable).",
+        )
+
+    __iter__ = __len__ = keys = values = items = listed
+
 
 def _is_own(variable: ContextVar[Any]) -> bool:
     return variable.name.startswith("thunder_")
@@ -182,7 +191,7 @@ def _runs_natively(method: Callable[..., Any]) -> None:
     TABLE.lookaside(method)(lambda session, args, kwargs: method(*args, **kwargs))
 
 
-for _name in ("run", "copy", "get", "__getitem__", "__contains__"):
+for _name in ("run", "copy", "get", "__getitem__", "__contains__", "listed"):
     _runs_natively(vars(CopiedContext)[_name])
 
 
