@@ -161,3 +161,59 @@ def test_a_generator_over_overriding_tensors_is_refused() -> None:
     compiled.override("weight", torch.nn.Parameter(torch.ones(2, 2)))
     with pytest.raises(UnsupportedProgram, match="in place of those that override"):
         compiled(X[None])
+
+
+def test_what_a_generator_and_the_result_share_is_one_object() -> None:
+    def shared(x: torch.Tensor) -> tuple[Iterator[Any], Callable[[], Any], list[int]]:
+        counts: list[int] = []
+
+        def bodies(scale: list[torch.Tensor]) -> Iterator[Any]:
+            counts.append(1)
+            yield x * len(counts), (lambda: scale)
+
+        return bodies([x]), lambda: counts, counts
+
+    compiled = thunder.jit(shared)
+    for _ in range(2):
+        generator, read, counts = compiled(X)
+        assert counts == []
+        y, scale = next(generator)
+        assert (read() is counts, counts, content(y), content(scale())) == (
+            True,
+            [1],
+            [1.0, 2.0],
+            [[1.0, 2.0]],
+        )
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_generator_reads_a_list_of_the_user_when_it_runs() -> None:
+    scales = [1.0]
+    compiled = thunder.jit(lambda x: (scales[0] * x * i for i in range(len(scales))))
+    generator = compiled(X)
+    scales[0] = 3.0
+    assert content(list(generator)) == [[0.0, 0.0]]
+
+    def lazily(x: torch.Tensor) -> Iterator[Any]:
+        return (len(scales) * x for _ in range(2))
+
+    compiled = thunder.jit(lazily)
+    for _ in range(2):
+        generator = compiled(X)
+        scales.append(1.0)
+        assert content(list(generator)) == content([len(scales) * X] * 2)
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_key_that_is_returned_as_well_is_one_object() -> None:
+    class Key:
+        pass
+
+    def keyed(x: torch.Tensor) -> tuple[dict[Key, Any], Key]:
+        key = Key()
+        return {key: x}, key
+
+    compiled = thunder.jit(keyed)
+    for _ in range(2):
+        items, key = compiled(X)
+        assert content(items[key]) == [1.0, 2.0]

@@ -98,6 +98,8 @@ class AttributePolicy(TracingSession):
         """
         if self._backward_stack or self.state(RegionState).stack:
             return False
+        if not self.machine.frames:
+            return False
         frame = self.machine.frames[-1]
         load, argument = frame.decoded.instructions[frame.pc]
         if load is not LOAD_DEREF if name is None else load not in _LOADS or argument != name:
@@ -113,6 +115,8 @@ class AttributePolicy(TracingSession):
         These are ``len(owner.name)``, and ``owner.name[-1]`` after ``owner.name.append(…)``.
         """
         if type(raw) is not list or self._backward_stack or self.state(RegionState).stack:
+            return False
+        if not self.machine.frames:
             return False
         frame = self.machine.frames[-1]
         load, argument = frame.decoded.instructions[frame.pc]

@@ -18,7 +18,8 @@ from thunder.frontend.custom_gradients.module_backward_hooks import refuse_writt
 from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients, retaining_results
 from thunder.frontend.custom_gradients.tensor_hooks import refuse_written_views
 from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder, is_simple
-from thunder.frontend.epilogue.reconstruction import children, reconstruction_of
+from thunder.frontend.epilogue.reconstruction import reconstruction_of
+from thunder.frontend.epilogue.value_parts import parts_of
 from thunder.frontend.lookasides.context_values import ContextVariables
 from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
 from thunder.frontend.lookasides.leaf_gradients import refuse_returned_leaves
@@ -67,7 +68,7 @@ class TraceFinalizer:
         refuse_written_views(session)
         refuse_written_results(session)
         rebound = session.state(ReboundTensors)
-        refuse_observed_copies(session, _proxies_of(_built_values(session, written, result)))
+        refuse_observed_copies(session, _proxies_of(session, _built_values(session, written, result)))
         refuse_shared_data(session)
         is_annotated = (
             session.state(GradRequests).has_any()
@@ -118,7 +119,7 @@ class TraceFinalizer:
         return self.trace
 
 
-def _proxies_of(values: Iterable[Any]) -> list[Any]:
+def _proxies_of(session: TracingSession, values: Iterable[Any]) -> list[Any]:
     """Return the proxies of which values are built; a value may contain itself."""
     pending, seen, proxies = list(values), dict[int, Any](), []
     while pending:
@@ -127,7 +128,7 @@ def _proxies_of(values: Iterable[Any]) -> list[Any]:
             proxies.append(value)
         elif reconstruction_of(value) is not None and id(value) not in seen:
             seen[id(value)] = value
-            pending += children(value)
+            pending += parts_of(session, value)
     return proxies
 
 

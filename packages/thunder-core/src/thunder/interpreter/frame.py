@@ -16,6 +16,7 @@ from __future__ import annotations
 import builtins
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
+from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CellType, CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -123,12 +124,7 @@ class Frame:
         """Return ``locals()`` of this frame."""
         if self.namespace is not None:
             return self.namespace
-        values = {}
-        for name, value in zip(self.decoded.localsplus, self.fast, strict=True):
-            if isinstance(value, CellType) and name in self.decoded.cell_names:
-                value = self.machine.policy.load_cell(value)
-            if value is not MISSING:
-                values[name] = value
+        values = self._values(len(self.fast))
         if LOCALS_ARE_SNAPSHOTS:
             return values
         if self._locals is None:
@@ -137,6 +133,22 @@ class Frame:
             self._locals.pop(name, None)
         self._locals.update(values)
         return self._locals
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the values of the function's parameters by name, without reading other variables."""
+        code = self.code
+        starred = bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
+        return self._values(code.co_argcount + code.co_kwonlyargcount + starred)
+
+    def _values(self, count: int) -> dict[str, Any]:
+        """Return the first ``count`` variables that have a value."""
+        values = {}
+        for name, value in zip(self.decoded.localsplus[:count], self.fast, strict=False):
+            if isinstance(value, CellType) and name in self.decoded.cell_names:
+                value = self.machine.policy.load_cell(value)
+            if value is not MISSING:
+                values[name] = value
+        return values
 
     def position(self) -> tuple[str, int]:
         """File and line of the current instruction."""

@@ -24,8 +24,9 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path, comes_with_arguments, is_weak, lookup_type
 from thunder.frontend.arrays.array_memory import copied, is_array
 from thunder.frontend.arrays.traced_arrays import Arrays, TracedArray
-from thunder.frontend.epilogue.reconstruction import children, description, reconstruction_of
+from thunder.frontend.epilogue.reconstruction import description, reconstruction_of
 from thunder.frontend.epilogue.statements import statement
+from thunder.frontend.epilogue.value_parts import parts_of
 from thunder.frontend.host_draws.created_generators import is_created
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
 from thunder.frontend.lookasides.rng_generators import Generators
@@ -243,7 +244,7 @@ class EpilogueBuilder:
             return
         self.uses[id(value)] += 1
         if self.uses[id(value)] == 1 and self.session.entry_of(value) is None:
-            for child in children(value):
+            for child in parts_of(self.session, value):
                 self.count(child)
 
     def cell(self, cell: CellType) -> str:

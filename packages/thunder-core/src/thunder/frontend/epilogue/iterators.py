@@ -125,7 +125,7 @@ def _call_of(generator: Any) -> tuple[Any, list[Any], dict[str, Any]] | None:
     frame = suspended_frame(generator)
     if frame is None or inspect.getgeneratorstate(generator) != inspect.GEN_CREATED or frame.function is None:
         return None
-    code, values = frame.code, dict(frame.f_locals)
+    code, values = frame.code, frame.arguments()
     names = iter(code.co_varnames)
     args = [values.get(name, MISSING) for name in itertools.islice(names, code.co_argcount)]
     kwargs = {name: values.get(name, MISSING) for name in itertools.islice(names, code.co_kwonlyargcount)}

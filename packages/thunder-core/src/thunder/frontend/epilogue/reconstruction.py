@@ -96,7 +96,8 @@ def children(value: Any) -> Iterable[Any]:
     if isinstance(value, tuple | list | set | frozenset | deque):
         return [*value, *getattr(value, "__dict__", {}).values()]
     if isinstance(value, dict):
-        return [*dict.values(value), *getattr(value, "__dict__", {}).values()]
+        keys = (key for key in dict.keys(value) if type(key) is not str)
+        return [*keys, *dict.values(value), *getattr(value, "__dict__", {}).values()]
     if isinstance(value, weakref.ref):
         return [value()]
     if iterators.is_built(value):

@@ -1,0 +1,27 @@
+"""What values that leave the program are built of, the variables of functions included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from thunder.frontend.epilogue.iterators import original
+from thunder.frontend.epilogue.reconstruction import children
+from thunder.interpreter.policy import MISSING
+
+if TYPE_CHECKING:
+    from thunder.frontend.session import TracingSession
+
+__all__ = ["parts_of"]
+
+
+def parts_of(session: TracingSession, value: Any) -> Iterable[Any]:
+    """Return what a value is built of: of a function, defaults, attributes, and what its own cells hold."""
+    function = original(value)
+    if type(function) is not FunctionType:
+        return children(value)
+    own = [c for c in function.__closure__ or () if id(c) not in session.variables.cell_paths]
+    contents = map(session.variables.load_cell, own)
+    defaults = *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()
+    return [*defaults, *function.__dict__.values(), *(c for c in contents if c is not MISSING)]
