@@ -30,5 +30,7 @@ class TestReplayed(ConformanceTests):
     operators = tuple(sorted(set(RULES) - BY_OPTION))
     programs: ClassVar = {"created": (created, (torch.linspace(-2, 2, 12).view(3, 4),))}
     expected_failures: ClassVar = {
-        "regions-prims.acos": "few results of acos(acos(x)) are numbers, and look truncated"
+        "regions-prims.acos": "few results of acos(acos(x)) are numbers, and look truncated",
+        "fusion-shapes-prims.acos": "few results of acos(acos(x)) are numbers, and look truncated",
+        "fused-prims.shallow_copy": "a region returns no view",
     }
