@@ -169,7 +169,7 @@ def test_counters_of_other_numbers_and_in_checkpointed_regions_are_refused():
     with pytest.raises(UnsupportedProgram, match="only by consuming it"):
         thunder.jit(lambda x: x * next(counter))(torch.ones(1))
     ids = itertools.count()
-    with pytest.raises(UnsupportedProgram, match=r"advances an itertools\.count"):
+    with pytest.raises(UnsupportedProgram, match="advances an iterator of the user"):
         thunder.jit(
             lambda x: torch.utils.checkpoint.checkpoint(lambda x: x.sin() * next(ids), x, use_reentrant=False)
         )(torch.ones(1, requires_grad=True))
