@@ -13,6 +13,7 @@ from thunder.base.provenance import ABSENT, lookup_instance, lookup_type
 from thunder.base.tags import OpTags
 from thunder.frontend.arrays.array_arguments import TAKING_ARRAYS, tensor_of_array
 from thunder.frontend.decisions.decided_arguments import call_with_decided_arguments, with_decided_integers
+from thunder.frontend.decisions.number_arguments import with_numbers
 from thunder.frontend.lookasides import mode_regions, patches, rng_generators
 from thunder.frontend.lookasides.aten_operators import aten_call
 from thunder.frontend.lookasides.grad_requests import request_grad
@@ -344,6 +345,7 @@ def call_symbol(session: TracingSession, symbol: Any, args: tuple[Any, ...], kwa
     args, kwargs = rng_generators.with_proxies(session, args, kwargs)
     if is_of_package(symbol):
         args, kwargs = checked_arguments(session, symbol, args, kwargs)
+    args, kwargs = with_numbers(session, symbol, args, kwargs)
     args, kwargs = with_decided_integers(session, symbol, args, kwargs)
     try:
         return symbol(*args, **kwargs)
