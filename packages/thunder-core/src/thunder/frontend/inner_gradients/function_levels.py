@@ -35,12 +35,15 @@ class Level:
     """A call of a function that is being differentiated, or was.
 
     ``grad_mode`` is that of the call, and ``leaves`` are the names of the tensors that require grad only
-    inside of it.
+    inside of it. In torch all its ``arguments`` require grad, or none does; with ``require_grad`` None those
+    do that require grad outside.
     """
 
     grad_mode: bool
+    require_grad: bool | None
     is_open: bool = True
     leaves: set[str] = field(default_factory=set)
+    arguments: set[str] = field(default_factory=set)
 
 
 class Levels(SessionState):
@@ -53,11 +56,11 @@ class Levels(SessionState):
 
 @TABLE.lookaside(_functorch._grad_increment_nesting)
 def _begin(session: TracingSession, args: Args, kwargs: Kwargs) -> int:
-    new_level(session)
+    new_level(session, require_grad=True)
     return len(session.state(Levels).open)
 
 
-def new_level(session: TracingSession) -> Level:
+def new_level(session: TracingSession, require_grad: bool | None) -> Level:
     """Open a level of derivatives; raise UnsupportedProgram in inference mode.
 
     No tensor of a trace requires grad there, so that all derivatives were zero.
@@ -67,7 +70,7 @@ def new_level(session: TracingSession) -> Level:
             "derivatives by torch.func, or by dual numbers, in inference mode",
             hint="Use torch.no_grad() in place of torch.inference_mode().",
         )
-    levels, level = session.state(Levels), Level(torch.is_grad_enabled())
+    levels, level = session.state(Levels), Level(torch.is_grad_enabled(), require_grad)
     levels.all.append(level)
     levels.open.append(level)
     return level
@@ -82,13 +85,18 @@ def _end(session: TracingSession, args: Args, kwargs: Kwargs) -> int:
 
 @TABLE.lookaside(_functorch._wrap_for_grad)
 def _wrap(session: TracingSession, args: Args, kwargs: Kwargs) -> TensorProxy:
-    x = args[0]
-    level = session.state(Levels).open[-1]
+    return wrapped(session.state(Levels).open[-1], args[0])
+
+
+def wrapped(level: Level, x: TensorProxy) -> TensorProxy:
+    """Return an argument of the function of a level: a view, or a leaf that requires grad only inside."""
     if x.requires_grad and level.grad_mode:
-        return ltorch.view_as(x, x)  # type: ignore[no-any-return]
-    wrapped: TensorProxy = ltorch.detach(x)
-    level.leaves.add(wrapped.name)
-    return wrapped
+        inside = ltorch.view_as(x, x)
+    else:
+        inside = ltorch.detach(x)
+        level.leaves.add(inside.name)
+    level.arguments.add(inside.name)
+    return inside  # type: ignore[no-any-return]
 
 
 @TABLE.lookaside(eager_transforms._set_tensor_requires_grad)
@@ -133,25 +141,35 @@ def outside_of(session: TracingSession, x: TensorProxy, levels: Iterable[Level])
     if not levels or not x.requires_grad:
         return x
     leaves = set[str]().union(*(level.leaves for level in levels))
-    if levels[-1].grad_mode and _depends_on_others(session, x, leaves):
+    if levels[-1].grad_mode and depends_on_others(session, x, leaves):
         return x
     return ltorch.detach(x)  # type: ignore[no-any-return]
 
 
-def _depends_on_others(session: TracingSession, x: TensorProxy, leaves: set[str]) -> bool:
+def depends_on_others(session: TracingSession, x: TensorProxy, leaves: set[str]) -> bool:
     """Return whether a gradient of ``x`` reaches a leaf that is not among ``leaves``."""
+    return bool(_reached(session, x, leaves) - leaves)
+
+
+def depends_on(session: TracingSession, x: TensorProxy, names: set[str]) -> bool:
+    """Return whether a gradient of ``x`` reaches one of the tensors with these names."""
+    return not names.isdisjoint(_reached(session, x, names))
+
+
+def _reached(session: TracingSession, x: TensorProxy, ends: set[str]) -> set[str]:
+    """Return the names of the tensors at which gradients of ``x`` end: leaves, and those in ``ends``."""
     waiting = {x.name}
     for scope in reversed(session.trace.scopes):
         for bsym in reversed(scope):
             written = [bsym.args[1]] if bsym.sym.id == "prims.copy_" else []
-            computed = {p.name for p in (*bsym.flat_proxy_outs, *written)} - leaves
+            computed = {p.name for p in (*bsym.flat_proxy_outs, *written)} - ends
             if computed.isdisjoint(waiting):
                 continue
             operands = {p.name for p in bsym.flat_proxy_args if requires_grad(p)}
             if not written and operands:
                 waiting -= computed
             waiting |= operands
-    return bool(waiting - leaves)
+    return waiting
 
 
 # -- state of functorch that the trace does not have ---------------------------------------------------------

@@ -42,7 +42,7 @@ def call_derivative(session: TracingSession, fn: Any, args: tuple[Any, ...], kwa
         primals, cotangents = args
         primals = primals if isinstance(primals, tuple) else (primals,)
     leaves, spec = tree_flatten((primals, kwargs))
-    with open_level(session) as level:
+    with open_level(session, require_grad=True) as level:
         inputs = [dual(session, level, x) if _can_require_grad(x) else x for x in leaves]
         new_args, new_kwargs = tree_unflatten(inputs, spec)
         result = session.call(differentiated, new_args, new_kwargs)

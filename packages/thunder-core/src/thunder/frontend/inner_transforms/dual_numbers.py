@@ -62,7 +62,7 @@ def _enter(session: TracingSession, args: Args, kwargs: Kwargs) -> int:
             "a level of dual numbers within a function that is mapped, differentiated or checkpointed",
             hint="Use torch.func.jvp there.",
         )
-    state.start, state.level = len(session.trace.peek_scope()), begin_level(session)
+    state.start, state.level = len(session.trace.peek_scope()), begin_level(session, require_grad=None)
     return 0
 
 

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.custom_gradients.autograd_functions import OwnTangents
-from thunder.frontend.inner_gradients.function_levels import Level, Levels, new_level, outside_of
+from thunder.frontend.inner_gradients.function_levels import Level, Levels, new_level, outside_of, wrapped
 from thunder.frontend.inner_gradients.recorded_gradients import gradients
 from thunder.frontend.lookasides.grad_requests import request_grad
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
@@ -117,21 +117,21 @@ def _split(result: Any, has_aux: bool) -> tuple[Any, Any]:
 
 
 @contextmanager
-def open_level(session: TracingSession) -> Iterator[Level]:
+def open_level(session: TracingSession, require_grad: bool = False) -> Iterator[Level]:
     """Within the context, gradients are on, and a level of derivatives is open."""
-    level = begin_level(session)
+    level = begin_level(session, require_grad)
     try:
         yield level
     finally:
         end_level(session, level)
 
 
-def begin_level(session: TracingSession) -> Level:
+def begin_level(session: TracingSession, require_grad: bool | None) -> Level:
     """Open a level of derivatives, and switch gradients on for the calls that are recorded.
 
     They run as eager runs them: where gradients are off, no result requires grad.
     """
-    level = new_level(session)
+    level = new_level(session, require_grad)
     torch._C._set_grad_enabled(True)
     return level
 
@@ -162,12 +162,10 @@ def _check_tangents(primals: list[TensorProxy], tangents: list[TensorProxy]) -> 
 
 def dual(session: TracingSession, level: Level, x: TensorProxy) -> TensorProxy:
     """Return a tensor by which the results of the function are differentiated."""
-    if x.requires_grad and level.grad_mode:
-        return ltorch.view_as(x, x)  # type: ignore[no-any-return]
-    dual = ltorch.detach(x)
-    request_grad(session, dual, True)
-    level.leaves.add(dual.name)
-    return dual  # type: ignore[no-any-return]
+    dual = wrapped(level, x)
+    if dual.name in level.leaves:
+        request_grad(session, dual, True)
+    return dual
 
 
 #: operators of which torch's tangents are not the transpose of its gradients: those of matrices are gradients

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import types
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import torch
 
@@ -14,6 +15,7 @@ from thunder.base.tags import OpTags
 from thunder.frontend.arrays.array_arguments import TAKING_ARRAYS, tensor_of_array
 from thunder.frontend.decisions.decided_arguments import call_with_decided_arguments, with_decided_integers
 from thunder.frontend.decisions.number_arguments import with_numbers
+from thunder.frontend.inner_gradients.level_reads import seen_as_leaf, seen_to_require_grad
 from thunder.frontend.lookasides import mode_regions, patches, rng_generators
 from thunder.frontend.lookasides.aten_operators import aten_call
 from thunder.frontend.lookasides.grad_requests import request_grad
@@ -64,13 +66,14 @@ def load_attr(session: TracingSession, x: TensorProxy, name: str) -> Any:
     getter = tensor_attributes.ATTRIBUTES.get(name)
     if getter is not None:
         _note_metadata(session, x, name)
-        return getter(x)
+        seen = _SEEN_AT_LEVELS.get(name)
+        return getter(x) if seen is None else seen(session, x)
     if name == "grad":
         _refuse_overriding(session, x, name)
         return read_grad(session, x)
     if name == "grad_fn":
         _note_metadata(session, x, "is_leaf")
-        return None if tensor_attributes.ATTRIBUTES["is_leaf"](x) else session.gradient_node(x)
+        return None if seen_as_leaf(session, x) else session.gradient_node(x)
     if name in REFUSED_METHODS:
         return types.MethodType(REFUSED_METHODS[name], x)
     if isinstance(raw, _METHODS):
@@ -87,6 +90,13 @@ def load_attr(session: TracingSession, x: TensorProxy, name: str) -> Any:
         found={x.name: x.type_string()},
         hint="Read it outside the compiled function, and pass what the program needs of it.",
     )
+
+
+#: attributes that differ within functions that torch.func differentiates
+_SEEN_AT_LEVELS: Final[Mapping[str, Callable[[TracingSession, TensorProxy], bool]]] = {
+    "requires_grad": seen_to_require_grad,
+    "is_leaf": seen_as_leaf,
+}
 
 
 def _note_metadata(session: TracingSession, x: TensorProxy, name: str) -> None:
