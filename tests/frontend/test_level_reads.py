@@ -48,9 +48,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_program_sees_what_eager_sees(name: str, requires_grad: bool) -> None:
     x = torch.arange(1.0, 4.0, requires_grad=requires_grad)
-    result, expected = thunder.jit(PROGRAMS[name])(x), PROGRAMS[name](x)
-    torch.testing.assert_close(result, expected, rtol=0, atol=0)
-    assert result.requires_grad == expected.requires_grad
+    torch.testing.assert_close(thunder.jit(PROGRAMS[name])(x), PROGRAMS[name](x), rtol=0, atol=0)
 
 
 def test_a_tensor_that_is_computed_from_others_is_refused() -> None:

@@ -24,6 +24,7 @@ class _Interpreted:
 
     run: Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
     output_strides: tuple[Strides, ...]
+    workspace: int = 0
 
 
 def _code(region: Region, strides: tuple[Strides, ...]) -> _Interpreted:

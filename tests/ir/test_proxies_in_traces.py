@@ -162,6 +162,7 @@ def test_from_trace_keeps_every_fact():
     trace.grad_enabled = trace.star_args = trace.plain = True
     trace.input_aliases = ((InputAlias(trace.args[0], (1,), 0),),)
     trace.computed_inputs = {"t0": "x"}
+    trace.input_forms = {"x": ((1,), dtypes.float32)}
     trace.make_object_name(object())
     trace.recorder = Recorder()
     trace.set_provenance(TraceProvenance("Test"))

@@ -14,6 +14,7 @@ import thunder
 from thunder.base.errors import InvalidArgument, PluginError, UserError
 from thunder.extend import OperatorExecutor
 from thunder.plugins import Lookaside, get_manager, hookimpl
+from thunder.plugins.not_installed import DOCUMENTED
 from thunder.recipes import POST, PRE
 
 
@@ -216,7 +217,8 @@ def test_misspelt_methods_and_values_are_refused() -> None:
 
 def test_another_interpreter_is_that_of_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("thunder.recipes.run_recipe._FX", "thunder.distributed:absent")
+        patched.setitem(DOCUMENTED, "thunder.absent", "absent things")
+        patched.setattr("thunder.recipes.run_recipe._FX", "thunder.absent:thing")
         with pytest.raises(InvalidArgument, match=r"a package that provides thunder\.dynamo"):
             thunder.compile(doubled, thunder.Recipe(interpreter="thunder.fx"))
     package = types.ModuleType("thunder.dynamo")

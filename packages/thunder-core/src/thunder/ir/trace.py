@@ -303,6 +303,7 @@ def from_trace(trace: TraceCtx) -> TraceCtx:
     new = TraceCtx(trace.fn, args=trace.args, kwargs=trace.kwargs, tags=trace.tags, name=trace.name)
     new.grad_enabled, new.star_args, new.plain = trace.grad_enabled, trace.star_args, trace.plain
     new.input_aliases, new.computed_inputs = trace.input_aliases, trace.computed_inputs
+    new.input_forms = trace.input_forms
     new.names = set(trace.names)
     new._counter, new._object_names = trace._counter, dict(trace._object_names)
     return new
