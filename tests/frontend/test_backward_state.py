@@ -423,6 +423,27 @@ def test_what_the_program_changes_behind_the_call_is_refused(program):
         thunder.jit(program)(torch.ones(3, requires_grad=True))
 
 
+def test_a_tuple_that_the_backward_reads_is_returned_but_not_its_list():
+    def program(x, pair):
+        class Local(Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.pair = pair
+                return x * 2
+
+            backward = staticmethod(lambda ctx, g: g * len(ctx.pair[0]))
+
+        return Local.apply(x), pair
+
+    x = torch.ones(3, requires_grad=True)
+    y, pair = thunder.jit(lambda x: program(x, ((1.0, x.sum()), 2.0)))(x)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert gradient.tolist() == [2.0, 2.0, 2.0]
+    assert pair[0][1].item() == 3.0
+    with pytest.raises(thunder.UnsupportedProgram, match="list is read when the backward runs"):
+        thunder.jit(lambda x: program(x, ([1.0, x.sum()], 2.0)))(x)
+
+
 def test_backwards_that_read_state_in_several_nodes(monkeypatch):
     """Two results, whose gradients are torch's to combine: each node has the calls of its own backwards."""
     first, second = (program_of(squared, lambda ctx, g, k=k: g * FACTOR * k) for k in (2.0, 5.0))

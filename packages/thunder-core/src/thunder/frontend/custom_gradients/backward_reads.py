@@ -197,7 +197,8 @@ def refuse_changed(session: TracingSession, built: Collection[int]) -> None:
                 hint="Use another variable.",
             )
     for key, (value, parts, where) in session.state(BackwardState).rebuilt.items():
-        if key in built or list(map(id, children(value))) != parts:
+        may_change = type(value) is not tuple  # its elements are judged one by one
+        if (may_change and key in built) or list(map(id, children(value))) != parts:
             raise UnsupportedProgram(
                 f"{description(value)} is read when the backward runs, and the program changes or returns it",
                 where=where,
