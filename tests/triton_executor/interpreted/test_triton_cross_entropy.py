@@ -106,3 +106,21 @@ def test_second_derivatives_are_torchs():
     logits, target = torch.randn(2, 8, dtype=torch.float64, requires_grad=True), torch.tensor([1, 7])
     compiled = thunder.jit(F.cross_entropy, executors=[ex])
     assert torch.autograd.gradgradcheck(lambda x: compiled(x, target), logits)
+
+
+@pytest.mark.parametrize("options", [{}, {"label_smoothing": -0.5}], ids=["bytes", "smoothing"])
+def test_targets_of_bytes_and_smoothing_below_zero_are_run_by_torch(options: dict[str, Any]):
+    logits, target = torch.randn(4, 6), torch.tensor([0, 5, 2, 1])
+    target = target if options else target.byte()
+    compiled = thunder.jit(lambda x, t: F.cross_entropy(x, t, **options), executors=[ex])
+    torch.testing.assert_close(compiled(logits, target), F.cross_entropy(logits, target, **options))
+    assert not claimed(compiled)
+
+
+def test_the_gradient_of_an_ignored_row_of_infinities_is_eagers():
+    target, logits = torch.tensor([-100, 1]), torch.randn(2, 4)
+    logits[0] = float("-inf")
+    inputs, expected = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    thunder.jit(F.cross_entropy, executors=[ex])(inputs, target).backward()
+    F.cross_entropy(expected, target).backward()
+    torch.testing.assert_close(inputs.grad, expected.grad, equal_nan=True)

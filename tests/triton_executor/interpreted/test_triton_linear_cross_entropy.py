@@ -155,3 +155,14 @@ def test_a_second_derivative_of_the_operator_is_refused():
     loss = compiled(x, weight, target)
     with pytest.raises(ThunderError, match="a second derivative of triton_kernels"):
         torch.autograd.grad(loss, x, create_graph=True)
+
+
+def test_gradients_are_zero_where_every_row_is_ignored():
+    x, w, t = arguments(torch.float32)
+    compiled = thunder.jit(rows, executors=[ex])
+    loss = compiled(x, w, torch.full_like(t, -100))
+    assert claimed(compiled)
+    assert loss.isnan()
+    loss.backward()
+    assert not x.grad.any()
+    assert not w.grad.any()

@@ -115,7 +115,9 @@ def _cross_entropy_checker(
         return Refusal("arguments", "the kernel takes reduction=, and not its deprecated forms")
     if input.dtype not in _DTYPES:
         return Refusal("dtype", "the kernel takes floating-point logits", dtype=input.dtype)
-    if target.dtype not in (dtypes.int64, dtypes.int32, dtypes.uint8) or len(target.shape) != 1:
+    if not 0.0 <= label_smoothing <= 1.0:
+        return Refusal("smoothing", "the kernel smooths by 0 to 1", smoothing=label_smoothing)
+    if target.dtype is not dtypes.int64 or len(target.shape) != 1:
         return Refusal("target", "the kernel takes one class for each row", target=target.type_string())
     if len(input.shape) != 2 or input.shape[1] == 0:
         return Refusal("shape", "the kernel takes logits (n, classes)", shape=tuple(input.shape))

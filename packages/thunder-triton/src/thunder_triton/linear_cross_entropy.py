@@ -75,7 +75,9 @@ def _gradient_meta(saved: TensorProxy, cotangent: Any, count: Any, of: TensorPro
 
 
 def _gradient(saved: Any, cotangent: Any, count: Any, of: Any) -> torch.Tensor:
-    scaled: torch.Tensor = saved.to(cotangent.dtype) * (cotangent / count)
+    # where every row is ignored the loss is nan, and the gradient is 0
+    factor = torch.where(count == 0, 0.0, cotangent / count)
+    scaled: torch.Tensor = saved.to(cotangent.dtype) * factor
     return scaled.to(of.dtype)
 
 

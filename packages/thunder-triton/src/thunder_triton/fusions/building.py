@@ -24,6 +24,8 @@ Builder = Callable[..., "Node | tuple[Node, ...]"]
 
 #: operators of which eager rounds numbers on a CPU
 _ROUNDING: Final = frozenset({"torch.add", "torch.sub", "torch.rsub", "torch.pow", "torch.fmod"})
+#: exponents for which eager computes roots; they differ from powers at -inf and -0.0
+_ROOTS: Final[Mapping[Number, str]] = {0.5: "sqrt", -0.5: "rsqrt"}
 _TO_BOOL: Final = frozenset(words("eq ge gt isfinite isinf isnan le logical_not lt ne signbit"))
 
 #: elementwise primitives of the names of operations
@@ -142,6 +144,9 @@ def _elementwise(operation: str) -> Builder:
             typed = next(arg for arg in args if isinstance(arg, Node))
         check_elementwise(operation, typed.dtype, [a for a in args if not isinstance(a, Node)])
         dtype = torch.bool if operation in _TO_BOOL else typed.dtype
+        root = _ROOTS.get(args[1]) if operation == "pow" and not isinstance(args[1], Node) else None
+        if root is not None:
+            return Compute(operation=root, args=args[:1], shape=typed.shape, dtype=dtype)
         return Compute(operation=operation, args=args, shape=typed.shape, dtype=dtype)
 
     return build
@@ -154,6 +159,15 @@ def check_elementwise(operation: str, dtype: torch.dtype, numbers: Sequence[Any]
     allowed = {"float": (bool, int, float), "int": (bool, int), "bool": (bool,)}[kind_of(dtype)]
     if not all(type(number) in allowed for number in numbers):
         raise Unsupported(Refusal("number", f"{operation} has a number of another kind", dtype=dtype))
+    if kind_of(dtype) == "int" and not all(_is_in_range(number, dtype) for number in numbers):
+        raise Unsupported(
+            Refusal("number", f"{operation} has a number out of the dtype's range", dtype=dtype)
+        )
+
+
+def _is_in_range(number: int, dtype: torch.dtype) -> bool:
+    limits = torch.iinfo(dtype)
+    return bool(limits.min <= number <= limits.max)
 
 
 def _convert(a: Node, dtype: torch.dtype) -> Node:

@@ -139,6 +139,12 @@ BOOLS: Final[Mapping[str, str]] = {
     "where": "tl.where({0}, {1}, {2})",
 }
 
+#: dtype → -0.0, made of its bits: Triton's numbers that equal 0 are 0.0
+_NEGATIVE_ZEROS: Final[Mapping[torch.dtype, str]] = {
+    torch.float32: f"tl.full([], {-(2**31)}, tl.int32).to(tl.float32, bitcast=True)",
+    torch.float64: f"tl.full([], {-(2**63)}, tl.int64).to(tl.float64, bitcast=True)",
+}
+
 _TABLES: Final[Mapping[Kind, Mapping[str, str]]] = {"float": FLOATS, "int": INTEGERS, "bool": BOOLS}
 
 
@@ -165,6 +171,8 @@ def has_operation(operation: str, dtype: torch.dtype) -> bool:
 def expression(operation: str, dtype: torch.dtype, result: torch.dtype, arguments: list[str]) -> str:
     """Return the expression of an operation on arguments of a dtype, whose result is held in another."""
     table = _TABLES[kind_of(dtype)]
+    if operation == "bitwise_not" and dtype is torch.uint8:
+        return f"(255 - {arguments[0]}).to(tl.uint8)"
     template = _DOUBLES.get(operation, "") if dtype is torch.float64 else ""
     text = (template or table[operation]).format(*arguments)
     # arithmetic of small integers may be in int32
@@ -175,6 +183,8 @@ def expression(operation: str, dtype: torch.dtype, result: torch.dtype, argument
 def literal(value: Number, dtype: torch.dtype) -> str:
     """Return a number as an argument beside values that are held in a dtype."""
     dtype = held(dtype)
+    if dtype.is_floating_point and value == 0 and math.copysign(1.0, value) < 0:
+        return _NEGATIVE_ZEROS[dtype]
     if dtype is torch.float32:
         return _float_text(float(value))
     if dtype is torch.float64:
@@ -187,11 +197,8 @@ def literal(value: Number, dtype: torch.dtype) -> str:
 def filled(value: Number, dtype: torch.dtype) -> str:
     """Return a number as a value that is held for a dtype."""
     dtype = held(dtype)
-    return (
-        f"tl.full([], {_float_text(float(value))}, tl.float32)"
-        if dtype is torch.float32
-        else literal(value, dtype)
-    )
+    text = literal(value, dtype)
+    return text if text.startswith("tl.full(") else f"tl.full([], {text}, {type_name(dtype)})"
 
 
 def _float_text(value: float) -> str:

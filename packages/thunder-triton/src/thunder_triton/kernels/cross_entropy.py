@@ -81,7 +81,7 @@ def backward_kernel(
     gradient = tl.where(column == target, gradient - (1.0 - SMOOTHING), gradient)
     if SMOOTHING != 0.0:
         gradient = gradient - OF_EACH
-    gradient = tl.where(target == ignored, 0.0, gradient * cotangent)
+    gradient = gradient * tl.where(target == ignored, 0.0, cotangent)
     tl.store(result_ptr + row * classes + column, gradient, mask=column < classes)
 
 
