@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import workspace_plugins
 from new_processes import cpu_seconds
 
 SOURCE = Path(__file__).resolve().parents[1] / "packages" / "thunder-core" / "src"
@@ -26,7 +27,7 @@ def enter_without_running(package: str) -> None:
 
 
 # Tests run with core's plugins; those of a package (`tests/inductor`, …) register its plugin themselves.
-os.environ.setdefault("THUNDER_DISABLE_PLUGINS", "inductor,transforms,bnb,te,distributed,triton,nvfuser")
+os.environ.setdefault("THUNDER_DISABLE_PLUGINS", ",".join(workspace_plugins.NAMES))
 
 # The interpreter needs no torch, the package around it does: `hatch run py:test` has none.
 if importlib.util.find_spec("torch") is None:

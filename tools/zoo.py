@@ -248,7 +248,7 @@ def page(answers: dict[str, Answer]) -> str:
         total=len(answers),
         count=len(libraries),
         counts=", ".join(f"{n} {kind}" for kind, n in counts.most_common()),
-        rows="\n".join(rows),
+        others=OTHERS.format(rows="\n".join(rows)) if rows else "",
         right=right,
         torch=importlib.metadata.version("torch").partition("+")[0],
     )
@@ -263,16 +263,18 @@ its own with the libraries at the versions that `pyproject.toml` pins in the gro
 `tests/libraries`.
 
 Of {total} programs, under torch {torch}: {counts}.
+{others}
+## What is right
 
+{right}.
+"""
+
+OTHERS = """
 ## What is not right
 
 | programs | | reason |
 |---|---|---|
 {rows}
-
-## What is right
-
-{right}.
 """
 
 

@@ -6,12 +6,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import workspace_plugins
 from new_processes import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "packages" / "thunder-core"
 #: the development environment has packages which these tests are not about
-_ENVIRONMENT = {"THUNDER_PLUGIN_STRICT": "1", "THUNDER_DISABLE_PLUGINS": "inductor,transforms,bnb"}
+_ENVIRONMENT = {"THUNDER_PLUGIN_STRICT": "1", "THUNDER_DISABLE_PLUGINS": ",".join(workspace_plugins.NAMES)}
 
 
 def build(dist: Path, *sources: Path) -> list[Path]:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import thunder
+import workspace_plugins
 from architecture.source import CORE
 from new_processes import run_python
 from plugins.example_plugins import write_distribution
@@ -166,7 +167,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             "PATH": "",
             "OMP_NUM_THREADS": "1",
             "THUNDER_PLUGIN_STRICT": "1",
-            "THUNDER_DISABLE_PLUGINS": "inductor,transforms,bnb",
+            "THUNDER_DISABLE_PLUGINS": ",".join(workspace_plugins.NAMES),
         },
     )
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import workspace_plugins
 from ir.building import building, final, text, traced
 from ir.example_symbols import like, split, take, toy
 from thunder.base.errors import TraceError
@@ -130,7 +131,7 @@ def test_the_text_is_the_same_in_every_process():
             [sys.executable, "-c", script],
             env={
                 **{"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"},
-                "THUNDER_DISABLE_PLUGINS": "inductor,transforms,bnb",
+                "THUNDER_DISABLE_PLUGINS": ",".join(workspace_plugins.NAMES),
             },
             capture_output=True,
             text=True,

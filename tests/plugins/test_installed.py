@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import thunder.plugins
+import workspace_plugins
 from new_processes import run_python
 
 from .example_plugins import write_distribution
@@ -48,17 +49,17 @@ def run(site: Path, *arguments: str, **environment: str) -> subprocess.Completed
     """Python with `site` and thunder on its path, without the plugins of the development environment."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("THUNDER_")}
     path = os.pathsep.join([str(site), SOURCE])
-    ours = {"PYTHONPATH": path, "THUNDER_DISABLE_PLUGINS": "inductor,transforms,bnb,triton"}
+    ours = {"PYTHONPATH": path, "THUNDER_DISABLE_PLUGINS": ",".join(workspace_plugins.NAMES)}
     return run_python(*arguments, env=kept | ours | environment)
 
 
-LIST = """
+LIST = f"""
 import json, warnings
 warnings.simplefilter("ignore")
 import thunder.plugins
-others = ("inductor", "transforms", "bnb", "triton")  # of the development environment
+others = {workspace_plugins.NAMES!r}
 plugins = [i for i in thunder.plugins.list_plugins() if i.name not in others]
-found = {i.name: i.state for i in plugins if i.state not in ("builtin", "runtime")}
+found = {{i.name: i.state for i in plugins if i.state not in ("builtin", "runtime")}}
 print(json.dumps(found))
 """
 
