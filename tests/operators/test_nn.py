@@ -244,3 +244,14 @@ def test_of_a_normalisation_that_updates_statistics_only_the_result_requires_gra
     assert [s.requires_grad for s in statistics] == [False] * len(statistics)
     eager = torch.native_batch_norm(x, weight, bias, mean, variance, True, 0.1, 1e-5)
     assert [t.requires_grad for t in eager] == [True, False, False]
+
+
+def test_label_smoothing_out_of_range_is_treated_as_in_eager():
+    def loss(x: torch.Tensor, t: torch.Tensor, smoothing: float) -> torch.Tensor:
+        return F.cross_entropy(x, t, label_smoothing=smoothing)
+
+    x, t = torch.randn(3, 4, requires_grad=True), torch.tensor([1, 0, 3])
+    compiled = thunder.jit(loss)
+    torch.testing.assert_close(compiled(x, t, -0.5), loss(x, t, -0.5))
+    with pytest.raises(RuntimeError, match=r"label_smoothing must be between 0.0 and 1.0. Got: 1.5"):
+        compiled(x, t, 1.5)

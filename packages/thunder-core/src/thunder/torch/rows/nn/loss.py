@@ -212,11 +212,13 @@ def cross_entropy(
     reduction = reduction_of(size_average, reduce, reduction)
     classes = 0 if len(input.shape) == 1 else 1
     _check_weight(weight, input.shape[classes])
+    if label_smoothing > 1.0:
+        raise OperatorError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
     log_probabilities = ltorch.log_softmax(input, classes)
     if target.shape == input.shape:
         return _against_probabilities(log_probabilities, target, weight, reduction, label_smoothing, classes)
     nll = nll_loss(log_probabilities, target, weight, None, ignore_index, None, reduction)
-    if label_smoothing == 0.0:
+    if not label_smoothing > 0.0:  # torch ignores a negative one
         return nll
     smooth = _against_uniform(log_probabilities, target, weight, ignore_index, reduction, classes)
     n = input.shape[classes]
