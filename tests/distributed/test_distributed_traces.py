@@ -253,3 +253,11 @@ def test_enums_are_those_of_the_contract():
         *("NONE", "REPLICATED", "FULLY_SHARDED", "COLUMN_WISE", "ROW_WISE")
     ]
     assert [t.name for t in FSDPType] == ["ZERO2", "ZERO3"]
+
+
+@pytest.mark.parametrize("transform", [ddp, fsdp])
+def test_the_gradients_of_a_module_with_two_names_are_reduced(fake_group, transform):
+    layer = nn.Linear(4, 4, bias=False)
+    compiled = thunder.jit(nn.Sequential(layer, nn.Tanh(), layer), transforms=[transform()])
+    reduction = "all_reduce" if transform is ddp else "reduce_scatter"
+    assert [c.name for c in communication(called(compiled))].count(reduction) == 1

@@ -53,6 +53,8 @@ class DataParallel(thunder.Transform, ABC):
         self.process_group, self.broadcast_from = process_group, broadcast_from
         #: dotted name of a parameter → its layout; a tied one is there under one name
         self.layouts: dict[str, Layout] = {}
+        #: dotted name of a parameter → all names under which the module has it
+        self._names: dict[str, list[str]] = {}
         self._switch = SynchronizationSwitch()
         self._members: Members | None = None
 
@@ -120,6 +122,7 @@ class DataParallel(thunder.Transform, ABC):
                 order=memory_order(parameter),
                 bucket=buckets.get(name),
             )
+            self._names[name] = _names_of(model, name, parameter)
             self.distribute(model, layout, parameter)
 
     def _check_order(self, transforms: Sequence[thunder.Transform]) -> None:
@@ -153,10 +156,11 @@ class DataParallel(thunder.Transform, ABC):
         """Let the program read synchronised parameters."""
         tensors, mode = module_tensors(prologue_trace), self._switch.mode
         for name, layout in self.layouts.items():
-            if name in tensors and self.is_synchronized(tensors[name]):
-                self._check_form(layout, tensors[name])
-                compute = _synchronized(layout, mode)
-                replace_input(prologue_trace, computation_trace, name, compute, recompute=self.recomputes())
+            for alias in self._names[name]:
+                if alias in tensors and self.is_synchronized(tensors[alias]):
+                    self._check_form(layout, tensors[alias])
+                    compute, again = _synchronized(layout, mode), self.recomputes()
+                    replace_input(prologue_trace, computation_trace, alias, compute, recompute=again)
         return prologue_trace, computation_trace, epilogue_trace
 
     def _check_form(self, layout: Layout, in_use: Any) -> None:
@@ -239,6 +243,12 @@ def _distributed_parameters(model: Any) -> Iterator[tuple[str, nn.Parameter]]:
         if isinstance(parameter, nn.Parameter) and id(parameter) not in seen:
             seen.add(id(parameter))
             yield name, parameter
+
+
+def _names_of(model: Any, name: str, parameter: nn.Parameter) -> list[str]:
+    """Return a name of a parameter and the others of the same one: a program reads it under any of them."""
+    pairs = get_thunder_module(model).named_parameters(remove_duplicate=False)
+    return [name, *(other for other, tied in pairs if tied is parameter and other != name)]
 
 
 class DDPTransform(DataParallel):
