@@ -272,3 +272,34 @@ def test_the_gradients_of_a_module_with_two_names_are_reduced(fake_group, transf
     compiled = thunder.jit(ReadBySecondName(), transforms=[transform()])
     reduction = "all_reduce" if transform is ddp else "reduce_scatter"
     assert [c.name for c in communication(called(compiled))].count(reduction) == 1
+
+
+def test_a_parameter_with_a_hook_is_not_sharded(fake_group):
+    model = network()
+    model[0].weight.register_hook(lambda g: g * 3)
+    with pytest.raises(thunder.UnsupportedProgram, match=r"place of 0\.weight, whose hooks"):
+        thunder.jit(model, transforms=[fsdp()])
+
+
+@pytest.mark.parametrize("transform", [ddp, fsdp])
+def test_gradients_that_are_not_accumulated_are_refused_without_synchronisation(fake_group, transform):
+    compiled = thunder.jit(network(), transforms=[transform()])
+    parameters = list(compiled.parameters())
+    with compiled.no_sync():
+        compiled(torch.ones(2, 4)).sum().backward()
+        loss = compiled(torch.ones(2, 4)).sum()
+    if transform is ddp:  # each process differentiates its own loss
+        assert all(g is not None for g in torch.autograd.grad(loss, parameters))
+        loss = compiled(torch.ones(2, 4)).sum()  # adds what was accumulated
+    with pytest.raises(thunder.UnsupportedProgram, match=r"torch\.autograd\.grad or backward\(inputs=…\)"):
+        torch.autograd.grad(loss, parameters)
+    compiled(torch.ones(2, 4)).sum().backward()
+
+
+@pytest.mark.parametrize("transform", [ddp, fsdp])
+def test_a_parameter_that_came_later_is_refused(fake_group, transform):
+    model = network()
+    compiled = thunder.jit(model, transforms=[transform()])
+    model[1] = nn.PReLU()
+    with pytest.raises(thunder.InvalidArgument, match=r"1\.weight requires grad, and came after"):
+        compiled(torch.ones(2, 4))

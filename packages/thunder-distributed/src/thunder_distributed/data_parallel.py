@@ -14,7 +14,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 import thunder
-from thunder.core.errors import InvalidArgument
+from thunder.core.errors import InvalidArgument, UnsupportedProgram
 from thunder.core.module import get_thunder_module
 from thunder.core.rewrite import module_tensors, replace_input
 from thunder.core.trace import TraceCtx
@@ -155,6 +155,7 @@ class DataParallel(thunder.Transform, ABC):
     ) -> tuple[TraceCtx, TraceCtx, TraceCtx | None]:
         """Let the program read synchronised parameters."""
         tensors, mode = module_tensors(prologue_trace), self._switch.mode
+        self._check_all_are_distributed(tensors)
         for name, layout in self.layouts.items():
             for alias in self._names[name]:
                 if alias in tensors and self.is_synchronized(tensors[alias]):
@@ -162,6 +163,17 @@ class DataParallel(thunder.Transform, ABC):
                     compute, again = _synchronized(layout, mode), self.recomputes()
                     replace_input(prologue_trace, computation_trace, alias, compute, recompute=again)
         return prologue_trace, computation_trace, epilogue_trace
+
+    def _check_all_are_distributed(self, tensors: Mapping[str, Any]) -> None:
+        """Raise InvalidArgument for a parameter with a gradient that came after the others were laid out."""
+        names = set[str]().union(*self._names.values())
+        for name, tensor in tensors.items():
+            if tensor.requires_grad and tensor.numel() and name not in names:
+                raise InvalidArgument(
+                    f"{name} requires grad, and came after {self.made_by} had distributed the parameters",
+                    hint=f"Put {self.made_by}() after the transforms that add parameters, and compile again "
+                    "after the module got one.",
+                )
 
     def _check_form(self, layout: Layout, in_use: Any) -> None:
         """Raise InvalidArgument if the tensor in use is not the part that this transform has made."""
@@ -247,8 +259,9 @@ def _distributed_parameters(model: Any) -> Iterator[tuple[str, nn.Parameter]]:
 
 def _names_of(model: Any, name: str, parameter: nn.Parameter) -> list[str]:
     """Return a name of a parameter and the others of the same one: a program reads it under any of them."""
-    pairs = get_thunder_module(model).named_parameters(remove_duplicate=False)
-    return [name, *(other for other, tied in pairs if tied is parameter and other != name)]
+    own = dict(get_thunder_module(model).named_parameters(remove_duplicate=False))
+    original = own.get(name, parameter)  # an earlier transform may have put another one into use
+    return [name, *(other for other, tied in own.items() if tied is original and other != name)]
 
 
 class DDPTransform(DataParallel):
@@ -364,6 +377,11 @@ class FSDPTransform(DataParallel):
 
     def distribute(self, model: Any, layout: Layout, parameter: nn.Parameter) -> None:
         """Put the part of this process into use, on the device."""
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise UnsupportedProgram(
+                f"fsdp puts a part in the place of {layout.name}, whose hooks are for the whole parameter",
+                hint="Remove the hooks, or use ddp.",
+            )
         if not parameter.is_meta and self.broadcast_from is not None:
             moved = parameter.detach().to(self.device, copy=True)
             self.broadcast(moved)

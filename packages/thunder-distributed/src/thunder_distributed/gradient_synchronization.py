@@ -99,11 +99,23 @@ _whole_gradients: Final = WeakTensorKeyDictionary()
 _communicated: Final = WeakTensorKeyDictionary()
 
 
-def _check_leaf(param: torch.Tensor) -> None:
+def _check_accumulated(param: torch.Tensor) -> None:
+    """Raise UnsupportedProgram where the engine does not add the result to ``param.grad``."""
     if not param.is_leaf:
         raise UnsupportedProgram(
             "gradients are accumulated without communication, and another transform computes a parameter",
             hint="Call backward once for all results, or without no_sync().",
+        )
+    accumulation = torch.autograd.graph.get_gradient_edge(param).node
+    try:
+        is_run = torch._C._will_engine_execute_node(accumulation)
+    except RuntimeError:  # torch's answer under torch.autograd.grad
+        is_run = False
+    if not is_run:
+        raise UnsupportedProgram(
+            "gradients are accumulated without communication, and torch.autograd.grad or backward(inputs=…) "
+            "does not accumulate the gradient of a parameter",
+            hint="Call loss.backward(), or differentiate without no_sync().",
         )
 
 
@@ -114,14 +126,14 @@ def _kept(param: torch.Tensor) -> torch.Tensor | None:
 
 
 def _keep(param: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
-    _check_leaf(param)
+    _check_accumulated(param)
     earlier = _kept(param)
     _whole_gradients[param] = g.clone() if earlier is None else earlier + g
     return torch.zeros_like(param)
 
 
 def _add(param: torch.Tensor, g: torch.Tensor, kind: DistParallelType) -> torch.Tensor:
-    _check_leaf(param)
+    _check_accumulated(param)
     if kind is DistParallelType.FULLY_SHARDED:
         earlier = _kept(param)
     else:
