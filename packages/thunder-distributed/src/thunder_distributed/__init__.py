@@ -24,12 +24,12 @@ def thunder_transforms() -> list[TransformSpec]:
     return [
         TransformSpec(
             "DDPTransform",
-            "thunder_distributed.data_parallel:DDPTransform",
+            "thunder_distributed.replication:DDPTransform",
             description="data parallelism: gradients are averaged over processes",
         ),
         TransformSpec(
             "FSDPTransform",
-            "thunder_distributed.data_parallel:FSDPTransform",
+            "thunder_distributed.full_sharding:FSDPTransform",
             description="fully sharded data parallelism: each process has a part of each parameter",
         ),
     ]

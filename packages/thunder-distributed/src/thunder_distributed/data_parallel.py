@@ -1,12 +1,11 @@
-"""`ddp` and `fsdp`: data parallelism, with parameters that are replicated or fully sharded."""
+"""The common part of `ddp` and `fsdp`: parameters that a program reads are synchronised."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,26 +13,18 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 import thunder
-from thunder.core.errors import InvalidArgument, UnsupportedProgram
+from thunder.core.errors import InvalidArgument
 from thunder.core.module import get_thunder_module
 from thunder.core.rewrite import module_tensors, replace_input
 from thunder.core.trace import TraceCtx
-from thunder.core.transforms import add_transform
-from thunder.extend import attach_transform
 
-from .agreement import agreed
-from .buckets import buckets_of_bytes, buckets_of_modules, with_collectives
-from .collectives import gathered
 from .gradient_synchronization import GradientMode, SynchronizationSwitch
-from .layouts import DistParallelType, FSDPBucketingStrategy, FSDPType, Layout, memory_order
-from .overlap import overlapped
-from .process_groups import Members, group_named, members_of, process_device
+from .layouts import DistParallelType, Layout, memory_order
+from .process_groups import Members, group_named, members_of
+from .stages import add_stages
 from .synchronization import synchronize
 
-__all__ = ["DDPTransform", "DataParallel", "FSDPTransform", "ddp", "fsdp", "layouts_of"]
-
-M = TypeVar("M", bound=nn.Module)
-STAGE = "distributed.collectives"
+__all__ = ["DataParallel", "layouts_of"]
 
 
 class DataParallel(thunder.Transform, ABC):
@@ -128,7 +119,7 @@ class DataParallel(thunder.Transform, ABC):
     def _check_order(self, transforms: Sequence[thunder.Transform]) -> None:
         """Raise InvalidArgument if parameters are replicated before they are sharded."""
         later = transforms[list(transforms).index(self) + 1 :]
-        if self.kind is DistParallelType.REPLICATED and any(isinstance(t, FSDPTransform) for t in later):
+        if self.kind is DistParallelType.REPLICATED and any(map(_shards, later)):
             raise InvalidArgument(
                 "ddp comes before fsdp in the list of transforms",
                 hint="Parameters are sharded first, and the parts replicated: "
@@ -187,17 +178,7 @@ class DataParallel(thunder.Transform, ABC):
 
     def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
         """Add the stages that make collectives of buckets, overlap them, and compare them."""
-        if STAGE not in pipeline.names():
-            pipeline.add(STAGE, _Stage(with_collectives), after="autograd", before="transforms_joint")
-            pipeline.add(
-                "distributed.overlap", _Stage(overlapped), after="transforms_pre_execution", before="claim"
-            )
-            pipeline.add(
-                "distributed.agreement",
-                _Stage(agreed),
-                after="transforms_post_optimization",
-                before="codegen",
-            )
+        add_stages(pipeline)
 
     def cache_state(self) -> Mapping[str, Hashable]:
         """Return whether gradients are communicated."""
@@ -208,19 +189,6 @@ class DataParallel(thunder.Transform, ABC):
     def no_sync(self) -> AbstractContextManager[None]:
         """Return the context in which calls of the module leave their gradients uncommunicated."""
         return self._switch.no_sync()
-
-
-@dataclass(frozen=True)
-class _Stage:
-    """A stage of the pipeline that passes no dtype or device of a proxy to torch's functions.
-
-    A function as a stage would be interpreted, because it may do so.
-    """
-
-    run: Callable[[TraceCtx, Any], TraceCtx]
-
-    def __call__(self, trace: TraceCtx, context: Any) -> TraceCtx:
-        return self.run(trace, context)
 
 
 def layouts_of(compiled: Any) -> dict[str, Layout]:
@@ -246,6 +214,11 @@ def _synchronized(layout: Layout, mode: GradientMode) -> Callable[[Any], Any]:
     return whole
 
 
+def _shards(transform: thunder.Transform) -> bool:
+    """Return whether a transform shards parameters."""
+    return isinstance(transform, DataParallel) and transform.kind is DistParallelType.FULLY_SHARDED
+
+
 def _distributed_parameters(model: Any) -> Iterator[tuple[str, nn.Parameter]]:
     """Yield the parameters in use, each once, by the name under which it is in use."""
     seen: set[int] = set()
@@ -262,232 +235,3 @@ def _names_of(model: Any, name: str, parameter: nn.Parameter) -> list[str]:
     own = dict(get_thunder_module(model).named_parameters(remove_duplicate=False))
     original = own.get(name, parameter)  # an earlier transform may have put another one into use
     return [name, *(other for other, tied in own.items() if tied is original and other != name)]
-
-
-class DDPTransform(DataParallel):
-    """Data parallelism: parameters are replicated, and gradients are averaged over the processes.
-
-    Each process computes the loss of its part of the batch. Gradients are those of the mean of the losses.
-    They are communicated in buckets, each when the last gradient in it is computed.
-
-    Args:
-        broadcast_from: the rank of the group whose parameters and buffers are copied into those of all
-            processes; None: they are equal already.
-        bucket_size_in_mb: the most megabytes (2**20 bytes) of gradients that are communicated together.
-        process_group: a ProcessGroup or one dimension of a DeviceMesh; None for the default group.
-    """
-
-    made_by = "ddp"
-    kind = DistParallelType.REPLICATED
-
-    def __init__(
-        self,
-        *,
-        broadcast_from: int | None = 0,
-        bucket_size_in_mb: float = 25.0,
-        process_group: Any = None,
-    ) -> None:
-        if isinstance(bucket_size_in_mb, bool) or not bucket_size_in_mb >= 0:
-            raise InvalidArgument(
-                f"bucket_size_in_mb={bucket_size_in_mb!r} is not a size", hint="0 makes no buckets."
-            )
-        super().__init__(process_group, broadcast_from)
-        self.bucket_size_in_mb = bucket_size_in_mb
-
-    def buckets(self, model: Any, parameters: Mapping[str, torch.Tensor]) -> dict[str, str]:
-        """Return buckets of at most so many bytes, of the last parameters first."""
-        if self.bucket_size_in_mb == 0:
-            return {}
-        return buckets_of_bytes(parameters, self.bucket_size_in_mb * 2**20)
-
-    def transform_module(self, model: Any) -> None:
-        """Lay out the parameters, and broadcast the buffers."""
-        super().transform_module(model)
-        for _, buffer in model.named_buffers():
-            self.broadcast(buffer)
-
-    def distribute(self, model: Any, layout: Layout, parameter: nn.Parameter) -> None:
-        """Give the parameter the values of the chosen rank."""
-        self.broadcast(parameter)
-
-    def is_synchronized(self, parameter: torch.Tensor) -> bool:
-        """Return whether a parameter has a gradient."""
-        return parameter.requires_grad
-
-
-class FSDPTransform(DataParallel):
-    """Fully sharded data parallelism: each process has a part of the rows of each parameter.
-
-    A parameter is gathered before its first use; its gradient is averaged over the processes, and each
-    process gets its part. The parts are the parameters of the compiled module: `compiled.parameters()` is
-    what an optimizer takes. Each process computes the loss of its part of the batch. Gradients are those of
-    the mean of the losses.
-
-    Args:
-        device: where parts and buffers are; None for the accelerator of this process, or the CPU if there is
-            none. Parameters on the meta device stay there, for a `MaterializationTransform` after this one.
-        broadcast_from: the rank of the group whose parameters and buffers all processes begin with; None:
-            they are equal already.
-        sharding_strategy: whether a backward keeps the whole parameters or gathers them again.
-        bucketing_strategy: which parameters are gathered together.
-        move_state_dict_to_cpu: whether `original_state_dict` returns tensors on the CPU.
-        process_group: a ProcessGroup or one dimension of a DeviceMesh; None for the default group.
-        release: drop the memory of the original parameters. The module itself can no longer be called.
-    """
-
-    made_by = "fsdp"
-    kind = DistParallelType.FULLY_SHARDED
-
-    def __init__(
-        self,
-        *,
-        device: torch.device | str | None = None,
-        broadcast_from: int | None = None,
-        sharding_strategy: FSDPType = FSDPType.ZERO2,
-        bucketing_strategy: FSDPBucketingStrategy = FSDPBucketingStrategy.NONE,
-        move_state_dict_to_cpu: bool | None = None,
-        process_group: Any = None,
-        release: bool = False,
-    ) -> None:
-        for name, value, kind in (
-            ("sharding_strategy", sharding_strategy, FSDPType),
-            ("bucketing_strategy", bucketing_strategy, FSDPBucketingStrategy),
-        ):
-            if not isinstance(value, kind):
-                members = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
-                raise InvalidArgument(f"{name}={value!r} is not a {kind.__name__}", hint=f"Write {members}.")
-        super().__init__(process_group, broadcast_from)
-        self.device = None if device is None else torch.device(device)
-        self.sharding_strategy, self.bucketing_strategy = sharding_strategy, bucketing_strategy
-        self.move_state_dict_to_cpu, self.release = bool(move_state_dict_to_cpu), release
-
-    def buckets(self, model: Any, parameters: Mapping[str, torch.Tensor]) -> dict[str, str]:
-        """Return the buckets of the strategy."""
-        return buckets_of_modules(get_thunder_module(model), parameters, self.bucketing_strategy)
-
-    def transform_module(self, model: Any) -> None:
-        """Shard the parameters, and move the buffers."""
-        self.device = process_device() if self.device is None else self.device
-        super().transform_module(model)
-        for name, buffer in list(model.named_buffers()):
-            if not buffer.is_meta and buffer.device != self.device:
-                buffer = buffer.to(self.device)
-                model.override(name, buffer)
-            self.broadcast(buffer)
-
-    def distribute(self, model: Any, layout: Layout, parameter: nn.Parameter) -> None:
-        """Put the part of this process into use, on the device."""
-        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
-            raise UnsupportedProgram(
-                f"fsdp puts a part in the place of {layout.name}, whose hooks are for the whole parameter",
-                hint="Remove the hooks, or use ddp.",
-            )
-        if not parameter.is_meta and self.broadcast_from is not None:
-            moved = parameter.detach().to(self.device, copy=True)
-            self.broadcast(moved)
-            part = layout.shard(moved)
-        else:
-            part = layout.shard(parameter)
-        if not parameter.is_meta:
-            part = part.to(self.device)
-        model.override(layout.name, nn.Parameter(part, requires_grad=parameter.requires_grad))
-        if self.release and not parameter.is_meta:
-            model.release_original(layout.name)
-
-    def recomputes(self) -> bool:
-        """Return whether the strategy is ZERO3."""
-        return self.sharding_strategy is FSDPType.ZERO3
-
-    # -- state dicts
-
-    def transform_state_dict_for_submodule(
-        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Shard the parameters of a submodule."""
-        for key, layout in self._layouts_of(submodule_name, state_dict):
-            if tuple(state_dict[key].shape) != layout.shape:
-                raise InvalidArgument(
-                    f"{layout.name} of the state dict has another shape than the module's",
-                    found={"state dict": tuple(state_dict[key].shape), "module": layout.shape},
-                )
-            state_dict[key] = layout.shard(state_dict[key])
-        return state_dict
-
-    def reverse_transform_state_dict_for_submodule(
-        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Gather the parameters of a submodule; each process has to call it."""
-        for key, layout in self._layouts_of(submodule_name, state_dict):
-            whole = layout.whole(gathered(state_dict[key].detach(), layout.members.group))
-            state_dict[key] = whole.cpu() if self.move_state_dict_to_cpu else whole
-        return state_dict
-
-    def _layouts_of(self, submodule_name: str, state_dict: Mapping[str, Any]) -> Iterator[tuple[str, Layout]]:
-        """Yield the layouts of the parameters of a submodule that a state dict has, with their keys."""
-        prefix = f"{submodule_name}." if submodule_name else ""
-        for key in state_dict:
-            layout = self.layouts.get(prefix + key)
-            if layout is not None:
-                yield key, layout
-
-
-def ddp(
-    model: M | None = None,
-    *,
-    broadcast_from: int | None = 0,
-    bucket_size_in_mb: float = 25.0,
-    process_group: Any = None,
-) -> Any:
-    """Return a transform for data parallelism, or a module with it.
-
-    Without a module the result is a :class:`DDPTransform`. A module is returned with the transform attached,
-    which `thunder.jit` applies; of a compiled module a new one with the transform. The arguments are those of
-    the class.
-    """
-    transform = DDPTransform(
-        broadcast_from=broadcast_from, bucket_size_in_mb=bucket_size_in_mb, process_group=process_group
-    )
-    return _applied(transform, model)
-
-
-def fsdp(
-    model: M | None = None,
-    *,
-    device: torch.device | str | None = None,
-    broadcast_from: int | None = None,
-    sharding_strategy: FSDPType = FSDPType.ZERO2,
-    bucketing_strategy: FSDPBucketingStrategy = FSDPBucketingStrategy.NONE,
-    move_state_dict_to_cpu: bool | None = None,
-    process_group: Any = None,
-    release: bool = False,
-) -> Any:
-    """Return a transform for fully sharded data parallelism, or a module with it.
-
-    Without a module the result is an :class:`FSDPTransform`. A module is returned with the transform
-    attached, which `thunder.jit` applies; of a compiled module a new one with the transform. The arguments
-    are those of the class.
-    """
-    transform = FSDPTransform(
-        device=device,
-        broadcast_from=broadcast_from,
-        sharding_strategy=sharding_strategy,
-        bucketing_strategy=bucketing_strategy,
-        move_state_dict_to_cpu=move_state_dict_to_cpu,
-        process_group=process_group,
-        release=release,
-    )
-    return _applied(transform, model)
-
-
-def _applied(transform: DataParallel, model: Any) -> Any:
-    if model is None:
-        return transform
-    if isinstance(model, thunder.ThunderModule):
-        return add_transform(model, transform=transform)
-    if not isinstance(model, nn.Module):
-        raise InvalidArgument(
-            f"{transform.made_by} takes a module, and received {type(model).__name__}",
-            hint=f"thunder.jit(module, transforms=[{transform.made_by}()]) is the general form.",
-        )
-    transform.validate(model, {})
-    return attach_transform(model, transform)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import thunder
 
-from .data_parallel import DDPTransform, FSDPTransform
+from .full_sharding import FSDPTransform
+from .replication import DDPTransform
 
 __all__ = ["DDP", "FSDP"]
 

@@ -2,10 +2,11 @@
 
 from thunder_distributed.clipping import clip_grad_norm_
 from thunder_distributed.communication import Communication, communication
-from thunder_distributed.data_parallel import DDPTransform, FSDPTransform, ddp, fsdp
+from thunder_distributed.full_sharding import FSDPTransform, fsdp
 from thunder_distributed.gradient_synchronization import skip_data_parallel_grad_sync
 from thunder_distributed.layouts import DistParallelType, FSDPBucketingStrategy, FSDPType, Layout
 from thunder_distributed.process_groups import copy_default_process_group
+from thunder_distributed.replication import DDPTransform, ddp
 
 __all__ = [
     "Communication",

@@ -1,0 +1,168 @@
+"""`fsdp`: data parallelism with fully sharded parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from thunder.core.errors import InvalidArgument, UnsupportedProgram
+from thunder.core.module import get_thunder_module
+
+from .buckets import buckets_of_modules
+from .collectives import gathered
+from .data_parallel import DataParallel
+from .forms import applied
+from .layouts import DistParallelType, FSDPBucketingStrategy, FSDPType, Layout
+from .process_groups import process_device
+
+__all__ = ["FSDPTransform", "fsdp"]
+
+M = TypeVar("M", bound=nn.Module)
+
+
+class FSDPTransform(DataParallel):
+    """Fully sharded data parallelism: each process has a part of the rows of each parameter.
+
+    A parameter is gathered before its first use; its gradient is averaged over the processes, and each
+    process gets its part. The parts are the parameters of the compiled module: `compiled.parameters()` is
+    what an optimizer takes. Each process computes the loss of its part of the batch. Gradients are those of
+    the mean of the losses.
+
+    Args:
+        device: where parts and buffers are; None for the accelerator of this process, or the CPU if there is
+            none. Parameters on the meta device stay there, for a `MaterializationTransform` after this one.
+        broadcast_from: the rank of the group whose parameters and buffers all processes begin with; None:
+            they are equal already.
+        sharding_strategy: whether a backward keeps the whole parameters or gathers them again.
+        bucketing_strategy: which parameters are gathered together.
+        move_state_dict_to_cpu: whether `original_state_dict` returns tensors on the CPU.
+        process_group: a ProcessGroup or one dimension of a DeviceMesh; None for the default group.
+        release: drop the memory of the original parameters. The module itself can no longer be called.
+    """
+
+    made_by = "fsdp"
+    kind = DistParallelType.FULLY_SHARDED
+
+    def __init__(
+        self,
+        *,
+        device: torch.device | str | None = None,
+        broadcast_from: int | None = None,
+        sharding_strategy: FSDPType = FSDPType.ZERO2,
+        bucketing_strategy: FSDPBucketingStrategy = FSDPBucketingStrategy.NONE,
+        move_state_dict_to_cpu: bool | None = None,
+        process_group: Any = None,
+        release: bool = False,
+    ) -> None:
+        for name, value, kind in (
+            ("sharding_strategy", sharding_strategy, FSDPType),
+            ("bucketing_strategy", bucketing_strategy, FSDPBucketingStrategy),
+        ):
+            if not isinstance(value, kind):
+                members = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
+                raise InvalidArgument(f"{name}={value!r} is not a {kind.__name__}", hint=f"Write {members}.")
+        super().__init__(process_group, broadcast_from)
+        self.device = None if device is None else torch.device(device)
+        self.sharding_strategy, self.bucketing_strategy = sharding_strategy, bucketing_strategy
+        self.move_state_dict_to_cpu, self.release = bool(move_state_dict_to_cpu), release
+
+    def buckets(self, model: Any, parameters: Mapping[str, torch.Tensor]) -> dict[str, str]:
+        """Return the buckets of the strategy."""
+        return buckets_of_modules(get_thunder_module(model), parameters, self.bucketing_strategy)
+
+    def transform_module(self, model: Any) -> None:
+        """Shard the parameters, and move the buffers."""
+        self.device = process_device() if self.device is None else self.device
+        super().transform_module(model)
+        for name, buffer in list(model.named_buffers()):
+            if not buffer.is_meta and buffer.device != self.device:
+                buffer = buffer.to(self.device)
+                model.override(name, buffer)
+            self.broadcast(buffer)
+
+    def distribute(self, model: Any, layout: Layout, parameter: nn.Parameter) -> None:
+        """Put the part of this process into use, on the device."""
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise UnsupportedProgram(
+                f"fsdp puts a part in the place of {layout.name}, whose hooks are for the whole parameter",
+                hint="Remove the hooks, or use ddp.",
+            )
+        if not parameter.is_meta and self.broadcast_from is not None:
+            moved = parameter.detach().to(self.device, copy=True)
+            self.broadcast(moved)
+            part = layout.shard(moved)
+        else:
+            part = layout.shard(parameter)
+        if not parameter.is_meta:
+            part = part.to(self.device)
+        model.override(layout.name, nn.Parameter(part, requires_grad=parameter.requires_grad))
+        if self.release and not parameter.is_meta:
+            model.release_original(layout.name)
+
+    def recomputes(self) -> bool:
+        """Return whether the strategy is ZERO3."""
+        return self.sharding_strategy is FSDPType.ZERO3
+
+    # -- state dicts
+
+    def transform_state_dict_for_submodule(
+        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Shard the parameters of a submodule."""
+        for key, layout in self._layouts_of(submodule_name, state_dict):
+            if tuple(state_dict[key].shape) != layout.shape:
+                raise InvalidArgument(
+                    f"{layout.name} of the state dict has another shape than the module's",
+                    found={"state dict": tuple(state_dict[key].shape), "module": layout.shape},
+                )
+            state_dict[key] = layout.shard(state_dict[key])
+        return state_dict
+
+    def reverse_transform_state_dict_for_submodule(
+        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Gather the parameters of a submodule; each process has to call it."""
+        for key, layout in self._layouts_of(submodule_name, state_dict):
+            whole = layout.whole(gathered(state_dict[key].detach(), layout.members.group))
+            state_dict[key] = whole.cpu() if self.move_state_dict_to_cpu else whole
+        return state_dict
+
+    def _layouts_of(self, submodule_name: str, state_dict: Mapping[str, Any]) -> Iterator[tuple[str, Layout]]:
+        """Yield the layouts of the parameters of a submodule that a state dict has, with their keys."""
+        prefix = f"{submodule_name}." if submodule_name else ""
+        for key in state_dict:
+            layout = self.layouts.get(prefix + key)
+            if layout is not None:
+                yield key, layout
+
+
+def fsdp(
+    model: M | None = None,
+    *,
+    device: torch.device | str | None = None,
+    broadcast_from: int | None = None,
+    sharding_strategy: FSDPType = FSDPType.ZERO2,
+    bucketing_strategy: FSDPBucketingStrategy = FSDPBucketingStrategy.NONE,
+    move_state_dict_to_cpu: bool | None = None,
+    process_group: Any = None,
+    release: bool = False,
+) -> Any:
+    """Return a transform for fully sharded data parallelism, or a module with it.
+
+    Without a module the result is an :class:`FSDPTransform`. A module is returned with the transform
+    attached, which `thunder.jit` applies; of a compiled module a new one with the transform. The arguments
+    are those of the class.
+    """
+    transform = FSDPTransform(
+        device=device,
+        broadcast_from=broadcast_from,
+        sharding_strategy=sharding_strategy,
+        bucketing_strategy=bucketing_strategy,
+        move_state_dict_to_cpu=move_state_dict_to_cpu,
+        process_group=process_group,
+        release=release,
+    )
+    return applied(transform, model)

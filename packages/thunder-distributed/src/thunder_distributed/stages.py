@@ -1,0 +1,45 @@
+"""The stages of the pipeline that each distributing transform needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from thunder.core.trace import TraceCtx
+
+from .agreement import agreed
+from .buckets import with_collectives
+from .overlap import overlapped
+
+__all__ = ["add_stages"]
+
+COLLECTIVES = "distributed.collectives"
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A stage of the pipeline that passes no dtype or device of a proxy to torch's functions.
+
+    A function as a stage would be interpreted, because it may do so.
+    """
+
+    run: Callable[[TraceCtx, Any], TraceCtx]
+
+    def __call__(self, trace: TraceCtx, context: Any) -> TraceCtx:
+        return self.run(trace, context)
+
+
+def add_stages(pipeline: Any) -> None:
+    """Add the stages that make collectives of buckets, overlap them, and compare them, once."""
+    if COLLECTIVES not in pipeline.names():
+        pipeline.add(COLLECTIVES, _Stage(with_collectives), after="autograd", before="transforms_joint")
+        pipeline.add(
+            "distributed.overlap", _Stage(overlapped), after="transforms_pre_execution", before="claim"
+        )
+        pipeline.add(
+            "distributed.agreement",
+            _Stage(agreed),
+            after="transforms_post_optimization",
+            before="codegen",
+        )
