@@ -39,17 +39,20 @@ copy.deepcopy([n]), fractions.Fraction(n), json.dumps({"a": [n]}), json.dumps(n)
 n + Two.TWO, Two.TWO * n, n == Two.TWO, n < Two.TWO, n + Adding(2), Adding(2) + n
 (2.5).__add__(n), (3).__add__(n), "{0:>{1}}".format("a", round(n)), "%*d" % (round(n), 3), f"{n:>{8}}"
 max(n, 3), sum([n, n])
+n is None, None is n, n is n, n is not n, n is x, operator.is_(n, None), (n > 3) is True, (n > 3) is (n < 9)
 """
 INTEGERS = """
 n.numerator, n.denominator, n.bit_length(), n.bit_count(), n.to_bytes(4, "big"), n.__index__()
 operator.index(n)
+n is THREE, THREE is n, n is not THREE, operator.is_(n, THREE), operator.is_not(THREE, n), n is n & n, n + 1 is THREE
 n & 3, n | 8, n ^ 1, ~n, n << 2, n >> 1, 3 & n, 1 << n, 100 >> n, 9 | n, 9 ^ n, n & n, pow(n, 3, 5)
 int.bit_length(n), int.__add__(n, 1), list(map(int.bit_length, [n])), n.from_bytes(b"a", "big")
 n.__rlshift__(1)
 "{0:>{1}}".format("a", n), "%*d" % (n, 3), f"{n:05d} {n:x} {n:#b}", operator.methodcaller("bit_length")(n)
 (x.long() & n).tolist(), (n ^ x.long()).tolist(), (1 << x.long() << n).tolist(), seeded(n)
 """
-NAMES = {f.__name__: f for f in (copy, fractions, json, math, operator, torch, Two, Adding)}
+NAMES: dict[str, Any] = {f.__name__: f for f in (copy, fractions, json, math, operator, torch, Two, Adding)}
+NAMES["THREE"] = 3
 FLOATS = 'n.hex(), n.is_integer(), float.is_integer(n), float.fromhex(n.hex()), f"{n:.3f}", n.__float__()'
 
 

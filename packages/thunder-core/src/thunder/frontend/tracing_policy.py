@@ -76,7 +76,7 @@ from thunder.frontend.torch_functions.override_state import TorchFunctions, seen
 from thunder.frontend.traced_replacements import ReplacedCalls, ReplacementTable
 from thunder.interpreter.frame import Frame, has_handler
 from thunder.interpreter.policy import MISSING, FunctionParts
-from thunder.ir.proxies import TensorProxy
+from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.symbolic_sizes import SizeTuple, SymbolicInt
 from thunder.ir.trace import Source, TraceCtx
 from thunder.ops.torch_errors import as_torch_raises
@@ -261,6 +261,8 @@ class Tracer(AttributePolicy):
     def is_same(self, a: Any, b: Any) -> bool:
         if type(a) in weakrefs.UNKNOWN or type(b) in weakrefs.UNKNOWN:
             return weakrefs.is_same(self, a, b)
+        if isinstance(a, NumberProxy) or isinstance(b, NumberProxy):
+            return number_members.is_same(a, b)
         if isinstance(a, TensorProxy) and isinstance(b, TensorProxy) and tensors.is_same(self, a, b):
             return True
         same = a is b

@@ -153,6 +153,8 @@ for _unary in (
 ENTRIES.two_operands(operator.getitem, operator_protocols.load_item)
 ENTRIES.two_operands(operator.delitem, operator_protocols.delete_item)
 ENTRIES.two_operands(operator.contains, operator_protocols.contains)
+ENTRIES.two_operands(operator.is_, lambda machine, a, b: machine.policy.is_same(a, b))
+ENTRIES.two_operands(operator.is_not, lambda machine, a, b: not machine.policy.is_same(a, b))
 ENTRIES.two_operands(dict.__getitem__, operator_protocols.load_dict_item)
 
 

@@ -3,6 +3,7 @@
 n.real, n.conjugate()     →   n
 n.imag, n.denominator     →   0 of its type, 1
 n.bit_length()            →   the method of the value, which is a decision
+n is 7                    →   the identity of the value, which is a decision
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Any, Final
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.string_protocols import Shown
 from thunder.ir.number_proxies import decided_value
-from thunder.ir.proxies import ComplexProxy, FloatProxy, IntegerProxy, NumberProxy
+from thunder.ir.proxies import ComplexProxy, FloatProxy, IntegerProxy, NumberProxy, pytype
 
-__all__ = ["NUMBERS", "has_number", "load_attr", "store_attr", "with_values"]
+__all__ = ["NUMBERS", "has_number", "is_same", "load_attr", "store_attr", "with_values"]
 
 #: the classes of numbers of a trace
 NUMBERS: Final = frozenset({NumberProxy, IntegerProxy, FloatProxy, ComplexProxy})
@@ -46,6 +47,16 @@ def load_attr(session: TracingSession, number: NumberProxy, name: str) -> Any:
 def store_attr(session: TracingSession, number: NumberProxy, name: str, value: Any) -> None:
     """Raise the AttributeError of Python, whose numbers have no attributes to write."""
     session.store_attr(number.python_type(), name, value)
+
+
+def is_same(a: Any, b: Any) -> bool:
+    """Return ``a is b``, of which at least one is a number of the trace: small integers and bools are one object.
+
+    Raises DataDependentControlFlow where no value can be decided.
+    """
+    if a is b:
+        return True
+    return pytype(a) is pytype(b) and decided_value(a, "is") is decided_value(b, "is")
 
 
 def has_number(values: Iterable[Any]) -> bool:

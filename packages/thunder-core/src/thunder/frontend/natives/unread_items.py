@@ -6,7 +6,6 @@ def f(cache, x):              →   cache["lock"] is not read, or only passed on
 
 from __future__ import annotations
 
-import operator
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -15,8 +14,8 @@ from thunder.frontend.natives.native_tables import is_value_preserving, stores_a
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.session import TracingSession
 
-#: functions of whose arguments only the type or the identity matters
-_OF_TYPE = frozenset(map(id, (isinstance, type, callable, operator.is_, operator.is_not)))
+#: functions of whose arguments only the type matters
+_OF_TYPE = frozenset(map(id, (isinstance, type, callable)))
 _VIEWS: tuple[type, ...] = (
     type({}.keys()),
     type({}.values()),
