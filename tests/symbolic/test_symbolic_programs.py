@@ -35,6 +35,8 @@ def _written(x):
     return y
 
 
+THREE = 3
+
 #: name → program, arguments for three sizes, and the most compiles for the sizes of ``SIZES``
 PROGRAMS = {
     "elementwise": (lambda x, y: torch.sin(x) * y + x.exp(), lambda b, n, m: (R(b, n), R(b, n)), 1),
@@ -78,6 +80,7 @@ PROGRAMS = {
         9,
     ),
     "text": (lambda x: f"{x.shape[0]} columns", lambda b, n, m: (R(b, n),), 9),
+    "identity": (lambda x: (x.shape[0] is THREE, THREE is x.shape[1], x * 2), lambda b, n, m: (R(b, n),), 9),
     "key": (lambda x: {x.shape[0]: x * 2}, lambda b, n, m: (R(b, n),), 7),
     "minimum": (lambda x: x[:, : max(1, min(x.shape[0], x.shape[1]))], lambda b, n, m: (R(b, n),), 6),
     "numbers": (lambda x: x * int(x.shape[0]) * float(x.shape[1]), lambda b, n, m: (R(b, n),), 9),
