@@ -44,7 +44,8 @@ n is None, None is n, n is n, n is not n, n is x, operator.is_(n, None), (n > 3)
 INTEGERS = """
 n.numerator, n.denominator, n.bit_length(), n.bit_count(), n.to_bytes(4, "big"), n.__index__()
 operator.index(n)
-n is THREE, THREE is n, n is not THREE, operator.is_(n, THREE), operator.is_not(THREE, n), n is n & n, n + 1 is THREE
+n is THREE, THREE is n, n is not THREE, operator.is_(n, THREE), operator.is_not(THREE, n)
+n is n & n, n + 1 is THREE
 n & 3, n | 8, n ^ 1, ~n, n << 2, n >> 1, 3 & n, 1 << n, 100 >> n, 9 | n, 9 ^ n, n & n, pow(n, 3, 5)
 int.bit_length(n), int.__add__(n, 1), list(map(int.bit_length, [n])), n.from_bytes(b"a", "big")
 n.__rlshift__(1)

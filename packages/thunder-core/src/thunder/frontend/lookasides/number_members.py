@@ -50,7 +50,7 @@ def store_attr(session: TracingSession, number: NumberProxy, name: str, value: A
 
 
 def is_same(a: Any, b: Any) -> bool:
-    """Return ``a is b``, of which at least one is a number of the trace: small integers and bools are one object.
+    """Return ``a is b``, of which one at least is a number of the trace; equal small integers are one object.
 
     Raises DataDependentControlFlow where no value can be decided.
     """
