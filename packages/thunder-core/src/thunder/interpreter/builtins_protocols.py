@@ -140,6 +140,10 @@ def _operate(apply: Callable[..., Any], row: Any, machine: Machine, *operands: A
     return apply(machine, row, *operands)
 
 
+def _is(machine: Machine, a: Any, b: Any) -> bool:
+    return machine.policy.is_same(a, b)
+
+
 for _row in operator_tables.BINARY_OPERATORS.values():
     ENTRIES.two_operands(_row.native, partial(_operate, operator_protocols.binary, _row))
 for _comparison in COMPARISON_OPERATORS.values():
@@ -153,8 +157,8 @@ for _unary in (
 ENTRIES.two_operands(operator.getitem, operator_protocols.load_item)
 ENTRIES.two_operands(operator.delitem, operator_protocols.delete_item)
 ENTRIES.two_operands(operator.contains, operator_protocols.contains)
-ENTRIES.two_operands(operator.is_, lambda machine, a, b: machine.policy.is_same(a, b))
-ENTRIES.two_operands(operator.is_not, lambda machine, a, b: not machine.policy.is_same(a, b))
+ENTRIES.two_operands(operator.is_, _is)
+ENTRIES.two_operands(operator.is_not, lambda machine, a, b: not _is(machine, a, b))
 ENTRIES.two_operands(dict.__getitem__, operator_protocols.load_dict_item)
 
 
