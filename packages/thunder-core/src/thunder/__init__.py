@@ -26,6 +26,7 @@ from thunder.base.langctx import LanguageContext
 from thunder.base.opaque_marks import opaque
 from thunder.base.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS, DebugOptions
 from thunder.base.public_names import declare_names
+from thunder.base.size_wishes import mark_dynamic
 from thunder.compiler.function_trace import trace
 from thunder.compiler.functional_transforms import grad, jvp, value_and_grad, vjp, vmap
 from thunder.compiler.inspection import (
@@ -163,6 +164,7 @@ __all__ = [
     "last_recompile_reasons",
     "last_traces",
     "list_transforms",
+    "mark_dynamic",
     "opaque",
     "plan",
     "plugins",

@@ -176,6 +176,13 @@ CORE_OPTIONS: Mapping[str, Option] = types.MappingProxyType(
                 "Callables that run as they are at each call, beside those marked by `thunder.opaque`: "
                 "functions, modules, and dotted paths of functions and of modules of Python.",
             ),
+            Option(
+                "dynamic_sizes",
+                dict | None,
+                None,
+                'Sizes that stay free, by argument: `{"x": 0}`, `{"x": (0, -1)}`, or with bounds '
+                '`{"x": {0: (2, 512)}}`; a program that needs the number is refused.',
+            ),
             Option("cse", bool, True, "Whether common subexpressions are computed once."),
             Option(
                 "operator_fallback",

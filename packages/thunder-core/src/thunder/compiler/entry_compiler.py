@@ -15,6 +15,7 @@ from thunder.base.errors import OperatorError, RaisedByProgram
 from thunder.base.langctx import LanguageContext
 from thunder.base.options import CACHE_OPTIONS
 from thunder.base.plugin_calls import checking
+from thunder.base.size_wishes import are_marked, option_wishes
 from thunder.compiler.assumed_device import with_device_profile
 from thunder.compiler.contributed_state import contributed_state
 from thunder.compiler.failed_calls import plan_for_failures
@@ -36,6 +37,7 @@ from thunder.frontend.declared_devices import refuse_without_values
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import Trusted, ambient_fact, prologue_trace
 from thunder.frontend.prologue_reading import interface_of
+from thunder.frontend.size_choice import SizeChoice
 from thunder.ir.trace import TraceCtx
 from thunder.passes.transform import Transform, defines_hook
 from thunder.plugins.specs import DeviceProfile
@@ -52,6 +54,7 @@ class EntryCompiler:
         self.data, self.overrides, self.stats = data, overrides, stats
         self._replacements = replacements_of(data.lookasides)
         self.varying = VaryingNumbers()
+        self._wishes = option_wishes(data.compile_options["dynamic_sizes"])
 
     @during_compile
     def compile(
@@ -74,17 +77,32 @@ class EntryCompiler:
         with checking(self.data.debug_options.check_traces):
             numbers = self.varying.sources if varying is None else varying
             known = self._known_answers(answers)
-            if self._may_be_symbolic(device):
-                try:
-                    return self._compile(args, kwargs, device, known, numbers, symbolic=True)
-                except Exception as error:  # the program is compiled for the sizes of this call
-                    self.stats.last_static_reason = error.with_traceback(None)
-            return self._compile(args, kwargs, device, known, numbers)
+            choice = self._size_choice() if device is None else None
+            if choice is None:
+                return self._compile(args, kwargs, device, known, numbers)
+            try:
+                return self._compile(args, kwargs, device, known, numbers, choice)
+            except Exception as error:  # the program is compiled for the sizes of this call
+                if error is choice.error:
+                    raise
+                failure = self.stats.last_static_reason = error.with_traceback(None)
+            entry = self._compile(args, kwargs, device, known, numbers)
+            if choice.has_wishes:
+                raise choice.refused(failure)
+            return entry
 
-    def _may_be_symbolic(self, device: DeviceProfile | None) -> bool:
-        """Return whether the sizes of inputs are symbols."""
-        is_asked = self.data.cache_option is CACHE_OPTIONS.SYMBOLIC_VALUES and device is None
-        return is_asked and not _rewrites_inputs(self.data.transforms)
+    def _size_choice(self) -> SizeChoice | None:
+        """Return which sizes of inputs are symbols, or None if they are numbers."""
+        mode = self.data.cache_option
+        is_symbolic = mode is CACHE_OPTIONS.SYMBOLIC_VALUES
+        if not (is_symbolic or self._wishes or are_marked()):
+            return None
+        refusal = None
+        if mode is CACHE_OPTIONS.SAME_INPUT:
+            refusal = 'cache="same input" compiles for one call'
+        elif _rewrites_inputs(self.data.transforms):
+            refusal = "a transform changes how the program reads its inputs"
+        return SizeChoice(self.data.fn, everything=is_symbolic, wishes=self._wishes, refusal=refusal)
 
     def _known_answers(self, answers: Answers | None) -> Answers | None:
         """Return the answers, or None where questions about data are refused.
@@ -103,14 +121,14 @@ class EntryCompiler:
         device: DeviceProfile | None,
         answers: Answers | None,
         varying: frozenset[str],
-        symbolic: bool = False,
+        free: SizeChoice | None = None,
     ) -> CacheEntry:
         data, stats = self.data, self.stats
         self._import_libraries()
         contributions = plugin_contributions()
         started = perf_counter_ns()
         baked: list[str] = []
-        acquisition = self._acquisition(args, kwargs, device, contributions, baked, symbolic)
+        acquisition = self._acquisition(args, kwargs, device, contributions, baked, free)
 
         def acquired_with(numbers: frozenset[str]) -> Acquisition:
             # answers are those of a program with the same inputs
@@ -133,8 +151,9 @@ class EntryCompiler:
             final, facts = self._written_prologue(compiled.prologue, args, kwargs, device is not None)
             prologues = (program.prologue.structure(), *compiled.prologues, final)
             dropped = _dropped(program.facts, facts) if data.debug_options.check_guards else ()
-        if program.sizes is not None:
+        if program.sizes is not None and free is not None:
             program.sizes.complete()
+            free.check(program.sizes)
             facts = (*facts, *program.size_facts())
         entry = _entry(program, compiled, baked, contributions, prologues, facts, dropped)
         stats.stage_times = {
@@ -151,7 +170,7 @@ class EntryCompiler:
         device: DeviceProfile | None,
         contributions: PluginContributions,
         baked: list[str],
-        symbolic: bool,
+        free: SizeChoice | None,
     ) -> Callable[..., Acquisition]:
         """Return `acquire` with all arguments but the answers to questions and the numbers that vary."""
         data = self.data
@@ -172,7 +191,7 @@ class EntryCompiler:
             device=None if device is None else Device(device.type),
             replacements=(*self._replacements, *contributions.replacements),
             opaque=data.compile_options["opaque"],
-            symbolic=symbolic,
+            free=free,
         )
 
     def _written_prologue(

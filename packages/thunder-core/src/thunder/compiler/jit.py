@@ -27,11 +27,13 @@ from thunder.base.options import (
     resolve_sharp_edges_option,
 )
 from thunder.base.plugin_calls import shown
+from thunder.base.size_wishes import option_wishes
 from thunder.compiler.compiled_objects import compiled_object
 from thunder.compiler.stats import CompileData
 from thunder.executor_base.caller import caller_location
 from thunder.executor_base.executor import Executor
 from thunder.extend import add_executor_lists, attached_transforms, get_always_executors, resolve_executors
+from thunder.frontend.size_choice import check_argument_names
 from thunder.ops.operator import all_rows
 from thunder.passes.transform import Transform, calling_hook, defines_hook
 from thunder.plugins.contributions import declared_options
@@ -89,6 +91,7 @@ def jit(
     all_transforms = _all_transforms(fn, transforms)
     compile_options = resolve_options(options, declared_options(get_manager()), plugins=_plugin_names())
     executors_list = add_executor_lists(resolve_executors(executors), get_always_executors())
+    check_argument_names(fn, option_wishes(compile_options.value("dynamic_sizes")))
     data = CompileData(
         fn=fn,
         is_module=isinstance(fn, torch.nn.Module),

@@ -28,7 +28,7 @@ from thunder.frontend.decisions.early_run import EarlyRun, RaisedEarly
 from thunder.frontend.decisions.speculation import Speculation
 from thunder.frontend.default_lookasides import default_lookasides
 from thunder.frontend.facts import Fact
-from thunder.frontend.free_sizes import free_sizes, may_be_free, size_relations
+from thunder.frontend.free_sizes import free_sizes, size_relations
 from thunder.frontend.guards import Prologue, Trusted, ambient_fact, prologue_trace
 from thunder.frontend.inner_transforms import dual_numbers
 from thunder.frontend.last_facts import note_last_facts, tensors_of
@@ -46,6 +46,7 @@ from thunder.frontend.program_recorder import ProgramRecorder
 from thunder.frontend.prologue_statements import Interface
 from thunder.frontend.raised_errors import carries_values, name_tensors
 from thunder.frontend.session import TracingSession
+from thunder.frontend.size_choice import SizeChoice
 from thunder.frontend.source_locations import locations_of
 from thunder.frontend.torch_functions import mode_stack
 from thunder.frontend.trace_finalizer import TraceFinalizer
@@ -131,7 +132,7 @@ def acquire(
     answers: Sequence[Any] | None = None,
     opaque: Iterable[Any] = (),
     varying: frozenset[str] = frozenset(),
-    symbolic: bool = False,
+    free: SizeChoice | None = None,
 ) -> Acquisition:
     """Trace ``fn(*args, **kwargs)`` without changing an object.
 
@@ -142,15 +143,15 @@ def acquire(
     inputs which the program writes share no memory. ``answers`` are those to the first questions about data;
     the program is run for the others. With None it is not run, and questions are refused. ``opaque`` are
     callables, or dotted paths, that run as they are (Note [Opaque calls]). ``varying`` are the sources of
-    numbers that are inputs (Note [Numbers that vary]). With ``symbolic``, the sizes of tensors that come with
-    the arguments are symbols (Note [Symbolic sizes]).
+    numbers that are inputs (Note [Numbers that vary]). ``free`` chooses which sizes of tensors are symbols
+    (Note [Symbolic sizes]).
 
     Raises RaisedByProgram with what the program raises; UnsupportedProgram, at its line, if it has no trace.
     """
     _refuse_untraceable(fn)
     trace, inputs, roots = TraceCtx(fn=fn), list[Input](), {"args": args, "kwargs": kwargs}
-    sizes = SizeFacts() if symbolic else None
-    objects = _object_table(trace, inputs, disable_grad, device, sizes)
+    sizes = free.begin() if free is not None else None
+    objects = _object_table(trace, inputs, disable_grad, device, free, sizes)
     _apply_overrides(trace, objects, overrides, rewrites_inputs, disable_grad)
     lookasides, table = default_lookasides(), ReplacementTable(replacements)
     session = Tracer(trace, objects, language, sharp_edge, lookasides, table, assumed_device=device)
@@ -221,6 +222,7 @@ def _object_table(
     inputs: list[Input],
     disable_grad: bool,
     device: Device | None,
+    free: SizeChoice | None,
     sizes: SizeFacts | None,
 ) -> ObjectTable:
     """An object table that appends each tensor and generator that it finds to ``inputs``."""
@@ -231,8 +233,9 @@ def _object_table(
     ) -> TensorProxy | GeneratorProxy | NumberProxy:
         proxy = _input_proxy(t, path, original, device)
         trace.grad_enabled |= tracks_grad and requires_grad(proxy)
-        if sizes is not None and isinstance(proxy, TensorProxy) and proxy.shape and _may_be_free(t, path):
-            proxy = _with_free_sizes(proxy, path, sizes, inputs)
+        if free is not None and sizes is not None and isinstance(t, torch.Tensor):
+            assert isinstance(proxy, TensorProxy), "the proxy of a tensor is one"
+            proxy = _with_free_sizes(proxy, t, path, free, sizes, inputs)
         inputs.append((proxy, path))
         return proxy
 
@@ -338,17 +341,20 @@ def _input_proxy(
         )
 
 
-def _may_be_free(t: Any, path: Path) -> bool:
-    """Return whether the sizes of an input may be symbols: those of parameters and of state are numbers."""
-    return may_be_free(path) and not is_state(path) and type(t) is not torch.nn.Parameter
-
-
-def _with_free_sizes(proxy: TensorProxy, path: Path, sizes: SizeFacts, inputs: list[Input]) -> TensorProxy:
-    """Return the proxy of an input with symbols for its sizes, which are further inputs."""
+def _with_free_sizes(
+    proxy: TensorProxy, t: torch.Tensor, path: Path, choice: SizeChoice, sizes: SizeFacts, inputs: list[Input]
+) -> TensorProxy:
+    """Return the proxy of an input with symbols for the sizes that are free, which are further inputs."""
+    dimensions = choice.dimensions(t, path)
+    if not dimensions:
+        return proxy
     assert proxy.strides is not None, "every input has strides"
-    free = free_sizes(sizes, proxy.shape, proxy.strides, path.source)
+    free = free_sizes(sizes, proxy.shape, proxy.strides, path.source, dimensions)
+    for d, wish in dimensions.items():
+        if wish is not None:
+            choice.keep(free.shape[d], wish)
     shape = path.step("attribute", "shape")
-    inputs += [(size, shape.step("index", d)) for d, size in enumerate(free.shape)]
+    inputs += [(free.shape[d], shape.step("index", d)) for d in sorted(dimensions)]
     return proxy.replace(shape=free.shape, strides=free.strides, input_offset=proxy.input_offset)
 
 

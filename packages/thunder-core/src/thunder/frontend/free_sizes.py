@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from thunder.base.provenance import Path, comes_with_arguments
+from thunder.base.provenance import Path
 from thunder.frontend.value_names import Input
 from thunder.ir.size_facts import SizeFact, SizeFacts
 from thunder.ir.symbolic_sizes import SymbolicInt, hint_of, new_size
 
-__all__ = ["FreeSizes", "SizeRelation", "free_sizes", "may_be_free", "size_relations"]
+__all__ = ["FreeSizes", "SizeRelation", "free_sizes", "size_relations"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +39,14 @@ class FreeSizes:
         )
 
 
-def may_be_free(path: Path) -> bool:
-    """Return whether the sizes of the tensor at a path may be symbols: it comes with the arguments."""
-    return comes_with_arguments(path) and path.kind not in ("plain", "array")
-
-
-def free_sizes(facts: SizeFacts, shape: Sequence[int], strides: Sequence[int], source: str) -> FreeSizes:
-    """Return new symbols for all sizes of an input, and its strides as far as these determine them."""
-    symbols = tuple(new_size(facts, n, f"{source}.shape[{d}]") for d, n in enumerate(shape))
+def free_sizes(
+    facts: SizeFacts, shape: Sequence[int], strides: Sequence[int], source: str, dimensions: Iterable[int]
+) -> FreeSizes:
+    """Return new symbols for some sizes of an input, and its strides as far as these determine them."""
+    free = frozenset(dimensions)
+    symbols = tuple(
+        new_size(facts, n, f"{source}.shape[{d}]") if d in free else n for d, n in enumerate(shape)
+    )
     return FreeSizes(symbols, _strides(symbols, shape, strides))
 
 
@@ -57,7 +57,7 @@ def _strides(symbols: Sequence[Any], shape: Sequence[int], strides: Sequence[int
     for d in sorted(range(len(shape)), key=lambda d: (strides[d], shape[d], -d)):
         if hint_of(step) == strides[d]:
             found[d] = step
-        step = found[d] * symbols[d]
+        step = symbols[d] * found[d] if isinstance(symbols[d], SymbolicInt) else found[d] * symbols[d]
     return tuple(found)
 
 

@@ -84,6 +84,28 @@ class SizeFacts:
         self._bounds.append(Interval(low, None))
         return number
 
+    def bound(self, variable: int, low: int, high: int | None, origin: str) -> None:
+        """Note bounds of a variable, which it keeps in the call that is traced, as facts."""
+        size = Polynomial.variable(variable)
+        polynomials = [size - Polynomial.of(low)] + ([] if high is None else [Polynomial.of(high) - size])
+        for polynomial in polynomials:
+            if self._implied(self._reduced(polynomial), ">=") is None:
+                self._note(self._reduced(polynomial), ">=", True, origin)
+
+    def fixed_by(self, variable: int) -> SizeFact | None:
+        """Return the fact after which the value of a variable was determined, or None if it is free."""
+        size = Polynomial.variable(variable)
+        if self.known(size) is None:
+            return None
+        replayed = SizeFacts()
+        for hint, source in zip(self.hints, self.sources, strict=True):
+            replayed.add(hint, source)
+        for fact in self.facts:
+            replayed._note(fact.polynomial, fact.relation, True, fact.origin)
+            if replayed.known(size) is not None:
+                return fact
+        raise AssertionError("a variable is determined by the facts")
+
     def hint(self, polynomial: Polynomial) -> int:
         """Return the value in the call that is traced; what depends on it needs a fact."""
         return polynomial.value(self.hints.__getitem__)
@@ -117,7 +139,7 @@ class SizeFacts:
                 hint='Use cache="constant values" for this program.',
             )
         answer = _relates(self.hint(polynomial), relation)
-        self._note(polynomial, relation, answer)
+        self._note(polynomial, relation, answer, self.locate())
         return answer
 
     def complete(self) -> None:
@@ -162,14 +184,14 @@ class SizeFacts:
             return relation == "!="
         return None
 
-    def _note(self, polynomial: Polynomial, relation: Relation, answer: bool) -> None:
+    def _note(self, polynomial: Polynomial, relation: Relation, answer: bool, origin: str) -> None:
         """Note the answer to a question as a fact, and what follows from it."""
         if not answer:
             if relation == ">=":  # a < 0 means -a - 1 >= 0
                 polynomial, relation = -polynomial - Polynomial.of(1), ">="
             else:
                 relation = "!=" if relation == "==" else "=="
-        self.facts.append(SizeFact(polynomial, relation, self.locate()))
+        self.facts.append(SizeFact(polynomial, relation, origin))
         if relation == "==":
             self._substitute(polynomial)
         elif relation == ">=":

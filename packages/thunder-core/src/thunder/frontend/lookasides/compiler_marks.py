@@ -15,6 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder.base.errors import UnsupportedProgram
+from thunder.base.size_wishes import mark_dynamic
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import TracingSession
 
@@ -84,6 +85,11 @@ def _ignore(name: str) -> None:
 
 for _name in ("graph_break", "mark_dynamic", "maybe_mark_dynamic", "mark_static", "mark_static_address"):
     _ignore(_name)
+
+
+@TABLE.lookaside(mark_dynamic)
+def _mark_dynamic(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
+    raise UnsupportedProgram("a compiled program marks a tensor as dynamic", hint="Mark it before the call.")
 
 
 @TABLE.lookaside(torch.compiler.cudagraph_mark_step_begin)

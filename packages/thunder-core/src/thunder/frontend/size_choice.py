@@ -1,0 +1,175 @@
+"""Which sizes of a call's tensors are symbols, and the wishes that some stay free.
+
+Under ``cache="symbolic values"`` all sizes are that may be; else those which the user asked for, and in the
+automatic mode those that have varied.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from thunder.base.errors import InvalidArgument, ThunderError, UnsupportedProgram, did_you_mean
+from thunder.base.provenance import Path, comes_with_arguments
+from thunder.base.size_wishes import SizeWish, dimension, marks_of
+from thunder.frontend.value_names import is_state, parameter_names
+from thunder.ir.size_facts import SizeFacts
+from thunder.ir.symbolic_sizes import SymbolicInt
+
+__all__ = ["SizeChoice", "check_argument_names", "why_sizes_are_numbers"]
+
+
+class SizeChoice:
+    """The choice of one compile.
+
+    Args:
+        fn: the program, whose parameters the option names.
+        everything: whether all sizes are free that may be.
+        varying: sizes that are free, by the source of the tensor and the dimension.
+        wishes: those of the option ``dynamic_sizes``, by the name of an argument and the dimension.
+        refusal: why no size of this compile can be free, or None.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        everything: bool = False,
+        varying: frozenset[tuple[str, int]] = frozenset(),
+        wishes: Mapping[str, Mapping[int, SizeWish]] | None = None,
+        refusal: str | None = None,
+    ) -> None:
+        self._everything, self._varying, self._wishes = everything, varying, wishes or {}
+        self._parameters = parameter_names(fn) if self._wishes else []
+        self._refusal = refusal
+        #: whether a tensor of the call has a wish
+        self.has_wishes = False
+        #: the error for a wish that cannot be kept
+        self.error: ThunderError | None = None
+        #: the wishes for symbols, by their numbers, of the last acquisition
+        self._kept: dict[int, SizeWish] = {}
+
+    def begin(self) -> SizeFacts:
+        """Return what is known of the sizes of a new acquisition."""
+        self._kept = {}
+        return SizeFacts()
+
+    def dimensions(self, t: torch.Tensor, path: Path) -> Mapping[int, SizeWish | None]:
+        """Return the dimensions of an input whose sizes are symbols, each with the wish for it.
+
+        Raises UnsupportedProgram for a wish that cannot be kept, InvalidArgument for one that does not fit.
+        """
+        try:
+            wishes = self._wishes_for(t, path)
+            reason = self._refusal or why_sizes_are_numbers(t, path)
+            if wishes and reason is not None:
+                raise UnsupportedProgram(
+                    f"{path.source}.shape[{min(wishes)}] was asked to stay free, and {reason}"
+                )
+        except ThunderError as error:
+            self.error = error
+            raise
+        if reason is not None:
+            return {}
+        if self._everything:
+            return {**dict.fromkeys(range(t.dim())), **wishes}
+        if self._varying:
+            source = path.source
+            return {**{d: None for d in range(t.dim()) if (source, d) in self._varying}, **wishes}
+        return wishes
+
+    def keep(self, size: SymbolicInt, wish: SizeWish) -> None:
+        """Bound a symbol by a wish, which :meth:`check` checks in the end."""
+        assert size.variable is not None, "a wish is for the size of an input"
+        if size.hint not in wish:
+            self.error = InvalidArgument(
+                f"{size.facts.sources[size.variable]} is {size.hint}, and was asked to be {wish}",
+                hint="Widen the bounds of dynamic_sizes.",
+            )
+            raise self.error
+        self._kept[size.variable] = wish
+        size.facts.bound(size.variable, wish.low, wish.high, "the bounds of the wish")
+
+    def check(self, facts: SizeFacts) -> None:
+        """Raise UnsupportedProgram if the facts fix a size that was asked to stay free."""
+        for variable in self._kept:
+            fact = facts.fixed_by(variable)
+            if fact is not None:
+                value = facts.hints[variable]
+                self.error = UnsupportedProgram(
+                    f"{facts.sources[variable]} was asked to stay free, and the program fixes it to {value}",
+                    found={"fixed at": fact.origin or "no line of the program: an executor needs the number"},
+                    hint="Write it without the number, choose other executors, or leave the wish out.",
+                )
+                raise self.error
+
+    def refused(self, failure: Exception) -> UnsupportedProgram:
+        """Return the error for wishes where the program can be compiled for the sizes of its call alone."""
+        error = UnsupportedProgram(
+            "sizes were asked to stay free, and the program can be compiled for those of the call alone",
+            found={"because": f"{type(failure).__name__}: {failure}"},
+            hint="Change the program, or leave the wish out.",
+        )
+        error.__cause__ = failure
+        return error
+
+    def _wishes_for(self, t: torch.Tensor, path: Path) -> dict[int, SizeWish]:
+        wishes = {**self._by_name(t, path), **marks_of(t)}
+        self.has_wishes |= bool(wishes)
+        return wishes
+
+    def _by_name(self, t: torch.Tensor, path: Path) -> dict[int, SizeWish]:
+        if not self._wishes or not comes_with_arguments(path):
+            return {}
+        name = _argument_name(path, self._parameters)
+        wishes = self._wishes.get(name, {})
+        return {dimension(d, t.dim(), f"dynamic_sizes[{name!r}]"): wish for d, wish in wishes.items()}
+
+
+def why_sizes_are_numbers(t: Any, path: Path) -> str | None:
+    """Return why the sizes of an input cannot be symbols, or None if they can."""
+    if is_state(path) or type(t) is torch.nn.Parameter:
+        return "the sizes of parameters and buffers are numbers"
+    if not comes_with_arguments(path):
+        return "the sizes of tensors that do not come with the arguments are numbers"
+    if path.kind == "plain":
+        return "the sizes of tensors whose class overrides torch's functions are numbers"
+    if path.kind == "array":
+        return "the sizes of NumPy's arrays are numbers"
+    return None
+
+
+def _argument_name(path: Path, parameters: list[str]) -> str:
+    """Return the source of a path with the name of the argument, ``batch['ids']``."""
+    steps = [path]
+    while steps[-1].parent is not None:
+        steps.append(steps[-1].parent)
+    if len(steps) == 1:
+        return path.source
+    argument, keys = steps[-2], path.keys
+    name = keys[1]
+    if keys[0] == "args" and isinstance(name, int) and name < len(parameters):
+        name = parameters[name]
+    return f"{name}{path.source.removeprefix(argument.source)}" if isinstance(name, str) else path.source
+
+
+def check_argument_names(fn: Callable[..., Any], names: Mapping[str, Any]) -> None:
+    """Raise InvalidArgument for a name of ``dynamic_sizes`` that is not that of a parameter."""
+    try:
+        signature = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn)
+    except (TypeError, ValueError):
+        return
+    kinds = {p.kind for p in signature.parameters.values()}
+    if inspect.Parameter.VAR_KEYWORD in kinds:
+        return
+    known = {*signature.parameters, *(("args",) if inspect.Parameter.VAR_POSITIONAL in kinds else ())}
+    for name in names:
+        first = name.replace("[", ".").partition(".")[0]
+        if first not in known:
+            raise InvalidArgument(
+                f"dynamic_sizes names {name!r}, which is not an argument.{did_you_mean(first, known)}",
+                found={"arguments": ", ".join(signature.parameters)},
+            )
