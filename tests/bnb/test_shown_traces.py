@@ -77,3 +77,5 @@ def test_quantised_weights_are_further_arguments_of_the_same_program(device: str
     )
     assert torch.allclose(quantised(x), model(x), atol=0.2)
     assert structure(quantised) == QUANTISED
+    last = str(thunder.last_traces(quantised)[-1])
+    assert "@torch.no_grad()\n@no_autocast\ndef computation(" in last, "nothing requires grad"

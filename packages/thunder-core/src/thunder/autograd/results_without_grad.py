@@ -1,15 +1,23 @@
-"""Results that an executor's operator declares to require no grad, where torch's autograd runs."""
+"""Programs in which gradients are enabled, and nothing or not every result requires grad."""
 
 from __future__ import annotations
 
 from thunder.ir.proxies import TensorProxy, Variable
-from thunder.ir.requires_grad import any_requires_grad
+from thunder.ir.requires_grad import any_requires_grad, requires_grad
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, from_trace
 from thunder.ir.trace_context import tracectx
 from thunder.ops import prims
 
-__all__ = ["detach_results_without_grad"]
+__all__ = ["depends_on_grad_mode", "detach_results_without_grad"]
+
+
+def depends_on_grad_mode(trace: TraceCtx) -> bool:
+    """Return whether a value of a program requires grad, or a call sets the grad mode."""
+    return any_requires_grad(trace.args) or any(
+        bsym.sym is prims.set_grad_enabled or any(map(requires_grad, bsym.flat_proxy_outs))
+        for bsym in trace.bound_symbols
+    )
 
 
 def detach_results_without_grad(trace: TraceCtx) -> TraceCtx:

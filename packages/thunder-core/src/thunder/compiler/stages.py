@@ -18,7 +18,7 @@ from thunder.autograd.joint_program import BackwardPlanner, JointProgram, Order,
 from thunder.autograd.joint_trace import differentiable_outputs, differentiate, joint_trace
 from thunder.autograd.lowering import Differentiated
 from thunder.autograd.partition import partition
-from thunder.autograd.results_without_grad import detach_results_without_grad
+from thunder.autograd.results_without_grad import depends_on_grad_mode, detach_results_without_grad
 from thunder.autograd.segments import connecting_values, segments_of, whole
 from thunder.base.errors import PluginError
 from thunder.base.extension_origin import origin_of
@@ -113,6 +113,8 @@ def _pre_prologue(trace: TraceCtx, context: Context) -> TraceCtx:
     if context.prologues:
         with blamed_on(context.transforms):
             check_metadata(context.prologues[-1], trace)
+        # Gradients are enabled where transforms may add inputs that require grad.
+        trace.grad_enabled = trace.grad_enabled and depends_on_grad_mode(trace)
     return trace
 
 
