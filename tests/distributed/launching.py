@@ -8,6 +8,7 @@ import io
 import os
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +26,17 @@ from documents.blocks import examples
 README = Path(__file__).resolve().parents[2] / "packages" / "thunder-distributed" / "README.md"
 #: the functions by name
 CASES: dict[str, Callable[[], Any]] = {}
-MODULES = ("distributed.training_cases", "distributed.operator_cases", "distributed.module_cases")
+#: the timeout of the groups of forks
+FORKED_SECONDS = 3.0
+#: functions that are run in forks of the processes, with a group of their own: they may be killed
+FORKED: dict[str, Callable[[Path], Any]] = {}
+MODULES = (
+    "distributed.training_cases",
+    "distributed.operator_cases",
+    "distributed.module_cases",
+    "distributed.agreement_cases",
+    "distributed.killed_cases",
+)
 
 
 @dataclass
@@ -45,6 +56,21 @@ def case(fn: Callable[[], Any]) -> Callable[[], Any]:
     """Add a function, by its name, to those that are run in every process."""
     CASES[fn.__name__] = fn
     return fn
+
+
+def forked_case(fn: Callable[[Path], Any]) -> Callable[[Path], Any]:
+    """Add a function to those that are run in forks; it gets a folder that all processes share."""
+    FORKED[fn.__name__] = fn
+    return fn
+
+
+def message(function: Callable[..., Any], *args: Any) -> str:
+    """Return the class and the text of the error that a call raises."""
+    try:
+        function(*args)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
 
 
 def launched(size: int, folder: Path, modules: tuple[str, ...] = MODULES) -> dict[str, list[Outcome]]:
@@ -77,9 +103,37 @@ def _process(rank: int, size: int, folder: str, path: list[str], port: int, modu
             outcomes[name] = Outcome(error=traceback.format_exc())
     dist.barrier()  # a process that ends first would close the connections of the others
     dist.destroy_process_group()
+    for name, function in FORKED.items():
+        outcomes[name] = _in_a_fork(rank, size, Path(folder) / name.replace(" ", "_"), function)
     if size == 2:
         outcomes["readme"] = _printed_by_readme(rank, size, port)
     torch.save(outcomes, Path(folder) / f"rank{rank}.pt")
+
+
+def _in_a_fork(rank: int, size: int, folder: Path, function: Callable[[Path], Any]) -> Outcome:
+    """Return what a function returned in a fork of this process; its error is "killed" if it did not."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"begins{rank}").touch()
+    while not all((folder / f"begins{other}").exists() for other in range(size)):
+        time.sleep(0.01)
+    result = folder / f"result{rank}.pt"
+    child = os.fork()
+    if not child:
+        try:
+            store = f"file://{folder}/store"
+            seconds = timedelta(seconds=FORKED_SECONDS)
+            dist.init_process_group("gloo", init_method=store, rank=rank, world_size=size, timeout=seconds)
+            outcome = Outcome(function(folder))
+        except Exception:
+            outcome = Outcome(error=traceback.format_exc())
+        torch.save(outcome, result)
+        os._exit(0)
+    os.waitpid(child, 0)
+    if not result.exists():
+        return Outcome(error="killed")
+    outcome = torch.load(result, weights_only=False)
+    assert isinstance(outcome, Outcome), "a fork saves its outcome"
+    return outcome
 
 
 def _printed_by_readme(rank: int, size: int, port: int) -> Outcome:

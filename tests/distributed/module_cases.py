@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import init_device_mesh
 
 import thunder
-from distributed.launching import case
+from distributed.launching import case, message
 from distributed.small_models import Words, batches, part, words
 from distributed.training_cases import distance
 from thunder.distributed import FSDPBucketingStrategy, FSDPType, communication, ddp, fsdp
@@ -36,35 +34,6 @@ def shared_folder() -> Path:
     names = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(names, 0)
     return Path(names[0])
-
-
-def message(function, *args) -> str:
-    """Return the class and the text of the error that a call raises."""
-    try:
-        function(*args)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return "no error"
-
-
-@case
-def programs_that_differ():
-    layers = [nn.Linear(4, 4) for _ in range(1 + dist.get_rank())]
-    return message(thunder.jit(nn.Sequential(*layers), transforms=[fsdp()]), torch.ones(2, 4))
-
-
-@case
-def a_process_that_does_not_compile():
-    group = dist.new_group([0, 1])
-    if dist.get_rank() == 1:
-        return None
-    store = distributed_c10d._get_default_store()
-    timeout = store.timeout
-    store.set_timeout(timedelta(seconds=0.5))
-    try:
-        return message(thunder.jit(nn.Linear(4, 4), transforms=[fsdp(process_group=group)]), torch.ones(2, 4))
-    finally:
-        store.set_timeout(timeout)
 
 
 @case

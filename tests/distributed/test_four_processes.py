@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.multi_process, pytest.mark.sweep]
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Outcome]]:
     """Return what each case returned in each process."""
-    modules = ("distributed.training_cases", "distributed.mesh_cases")
+    modules = ("distributed.training_cases", "distributed.mesh_cases", "distributed.killed_cases")
     return launched(4, tmp_path_factory.mktemp("four"), modules)
 
 
@@ -22,3 +22,11 @@ def test_twenty_steps_of_four_processes_equal_those_of_one(four, name: str):
     for outcome in four[name]:
         result = outcome.get()
         assert max(result["losses"], result["gradients"], result["norms"], result["state"]) < 1e-10
+
+
+@pytest.mark.parametrize(
+    "kind", ["killed_while_others_gather", "killed_while_others_reduce", "hangs_while_others_gather"]
+)
+def test_each_of_the_others_names_the_process_that_is_lost(four, kind: str):
+    for outcome in four[kind][:-1]:
+        assert outcome.get().startswith("ProcessMissing: rank 3 did not take part in all_")

@@ -27,6 +27,7 @@ from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
 from thunder.extend import OperatorExecutor
 
+from .lost_processes import reporting, waiting
 from .process_groups import group_size
 
 __all__ = [
@@ -229,7 +230,7 @@ def _shapes(tensors: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
 
 def _collective(name: str, meta: Callable[..., Any], fn: Callable[..., Any], **gradient: Any) -> Symbol:
     tags = (OpTags.DONT_RECOMPUTE_IN_BACKWARD,)
-    return ex.register_operator(name, meta=meta, fn=fn, tags=tags, vjp=gradient)
+    return ex.register_operator(name, meta=meta, fn=reporting(name, fn), tags=tags, vjp=gradient)
 
 
 def _only(op: str, c: Any, gradient: Callable[[], Any]) -> Any:
@@ -249,7 +250,7 @@ all_reduce: Symbol = _collective(
     a=lambda c: _only(c.op, c, lambda: all_reduce(c.g, c.group)),
 )
 # without a gradient: only rank src would need the sum, and each process has to take part in computing it
-broadcast = ex.register_operator("broadcast", meta=_broadcast_meta, fn=_broadcast)
+broadcast = ex.register_operator("broadcast", meta=_broadcast_meta, fn=reporting("broadcast", _broadcast))
 reduce_scatter: Symbol = _collective(
     "reduce_scatter",
     _reduce_scatter_meta,
@@ -260,7 +261,7 @@ all_to_all: Symbol = _collective(
     "all_to_all", _all_to_all_meta, _all_to_all, a=lambda c: all_to_all(c.g, c.group)
 )
 wait = ex.register_operator(
-    "wait", meta=_wait_meta, fn=_wait, tags=(OpTags.VIEW,), replaces=FutureTensorProxy.wait
+    "wait", meta=_wait_meta, fn=waiting(_wait), tags=(OpTags.VIEW,), replaces=FutureTensorProxy.wait
 )
 
 pack: Symbol = ex.register_operator(

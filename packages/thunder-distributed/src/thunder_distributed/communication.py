@@ -15,7 +15,7 @@ from thunder.core.trace import TraceCtx
 from .collectives import COLLECTIVES, all_reduce
 from .process_groups import group_size
 
-__all__ = ["Collective", "Communication", "collectives_of", "communication"]
+__all__ = ["Collective", "Communication", "calls_of_collectives", "collectives_of", "communication"]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def communication(compiled: Any) -> Communication:
 
 def collectives_of(trace: TraceCtx, name: str) -> Iterator[Collective]:
     """Yield the collectives of a trace, which is called `name`."""
-    for bsym in _calls(trace.bound_symbols):
+    for bsym in calls_of_collectives(trace.bound_symbols):
         operand, group = bsym.args[:2]
         size = group_size(group)
         largest = max(math.prod(operand.shape), math.prod(bsym.output.shape))
@@ -104,10 +104,10 @@ def collectives_of(trace: TraceCtx, name: str) -> Iterator[Collective]:
         )
 
 
-def _calls(bsyms: Sequence[BoundSymbol]) -> Iterator[BoundSymbol]:
+def calls_of_collectives(bsyms: Sequence[BoundSymbol]) -> Iterator[BoundSymbol]:
     """Yield the calls of collectives, those within composites included."""
     for bsym in bsyms:
         if bsym.sym.id in COLLECTIVES:
             yield bsym
         else:
-            yield from _calls(bsym.subsymbols)
+            yield from calls_of_collectives(bsym.subsymbols)

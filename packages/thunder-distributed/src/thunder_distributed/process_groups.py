@@ -21,6 +21,7 @@ __all__ = [
     "group_size",
     "members_of",
     "process_device",
+    "timeout_of",
 ]
 
 
@@ -97,6 +98,13 @@ def group_named(name: str) -> dist.ProcessGroup:
 def group_size(name: str) -> int:
     """Return the number of processes in the group of a name."""
     return dist.get_world_size(group_named(name))
+
+
+def timeout_of(group: dist.ProcessGroup) -> float:
+    """Return after how many seconds a collective of a group fails."""
+    options = [getattr(group._get_backend(device), "options", None) for device in group._device_types]
+    timeouts = [o._timeout.total_seconds() for o in options if hasattr(o, "_timeout")]
+    return float(min(timeouts, default=distributed_c10d._get_default_store().timeout.total_seconds()))
 
 
 def process_device() -> torch.device:

@@ -8,9 +8,9 @@ from typing import Any
 
 from thunder.core.trace import TraceCtx
 
-from .agreement import agreed
 from .buckets import with_collectives
 from .overlap import overlapped
+from .program_sequences import with_agreement
 
 __all__ = ["add_stages"]
 
@@ -39,7 +39,7 @@ def add_stages(pipeline: Any) -> None:
         )
         pipeline.add(
             "distributed.agreement",
-            _Stage(agreed),
+            _Stage(with_agreement),
             after="transforms_post_optimization",
             before="codegen",
         )

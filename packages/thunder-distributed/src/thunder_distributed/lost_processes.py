@@ -1,0 +1,126 @@
+"""Collectives that fail: which process has ended, hangs, or runs another program.
+
+A backend reports that a connection is lost, or that the time is over, and rarely with whom: in a ring it is a
+neighbour that waits itself. So each process whose collective fails writes that into the store, and reads who
+has written the same. A process that has written nothing is the one that is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from thunder.core.errors import ThunderError
+
+from .agreement import (
+    ProcessMissing,
+    Running,
+    count_collective,
+    differing,
+    grace_of,
+    known_sequence,
+    running_in,
+)
+
+__all__ = ["reporting", "waiting"]
+
+#: how often the store is asked for reports, in seconds
+INTERVAL: Final = 0.02
+
+#: id of the result of a collective that is in flight → its group, its name, when it was issued
+_in_flight: dict[int, tuple[Running, str, float]] = {}
+
+
+def reporting(name: str, fn: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return the function of a collective, which counts it and explains why it fails.
+
+    The second argument is the name of the group, the last one whether the result is a future.
+    """
+
+    @wraps(fn)
+    def collective(a: torch.Tensor, group: str, *args: Any) -> torch.Tensor:
+        running, began = running_in(group), time.monotonic()
+        if running.is_alone:
+            return fn(a, group, *args)
+        count_collective(running)
+        try:
+            result = fn(a, group, *args)
+        except RuntimeError as error:
+            explained = _explained(error, running, name, began)
+            raise explained from (None if explained is error else error)
+        if args[-1:] == (True,):
+            _in_flight[id(result)] = running, name, began
+        return result
+
+    return collective
+
+
+def waiting(fn: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return the function that waits for a future, which explains why the collective fails."""
+
+    @wraps(fn)
+    def wait(future: torch.Tensor) -> torch.Tensor:
+        issued = _in_flight.pop(id(future), None)
+        try:
+            return fn(future)
+        except RuntimeError as error:
+            if issued is None:
+                raise
+            explained = _explained(error, *issued)
+            raise explained from (None if explained is error else error)
+
+    return wait
+
+
+def _explained(error: RuntimeError, running: Running, name: str, began: float) -> Exception:
+    """Return the error that names the process because of which a collective fails; else the error itself."""
+    if isinstance(error, ThunderError) or not running.digest:
+        return error
+    try:
+        return _of_reports(error, running, name, began)
+    except RuntimeError:  # that of a store that cannot be reached is of another class for each kind
+        return ProcessMissing(
+            f"{name} fails, and the store of the process group cannot be reached",
+            found={"error": _first_line(error)},
+            hint="The process that hosts the store has ended: rank 0, or the agent of torchrun.",
+        )
+
+
+def _of_reports(error: RuntimeError, running: Running, name: str, began: float) -> Exception:
+    store = distributed_c10d._get_default_store()
+    timeout = running.timeout
+    key = running.key_of(running.count - 1)  # that of the comparison when this program began
+    own = known_sequence(running.digest)
+    store.set(f"{key}/failed/{running.rank}", json.dumps(own))
+    ranks = dist.get_process_group_ranks(running.group)
+    missing = set(range(len(ranks))) - {running.rank}
+    deadline = max(began + timeout, time.monotonic()) + grace_of(timeout)
+    while missing:
+        missing -= {other for other in missing if store.check([f"{key}/failed/{other}"])}
+        for other in sorted(missing):
+            if running.is_expected and store.check([f"{key}/{other}"]):
+                _, theirs = json.loads(store.get(f"{key}/{other}"))
+                return differing(ranks[running.rank], own, ranks[other], theirs)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(INTERVAL)
+    if not missing:
+        return error
+    names = ", ".join(str(ranks[other]) for other in sorted(missing))
+    return ProcessMissing(
+        f"rank{'s' if len(missing) > 1 else ''} {names} did not take part in {name}, "
+        f"number {running.issued} of {running.length} of this program",
+        found={"timeout": f"{timeout:g} s", "error": _first_line(error)},
+        hint="Look at the output of that rank: it has ended, hangs, or has left the program by an error.",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
