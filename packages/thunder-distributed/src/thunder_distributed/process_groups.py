@@ -102,9 +102,11 @@ def group_size(name: str) -> int:
 
 def timeout_of(group: dist.ProcessGroup) -> float:
     """Return after how many seconds a collective of a group fails."""
-    options = [getattr(group._get_backend(device), "options", None) for device in group._device_types]
-    timeouts = [o._timeout.total_seconds() for o in options if hasattr(o, "_timeout")]
-    return float(min(timeouts, default=distributed_c10d._get_default_store().timeout.total_seconds()))
+    backends: list[Any] = [group._get_backend(device) for device in group._device_types]
+    options = [getattr(backend, "options", None) for backend in backends]
+    timeouts = [o._timeout for o in options if o is not None and hasattr(o, "_timeout")]
+    store: Any = distributed_c10d._get_default_store()
+    return float(min(timeouts, default=store.timeout).total_seconds())
 
 
 def process_device() -> torch.device:
