@@ -16,7 +16,7 @@ from thunder.core.errors import ThunderError
 from thunder.plugins import get_manager
 from thunder_triton.kernel_executor import ex
 from thunder_triton.kernels import linear_cross_entropy as kernels
-from thunder_triton.linear_cross_entropy import linear_cross_entropy
+from thunder_triton.library.linear_cross_entropy import linear_cross_entropy
 
 CLASSES = 1500
 

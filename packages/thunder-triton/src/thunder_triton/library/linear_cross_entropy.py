@@ -10,7 +10,6 @@ stays as it is.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -21,8 +20,8 @@ from thunder.core.patterns import rewrite
 from thunder.core.transforms import get_grad, put_grads
 from thunder.extend import Refusal
 
-from .environment import missing_device
-from .kernel_executor import ex
+from ..environment import missing_device
+from .declaration import ex, kernel, new, wide
 
 __all__ = ["linear_cross_entropy", "rules"]
 
@@ -30,44 +29,19 @@ __all__ = ["linear_cross_entropy", "rules"]
 FEWEST_CLASSES = 1024
 
 
-def _wide(x: TensorProxy) -> Any:
-    return dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32
-
-
-def _kernels() -> Any:
-    return import_module("thunder_triton.kernels.linear_cross_entropy")
-
-
 def _loss_meta(x: TensorProxy, weight: TensorProxy, target: TensorProxy, ignore_index: int) -> TensorProxy:
-    return TensorProxy(shape=(), device=x.device, dtype=_wide(x))
-
-
-def _loss(x: Any, weight: Any, target: Any, ignore_index: int) -> torch.Tensor:
-    result: torch.Tensor = _kernels().loss(x, weight, target, ignore_index)
-    return result
+    return TensorProxy(shape=(), device=x.device, dtype=wide(x))
 
 
 def _loss_and_gradients_meta(
     x: TensorProxy, weight: TensorProxy, target: TensorProxy, ignore_index: int, of_x: bool, of_weight: bool
 ) -> tuple[TensorProxy, ...]:
-    def new(shape: Any, dtype: Any) -> TensorProxy:
-        return TensorProxy(shape=shape, device=x.device, dtype=dtype, requires_grad=False)
-
     return (
-        new((), _wide(x)),
-        new((), dtypes.int64),
-        new(x.shape if of_x else (0,), _wide(x)),
-        new(weight.shape if of_weight else (0,), _wide(x)),
+        new(x, (), wide(x)),
+        new(x, (), dtypes.int64),
+        new(x, x.shape if of_x else (0,), wide(x)),
+        new(x, weight.shape if of_weight else (0,), wide(x)),
     )
-
-
-def _loss_and_gradients(
-    x: Any, weight: Any, target: Any, ignore_index: int, of_x: bool, of_weight: bool
-) -> tuple[torch.Tensor, ...]:
-    results: tuple[torch.Tensor, ...] = _kernels().loss_and_gradients(
-        x, weight, target, ignore_index, of_x, of_weight
-    )
-    return results
 
 
 def _gradient_meta(saved: TensorProxy, cotangent: Any, count: Any, of: TensorProxy) -> TensorProxy:
@@ -82,13 +56,17 @@ def _gradient(saved: Any, cotangent: Any, count: Any, of: Any) -> torch.Tensor:
 
 
 loss_and_gradients = ex.register_operator(
-    "linear_cross_entropy_with_gradients", meta=_loss_and_gradients_meta, fn=_loss_and_gradients
+    "linear_cross_entropy_with_gradients",
+    meta=_loss_and_gradients_meta,
+    fn=kernel("linear_cross_entropy", "loss_and_gradients"),
 )
 #: the gradient of `of`, from that of the sum of losses; it reads `of`, since it depends on it
 linear_cross_entropy_gradient = ex.register_operator(
     "linear_cross_entropy_gradient", meta=_gradient_meta, fn=_gradient
 )
-linear_cross_entropy = ex.register_operator("linear_cross_entropy", meta=_loss_meta, fn=_loss)
+linear_cross_entropy = ex.register_operator(
+    "linear_cross_entropy", meta=_loss_meta, fn=kernel("linear_cross_entropy", "loss")
+)
 
 
 def _rule(x: Any, weight: Any, target: Any, ignore_index: int) -> Any:
