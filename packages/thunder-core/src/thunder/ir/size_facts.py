@@ -15,7 +15,8 @@ the entry: the fact is an equality.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -141,6 +142,18 @@ class SizeFacts:
         answer = _relates(self.hint(polynomial), relation)
         self._note(polynomial, relation, answer, self.locate())
         return answer
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Drop the facts that are noted within the context if that raises an error."""
+        noted = len(self.facts)
+        known = dict(self._answers), list(self._bounds), dict(self._equal)
+        try:
+            yield
+        except BaseException:
+            del self.facts[noted:]
+            self._answers, self._bounds, self._equal = known
+            raise
 
     def complete(self) -> None:
         """End the compile: from now on only questions are answered that the facts answer."""

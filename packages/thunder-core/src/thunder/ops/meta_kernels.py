@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import torch
@@ -15,8 +16,10 @@ import torch
 from thunder.base import devices
 from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.ir.proxies import TensorProxy
-from thunder.ops.stand_ins import SMALL, to_cpu_identity, to_cpu_zeros, to_meta
+from thunder.ir.symbolic_sizes import hint_of
+from thunder.ops.stand_ins import SMALL, to_cpu_identity, to_cpu_zeros, to_meta, to_symbolic_meta
 from thunder.ops.torch_errors import TORCH_REFUSALS, operator_error
+from thunder.ops.torch_sizes import facts_in, shape_in, size_in, with_symbolic_sizes
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _ldl_solve = torch.ops.aten.linalg_ldl_solve
@@ -51,7 +54,14 @@ def _run(fn: Callable[..., Any], args: Any, kwargs: Any, stand_in: Callable[[Any
 
 
 def on_meta(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the result of ``fn`` on meta tensors: meta tensors and Python values."""
+    """Return the result of ``fn`` on meta tensors: meta tensors and Python values.
+
+    Symbolic sizes are torch's (Note [Sizes within torch]), and numbers where that fails.
+    """
+    facts = facts_in((args, kwargs))
+    if facts is not None:
+        with suppress(*TORCH_REFUSALS), with_symbolic_sizes(facts):
+            return _run(fn, args, kwargs, to_symbolic_meta, "meta")
     return _run(fn, args, kwargs, to_meta, "meta")
 
 
@@ -94,7 +104,8 @@ def eager_error_on_identity(
 
 
 def _elements(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    return sum(math.prod(x.shape) for x in tree_flatten((args, kwargs))[0] if isinstance(x, TensorProxy))
+    tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, TensorProxy)]
+    return sum(math.prod(map(hint_of, x.shape)) for x in tensors)
 
 
 def _error_of(
@@ -139,9 +150,9 @@ def as_proxies(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     leaves, spec = tree_flatten(result)
     return tree_unflatten(
         [
-            TensorProxy(shape=tuple(o.shape), dtype=o.dtype, device=device)
+            TensorProxy(shape=shape_in(o), dtype=o.dtype, device=device)
             if isinstance(o, torch.Tensor)
-            else o
+            else size_in(o)
             for o in leaves
         ],
         spec,

@@ -9,8 +9,19 @@ import torch
 
 from thunder.base import devices, dtypes
 from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
+from thunder.ir.symbolic_sizes import hint_of
+from thunder.ops.torch_sizes import to_symint
 
-__all__ = ["SMALL", "empty_tensor", "to_cpu_identity", "to_cpu_zeros", "to_meta", "to_torch"]
+__all__ = [
+    "SMALL",
+    "empty_tensor",
+    "symbolic_tensor",
+    "to_cpu_identity",
+    "to_cpu_zeros",
+    "to_meta",
+    "to_symbolic_meta",
+    "to_torch",
+]
 
 #: number of elements up to which a tensor on the cpu has memory for each; beyond, its elements share one
 SMALL: Final = 1 << 16
@@ -25,6 +36,14 @@ def empty_tensor(proxy: TensorProxy, device: torch.device | str) -> torch.Tensor
     if strides is None:
         return torch.empty(proxy.shape, dtype=dtype, device=device)
     return torch.empty_strided(proxy.shape, strides, dtype=dtype, device=device)
+
+
+def symbolic_tensor(proxy: TensorProxy, device: torch.device | str) -> torch.Tensor:
+    """As :func:`empty_tensor`, with symbolic sizes as torch's (Note [Sizes within torch])."""
+    dtype, shape = dtypes.to_torch_dtype(proxy.dtype), tuple(map(to_symint, proxy.shape))
+    if proxy.strides is None:
+        return torch.empty(shape, dtype=dtype, device=device)
+    return torch.empty_strided(shape, tuple(map(to_symint, proxy.strides)), dtype=dtype, device=device)
 
 
 def to_torch(x: Any) -> Any:
@@ -53,23 +72,29 @@ def to_meta(x: Any) -> Any:
     return torch.Generator() if isinstance(x, GeneratorProxy | torch.Generator) else to_torch(x)
 
 
+def to_symbolic_meta(x: Any) -> Any:
+    """As :func:`to_meta`, with symbolic sizes as torch's (Note [Sizes within torch])."""
+    return symbolic_tensor(x, "meta") if isinstance(x, TensorProxy) else to_meta(to_symint(x))
+
+
 def to_cpu_zeros(x: Any) -> Any:
     """Return contiguous zeros on the cpu for a tensor, else as :func:`to_meta`.
 
-    The elements of a large tensor share one place in memory.
+    The elements of a large tensor share one place in memory. Symbolic sizes have their values in the call
+    that is traced, without a fact: these tensors are for the question whether torch refuses a call.
     """
     if not isinstance(x, TensorProxy):
-        return to_meta(x)
-    dtype = dtypes.to_torch_dtype(x.dtype)
-    if math.prod(x.shape) <= SMALL:
-        return torch.zeros(x.shape, dtype=dtype, device="cpu")
-    return torch.zeros((), dtype=dtype, device="cpu").expand(x.shape)
+        return to_meta(hint_of(x))
+    dtype, shape = dtypes.to_torch_dtype(x.dtype), tuple(map(hint_of, x.shape))
+    if math.prod(shape) <= SMALL:
+        return torch.zeros(shape, dtype=dtype, device="cpu")
+    return torch.zeros((), dtype=dtype, device="cpu").expand(shape)
 
 
 def to_cpu_identity(x: Any) -> Any:
     """Return identity matrices, or ones for vectors, else as :func:`to_cpu_zeros`."""
     zeros = to_cpu_zeros(x)
-    if not isinstance(x, TensorProxy) or math.prod(x.shape) > SMALL:
+    if not isinstance(x, TensorProxy) or zeros.numel() > SMALL:
         return zeros
     ones = torch.ones_like(zeros)
     return ones.tril().triu() if ones.dim() > 1 else ones

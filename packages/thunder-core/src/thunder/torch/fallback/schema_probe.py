@@ -9,7 +9,7 @@ tags whether the result depends on data or on random numbers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +27,9 @@ from thunder.base.errors import UnsupportedOperator
 from thunder.base.optional_modules import optional_module
 from thunder.base.pytree import tree_flatten, tree_iter, tree_map, tree_unflatten
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
-from thunder.ops.stand_ins import empty_tensor, to_torch
+from thunder.ops.stand_ins import empty_tensor, symbolic_tensor, to_torch
 from thunder.ops.torch_errors import TORCH_REFUSALS, described_arguments
+from thunder.ops.torch_sizes import facts_in, shape_in, to_symint, with_symbolic_sizes
 
 #: operators that write to running statistics, which their schemas do not declare
 _UNDECLARED_MUTATION = frozenset(
@@ -99,7 +100,7 @@ def probe(name: str, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     if symbolic is not None:
         sizes = symbolic.ShapeEnv()
         with suppress(_SizesOfData, symbolic.GuardOnDataDependentSymNode):
-            outcome = _probe_on(_fake_tensors(sizes), None, None, fn, args, kwargs, sizes)
+            outcome = _probe_on(_fake_tensors(sizes), None, None, fn, args, kwargs, sizes=sizes)
     if outcome is None or outcome.is_random:
         raise UnsupportedOperator(
             f"the shape or the value of what {name} returns depends on data",
@@ -113,6 +114,11 @@ def _probe_sizes(name: str, fn: Any, args: Sequence[Any], kwargs: Mapping[str, A
     """Probe a call whose sizes do not depend on data; raise _SizesOfData for another."""
     device = None if name.startswith(UNDER_AUTOCAST) else _only_device(args, kwargs)
     if device is not None:
+        facts = facts_in((tuple(args), dict(kwargs)))
+        if facts is not None:
+            # numbers as sizes decide what is refused
+            with suppress(*TORCH_REFUSALS, CannotProbe, UnsupportedOperator, _SizesOfData):
+                return _probe_on(with_symbolic_sizes(facts), _META, device, fn, args, kwargs, symbolic_tensor)
         try:
             return _probe_on(nullcontext(), _META, device, fn, args, kwargs)
         except (CannotProbe, UnsupportedOperator, _SizesOfData):
@@ -150,17 +156,18 @@ def _probe_on(
     fn: Any,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
+    new_tensor: Callable[..., torch.Tensor] = empty_tensor,
     sizes: Any = None,
 ) -> ProbeResult:
     """Run ``fn`` on tensors without data, which are on ``stand_in_device``, or on that of their proxies.
 
-    ``sizes`` is torch's environment of sizes that depend on data.
+    ``new_tensor`` makes one for a proxy. ``sizes`` is torch's environment of sizes that depend on data.
     """
     # Neither the proxies' __torch_function__ nor the mode under which programs are traced may handle this.
     with torch._C.DisableTorchFunction(), _silently(), context:
         fakes: dict[str, torch.Tensor] = {}
         fake_args, fake_kwargs = tree_map(
-            lambda leaf: _stand_in(leaf, fakes, stand_in_device), (tuple(args), dict(kwargs))
+            lambda leaf: _stand_in(leaf, fakes, stand_in_device, new_tensor), (tuple(args), dict(kwargs))
         )
         mode = _DispatchProbe(fakes.values(), sizes)
         with mode:
@@ -197,12 +204,17 @@ def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         raise CannotProbe("it is called without a tensor", _OUTSIDE)
 
 
-def _stand_in(leaf: Any, fakes: dict[str, torch.Tensor], device: torch.device | None) -> Any:
+def _stand_in(
+    leaf: Any,
+    fakes: dict[str, torch.Tensor],
+    device: torch.device | None,
+    new_tensor: Callable[..., torch.Tensor],
+) -> Any:
     """Return a tensor without data for a proxy, one for each; torch's value for anything else."""
     if not isinstance(leaf, TensorProxy):
-        return to_torch(leaf)
+        return to_torch(to_symint(leaf) if new_tensor is symbolic_tensor else leaf)
     if leaf.name not in fakes:
-        fake = empty_tensor(leaf, devices.to_torch_device(leaf.device) if device is None else device)
+        fake = new_tensor(leaf, devices.to_torch_device(leaf.device) if device is None else device)
         if leaf.requires_grad:
             fake = fake.requires_grad_().view_as(fake)  # not a leaf: the mode refuses writes
         fakes[leaf.name] = fake
@@ -285,7 +297,7 @@ def as_proxies(outcome: ProbeResult) -> Any:
     leaves, spec = tree_flatten(outcome.result)
     return tree_unflatten(
         [
-            TensorProxy(shape=tuple(t.shape), dtype=t.dtype, device=outcome.device or t.device)
+            TensorProxy(shape=shape_in(t), dtype=t.dtype, device=outcome.device or t.device)
             if isinstance(t, torch.Tensor)
             else t
             for t in leaves
