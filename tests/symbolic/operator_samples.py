@@ -133,13 +133,13 @@ def _with_shape(x: torch.Tensor, shape: list[int]) -> torch.Tensor:
     return x.sort()[0] if is_sorted else x  # offsets
 
 
-def samples(op: Any, most: int = MOST) -> Iterator[tuple[Any, Any]]:
+def samples(op: Any) -> Iterator[tuple[Any, Any]]:
     """Yield ``(args, kwargs)`` of samples of an entry, spread over all that it has."""
     dtype = next((d for d in DTYPES if op.supports_dtype(d, "cpu")), None)
     if dtype is None:
         return
     found = list(islice(op.sample_inputs("cpu", dtype, requires_grad=False), 400))
-    for sample in found[:: max(1, len(found) // most)]:
+    for sample in found[:: max(1, len(found) // MOST)]:
         yield (sample.input, *sample.args), dict(sample.kwargs)
 
 
@@ -245,14 +245,16 @@ def _plain_random_numbers() -> Iterator[None]:
         yield
 
 
-def verdict(name: str, most: int = MOST) -> Outcome | None:
-    """Return the worst outcome of an entry's samples; None where eager runs none.
+def verdict(name: str, first: int | None = None) -> Outcome | None:
+    """Return the worst outcome of an entry's samples, or of the first ones; None where eager runs none.
 
     Samples that are refused under constant sizes too do not count, unless all are.
     """
     with _plain_random_numbers():
         found = [
-            o for args, kwargs in samples(ENTRIES[name], most) if (o := outcome(ENTRIES[name], args, kwargs))
+            o
+            for args, kwargs in islice(samples(ENTRIES[name]), first)
+            if (o := outcome(ENTRIES[name], args, kwargs))
         ]
     judged = [o for o in found if o.kind != "refused"] or found
     return max(judged, key=lambda o: list(KINDS).index(o.kind), default=None)
@@ -274,7 +276,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("words", nargs="*")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--part", default="0/1", help="the entries of one of several processes: 0/2, 1/2")
-    parser.add_argument("--samples", type=int, default=MOST)
+    parser.add_argument("--first", type=int, help="at most so many samples of each entry")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -285,7 +287,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     others: dict[str, Outcome] = {}
     changed = []
     for name in names:
-        found = verdict(name, options.samples)
+        found = verdict(name, options.first)
         counts["not run by eager" if found is None else found.kind] += 1
         if found is not None and not passes(found):
             others[name] = found
