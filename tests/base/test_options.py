@@ -138,7 +138,7 @@ def test_unknown_member_says_allowed_nearest_and_default() -> None:
         resolve_cache_option("constant")
     text = str(caught.value)
     assert "Did you mean 'constant values'?" in text
-    assert "'constant values', 'symbolic values', 'no caching', 'same input'" in text
+    assert "'constant values', 'symbolic values', 'automatic', 'no caching', 'same input'" in text
     assert "default:  'constant values'" in text
     with pytest.raises(InvalidArgument, match="Did you mean 'error'"):
         resolve_sharp_edges_option("err")

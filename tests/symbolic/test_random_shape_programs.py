@@ -42,7 +42,8 @@ def _assert_same(actual, expected, description):
 def test_a_random_program_computes_what_eager_computes(seed):
     rng = random.Random(seed)
     program, names = random_program(rng)
-    compiled = thunder.jit(program, cache="symbolic values", recompile_limit=None)
+    mode = rng.choice(("symbolic values", "automatic"))
+    compiled = thunder.jit(program, cache=mode, recompile_limit=None)
     rank, other = rng.randint(1, 3), rng.randint(1, 2)
     for _ in range(20 if seed % 100 else 8):
         shapes = random_shapes(rng, rank, other)

@@ -77,6 +77,7 @@ class CACHE_OPTIONS(Enum):
 
     CONSTANT_VALUES = "constant values"
     SYMBOLIC_VALUES = "symbolic values"
+    AUTOMATIC = "automatic"
     NO_CACHING = "no caching"
     SAME_INPUT = "same input"
 

@@ -45,6 +45,7 @@ from thunder.compiler.recompile_reasons import (
     failure_of_new_entry,
     limit_text,
     recompile_reason,
+    with_free_sizes,
 )
 from thunder.compiler.stages import blamed_on
 from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats
@@ -78,6 +79,7 @@ class Dispatcher:
         self._warned_of_answers = False
         self._initialized: set[str] = set()  # what calls that Python ran have initialized
         self._same_input = data.cache_option is CACHE_OPTIONS.SAME_INPUT
+        self._is_automatic = data.cache_option is CACHE_OPTIONS.AUTOMATIC
         self._check_guards = data.debug_options.check_guards
         get_manager().notify(self)
 
@@ -359,6 +361,8 @@ class Dispatcher:
         stats.last_recompile_reasons = reasons
         if not answers:
             self._compiler.varying.note(reasons)
+            if self._is_automatic:
+                self._compiler.sizes.note(comparable, {"args": args, "kwargs": kwargs})
         if reasons and options["fail_on_recompile"]:
             raise RecompileError("the call needs another compile", found={"reason": reasons[0]})
         try:
@@ -369,6 +373,8 @@ class Dispatcher:
             if isinstance(error, Exception):
                 notify_of_compile(self.data, stats, None, error)
             raise
+        if self._is_automatic:
+            stats.last_recompile_reasons = [with_free_sizes(r, entry, args, kwargs) for r in reasons]
         if self.data.cache_option is not CACHE_OPTIONS.NO_CACHING:
             self._store(entry)
         notify_of_compile(self.data, stats, entry)

@@ -31,6 +31,7 @@ from thunder.compiler.sharp_edges import SharpEdges
 from thunder.compiler.stages import blamed_on
 from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats
 from thunder.compiler.varying_numbers import VaryingNumbers
+from thunder.compiler.varying_sizes import VaryingSizes
 from thunder.executor_base.operator_executor import with_replacements
 from thunder.frontend.acquire import Acquisition, acquire
 from thunder.frontend.declared_devices import refuse_without_values
@@ -54,6 +55,7 @@ class EntryCompiler:
         self.data, self.overrides, self.stats = data, overrides, stats
         self._replacements = replacements_of(data.lookasides)
         self.varying = VaryingNumbers()
+        self.sizes = VaryingSizes()
         self._wishes = option_wishes(data.compile_options["dynamic_sizes"])
 
     @during_compile
@@ -86,6 +88,7 @@ class EntryCompiler:
                 if error is choice.error:
                     raise
                 failure = self.stats.last_static_reason = error.with_traceback(None)
+                self.sizes.note_failure()
             entry = self._compile(args, kwargs, device, known, numbers)
             if choice.has_wishes:
                 raise choice.refused(failure)
@@ -95,14 +98,20 @@ class EntryCompiler:
         """Return which sizes of inputs are symbols, or None if they are numbers."""
         mode = self.data.cache_option
         is_symbolic = mode is CACHE_OPTIONS.SYMBOLIC_VALUES
-        if not (is_symbolic or self._wishes or are_marked()):
+        if not (is_symbolic or self.sizes.sizes or self._wishes or are_marked()):
             return None
         refusal = None
         if mode is CACHE_OPTIONS.SAME_INPUT:
             refusal = 'cache="same input" compiles for one call'
         elif _rewrites_inputs(self.data.transforms):
             refusal = "a transform changes how the program reads its inputs"
-        return SizeChoice(self.data.fn, everything=is_symbolic, wishes=self._wishes, refusal=refusal)
+        return SizeChoice(
+            self.data.fn,
+            everything=is_symbolic,
+            varying=self.sizes.sizes,
+            wishes=self._wishes,
+            refusal=refusal,
+        )
 
     def _known_answers(self, answers: Answers | None) -> Answers | None:
         """Return the answers, or None where questions about data are refused.
@@ -154,6 +163,7 @@ class EntryCompiler:
         if program.sizes is not None and free is not None:
             program.sizes.complete()
             free.check(program.sizes)
+            self.sizes.note_values(program.sizes.values())
             facts = (*facts, *program.size_facts())
         entry = _entry(program, compiled, baked, contributions, prologues, facts, dropped)
         stats.stage_times = {
@@ -254,6 +264,7 @@ def _entry(
     dropped: tuple[Fact, ...],
 ) -> CacheEntry:
     epilogue = compiled.epilogue or program.epilogue
+    values = program.sizes.values() if program.sizes is not None else {}
     failures = plan_for_failures(
         program, [traces[-1] for traces in (compiled.traces, compiled.deferred_traces) if traces]
     )
@@ -279,6 +290,7 @@ def _entry(
         decisions=program.decisions,
         written=program.written,
         varying=program.varying,
+        free_sizes=frozenset(n for n, value in values.items() if value is None),
     )
 
 

@@ -76,7 +76,8 @@ def jit(
             appended.
         sharp_edges: ``"error"``, ``"warn"`` or ``"allow"``: the policy for reads and writes that can be
             neither guarded nor replayed.
-        cache: ``"constant values"``, ``"symbolic values"``, ``"no caching"`` or ``"same input"``.
+        cache: ``"constant values"``, ``"symbolic values"``, ``"automatic"``, ``"no caching"`` or
+            ``"same input"``.
         disable_torch_autograd: no output requires grad, whatever the inputs.
         transforms: applied in list order; those attached to the module come first.
         debug_options: see :class:`~thunder.core.options.DebugOptions`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from thunder.base.equal_values import same_leaf
@@ -10,10 +11,11 @@ from thunder.base.errors import InternalError, PluginError, ThunderError
 from thunder.base.provenance import own_name
 from thunder.compiler.plugin_contributions import PluginContributions
 from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats, RecompileReason
+from thunder.compiler.varying_sizes import differing_sizes
 from thunder.frontend.facts import expected_text
 from thunder.frontend.guards import first_failure, prologue_error
 
-__all__ = ["answers_text", "failure_of_new_entry", "limit_text", "recompile_reason"]
+__all__ = ["answers_text", "failure_of_new_entry", "limit_text", "recompile_reason", "with_free_sizes"]
 
 
 def recompile_reason(
@@ -40,6 +42,14 @@ def recompile_reason(
     fact, actual = failure
     text = f"{fact}{_changed_names(fact.expected, actual) if fact.kind == 'state' else ''}"
     return RecompileReason(entry, text, expected_text(fact), actual, fact.source)
+
+
+def with_free_sizes(
+    reason: RecompileReason, recompiled: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> RecompileReason:
+    """Return a reason with the sizes in which the call differed, and which are free in the new entry."""
+    differing = differing_sizes(reason.entry, {"args": args, "kwargs": kwargs})
+    return replace(reason, now_free=tuple(s for s in differing if s in recompiled.free_sizes))
 
 
 def failure_of_new_entry(entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ThunderError:

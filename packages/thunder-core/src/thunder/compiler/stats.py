@@ -73,6 +73,8 @@ class CacheEntry:
     #: what the program writes of Python's objects, and the numbers that are inputs, by their sources
     written: frozenset[str] = frozenset()
     varying: frozenset[str] = frozenset()
+    #: the sizes that may differ from call to call, by their sources
+    free_sizes: frozenset[str] = frozenset()
     #: answers to the first questions for which the program has raised
     raising: set[Answers] = field(default_factory=set)
 
@@ -89,16 +91,21 @@ class CacheEntry:
 
 @dataclass(frozen=True)
 class RecompileReason:
-    """The first fact of an entry that a call did not meet: the expected and the found value."""
+    """The first fact of an entry that a call did not meet: the expected and the found value.
+
+    ``now_free`` are the sizes that are numbers of the entry, and that the recompile has made inputs.
+    """
 
     entry: CacheEntry = field(repr=False)
     fact: str
     expected: Any
     found: Any
     source: str
+    now_free: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.fact}: expected {self.expected!r}, found {self.found!r}"
+        free = f"; symbolic from now on: {', '.join(self.now_free)}" if self.now_free else ""
+        return f"{self.fact}: expected {self.expected!r}, found {self.found!r}{free}"
 
 
 @dataclass(eq=False)

@@ -349,7 +349,7 @@ def _with_free_sizes(
     if not dimensions:
         return proxy
     assert proxy.strides is not None, "every input has strides"
-    free = free_sizes(sizes, proxy.shape, proxy.strides, path.source, dimensions)
+    free = free_sizes(sizes, proxy.shape, proxy.strides, path, dimensions)
     for d, wish in dimensions.items():
         if wish is not None:
             choice.keep(free.shape[d], wish)

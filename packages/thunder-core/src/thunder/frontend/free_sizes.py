@@ -11,7 +11,7 @@ from thunder.frontend.value_names import Input
 from thunder.ir.size_facts import SizeFact, SizeFacts
 from thunder.ir.symbolic_sizes import SymbolicInt, hint_of, new_size
 
-__all__ = ["FreeSizes", "SizeRelation", "free_sizes", "size_relations"]
+__all__ = ["FreeSizes", "SizeRelation", "free_sizes", "size_relations", "size_source"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +39,17 @@ class FreeSizes:
         )
 
 
+def size_source(path: Path, dimension: int) -> str:
+    """Return the source of a size of the tensor at a path."""
+    return f"{path.source}.shape[{dimension}]"
+
+
 def free_sizes(
-    facts: SizeFacts, shape: Sequence[int], strides: Sequence[int], source: str, dimensions: Iterable[int]
+    facts: SizeFacts, shape: Sequence[int], strides: Sequence[int], path: Path, dimensions: Iterable[int]
 ) -> FreeSizes:
     """Return new symbols for some sizes of an input, and its strides as far as these determine them."""
     free = frozenset(dimensions)
-    symbols = tuple(
-        new_size(facts, n, f"{source}.shape[{d}]") if d in free else n for d, n in enumerate(shape)
-    )
+    symbols = tuple(new_size(facts, n, size_source(path, d)) if d in free else n for d, n in enumerate(shape))
     return FreeSizes(symbols, _strides(symbols, shape, strides))
 
 

@@ -30,6 +30,9 @@ from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, with_bound_symbols
 
+#: the exceptions that fetching a path raises where a part of it is gone
+LOST = (KeyError, AttributeError, IndexError, TypeError, ValueError, ZeroDivisionError)
+
 #: what the user guarantees not to change: nothing, all that does not come with the arguments, or everything
 Trusted = Literal["nothing", "structure", "everything"]
 
@@ -136,7 +139,7 @@ def first_failure(
     for fact in facts:
         try:
             failure = fact.failure(roots)
-        except (KeyError, AttributeError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
+        except LOST as error:
             failure = (error,)
         if failure is not None:
             return fact, failure[0]

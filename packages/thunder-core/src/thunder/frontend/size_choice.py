@@ -15,6 +15,7 @@ import torch
 from thunder.base.errors import InvalidArgument, ThunderError, UnsupportedProgram, did_you_mean
 from thunder.base.provenance import Path, comes_with_arguments
 from thunder.base.size_wishes import SizeWish, dimension, marks_of
+from thunder.frontend.free_sizes import size_source
 from thunder.frontend.value_names import is_state, parameter_names
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_sizes import SymbolicInt
@@ -28,7 +29,7 @@ class SizeChoice:
     Args:
         fn: the program, whose parameters the option names.
         everything: whether all sizes are free that may be.
-        varying: sizes that are free, by the source of the tensor and the dimension.
+        varying: the sources of sizes that are free.
         wishes: those of the option ``dynamic_sizes``, by the name of an argument and the dimension.
         refusal: why no size of this compile can be free, or None.
     """
@@ -38,7 +39,7 @@ class SizeChoice:
         fn: Callable[..., Any],
         *,
         everything: bool = False,
-        varying: frozenset[tuple[str, int]] = frozenset(),
+        varying: frozenset[str] = frozenset(),
         wishes: Mapping[str, Mapping[int, SizeWish]] | None = None,
         refusal: str | None = None,
     ) -> None:
@@ -67,7 +68,7 @@ class SizeChoice:
             reason = self._refusal or why_sizes_are_numbers(t, path)
             if wishes and reason is not None:
                 raise UnsupportedProgram(
-                    f"{path.source}.shape[{min(wishes)}] was asked to stay free, and {reason}"
+                    f"{size_source(path, min(wishes))} was asked to stay free, and {reason}"
                 )
         except ThunderError as error:
             self.error = error
@@ -77,8 +78,8 @@ class SizeChoice:
         if self._everything:
             return {**dict.fromkeys(range(t.dim())), **wishes}
         if self._varying:
-            source = path.source
-            return {**{d: None for d in range(t.dim()) if (source, d) in self._varying}, **wishes}
+            free = dict.fromkeys(d for d in range(t.dim()) if size_source(path, d) in self._varying)
+            return {**free, **wishes}
         return wishes
 
     def keep(self, size: SymbolicInt, wish: SizeWish) -> None:

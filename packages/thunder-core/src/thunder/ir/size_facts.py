@@ -93,6 +93,10 @@ class SizeFacts:
             if self._implied(self._reduced(polynomial), ">=") is None:
                 self._note(self._reduced(polynomial), ">=", True, origin)
 
+    def values(self) -> dict[str, int | None]:
+        """Return the values of the variables, by their sources, that the facts determine, else None."""
+        return {source: self.known(Polynomial.variable(v)) for v, source in enumerate(self.sources)}
+
     def fixed_by(self, variable: int) -> SizeFact | None:
         """Return the fact after which the value of a variable was determined, or None if it is free."""
         size = Polynomial.variable(variable)

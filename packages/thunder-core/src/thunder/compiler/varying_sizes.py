@@ -1,0 +1,86 @@
+"""Which sizes have differed between calls of a compiled function, see Note [Sizes that vary]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import torch
+
+from thunder.base.provenance import Path
+from thunder.compiler.stats import CacheEntry
+from thunder.frontend.facts import Fact, TensorFacts
+from thunder.frontend.free_sizes import size_source
+from thunder.frontend.guards import LOST
+from thunder.frontend.size_choice import why_sizes_are_numbers
+from thunder.ir.symbolic_sizes import SymbolicInt
+
+__all__ = ["VaryingSizes", "differing_sizes"]
+
+
+class VaryingSizes:
+    """The sizes of a compiled function that have differed between its calls, by their sources.
+
+    Note [Sizes that vary]
+    Under ``cache="automatic"`` the first compile is for the sizes of its call. At a miss the tensors of the
+    call are compared with those that the entries are for. The sizes in which they differ are symbols from
+    then on (Note [Symbolic sizes]), and the others stay numbers:
+
+        f(ones(4, 8))    x: "cpu f32[4, 8]"
+        f(ones(5, 8))    x: "cpu f32[i0, 8]", and the entry serves all later lengths for which its facts hold
+
+    A size that a second symbolic compile fixes to another number is one that the program needs. It is a
+    number again, and so are all of a compile that failed with symbols.
+    """
+
+    def __init__(self) -> None:
+        self.sizes: frozenset[str] = frozenset()
+        self._needed: frozenset[str] = frozenset()
+        self._fixed: dict[str, int] = {}
+
+    def note(self, entries: Iterable[CacheEntry], roots: dict[str, object]) -> None:
+        """Note the sizes in which the tensors of a call differ from those of entries."""
+        differing = {size for entry in entries for size in differing_sizes(entry, roots)}
+        self.sizes |= differing - self._needed
+
+    def note_values(self, values: Mapping[str, int | None]) -> None:
+        """Note the values of the symbols of a compile that it fixed; None is the value of free ones."""
+        fixed = {size: value for size, value in values.items() if value is not None}
+        self._need(size for size, value in fixed.items() if self._fixed.setdefault(size, value) != value)
+
+    def note_failure(self) -> None:
+        """Note that a program could not be compiled with symbols."""
+        self._need(self.sizes)
+
+    def _need(self, sizes: Iterable[str]) -> None:
+        self._needed |= frozenset(sizes)
+        self.sizes -= self._needed
+
+
+def differing_sizes(entry: CacheEntry, roots: dict[str, object]) -> Iterator[str]:
+    """Yield the sources of the sizes that are numbers of an entry and others in a call."""
+    for fact in entry.guards:
+        if fact.kind != "tensor":
+            continue
+        found = _tensor_at(fact.path, roots)
+        if found is not None and why_sizes_are_numbers(found, fact.path) is None:
+            yield from _differing(fact, found)
+
+
+def _differing(fact: Fact, found: torch.Tensor) -> Iterator[str]:
+    expected: TensorFacts = fact.expected
+    free = expected.shape if expected.free is None else expected.free.shape
+    if found.dim() == len(free):
+        for d, (n, m) in enumerate(zip(free, found.shape, strict=True)):
+            if not isinstance(n, SymbolicInt) and n != m:
+                yield size_source(fact.path, d)
+
+
+def _tensor_at(path: Path, roots: dict[str, object]) -> torch.Tensor | None:
+    """Return the tensor of a call at a path, or None if there is something else."""
+    try:
+        found = path.fetch(roots)
+    except LOST:
+        return None
+    if not isinstance(found, torch.Tensor) or found.is_nested or found.layout is not torch.strided:
+        return None
+    return found

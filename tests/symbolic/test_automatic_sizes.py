@@ -1,0 +1,172 @@
+"""Under ``cache="automatic"`` the sizes that have differed between calls are inputs of the program."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import thunder
+
+R = torch.randn
+
+
+def _compiled(fn, **options):
+    return thunder.jit(fn, cache="automatic", executors=["torch"], **options)
+
+
+def _types(compiled):
+    return [
+        {p.name: p.type_string() for p in entry.computation_traces[-1].args}
+        for entry in thunder.compile_stats(compiled).interpreter_cache
+    ]
+
+
+class _Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = torch.nn.LayerNorm(6), torch.nn.Linear(6, 12), torch.nn.Linear(12, 6)
+
+    def forward(self, x):
+        y = x + F.scaled_dot_product_attention(x, x, x)
+        return y + self.down(F.gelu(self.up(self.norm(y))))
+
+
+def test_a_loop_over_ten_lengths_costs_two_compiles():
+    module = _Block()
+    compiled = _compiled(module)
+    for length in range(3, 13):
+        x = R(2, length, 6, requires_grad=True)
+        y = x.detach().requires_grad_()
+        compiled(x).square().sum().backward()
+        gradients = [p.grad.clone() for p in module.parameters()]
+        module.zero_grad()
+        module(y).square().sum().backward()
+        torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-5)
+        for p, gradient in zip(module.parameters(), gradients, strict=True):
+            torch.testing.assert_close(gradient, p.grad, rtol=1e-4, atol=1e-5)
+        module.zero_grad()
+    assert thunder.cache_misses(compiled) == 2
+    assert [t["x"] for t in _types(compiled)] == ["cpu f32[2, 3, 6]", "cpu f32[2, i0, 6]"]
+
+
+def test_the_reason_names_the_sizes_that_are_symbolic_from_now_on():
+    compiled = _compiled(lambda x, y: (x * 2).sum() + y.sum())
+    compiled(R(3, 4), R(5))
+    assert thunder.last_recompile_reasons(compiled) == []
+    compiled(R(6, 4), R(7))
+    (reason,) = thunder.last_recompile_reasons(compiled)
+    assert reason.now_free == ("args[0].shape[0]", "args[1].shape[0]")
+    assert str(reason).endswith("symbolic from now on: args[0].shape[0], args[1].shape[0]")
+    compiled(R(6, 4).double(), R(7))
+    of_each_entry = [reason.now_free for reason in thunder.last_recompile_reasons(compiled)]
+    assert of_each_entry == [(), ("args[0].shape[0]", "args[1].shape[0]")]
+
+
+def test_sizes_of_several_arguments_become_free_at_once():
+    def program(batch, *, scale):
+        return batch["x"] @ batch["y"].transpose(0, 1) * scale
+
+    compiled = _compiled(program)
+    for n, m in ((3, 4), (5, 6), (7, 2), (2, 9)):
+        batch, scale = {"x": R(n, 5), "y": R(m, 5)}, R(m)
+        torch.testing.assert_close(compiled(batch, scale=scale), program(batch, scale=scale))
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_a_dimension_that_varies_later_costs_one_more_compile():
+    compiled = _compiled(lambda x: x * 2)
+    for shape in ((3, 4), (5, 4), (6, 4), (6, 7), (8, 9), (1, 1), (0, 3)):
+        x = R(shape)
+        assert torch.equal(compiled(x), x * 2)
+    assert thunder.cache_misses(compiled) == 3
+
+
+def test_another_number_of_dimensions_and_another_dtype_are_other_programs():
+    compiled = _compiled(lambda x: x.sum(0))
+    for x in (R(3, 4), R(3), R(3, 4).double(), R(5).double(), R(2, 4), R(7), R(9, 4).double()):
+        torch.testing.assert_close(compiled(x), x.sum(0))
+    assert [next(iter(t.values())) for t in _types(compiled)] == [
+        "cpu f32[3, 4]",
+        "cpu f32[3]",
+        "cpu f64[3, 4]",
+        "cpu f64[i0]",
+        "cpu f32[i0, 4]",
+        "cpu f32[i0]",
+        "cpu f64[i0, 4]",
+    ]
+
+
+def _loop(x):
+    total = 0
+    for i in range(x.shape[0]):
+        total = total + x[i] * i
+    return total
+
+
+def test_a_size_that_the_program_needs_is_a_number_again():
+    compiled = _compiled(_loop, recompile_limit=None)
+    for length in (2, 3, 4, 5, 6, 3):
+        x = R(length, 2)
+        torch.testing.assert_close(compiled(x), _loop(x))
+    assert thunder.cache_misses(compiled) == 5
+    assert [t["x"] for t in _types(compiled)] == [
+        "cpu f32[2, 2]",
+        "cpu f32[i0, 2]",
+        "cpu f32[i0, 2]",
+        "cpu f32[5, 2]",
+        "cpu f32[6, 2]",
+    ]
+    (*_, reason) = thunder.last_recompile_reasons(compiled)
+    assert reason.now_free == ()
+
+
+class _NumbersOnly(thunder.Transform):
+    """A transform that takes shapes as numbers of Python."""
+
+    def __init__(self):
+        self.symbolic = 0
+
+    def transform_trace_pre_execution(self, trace, **kwargs):
+        for x in trace.args:
+            if not all(type(n) is int for n in getattr(x, "shape", ())):
+                self.symbolic += 1
+                raise TypeError("shapes are numbers")
+        return trace
+
+
+def test_a_program_that_fails_with_symbols_is_compiled_for_each_size_and_not_tried_again():
+    transform = _NumbersOnly()
+    compiled = _compiled(lambda x: x * 2, transforms=[transform])
+    for length in (2, 3, 4, 5):
+        x = R(length)
+        assert torch.equal(compiled(x), x * 2)
+    assert (thunder.cache_misses(compiled), transform.symbolic) == (4, 1)
+    assert "shapes are numbers" in str(thunder.compile_stats(compiled).last_static_reason)
+
+
+def test_parameters_buffers_and_globals_have_numbers_as_sizes():
+    module = torch.nn.Linear(3, 2)
+    compiled = _compiled(module)
+    for rows in (2, 4):
+        module.weight = torch.nn.Parameter(R(rows, 3))
+        module.bias = torch.nn.Parameter(R(rows))
+        x = R(5, 3)
+        torch.testing.assert_close(compiled(x), module(x))
+    assert thunder.cache_misses(compiled) == 2
+    assert _types(compiled)[-1]["t_weight"] == "cpu f32[4, 3]"
+
+
+def test_a_wish_comes_before_what_the_calls_show():
+    compiled = _compiled(_loop, dynamic_sizes={"x": 1})
+    for shape in ((3, 4), (3, 5), (4, 5), (4, 7)):
+        x = R(shape)
+        torch.testing.assert_close(compiled(x), _loop(x))
+    assert thunder.cache_misses(compiled) == 2
+    with pytest.raises(thunder.UnsupportedProgram, match="was asked to stay free"):
+        _compiled(_loop, dynamic_sizes={"x": 0})(R(3, 4))
+
+
+def test_with_constant_values_each_size_is_a_program():
+    compiled = thunder.jit(lambda x: x * 2, executors=["torch"], cache="constant values")
+    for length in (2, 3, 4):
+        compiled(R(length))
+    assert thunder.cache_misses(compiled) == 3
