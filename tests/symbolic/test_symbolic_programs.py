@@ -52,7 +52,7 @@ PROGRAMS = {
     ),
     "view": (lambda x: x.view(x.size(0) * x.size(1), -1) * 2, lambda b, n, m: (R(b, n, m),), 9),
     "cat": (lambda x, y: torch.cat([x, y, x], 1) + 1, lambda b, n, m: (R(b, n), R(b, m)), 1),
-    "chunk": (lambda x: sum(x.chunk(2, -1)), lambda b, n, m: (R(b, 2 * n),), 1),
+    "chunk": (lambda x: sum(x.chunk(2, -1)), lambda b, n, m: (R(b, 2 * n),), 2),
     "split": (lambda x: x.split(x.shape[1] // 2, 1)[0], lambda b, n, m: (R(b, 2 * n),), 4),
     "slice": (lambda x: x[:, 1:] * 2 + x[:, :-1], lambda b, n, m: (R(b, n + 1),), 4),
     "positions": (lambda x: x[:, -1] + x[..., 0], lambda b, n, m: (R(b, n + 1),), 2),

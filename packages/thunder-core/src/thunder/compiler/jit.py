@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from thunder.base.langctx import LanguageContext, resolve_language
 from thunder.base.options import (
     CACHE_OPTIONS,
     SHARP_EDGES_OPTIONS,
+    CompileOptions,
     DebugOptions,
     resolve_cache_option,
     resolve_options,
@@ -76,8 +77,7 @@ def jit(
             appended.
         sharp_edges: ``"error"``, ``"warn"`` or ``"allow"``: the policy for reads and writes that can be
             neither guarded nor replayed.
-        cache: ``"constant values"``, ``"symbolic values"``, ``"automatic"``, ``"no caching"`` or
-            ``"same input"``.
+        cache: how compiled programs are reused, a value of ``CACHE_OPTIONS``.
         disable_torch_autograd: no output requires grad, whatever the inputs.
         transforms: applied in list order; those attached to the module come first.
         debug_options: see :class:`~thunder.core.options.DebugOptions`.
@@ -92,7 +92,6 @@ def jit(
     all_transforms = _all_transforms(fn, transforms)
     compile_options = resolve_options(options, declared_options(get_manager()), plugins=_plugin_names())
     executors_list = add_executor_lists(resolve_executors(executors), get_always_executors())
-    check_argument_names(fn, option_wishes(compile_options.value("dynamic_sizes")))
     data = CompileData(
         fn=fn,
         is_module=isinstance(fn, torch.nn.Module),
@@ -112,8 +111,9 @@ def jit(
     return _transform_module(compiled_object(data), all_transforms)
 
 
-def _validate(transforms: Sequence[Transform], fn: Any, options: Mapping[str, Any]) -> None:
-    """Run each transform's ``validate``, which raises UserError for misuse."""
+def _validate(transforms: Sequence[Transform], fn: Any, options: CompileOptions) -> None:
+    """Check the names in ``dynamic_sizes``, and run each ``validate``, which raises UserError for misuse."""
+    check_argument_names(fn, option_wishes(options.value("dynamic_sizes")))
     for transform in transforms:
         with calling_hook(transform, "validate"):
             transform.validate(fn, options)
