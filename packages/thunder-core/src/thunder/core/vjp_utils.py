@@ -1,4 +1,4 @@
-"""What a forward saves for its backward: the public path of modules of `thunder.autograd`."""
+"""The public path of what `thunder.autograd` has for the values that a forward saves for its backward."""
 
 from functools import partial
 

@@ -20,6 +20,7 @@ from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.shadow_copies import MAPPINGS, SEQUENCES
 from thunder.frontend.session import TracingSession
+from thunder.interpreter.frame import Frame
 from thunder.interpreter.handlers.calling import CALL
 from thunder.interpreter.handlers.expressions import (
     BINARY_OP,
@@ -93,40 +94,30 @@ class AttributePolicy(TracingSession):
     def is_appended(self, name: str | None) -> bool:
         """Return whether the running instruction reads ``name`` for a call of ``append`` or ``extend`` of it.
 
-        ``owner.name += …`` extends it too. ``name`` is None for a cell. Within a backward or a checkpointed
-        region, whose effects are compared, all lists are read.
+        ``owner.name += …`` extends it too. ``name`` is None for a cell.
         """
-        if self._backward_stack or self.state(RegionState).stack:
-            return False
-        if not self.machine.frames:
-            return False
-        frame = self.machine.frames[-1]
-        load, argument = frame.decoded.instructions[frame.pc]
-        if load is not LOAD_DEREF if name is None else load not in _LOADS or argument != name:
+        frame = self._frame_that_reads(name)
+        if frame is None:
             return False
         call, method = frame.decoded.instructions[frame.pc + 1]
         if call is LOAD_ATTR_TO_CALL and method in ("append", "extend"):
             return True
-        return load is LOAD_ATTR and _is_extended(frame.decoded.instructions, frame.pc)
+        is_attribute = frame.decoded.instructions[frame.pc][0] is LOAD_ATTR
+        return is_attribute and _is_extended(frame.decoded.instructions, frame.pc)
 
     def is_counted(self, raw: Any, name: str | None) -> bool:
         """Return whether the running instruction reads a list for its length, or an item that was appended.
 
         These are ``len(owner.name)``, and ``owner.name[-1]`` after ``owner.name.append(…)``.
         """
-        if type(raw) is not list or self._backward_stack or self.state(RegionState).stack:
-            return False
-        if not self.machine.frames:
-            return False
-        frame = self.machine.frames[-1]
-        load, argument = frame.decoded.instructions[frame.pc]
-        if load is not LOAD_DEREF if name is None else load not in _LOADS or argument != name:
+        frame = self._frame_that_reads(name) if type(raw) is list else None
+        if frame is None:
             return False
         constant, index = frame.decoded.instructions[frame.pc + 1]
         if constant is LOAD_CONST:
             is_item = frame.decoded.instructions[frame.pc + 2][0] is BINARY_SUBSCR
             return is_item and self.objects.appended_lists.has_appended(raw, index)
-        owner = 1 if load is LOAD_ATTR else 0
+        owner = 1 if frame.decoded.instructions[frame.pc][0] is LOAD_ATTR else 0
         end = len(frame.stack) - owner
         callee = frame.stack[end - 2 : end]
         is_len = len(callee) == 2 and any(x is len for x in callee) and any(x is MISSING for x in callee)
@@ -134,14 +125,24 @@ class AttributePolicy(TracingSession):
 
     def _is_appended_item(self, name: str) -> bool:
         """Return whether the running instruction reads ``name`` for ``owner.name[key].append(…)``."""
-        if self._backward_stack or self.state(RegionState).stack:
-            return False
-        frame = self.machine.frames[-1]
-        rows = frame.decoded.instructions[frame.pc : frame.pc + 4]
+        frame = self._frame_that_reads(name)
+        rows = () if frame is None else frame.decoded.instructions[frame.pc : frame.pc + 4]
         if len(rows) < 4 or rows[0] != (LOAD_ATTR, name) or rows[1][0] not in _KEYS:
             return False
         is_call = rows[3][0] is LOAD_ATTR_TO_CALL and rows[3][1] in ("append", "extend")
         return is_call and rows[2][0] is BINARY_SUBSCR
+
+    def _frame_that_reads(self, name: str | None) -> Frame | None:
+        """Return the running frame if its instruction reads ``name``, a cell if that is None.
+
+        Within a backward or a checkpointed region, whose effects are compared, all containers are read: None.
+        """
+        if self._backward_stack or self.state(RegionState).stack or not self.machine.frames:
+            return None
+        frame = self.machine.frames[-1]
+        load, argument = frame.decoded.instructions[frame.pc]
+        reads = load is LOAD_DEREF if name is None else load in _LOADS and argument == name
+        return frame if reads else None
 
     def resolve_entry(self, obj: Any) -> ObjectEntry | None:
         """Return the entry of an object.

@@ -1,4 +1,4 @@
-"""What a program that is compiled for many shapes knows of its sizes, and what it asked about them.
+"""The facts about sizes of a program that is compiled for many shapes, known and asked.
 
 Note [Symbolic sizes]
 Under ``cache="symbolic values"`` the sizes of a call's tensors are variables, each with its value in the call

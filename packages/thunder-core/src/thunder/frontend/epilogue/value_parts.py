@@ -1,4 +1,4 @@
-"""What values that leave the program are built of, the variables of functions included."""
+"""The parts of values that leave the program, the variables of functions included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs say to other compilers and to the profiler: nothing of a compiled program depends on it.
+"""Marks for other compilers and for the profiler, on which nothing of a compiled program depends.
 
     with torch.profiler.record_function("attention"):     →   the body
     torch.compiler.disable(fn)(x), torch.compile(fn)(x)   →   fn(x), traced as part of the program

@@ -34,7 +34,7 @@ class ReachedIterator:
 
     @property
     def steps(self) -> int:
-        """How far the program has advanced it; 0 if it has not, or an iterator among its parts has."""
+        """The number of items that the program has taken; 0 if an iterator among its parts has advanced."""
         if type(self.original) is zip:
             return 0
         if type(self.original) is enumerate:

@@ -23,7 +23,7 @@ __all__ = ["Disabled", "TorchFunctions", "has_method", "overrides", "seen_type"]
 
 
 class Disabled(enum.IntEnum):
-    """How much of the override protocol is disabled, as in torch's ``TorchFunctionDisabledState``."""
+    """A part of the override protocol that is disabled, as in torch's ``TorchFunctionDisabledState``."""
 
     NOTHING = 0
     SUBCLASSES = 1
@@ -49,7 +49,7 @@ class TorchFunctions(SessionState):
 
     @property
     def disabled(self) -> Disabled:
-        """What is disabled now."""
+        """The part of the protocol that is disabled now."""
         return self._disabled
 
     @disabled.setter

@@ -1,4 +1,4 @@
-"""How views were created, which torch's autograd asks before it lets them be written or read.
+"""Records of how views were created, which torch's autograd asks before they are written or read.
 
 A view of a tensor that requires grad cannot always follow a write to their memory: one that was created where
 gradients are off is in no graph, and one of several that one call returned shares a node with the others.
