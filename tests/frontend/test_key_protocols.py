@@ -1,5 +1,7 @@
 """Keys and elements whose ``__hash__`` and ``__eq__`` are Python: what these read is guarded."""
 
+import operator
+
 import numpy as np
 import pytest
 import torch
@@ -133,3 +135,57 @@ def test_hash_of_what_has_none_raises_as_in_eager():
             return x * len(str(error))
 
     assert torch.equal(thunder.jit(total)(X), total(X))
+
+
+class Version(Point):
+    """Ordered too, and equal by its own number."""
+
+    def __lt__(self, other):
+        return self.v < other.v
+
+    def __repr__(self):
+        return f"Version({self.v})"
+
+
+def _without(items, item):
+    items = items.copy()
+    items.remove(item)
+    return len(items) * (1 + (item in items))
+
+
+def _after_deletion(items, key):
+    items = items.copy()
+    del items[key]
+    return len(items)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, first, others: x * others.index(first),
+        lambda x, first, others: x * others.count(first),
+        lambda x, first, others: x * (first in others),
+        lambda x, first, others: x * operator.indexOf(tuple(others), first),
+        lambda x, first, others: x * _without(others, first),
+        lambda x, first, others: x * _after_deletion(others, 0),
+        lambda x, first, others: x * (first in {others[0]}),
+        lambda x, first, others: x * (first in {others[0]: 1}),
+        lambda x, first, others: x * _without({first}, others[0]),
+        lambda x, first, others: x * _after_deletion({first: 2}, others[0]),
+        lambda x, first, others: x * max(first, others[1]).v,
+        lambda x, first, others: x * (first > others[0]),
+    ],
+)
+def test_a_search_with_objects_of_the_user_is_as_in_eager(program):
+    first, others = Version(3), [Version(3), Version(5), Version(13)]
+    compiled = thunder.jit(program)
+    for _ in range(3):
+        for changed, number in ((first, 13), (others[0], 13), (others[1], 13), (first, 5), (others[2], 7)):
+            changed.v = number
+            try:
+                expected = program(X, first, others)
+            except (ValueError, KeyError) as error:
+                with pytest.raises(type(error)):
+                    compiled(X, first, others)
+            else:
+                assert torch.equal(compiled(X, first, others), expected)

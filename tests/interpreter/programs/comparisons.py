@@ -1,5 +1,8 @@
 """Comparisons, identity, membership, truth."""
 
+import operator
+from collections import deque
+
 from interpreter.programs.registry import program
 
 
@@ -234,3 +237,78 @@ def contains_protocols():
 def nan_membership():
     nan = float("nan")
     return nan in [nan], [nan] == [nan], nan == nan
+
+
+class Even:
+    """Equals what has the same remainder by 2; ordered by ``<`` alone."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __eq__(self, other):
+        return isinstance(other, Even) and (self.value - other.value) % 2 == 0
+
+    def __hash__(self):
+        return self.value % 2
+
+    def __lt__(self, other):
+        return self.value < other.value
+
+    def __repr__(self):
+        return f"Even({self.value})"
+
+
+def _attempt(function, *args):
+    try:
+        return function(*args)
+    except (ValueError, TypeError, IndexError) as error:
+        return type(error).__name__, str(error)
+
+
+@program((1,), (2,), (3,))
+def searches_call_python_equality(n):
+    item, results = Even(n), []
+    for kind in (list, tuple, deque):
+        items = kind([Even(1), 2, item, Even(3), Even(4)])
+        results += [
+            items.index(item),
+            items.count(item),
+            item in items,
+            operator.indexOf(items, item),
+            operator.countOf(items, item),
+            _attempt(items.index, item, 1),
+            _attempt(items.index, item, 3, 5),
+            _attempt(items.index, item, -2),
+            _attempt(items.index, item, 0, -4),
+            _attempt(items.index, "missing"),
+            _attempt(operator.indexOf, items, Even(0.5)),
+            _attempt(items.index),
+            _attempt(items.index, item, "a"),
+            _attempt(items.count, item, 1),
+        ]
+    return results
+
+
+@program((1,), (2,))
+def removal_calls_python_equality(n):
+    results = []
+    for kind in (list, deque):
+        items = kind([Even(1), 2, Even(3), Even(4)])
+        items.remove(Even(n))
+        results += [list(items), _attempt(items.remove, Even(0.5)), _attempt(items.remove, 7)]
+        items.remove(2)
+        results.append(list(items))
+    return results
+
+
+@program((1, 2), (2, 1))
+def reflected_order(a, b):
+    a, b, plain = Even(a), Even(b), object()
+    return (
+        a > b,
+        max(a, b),
+        min([a, b]),
+        _attempt(lambda: a >= b),
+        _attempt(lambda: plain < plain),
+        a == plain,
+    )

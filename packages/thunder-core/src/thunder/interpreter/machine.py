@@ -21,6 +21,7 @@ from thunder.interpreter import (
     builtins_frames,
     builtins_iteration,
     builtins_protocols,
+    builtins_searching,
     calls,
     construction,
     generator_objects,
@@ -53,6 +54,7 @@ NATIVES: Final = _merged(
     builtins_protocols.ENTRIES,
     builtins_iteration.ENTRIES,
     builtins_frames.ENTRIES,
+    builtins_searching.ENTRIES,
 )
 """What the interpreter does in place of native callables, by their identity."""
 

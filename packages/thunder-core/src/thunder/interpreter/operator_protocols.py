@@ -143,7 +143,7 @@ def compare(machine: Machine, op: ComparisonOperator, left: Any, right: Any) -> 
         if result is not NotImplemented:
             return result
     if op.symbol in ("==", "!="):
-        return (left is right) is (op.symbol == "==")
+        return machine.policy.is_same(left, right) is (op.symbol == "==")
     raise TypeError(
         f"'{op.symbol}' not supported between instances of '{left_type.__name__}' and '{right_type.__name__}'"
     )
@@ -163,7 +163,11 @@ def _compare_one(machine: Machine, name: str, obj: Any, other: Any) -> Any:
     if method is object.__ne__:
         result = _compare_one(machine, "__eq__", obj, other)
         return result if result is NotImplemented else not truth(machine, result)
-    return _call(machine, method, obj, other)
+    return NotImplemented if id(method) in _UNORDERED else _call(machine, method, obj, other)
+
+
+#: an object has no order of its own
+_UNORDERED: Final = frozenset(map(id, (object.__lt__, object.__le__, object.__gt__, object.__ge__)))
 
 
 _ELEMENTWISE: Final = frozenset({list, tuple, collections.deque})
@@ -178,6 +182,11 @@ def _compare_native(machine: Machine, op: ComparisonOperator, left: Any, right: 
 
 def _any_python(items: Any) -> bool:
     return any(type(item) not in LEAF_TYPES for item in items)
+
+
+def compares_in_python(sequence: Any, item: Any) -> bool:
+    """Return whether a search in a sequence of Python may call ``__eq__`` of a class in Python."""
+    return type(sequence) in _ELEMENTWISE and (type(item) not in LEAF_TYPES or _any_python(sequence))
 
 
 def _compare_sequences(machine: Machine, op: ComparisonOperator, left: Any, right: Any) -> Any:
@@ -312,10 +321,10 @@ def contains(machine: Machine, container: Any, item: Any) -> bool:
     """``item in container``."""
     cls = type(container)
     if cls in _ELEMENTWISE:
-        if type(item) in LEAF_TYPES and not _any_python(container):
-            is_in: bool = machine.policy.call_native(operator.contains, (container, item), {})
-            return is_in
-        return _is_among(machine, container, item)
+        if compares_in_python(container, item):
+            return _is_among(machine, container, item)
+        is_in: bool = machine.policy.call_native(operator.contains, (container, item), {})
+        return is_in
     if cls in NATIVE_TYPES and cls is not map and cls is not filter:
         is_in = machine.policy.call_native(operator.contains, (container, item), {})
         return is_in
@@ -331,5 +340,11 @@ def contains(machine: Machine, container: Any, item: Any) -> bool:
 
 
 def _is_among(machine: Machine, items: Any, item: Any) -> bool:
-    equal = COMPARISON_OPERATORS["=="]
-    return any(element is item or truth(machine, compare(machine, equal, element, item)) for element in items)
+    return any(is_or_equals(machine, element, item) for element in items)
+
+
+def is_or_equals(machine: Machine, element: Any, item: Any) -> bool:
+    """Return ``element is item or element == item``, which is the question of every search."""
+    if machine.policy.is_same(element, item):
+        return True
+    return truth(machine, compare(machine, COMPARISON_OPERATORS["=="], element, item))

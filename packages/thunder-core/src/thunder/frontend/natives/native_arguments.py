@@ -91,7 +91,9 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
                 seen.add(id(value))
                 with_values = is_comparison and value is not searched
                 pending += ((element, depth + 1) for element in _elements(value, with_values))
-        elif (is_comparison or is_value_preserving(descriptor)) and _is_only_compared(value, descriptor):
+        elif (is_comparison or is_value_preserving(descriptor)) and _is_only_compared(
+            value, descriptor, searched
+        ):
             compared.append(value)
         elif any(isinstance(getattr(cls, name, None), types.FunctionType) for name in _PROTOCOLS):
             raise UnsupportedProgram(
@@ -108,10 +110,12 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
         settle_pairs(session, everything)
 
 
-def _is_only_compared(value: Any, descriptor: Any) -> bool:
+def _is_only_compared(value: Any, descriptor: Any, searched: Any) -> bool:
     """Return whether the only methods in Python that C code may call of an object are of equality."""
     cls = type(value)
     if descriptor is operator.eq or descriptor is operator.ne:
+        return True
+    if type(searched) in _KEYED_COLLECTIONS and has_python_key(value):
         return True
     others = (name for name in _PROTOCOLS if name not in _OF_EQUALITY)
     if any(isinstance(getattr(cls, name, None), types.FunctionType) for name in others):
@@ -130,9 +134,8 @@ def _elements(container: Any, with_values: bool) -> list[Any]:
 
 
 _OPAQUE = (TensorProxy, Proxy, Shown, OfTheTrace, *IDENTITY_TYPES)
-_COLLECTIONS = frozenset(
-    {list, tuple, dict, set, frozenset, collections.OrderedDict, collections.deque, collections.Counter}
-)
+_KEYED_COLLECTIONS = frozenset({dict, set, frozenset, collections.OrderedDict, collections.Counter})
+_COLLECTIONS = _KEYED_COLLECTIONS | {list, tuple, collections.deque}
 
 
 def check_arguments(session: TracingSession, fn: Any, descriptor: Any, args: Iterable[Any]) -> None:
@@ -141,6 +144,8 @@ def check_arguments(session: TracingSession, fn: Any, descriptor: Any, args: Ite
     Where it can only observe which object an argument is, the identity is guarded instead.
     """
     entries = session.objects.entries
+    args = tuple(args)
+    is_lookup = descriptor is operator.contains and type(args[0]) in _KEYED_COLLECTIONS
     for a in () if compares_leaves(descriptor) else args:
         entry = entries.get(id(a))
         if (
@@ -151,8 +156,8 @@ def check_arguments(session: TracingSession, fn: Any, descriptor: Any, args: Ite
             or is_numpy_scalar(a)
         ):
             continue
-        if is_value_preserving(descriptor):
-            session.objects.identity_observed |= looks_up_keys(descriptor)
+        if is_lookup or is_value_preserving(descriptor):
+            session.objects.identity_observed |= is_lookup or looks_up_keys(descriptor)
             continue
         protocol: tuple[Any, Any] = type(a).__eq__, type(a).__hash__
         if protocol == (object.__eq__, object.__hash__):

@@ -323,7 +323,10 @@ VALUE_PRESERVING = (
     ),
     NativeRow(
         "an operator of Python; special methods in Python are interpreted",
-        (operator.concat, operator.mul, operator.add, operator.iadd, operator.getitem, operator.setitem),
+        (
+            *(operator.concat, operator.mul, operator.add, operator.iadd),
+            *(operator.getitem, operator.setitem, operator.delitem),
+        ),
     ),
 )
 #: those that look for a key among others, so that it matters which objects are one and the same
@@ -332,11 +335,11 @@ KEYED_LOOKUPS = NativeRow(
     (
         *_methods((*_DICTS, types.MappingProxyType), "get", "setdefault", "pop", "update"),
         *_methods((*_DICTS, types.MappingProxyType), "__getitem__", "__setitem__", "__delitem__"),
-        *_methods((set,), "add", "update"),
+        *_methods((set,), "add", "update", "discard", "remove"),
         *_methods((GlobalsView,), "get", "setdefault", "update", "__getitem__", "__setitem__", "__delitem__"),
     ),
 )
-_ALSO_KEYED = (operator.getitem, operator.setitem, operator.add)
+_ALSO_KEYED = (operator.getitem, operator.setitem, operator.delitem, operator.add)
 
 _VALUE_PRESERVING = {id(fn) for row in (*VALUE_PRESERVING, KEYED_LOOKUPS) for fn in row.natives}
 _STORING = frozenset(
