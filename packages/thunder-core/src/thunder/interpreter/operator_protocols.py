@@ -167,7 +167,7 @@ def _compare_one(machine: Machine, name: str, obj: Any, other: Any) -> Any:
 
 
 #: an object has no order of its own
-_UNORDERED: Final = frozenset(map(id, (object.__lt__, object.__le__, object.__gt__, object.__ge__)))
+_UNORDERED: Final = frozenset(id(vars(object)[name]) for name in ("__lt__", "__le__", "__gt__", "__ge__"))
 
 
 _ELEMENTWISE: Final = frozenset({list, tuple, collections.deque})
