@@ -35,6 +35,16 @@ def fake_group() -> Iterator[Any]:
         dist.destroy_process_group()
 
 
+@pytest.fixture
+def fake_four() -> Iterator[Any]:
+    """Initialise a group of which this process is rank 0 of 4; its collectives have no values."""
+    dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+    try:
+        yield dist.group.WORLD
+    finally:
+        dist.destroy_process_group()
+
+
 @pytest.fixture(scope="session")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Outcome]]:
     """Return what each case of `gloo_cases` returned in two processes; they run once in a test run."""

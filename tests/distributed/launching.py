@@ -36,6 +36,7 @@ MODULES = (
     "distributed.module_cases",
     "distributed.agreement_cases",
     "distributed.killed_cases",
+    "distributed.tensor_cases",
 )
 
 

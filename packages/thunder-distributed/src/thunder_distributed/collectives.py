@@ -94,9 +94,9 @@ def _all_gather_meta(a: Any, group: str, dim: int = 0, do_async: bool = False) -
     return _result(a, shape, do_async)
 
 
-def gathered(a: torch.Tensor, group: str) -> torch.Tensor:
-    """Return the tensors of all processes, one after the other, outside of programs."""
-    return _all_gather(a, group)
+def gathered(a: torch.Tensor, group: str, dim: int = 0) -> torch.Tensor:
+    """Return the tensors of all processes, one after the other along a dimension, outside of programs."""
+    return _all_gather(a, group, dim)
 
 
 def _all_gather(a: torch.Tensor, group: str, dim: int = 0, do_async: bool = False) -> torch.Tensor:

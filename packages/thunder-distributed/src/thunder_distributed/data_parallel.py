@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 import thunder
 from thunder.core.errors import InvalidArgument
-from thunder.core.module import get_thunder_module
 from thunder.core.rewrite import module_tensors, replace_input
 from thunder.core.trace import TraceCtx
 
+from .distribution import Distributing, distributed_parameters, names_of
 from .gradient_synchronization import GradientMode, SynchronizationSwitch
-from .layouts import DistParallelType, Layout, memory_order
-from .process_groups import Members, group_named, members_of
-from .stages import add_stages
+from .layouts import DIVIDING, DistParallelType, Layout, memory_order
 from .synchronization import synchronize
 
 __all__ = ["DataParallel", "layouts_of"]
 
 
-class DataParallel(thunder.Transform, ABC):
+class DataParallel(Distributing, ABC):
     """The common part: parameters that a program reads are synchronised, and so are their gradients.
 
     Args:
@@ -36,18 +32,13 @@ class DataParallel(thunder.Transform, ABC):
             each has its own.
     """
 
-    #: the function that makes the transform, for messages
-    made_by: str
-    kind: DistParallelType
-
     def __init__(self, process_group: Any, broadcast_from: int | None) -> None:
-        self.process_group, self.broadcast_from = process_group, broadcast_from
+        super().__init__(process_group, broadcast_from)
         #: dotted name of a parameter → its layout; a tied one is there under one name
         self.layouts: dict[str, Layout] = {}
         #: dotted name of a parameter → all names under which the module has it
         self._names: dict[str, list[str]] = {}
         self._switch = SynchronizationSwitch()
-        self._members: Members | None = None
 
     # -- what a subclass defines
 
@@ -69,38 +60,10 @@ class DataParallel(thunder.Transform, ABC):
 
     # -- hooks
 
-    @property
-    def members(self) -> Members:
-        """The processes of the group."""
-        if self._members is None:
-            self._members = members_of(self.process_group, self.made_by)
-        return self._members
-
-    def validate(self, fn: Any, options: Mapping[str, Any]) -> None:
-        """Raise UserError for a program that is not a module, or without a process group."""
-        module = get_thunder_module(fn)
-        if not isinstance(module, nn.Module):
-            raise InvalidArgument(
-                f"{self.made_by} distributes the parameters of a module, and {fn!r} is not one",
-                hint="Compile the module that has the parameters.",
-            )
-        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-            if isinstance(tensor, DTensor):
-                raise InvalidArgument(
-                    f"{self.made_by} received a module with the DTensor {name}: it is distributed already",
-                    hint="Leave out fully_shard or distribute_module of torch.",
-                )
-        if self.broadcast_from is not None and not 0 <= self.broadcast_from < self.members.size:
-            raise InvalidArgument(
-                f"broadcast_from={self.broadcast_from!r} is not a rank of the group",
-                found={"processes": self.members.size},
-            )
-        group_named(self.members.group)
-
     def transform_module(self, model: Any) -> None:
         """Lay out the parameters, one after the other."""
         self._check_order(thunder.list_transforms(model))
-        parameters = dict(_distributed_parameters(model))
+        parameters = dict(distributed_parameters(model))
         buckets = self.buckets(model, parameters)
         for name, parameter in parameters.items():
             if parameter.numel() == 0:
@@ -113,11 +76,11 @@ class DataParallel(thunder.Transform, ABC):
                 order=memory_order(parameter),
                 bucket=buckets.get(name),
             )
-            self._names[name] = _names_of(model, name, parameter)
+            self._names[name] = names_of(model, name, parameter)
             self.distribute(model, layout, parameter)
 
     def _check_order(self, transforms: Sequence[thunder.Transform]) -> None:
-        """Raise InvalidArgument if parameters are replicated before they are sharded."""
+        """Raise InvalidArgument for parameters that are replicated before they are sharded, or divided."""
         later = transforms[list(transforms).index(self) + 1 :]
         if self.kind is DistParallelType.REPLICATED and any(map(_shards, later)):
             raise InvalidArgument(
@@ -125,17 +88,18 @@ class DataParallel(thunder.Transform, ABC):
                 hint="Parameters are sharded first, and the parts replicated: "
                 "transforms=[fsdp(process_group=…), ddp(process_group=…)].",
             )
-
-    def broadcast(self, tensor: torch.Tensor) -> None:
-        """Copy the values of the chosen rank into a tensor, if there is one."""
-        if self.broadcast_from is None or tensor.is_meta:
-            return
-        group = group_named(self.members.group)
-        source = self.members.ranks[self.broadcast_from]
-        values = tensor.detach().contiguous()
-        dist.broadcast(values, src=source, group=group)
-        if values.data_ptr() != tensor.data_ptr():
-            tensor.detach().copy_(values)
+        for other in transforms:
+            if not isinstance(other, Distributing) or other.kind not in DIVIDING:
+                continue
+            if len({*other.members.ranks} & {*self.members.ranks}) > 1:
+                raise InvalidArgument(
+                    f"{self.made_by} takes processes for copies of each other that {other.made_by} gives "
+                    "different parts of a parameter",
+                    found={self.made_by: self.members.ranks, other.made_by: other.members.ranks},
+                    hint="Give each its own dimension of a mesh: mesh = init_device_mesh(…, (2, 2), "
+                    f'mesh_dim_names=("dp", "tp")); {other.made_by}(…, process_group=mesh["tp"]), '
+                    f'{self.made_by}(process_group=mesh["dp"]).',
+                )
 
     def transform_traces_pre_prologue(
         self,
@@ -176,10 +140,6 @@ class DataParallel(thunder.Transform, ABC):
                 hint=f"Put {self.made_by}() after the other transforms of weights in the list of transforms.",
             )
 
-    def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
-        """Add the stages that make collectives of buckets, overlap them, and compare them."""
-        add_stages(pipeline)
-
     def cache_state(self) -> Mapping[str, Hashable]:
         """Return whether gradients are communicated."""
         return {"gradients": self._switch.mode}
@@ -217,21 +177,3 @@ def _synchronized(layout: Layout, mode: GradientMode) -> Callable[[Any], Any]:
 def _shards(transform: thunder.Transform) -> bool:
     """Return whether a transform shards parameters."""
     return isinstance(transform, DataParallel) and transform.kind is DistParallelType.FULLY_SHARDED
-
-
-def _distributed_parameters(model: Any) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yield the parameters in use, each once, by the name under which it is in use."""
-    seen: set[int] = set()
-    for name in (*model.overrides, *(name for name, _ in model.named_parameters())):
-        tensor = model.overrides.get(name)
-        parameter = model.get_parameter(name) if tensor is None else tensor
-        if isinstance(parameter, nn.Parameter) and id(parameter) not in seen:
-            seen.add(id(parameter))
-            yield name, parameter
-
-
-def _names_of(model: Any, name: str, parameter: nn.Parameter) -> list[str]:
-    """Return a name of a parameter and the others of the same one: a program reads it under any of them."""
-    own = dict(get_thunder_module(model).named_parameters(remove_duplicate=False))
-    original = own.get(name, parameter)  # an earlier transform may have put another one into use
-    return [name, *(other for other, tied in own.items() if tied is original and other != name)]

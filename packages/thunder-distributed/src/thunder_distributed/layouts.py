@@ -10,7 +10,7 @@ import torch
 
 from .process_groups import Members
 
-__all__ = ["DistParallelType", "FSDPBucketingStrategy", "FSDPType", "Layout"]
+__all__ = ["DIVIDING", "DistParallelType", "FSDPBucketingStrategy", "FSDPType", "Layout"]
 
 
 class DistParallelType(Enum):
@@ -21,6 +21,10 @@ class DistParallelType(Enum):
     FULLY_SHARDED = auto()
     COLUMN_WISE = auto()
     ROW_WISE = auto()
+
+
+#: the kinds of layouts in which processes compute parts of the same result
+DIVIDING = frozenset({DistParallelType.COLUMN_WISE, DistParallelType.ROW_WISE})
 
 
 class FSDPType(Enum):

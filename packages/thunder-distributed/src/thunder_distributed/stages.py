@@ -9,6 +9,7 @@ from typing import Any
 from thunder.core.trace import TraceCtx
 
 from .buckets import with_collectives
+from .division.programs import divided, inlined
 from .overlap import overlapped
 from .program_sequences import with_agreement
 
@@ -31,8 +32,10 @@ class _Stage:
 
 
 def add_stages(pipeline: Any) -> None:
-    """Add the stages that make collectives of buckets, overlap them, and compare them, once."""
+    """Add the stages that divide programs, make collectives, overlap them, and compare them, once."""
     if COLLECTIVES not in pipeline.names():
+        pipeline.add("distributed.division", _Stage(divided), after="cse", before="autograd")
+        pipeline.add("distributed.layouts", _Stage(inlined), after="autograd", before=COLLECTIVES)
         pipeline.add(COLLECTIVES, _Stage(with_collectives), after="autograd", before="transforms_joint")
         pipeline.add(
             "distributed.overlap", _Stage(overlapped), after="transforms_pre_execution", before="claim"

@@ -7,8 +7,16 @@ from thunder_distributed.gradient_synchronization import skip_data_parallel_grad
 from thunder_distributed.layouts import DistParallelType, FSDPBucketingStrategy, FSDPType, Layout
 from thunder_distributed.process_groups import copy_default_process_group
 from thunder_distributed.replication import DDPTransform, ddp
+from thunder_distributed.tensor_layouts import TensorLayout
+from thunder_distributed.tensor_parallel import (
+    ColumnParallelTransform,
+    RowParallelTransform,
+    column_parallel,
+    row_parallel,
+)
 
 __all__ = [
+    "ColumnParallelTransform",
     "Communication",
     "DDPTransform",
     "DistParallelType",
@@ -16,10 +24,14 @@ __all__ = [
     "FSDPTransform",
     "FSDPType",
     "Layout",
+    "RowParallelTransform",
+    "TensorLayout",
     "clip_grad_norm_",
+    "column_parallel",
     "communication",
     "copy_default_process_group",
     "ddp",
     "fsdp",
+    "row_parallel",
     "skip_data_parallel_grad_sync",
 ]

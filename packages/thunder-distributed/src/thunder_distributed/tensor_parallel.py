@@ -1,0 +1,311 @@
+"""`column_parallel` and `row_parallel`: processes compute parts of the same result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+import thunder
+from thunder.core.errors import InvalidArgument, UnsupportedProgram
+from thunder.core.module import get_thunder_module
+from thunder.core.rewrite import module_tensors, replace_input
+from thunder.core.trace import TraceCtx
+
+from .data_parallel import DataParallel
+from .distribution import Distributing, distributed_parameters, names_of
+from .division.operators import assembled
+from .forms import applied
+from .layouts import DistParallelType
+from .process_groups import process_device
+from .tensor_layouts import TensorLayout, chosen_parameters
+
+__all__ = [
+    "ColumnParallelTransform",
+    "RowParallelTransform",
+    "TensorParallel",
+    "column_parallel",
+    "row_parallel",
+]
+
+M = TypeVar("M", bound=nn.Module)
+
+
+class TensorParallel(Distributing):
+    """The common part: parameters of chosen layers are in parts, and the program computes on parts.
+
+    Each process is called with the same arguments, and returns the same results.
+
+    Args:
+        target_modules: names of layers, with `*` for any text.
+        process_group: a ProcessGroup or one dimension of a DeviceMesh; None for the default group.
+        device: where parts are; None for the accelerator of this process, or the CPU if there is none.
+            Parameters on the meta device stay there, for a `MaterializationTransform` after this one.
+        broadcast_from: the rank of the group whose parameters and buffers all processes begin with; None:
+            they are equal already.
+        sequence_dim: the dimension in which results that are sums over the processes are divided; None: they
+            are whole. Negative ones are counted from the last. Results that cannot be divided are whole.
+    """
+
+    def __init__(
+        self,
+        target_modules: Sequence[str],
+        process_group: Any = None,
+        *,
+        device: torch.device | str | None = None,
+        broadcast_from: int | None = 0,
+        sequence_dim: int | None = None,
+    ) -> None:
+        if isinstance(target_modules, str) or not all(isinstance(name, str) for name in target_modules):
+            raise InvalidArgument(
+                f"{self.made_by} received target_modules={target_modules!r}",
+                hint=f'It is a list of names of layers: {self.made_by}(target_modules=["blocks.*.up"]).',
+            )
+        if not target_modules:
+            raise InvalidArgument(
+                f"{self.made_by} has no target_modules", hint='Name layers: target_modules=["blocks.*.up"].'
+            )
+        if sequence_dim is not None and (isinstance(sequence_dim, bool) or not isinstance(sequence_dim, int)):
+            raise InvalidArgument(f"sequence_dim={sequence_dim!r} is not a dimension", hint="Write -2.")
+        super().__init__(process_group, broadcast_from)
+        self.target_modules = tuple(target_modules)
+        self.device = None if device is None else torch.device(device)
+        self.sequence_dim = sequence_dim
+        #: dotted name of a parameter → its layout; a tied one is there under one name
+        self.layouts: dict[str, TensorLayout] = {}
+        self._names: dict[str, list[str]] = {}
+        self._known: set[str] = set()
+
+    # -- hooks
+
+    def validate(self, fn: Any, options: Mapping[str, Any]) -> None:
+        """Raise UserError for a program that is not a module, without a group, or without the layers."""
+        super().validate(fn, options)
+        list(chosen_parameters(get_thunder_module(fn), self.target_modules, self.kind, self.made_by))
+
+    def transform_module(self, model: Any) -> None:
+        """Put the parts of this process into use."""
+        self.device = process_device() if self.device is None else self.device
+        earlier = self._earlier(model)
+        module = get_thunder_module(model)
+        self._begin_equally(model, earlier)
+        owners = {id(model.get_parameter(n)): (n, layout) for t in earlier for n, layout in t.layouts.items()}
+        for name, dim in chosen_parameters(module, self.target_modules, self.kind, self.made_by):
+            parameter = model.get_parameter(name)
+            if id(parameter) in owners:
+                self._check_same(name, dim, *owners[id(parameter)])
+                continue
+            self._check_whole(module, name, parameter)
+            layout = TensorLayout(
+                name=name,
+                kind=self.kind,
+                members=self.members,
+                shape=tuple(parameter.shape),
+                dim=dim,
+                results=self.sequence_dim,
+            )
+            self.layouts[name] = layout
+            self._names[name] = names_of(model, name, parameter)
+            part = layout.shard(parameter)
+            part = part if parameter.is_meta else part.to(self.device)
+            in_use = nn.Parameter(part, requires_grad=parameter.requires_grad)
+            model.override(name, in_use)
+            owners[id(in_use)] = name, layout
+        self._known = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+
+    def _earlier(self, model: Any) -> list[TensorParallel]:
+        """Return the earlier transforms of this kind; raise InvalidArgument if there is another one."""
+        transforms = thunder.list_transforms(model)
+        before = transforms[: list(transforms).index(self)]
+        for other in before:
+            if isinstance(other, DataParallel):
+                raise InvalidArgument(
+                    f"{self.made_by} comes after {other.made_by} in the list of transforms",
+                    hint="Parameters are divided first, and the parts sharded or replicated: put "
+                    f"{self.made_by} before {other.made_by}.",
+                )
+        return [other for other in before if isinstance(other, TensorParallel)]
+
+    def _begin_equally(self, model: Any, earlier: Sequence[TensorParallel]) -> None:
+        """Move whole parameters to the device, with the values of the chosen process of the group."""
+        divided = {id(model.get_parameter(name)) for other in earlier for name in other.layouts}
+        known = set[str]().union(*(other._known for other in earlier if other.members == self.members))
+        for name, parameter in list(distributed_parameters(model)):
+            if id(parameter) in divided or parameter.is_meta:
+                continue
+            if parameter.device != self.device:
+                moved = nn.Parameter(
+                    parameter.detach().to(self.device), requires_grad=parameter.requires_grad
+                )
+                model.override(name, moved)
+                parameter = moved
+            if name not in known:
+                self.broadcast(parameter)
+        for name, buffer in list(model.named_buffers()):
+            if not buffer.is_meta and buffer.device != self.device:
+                buffer = buffer.to(self.device)
+                model.override(name, buffer)
+            if not known:
+                self.broadcast(buffer)
+
+    def _check_same(self, name: str, dim: int, other: str, layout: TensorLayout) -> None:
+        """Raise InvalidArgument for a parameter that would be divided in two ways."""
+        if layout.dim != dim or layout.members != self.members:
+            raise InvalidArgument(
+                f"{name} is the same parameter as {other}, which is divided along dimension {layout.dim}, "
+                f"and not along dimension {dim}",
+                hint="A weight that an embedding and a linear layer share is divided along its rows: "
+                "row_parallel of the embedding, column_parallel of the linear layer, in one group.",
+            )
+
+    def _check_whole(self, module: nn.Module, name: str, parameter: torch.Tensor) -> None:
+        """Raise UserError for a parameter that is stored in another form, or has hooks."""
+        own = module.get_parameter(name)
+        if parameter.shape != own.shape or parameter.dtype != own.dtype:
+            raise InvalidArgument(
+                f"{name} is stored in another form by a transform before {self.made_by}",
+                found={"module": tuple(own.shape), "in use": tuple(parameter.shape)},
+                hint=f"Put {self.made_by} before it in the list of transforms.",
+            )
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise UnsupportedProgram(
+                f"{self.made_by} puts a part in the place of {name}, whose hooks are for the whole parameter",
+                hint="Remove the hooks.",
+            )
+
+    def transform_traces_pre_prologue(
+        self,
+        prologue_trace: TraceCtx,
+        computation_trace: TraceCtx,
+        epilogue_trace: TraceCtx | None,
+        **kwargs: Any,
+    ) -> tuple[TraceCtx, TraceCtx, TraceCtx | None]:
+        """Let the program read parameters that are in parts."""
+        tensors = module_tensors(prologue_trace)
+        for name, tensor in tensors.items():
+            if tensor.requires_grad and tensor.numel() and name not in self._known:
+                raise InvalidArgument(
+                    f"{name} requires grad, and came after {self.made_by} had made the parameters equal",
+                    hint=f"Put {self.made_by} after the transforms that add parameters, and compile again "
+                    "after the module got one.",
+                )
+        for name, layout in self.layouts.items():
+            for alias in self._names[name]:
+                if alias in tensors:
+                    whole = _assembled(layout)
+                    replace_input(prologue_trace, computation_trace, alias, whole, recompute=False)
+        return prologue_trace, computation_trace, epilogue_trace
+
+    # -- state dicts
+
+    def transform_state_dict_for_submodule(
+        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Divide the parameters of a submodule."""
+        for key, layout in self._layouts_of(submodule_name, state_dict):
+            if tuple(state_dict[key].shape) != layout.shape:
+                raise InvalidArgument(
+                    f"{layout.name} of the state dict has another shape than the module's",
+                    found={"state dict": tuple(state_dict[key].shape), "module": layout.shape},
+                )
+            state_dict[key] = layout.shard(state_dict[key])
+        return state_dict
+
+    def reverse_transform_state_dict_for_submodule(
+        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Gather the parameters of a submodule; each process has to call it."""
+        for key, layout in self._layouts_of(submodule_name, state_dict):
+            state_dict[key] = layout.whole(state_dict[key])
+        return state_dict
+
+    def _layouts_of(
+        self, submodule_name: str, state_dict: Mapping[str, Any]
+    ) -> Iterator[tuple[str, TensorLayout]]:
+        """Yield the layouts of the parameters of a submodule that a state dict has, with their keys."""
+        prefix = f"{submodule_name}." if submodule_name else ""
+        by_alias = {alias: self.layouts[name] for name, names in self._names.items() for alias in names}
+        for key in state_dict:
+            layout = by_alias.get(prefix + key)
+            if layout is not None:
+                yield key, layout
+
+
+def _assembled(layout: TensorLayout) -> Callable[[Any], Any]:
+    """Return the function that records how the program reads a parameter in parts."""
+    division = layout.division
+
+    def whole(part: Any) -> Any:
+        return assembled(part, division.group, division.dim, division.extent, division.results)
+
+    return whole
+
+
+class ColumnParallelTransform(TensorParallel):
+    """Divides the results of linear layers and embeddings: each process computes some of the columns.
+
+    Of a linear layer, the rows of the weight and the elements of the bias are divided; of an embedding, the
+    columns of the table.
+    """
+
+    made_by = "column_parallel"
+    kind = DistParallelType.COLUMN_WISE
+
+
+class RowParallelTransform(TensorParallel):
+    """Divides the operands of linear layers, and the rows of embeddings: processes compute terms of sums.
+
+    Of a linear layer, the columns of the weight are divided, and the bias is whole; of an embedding, the
+    rows of the table.
+    """
+
+    made_by = "row_parallel"
+    kind = DistParallelType.ROW_WISE
+
+
+def column_parallel(
+    model: M | None = None,
+    target_modules: Sequence[str] = (),
+    process_group: Any = None,
+    *,
+    device: torch.device | str | None = None,
+    broadcast_from: int | None = 0,
+) -> Any:
+    """Return a transform that divides the results of layers, or a module with it.
+
+    Without a module the result is a :class:`ColumnParallelTransform`. A module is returned with the transform
+    attached, which `thunder.jit` applies; of a compiled module a new one with the transform. The arguments
+    are those of the class.
+    """
+    transform = ColumnParallelTransform(
+        target_modules, process_group, device=device, broadcast_from=broadcast_from
+    )
+    return applied(transform, model)
+
+
+def row_parallel(
+    model: M | None = None,
+    target_modules: Sequence[str] = (),
+    process_group: Any = None,
+    *,
+    device: torch.device | str | None = None,
+    broadcast_from: int | None = 0,
+    sequence_dim: int | None = None,
+) -> Any:
+    """Return a transform that divides the operands of layers, or a module with it.
+
+    Without a module the result is a :class:`RowParallelTransform`. A module is returned with the transform
+    attached, which `thunder.jit` applies; of a compiled module a new one with the transform. The arguments
+    are those of the class. With `sequence_dim` results are divided along the sequence, and what follows is
+    computed on parts of it: sequence parallelism.
+    """
+    transform = RowParallelTransform(
+        target_modules,
+        process_group,
+        device=device,
+        broadcast_from=broadcast_from,
+        sequence_dim=sequence_dim,
+    )
+    return applied(transform, model)
