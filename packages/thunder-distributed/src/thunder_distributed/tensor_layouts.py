@@ -85,9 +85,8 @@ def chosen_parameters(
     In a name `*` stands for any text. Raises InvalidArgument for a name that no layer has, and for a module
     of another class.
     """
-    classes = DIMENSIONS[kind]
     modules = dict(model.named_modules(remove_duplicate=False))
-    layers: dict[str, nn.Module] = {n: m for n, m in modules.items() if isinstance(m, tuple(classes))}
+    layers = {name: module for name, module in modules.items() if _dimensions(module, kind)}
     for target in targets:
         is_pattern = "*" in target
         chosen = [name for name in layers if fnmatchcase(name, target)] if is_pattern else [target]
@@ -102,8 +101,7 @@ def chosen_parameters(
             )
         for name in chosen:
             layer = layers[name]
-            dimensions = next(dims for cls, dims in classes.items() if isinstance(layer, cls))
-            for parameter, dim in dimensions.items():
+            for parameter, dim in _dimensions(layer, kind).items():
                 dotted = f"{name}.{parameter}" if name else parameter
                 if getattr(layer, parameter, None) is None:
                     continue
@@ -113,3 +111,8 @@ def chosen_parameters(
                         hint="Leave the layer out, or remove its parametrisation.",
                     )
                 yield dotted, dim
+
+
+def _dimensions(module: nn.Module, kind: DistParallelType) -> dict[str, int]:
+    """Return the parameters of a module that are divided, with the dimension; none of another class."""
+    return next((dims for cls, dims in DIMENSIONS[kind].items() if isinstance(module, cls)), {})
