@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-WORDS, LENGTH = 12, 6
+WORDS, LENGTH = 12, 8
 
 
 class Layer(nn.Module):

@@ -11,6 +11,7 @@ import torch.distributed as dist
 import thunder
 from distributed.attention_models import COLUMNS, ROWS, pages, reader
 from distributed.launching import case
+from distributed.module_cases import message
 from distributed.small_models import batches, words
 from distributed.training_cases import distance
 from thunder.distributed import column_parallel, communication, row_parallel
@@ -104,3 +105,14 @@ def uneven_tensor_parallel():
 @case
 def dropped_tensor_parallel():
     return compared(in_parts(), lambda: reader(dropout=0.2), accumulated=2)
+
+
+@case
+def draws_that_differ():
+    """Dropout is drawn by processes with other seeds, and then with the same one."""
+    compiled = thunder.jit(reader(dropout=0.2), transforms=in_parts())
+    (batch,) = pages(1, 2)
+    torch.manual_seed(dist.get_rank())
+    error = message(compiled, *batch)
+    torch.manual_seed(3)
+    return error, compiled(*batch).item(), communication(compiled)[0].signature

@@ -71,8 +71,8 @@ def test_heads_are_divided_with_the_layers_before_them(fake_group):
     tokens, targets = pages(1, 2)[0]
     called(compiled, tokens, targets)
     program = thunder.last_traces(compiled)[-1].python(print_depth=1)
-    assert '"cpu f64[2, 6, 2, 2]"' in program  # of four heads
-    assert '"cpu f64[2, 6, 4, 2]"' not in program
+    assert '"cpu f64[2, 8, 2, 2]"' in program  # of four heads
+    assert '"cpu f64[2, 8, 4, 2]"' not in program
     forward = [c.name for c in communication(compiled) if c.trace == "forward"]
     assert forward == ["all_reduce"] * 5 + ["all_gather"]  # the logits of the tied head
 

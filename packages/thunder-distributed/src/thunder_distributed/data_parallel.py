@@ -34,10 +34,7 @@ class DataParallel(Distributing, ABC):
 
     def __init__(self, process_group: Any, broadcast_from: int | None) -> None:
         super().__init__(process_group, broadcast_from)
-        #: dotted name of a parameter → its layout; a tied one is there under one name
         self.layouts: dict[str, Layout] = {}
-        #: dotted name of a parameter → all names under which the module has it
-        self._names: dict[str, list[str]] = {}
         self._switch = SynchronizationSwitch()
 
     # -- what a subclass defines

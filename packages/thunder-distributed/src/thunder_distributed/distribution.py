@@ -18,7 +18,7 @@ from .layouts import DistParallelType
 from .process_groups import Members, group_named, members_of
 from .stages import add_stages
 
-__all__ = ["Distributing", "distributed_parameters", "names_of"]
+__all__ = ["Distributing", "all_layouts_of", "distributed_parameters", "names_of"]
 
 
 class Distributing(thunder.Transform):
@@ -37,6 +37,10 @@ class Distributing(thunder.Transform):
     def __init__(self, process_group: Any, broadcast_from: int | None) -> None:
         self.process_group, self.broadcast_from = process_group, broadcast_from
         self._members: Members | None = None
+        #: dotted name of a parameter → its layout; a tied one is there under one name
+        self.layouts: dict[str, Any] = {}
+        #: dotted name of a parameter → all names under which the module has it
+        self._names: dict[str, list[str]] = {}
 
     @property
     def members(self) -> Members:
@@ -66,6 +70,10 @@ class Distributing(thunder.Transform):
             )
         group_named(self.members.group)
 
+    def layouts_by_name(self) -> dict[str, Any]:
+        """Return the layout of each parameter, under each of its names."""
+        return {alias: self.layouts[name] for name, names in self._names.items() for alias in names}
+
     def broadcast(self, tensor: torch.Tensor) -> None:
         """Copy the values of the chosen rank into a tensor, if there is one."""
         if self.broadcast_from is None or tensor.is_meta:
@@ -80,6 +88,19 @@ class Distributing(thunder.Transform):
     def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
         """Add the stages that make collectives of buckets, overlap them, and compare them."""
         add_stages(pipeline)
+
+
+def all_layouts_of(compiled: Any) -> dict[str, tuple[Any, ...]]:
+    """Return the layouts of each parameter of a compiled module, under each of its names.
+
+    They are in the order of the transforms: each lays out what the one before it has left to this process.
+    """
+    table: dict[str, tuple[Any, ...]] = {}
+    for transform in thunder.list_transforms(compiled):
+        if isinstance(transform, Distributing):
+            for name, layout in transform.layouts_by_name().items():
+                table[name] = (*table.get(name, ()), layout)
+    return table
 
 
 def distributed_parameters(model: Any) -> Iterator[tuple[str, nn.Parameter]]:

@@ -133,8 +133,9 @@ class FSDPTransform(DataParallel):
     def _layouts_of(self, submodule_name: str, state_dict: Mapping[str, Any]) -> Iterator[tuple[str, Layout]]:
         """Yield the layouts of the parameters of a submodule that a state dict has, with their keys."""
         prefix = f"{submodule_name}." if submodule_name else ""
+        layouts = self.layouts_by_name()
         for key in state_dict:
-            layout = self.layouts.get(prefix + key)
+            layout = layouts.get(prefix + key)
             if layout is not None:
                 yield key, layout
 

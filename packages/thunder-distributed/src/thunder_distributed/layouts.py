@@ -10,7 +10,7 @@ import torch
 
 from .process_groups import Members
 
-__all__ = ["DIVIDING", "DistParallelType", "FSDPBucketingStrategy", "FSDPType", "Layout"]
+__all__ = ["DIVIDING", "IN_PARTS", "DistParallelType", "FSDPBucketingStrategy", "FSDPType", "Layout"]
 
 
 class DistParallelType(Enum):
@@ -25,6 +25,8 @@ class DistParallelType(Enum):
 
 #: the kinds of layouts in which processes compute parts of the same result
 DIVIDING = frozenset({DistParallelType.COLUMN_WISE, DistParallelType.ROW_WISE})
+#: the kinds of layouts in which each process has a part of a parameter
+IN_PARTS = DIVIDING | {DistParallelType.FULLY_SHARDED}
 
 
 class FSDPType(Enum):

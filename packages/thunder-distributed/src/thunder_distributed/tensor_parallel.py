@@ -73,9 +73,7 @@ class TensorParallel(Distributing):
         self.target_modules = tuple(target_modules)
         self.device = None if device is None else torch.device(device)
         self.sequence_dim = sequence_dim
-        #: dotted name of a parameter → its layout; a tied one is there under one name
         self.layouts: dict[str, TensorLayout] = {}
-        self._names: dict[str, list[str]] = {}
         self._known: set[str] = set()
 
     # -- hooks
@@ -226,9 +224,9 @@ class TensorParallel(Distributing):
     ) -> Iterator[tuple[str, TensorLayout]]:
         """Yield the layouts of the parameters of a submodule that a state dict has, with their keys."""
         prefix = f"{submodule_name}." if submodule_name else ""
-        by_alias = {alias: self.layouts[name] for name, names in self._names.items() for alias in names}
+        layouts = self.layouts_by_name()
         for key in state_dict:
-            layout = by_alias.get(prefix + key)
+            layout = layouts.get(prefix + key)
             if layout is not None:
                 yield key, layout
 

@@ -2,6 +2,7 @@
 
 from thunder_distributed.clipping import clip_grad_norm_
 from thunder_distributed.communication import Communication, communication
+from thunder_distributed.division.draws import DrawsDiffer
 from thunder_distributed.full_sharding import FSDPTransform, fsdp
 from thunder_distributed.gradient_synchronization import skip_data_parallel_grad_sync
 from thunder_distributed.layouts import DistParallelType, FSDPBucketingStrategy, FSDPType, Layout
@@ -20,6 +21,7 @@ __all__ = [
     "Communication",
     "DDPTransform",
     "DistParallelType",
+    "DrawsDiffer",
     "FSDPBucketingStrategy",
     "FSDPTransform",
     "FSDPType",

@@ -28,6 +28,7 @@ from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 
 from ..collectives import all_gather
+from .draws import check_draws, devices_of_draws
 from .operators import INLINED, Division, assembled, joined, part_of, shared
 from .rules import rule_of
 from .values import Result
@@ -42,6 +43,10 @@ def divided(trace: TraceCtx, context: Any) -> TraceCtx:
     new = from_trace(trace)
     with tracectx(new):
         program = _Program(new)
+        groups = sorted({bsym.args[1] for bsym in trace.bound_symbols if bsym.sym.id == assembled.id})
+        for device in sorted(devices_of_draws(trace.bound_symbols)):
+            for group in groups:
+                check_draws(group, device)
         for bsym in trace.bound_symbols:
             new.bound_symbols += program.statements(bsym)
     new.set_provenance(TraceProvenance("Division over processes"))

@@ -1,0 +1,61 @@
+"""Training with parameters in parts that are sharded or replicated over a second dimension of a mesh."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+from distributed.attention_models import COLUMNS, ROWS, pages, reader
+from distributed.launching import CASES, case
+from distributed.small_models import batches, words
+from distributed.tensor_cases import STEPS, WORDS_COLUMNS, WORDS_ROWS, compared, in_parts
+from thunder.distributed import FSDPBucketingStrategy, FSDPType, clip_grad_norm_, ddp, fsdp
+
+SECOND = {
+    "fsdp": lambda group: fsdp(process_group=group),
+    "zero3": lambda group: fsdp(
+        process_group=group,
+        sharding_strategy=FSDPType.ZERO3,
+        bucketing_strategy=FSDPBucketingStrategy.BLOCK,
+    ),
+    "ddp": lambda group: ddp(process_group=group),
+}
+
+
+def both_dimensions(second: str, columns=COLUMNS, rows=ROWS, sequence_dim=None, make=reader, data=None):
+    """Return what `compared` does, for tensor parallelism in one dimension of a mesh."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    transforms = [*in_parts(columns, rows, mesh["tp"], sequence_dim), SECOND[second](mesh["dp"])]
+    rank = mesh["dp"].get_local_rank()
+    clip = (lambda model, norm: torch.nn.utils.clip_grad_norm_(model.parameters(), norm), clip_grad_norm_)
+
+    def own(batch):
+        return [tensor.chunk(2)[rank] for tensor in batch]
+
+    return compared(transforms, make, data or pages(STEPS, 4), own, clip=clip)
+
+
+for _second in SECOND:
+    CASES[f"tensors and {_second}"] = lambda _second=_second: both_dimensions(_second)
+    CASES[f"sequences and {_second}"] = lambda _second=_second: both_dimensions(_second, sequence_dim=1)
+    CASES[f"uneven tensors and {_second}"] = lambda _second=_second: both_dimensions(
+        _second, WORDS_COLUMNS, WORDS_ROWS, make=words, data=batches(STEPS, 3)
+    )
+
+
+@case
+def four_parts():
+    return compared(in_parts(sequence_dim=-2), lambda: reader(dropout=0.1))
+
+
+@case
+def four_uneven_parts():
+    return compared(in_parts(WORDS_COLUMNS, WORDS_ROWS), words, batches(STEPS, dist.get_world_size()))
+
+
+NAMES = (
+    *(f"{kind} and {second}" for kind in ("tensors", "sequences", "uneven tensors") for second in SECOND),
+    "four_parts",
+    "four_uneven_parts",
+)
