@@ -10,8 +10,7 @@ import torch.distributed as dist
 
 import thunder
 from distributed.attention_models import COLUMNS, ROWS, pages, reader
-from distributed.launching import case
-from distributed.module_cases import message
+from distributed.launching import case, message
 from distributed.small_models import batches, words
 from distributed.training_cases import distance
 from thunder.distributed import column_parallel, communication, row_parallel

@@ -6,6 +6,7 @@ import pytest
 
 from distributed.launching import Outcome, launched
 from distributed.mesh_cases import NAMES
+from distributed.tensor_mesh_cases import NAMES as TENSOR_NAMES
 
 pytestmark = [pytest.mark.multi_process, pytest.mark.sweep]
 
@@ -13,11 +14,14 @@ pytestmark = [pytest.mark.multi_process, pytest.mark.sweep]
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Outcome]]:
     """Return what each case returned in each process."""
-    modules = ("distributed.training_cases", "distributed.mesh_cases", "distributed.killed_cases")
+    cases = ("training_cases", "mesh_cases", "killed_cases", "tensor_mesh_cases")
+    modules = tuple(f"distributed.{name}" for name in cases)
     return launched(4, tmp_path_factory.mktemp("four"), modules)
 
 
-@pytest.mark.parametrize("name", [*NAMES, "mesh accumulated", "accumulated_fsdp", "clipped_fsdp"])
+@pytest.mark.parametrize(
+    "name", [*NAMES, *TENSOR_NAMES, "mesh accumulated", "accumulated_fsdp", "clipped_fsdp"]
+)
 def test_twenty_steps_of_four_processes_equal_those_of_one(four, name: str):
     for outcome in four[name]:
         result = outcome.get()

@@ -28,3 +28,11 @@ def test_the_sequence_is_scattered_in_place_of_being_reduced(outcomes):
     # the table, and two sums of each of two layers
     assert result["collectives"].count("reduce_scatter") >= 1 + 2 * 2
     assert result["sums"] == {(8,)}  # of norms and biases, read for parts
+
+
+def test_processes_that_would_draw_other_numbers_are_refused(outcomes):
+    results = both(outcomes, "draws_that_differ")
+    for error, _, first in results:
+        assert error.startswith("DrawsDiffer: the processes that compute parts of the same result are about")
+        assert first == "all_gather i64[1]"
+    assert results[0][1] == results[1][1]

@@ -16,8 +16,7 @@ from collections.abc import Iterable
 import torch
 import torch.distributed as dist
 
-from thunder import TensorProxy
-from thunder.core import dtypes
+from thunder import TensorProxy, dtypes
 from thunder.core.errors import UserError
 from thunder.core.proxies import is_proxy
 from thunder.core.symbol import BoundSymbol
