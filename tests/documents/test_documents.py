@@ -12,8 +12,13 @@ from documents.blocks import FENCE, comparable, examples, run
 ROOT = Path(__file__).resolve().parents[2]
 READMES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md"))]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
-#: the README of a package beside core is run by the tests of the package
-DOCUMENTS = [path for path in (READMES[0], ROOT / "packages/thunder-core/README.md", *DOCS) if examples(path)]
+#: the README of a package beside core is run by the tests of the package; so is a page whose programs set a
+#: variable that Triton reads when it is imported
+DOCUMENTS = [
+    path
+    for path in (READMES[0], ROOT / "packages/thunder-core/README.md", *DOCS)
+    if examples(path) and path != ROOT / "docs/triton.md"
+]
 PAGES = [
     *READMES,
     *DOCS,

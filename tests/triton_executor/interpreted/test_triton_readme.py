@@ -1,6 +1,8 @@
-"""The README of thunder-triton shows what happens."""
+"""The README of thunder-triton, and the page on Triton, show what happens."""
 
 from __future__ import annotations
+
+import pytest
 
 import thunder_triton
 from documents.blocks import comparable, run
@@ -8,8 +10,9 @@ from documents.test_documents import ROOT
 from thunder.plugins import get_manager
 
 
-def test_the_examples_print_what_the_readme_shows():
+@pytest.mark.parametrize("page", ["packages/thunder-triton/README.md", "docs/triton.md"])
+def test_the_examples_print_what_the_page_shows(page: str):
     with get_manager().temporary(thunder_triton, name="triton-under-test"):
-        for example, printed in run(ROOT / "packages" / "thunder-triton" / "README.md"):
+        for example, printed in run(ROOT / page):
             if example.output is not None:
                 assert comparable(printed) == comparable(example.output)

@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import Any
 
 from thunder.extend import Rank
-from thunder.plugins import ExecutorSpec, hookimpl
+from thunder.plugins import ExecutorSpec, Lookaside, hookimpl
 
-__all__ = ["thunder_executors", "thunder_rewrites"]
+__all__ = ["thunder_executors", "thunder_lookasides", "thunder_rewrites"]
 
 
 @hookimpl
@@ -40,3 +40,12 @@ def thunder_rewrites() -> Iterable[Any]:
     """Provide the rules by which programs use operators of the library."""
     rules: Iterable[Any] = import_module("thunder_triton.library.linear_cross_entropy").rules()
     return rules
+
+
+@hookimpl
+def thunder_lookasides() -> Iterable[Lookaside]:
+    """Trace the launches of users' kernels."""
+    replacements: Iterable[Lookaside] = import_module(
+        "thunder_triton.user_kernels.replacements"
+    ).replacements()
+    return replacements

@@ -24,6 +24,7 @@ from thunder.extend.registry import ExecutorRegistry, add_executor_lists, get_re
 from thunder.ir.fusion_regions import Bounds, Region, partition, replace_regions
 from thunder.ir.region_cuts import Cuts
 from thunder.ir.region_keys import structural_key
+from thunder.ops.kernel_calls import run_kernel
 from thunder.ops.region_evaluation import evaluate_calls, evaluate_region
 from thunder.ops.region_strides import EagerStrides, ExpectedStrides
 
@@ -72,6 +73,7 @@ __all__ = [
     "remove_default_executor",
     "replace_regions",
     "resolve_executors",
+    "run_kernel",
     "set_always_executors",
     "set_default_executors",
     "single_op_executor",

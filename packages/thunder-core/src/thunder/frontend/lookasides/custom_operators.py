@@ -5,7 +5,7 @@ Each becomes a primitive ``<namespace>_<name>``, with the gradient of ``register
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from thunder.base.tags import OpTags
 from thunder.base.torch_versions import autocast_dtypes
 from thunder.frontend.custom_gradients.custom_call import CustomGradient, call_with_custom_gradient
 from thunder.frontend.custom_gradients.function_context import context_class
+from thunder.frontend.inner_gradients.recorded_gradients import grad_mode
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.writing_operators import call_writing
 from thunder.frontend.session import TracingSession
@@ -73,6 +74,9 @@ def call_custom(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
     args, kwargs = _by_schema(op, args, kwargs)
     definition = _definition(session, op)
     _check(op, definition, (args, kwargs))
+    body = _launching_body(session, op, definition)
+    if body is not None:
+        return _call_body(session, op, definition, body, args, kwargs)
     if op._schema.is_mutable:
         if definition is None and any(map(requires_grad, tree_iter((args, kwargs)))):
             _refuse_own_gradient(op)
@@ -84,7 +88,41 @@ def call_custom(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
     if backward is None or not any(map(requires_grad, tree_iter(args))):
         return _record(symbol, args, kwargs)
     setup = session.instance_attr(definition, "_setup_context_fn")
-    return _OperatorCall(session, symbol, args, kwargs, setup, backward).run()
+    return _OperatorCall(session, symbol.name, symbol.id, symbol, args, kwargs, setup, backward).run()
+
+
+def _launching_body(session: TracingSession, op: Overload, definition: CustomOpDef | None) -> Any:
+    """Return the function of a ``torch.library.triton_op``, which launches kernels; of others None."""
+    if definition is None or op._schema.name not in torch._library.triton.triton_ops_to_kernels:
+        return None
+    return session.instance_attr(definition, "_abstract_fn")
+
+
+def _call_body(
+    session: TracingSession,
+    op: Overload,
+    definition: CustomOpDef | None,
+    body: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Trace the function of an operator in its place, with the gradient of the operator."""
+    if definition is not None and autocast_kinds() and autocast_dtypes(definition):
+        raise UnsupportedOperator(
+            f"the operator {op._schema.name} launches kernels and has a rule for autocast, which is on",
+            hint="Cast its arguments, and call it under torch.autocast(…, enabled=False).",
+        )
+
+    def compute(*args: Any, **kwargs: Any) -> Any:
+        with grad_mode(False):
+            return session.call(body, args, kwargs)
+
+    backward = session.instance_attr(definition, "_backward_fn")
+    if backward is None or not any(map(requires_grad, tree_iter(args))):
+        return compute(*args, **kwargs)
+    setup = session.instance_attr(definition, "_setup_context_fn")
+    name = op._schema.name.replace("::", "_")
+    return _OperatorCall(session, name, op._schema.name, compute, args, kwargs, setup, backward).run()
 
 
 def _record(symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -313,24 +351,31 @@ class _OperatorCall:
     """
 
     def __init__(
-        self, session: TracingSession, symbol: Symbol, args: Any, kwargs: Any, setup: Any, backward: Any
+        self,
+        session: TracingSession,
+        name: str,
+        key: str,
+        compute: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        setup: Any,
+        backward: Any,
     ) -> None:
-        self.session, self.symbol, self.args, self.kwargs = session, symbol, args, kwargs
-        self.setup, self.backward = setup, backward
+        self.session, self.name, self.key, self.compute = session, name, key, compute
+        self.args, self.kwargs, self.setup, self.backward = args, kwargs, setup, backward
         self.inputs = [i for a in args for i in (a if _is_list(a) else (a,))]
-        self.context = context_class(symbol.name)(tuple(map(requires_grad, self.inputs)))
+        self.context = context_class(name)(tuple(map(requires_grad, self.inputs)))
         session.created_by_program[id(type(self.context))] = type(self.context)  # it never changes: no guards
         self.single, self.spec = False, tree_flatten(())[1]
 
     def run(self) -> Any:
         """Trace the call, and return what the operator returns."""
-        name = self.symbol.name
         results = call_with_custom_gradient(
             self.session,
             CustomGradient(
-                name=name,
-                id=self.session.unique_id(f"custom_operator.{name}"),
-                key=self.symbol.id,
+                name=self.name,
+                id=self.session.unique_id(f"custom_operator.{self.name}"),
+                key=self.key,
                 inputs=self.inputs,
                 context=self.context,
                 forward=self._forward,
@@ -343,7 +388,7 @@ class _OperatorCall:
         return output[0] if self.single else output
 
     def _forward(self) -> tuple[Any, ...]:
-        output = self.symbol(*self.args, **self.kwargs)
+        output = self.compute(*self.args, **self.kwargs)
         if self.setup is not None:
             keywords = {"keyword_only_inputs": self.kwargs} if self.kwargs else {}
             arguments = {"ctx": self.context, "inputs": self.args, **keywords, "output": output}

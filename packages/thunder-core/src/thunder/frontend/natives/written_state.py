@@ -24,7 +24,7 @@ _LIMIT = 20_000  # objects that are looked at; a function that reaches more may 
 class _Written:
     """The objects and variables that wait to be written, by id, with their descriptions."""
 
-    def __init__(self, session: TracingSession) -> None:
+    def __init__(self, session: TracingSession, *, tensors: bool) -> None:
         objects, variables = session.objects, session.variables
         self.objects = {id(s.original): s.path.source for s in objects.written_shadows()}
         self.objects |= {id(o.owner): o.path.source for o in objects.written_overlays()}
@@ -32,20 +32,23 @@ class _Written:
         self.objects |= {identity: path.source for identity, path in objects.overridden.items()}
         self.objects |= {identity: path.source for identity, (path, _) in variables.cell_writes.items()}
         self.globals = set(variables.global_writes)
-        self.tensors = any(has_tags(b, {OpTags.IN_PLACE}) for b in session.trace.bound_symbols)
+        self.tensors = tensors and any(has_tags(b, {OpTags.IN_PLACE}) for b in session.trace.bound_symbols)
 
     def __bool__(self) -> bool:
         return bool(self.objects or self.globals or self.tensors)
 
 
-def reached_write(session: TracingSession, fn: Any, values: Iterable[Any]) -> str | None:
+def reached_write(
+    session: TracingSession, fn: Any, values: Iterable[Any], *, tensors: bool = True
+) -> str | None:
     """Return what of the program's writes a function may read that runs as it is, or None.
 
-    The function may read its arguments, the variables that its code names, and whatever these hold.
+    The function may read its arguments, the variables that its code names, and whatever these hold; without
+    ``tensors``, no elements of tensors.
     """
     for variable, _ in session.state(ContextVariables).values():
         return f"the context variable {variable.name}"
-    written = _Written(session)
+    written = _Written(session, tensors=tensors)
     return _Reach(written).first([fn, *values]) if written else None
 
 

@@ -20,8 +20,11 @@ def has_same_layout(
 ) -> bool:
     """Return whether a written value has the order of strides of the target.
 
-    It has, if the same call computed it from the target (``y.add_(1)``) or for it (``y.normal_()``).
+    It has, if the same call computed it from the target (``y.add_(1)``) or for it (``y.normal_()``), or if
+    the operator that computed it declares these strides.
     """
+    if value.strides is not None and root.proxy is target:
+        return value.strides == info.layouts.strides(target)
     parts = info.parts_before(position)
     operands = [p for bsym in parts for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)]
     if not any(out is value for bsym in parts for out in bsym.flat_proxy_outs):

@@ -1,0 +1,33 @@
+"""The functions of Triton, and of torch, in whose place launches are traced."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from thunder.plugins import Lookaside
+
+__all__ = ["replacements"]
+
+
+def replacements() -> Iterator[Lookaside]:
+    """Yield the replacements, if the program has imported Triton: without it no program has a kernel."""
+    if "triton.runtime.jit" not in sys.modules:
+        return
+    launch: Any = import_module("thunder_triton.user_kernels.launches").launch
+    runtime: Any = import_module("triton.runtime")
+    for cls in (runtime.jit.JITFunction, runtime.autotuner.Autotuner, runtime.autotuner.Heuristics):
+        yield Lookaside(cls.run, launch)
+    interpreter = sys.modules.get("triton.runtime.interpreter")
+    if interpreter is not None:
+        yield Lookaside(interpreter.InterpretedFunction.run, launch)
+    yield Lookaside(torch.library.wrap_triton, _unwrapped)
+
+
+def _unwrapped(triton_kernel: Any, /) -> Any:
+    """Return a kernel as it is: its launches are traced."""
+    return triton_kernel
