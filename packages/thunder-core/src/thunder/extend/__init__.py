@@ -24,7 +24,7 @@ from thunder.extend.registry import ExecutorRegistry, add_executor_lists, get_re
 from thunder.ir.fusion_regions import Bounds, Region, partition, replace_regions
 from thunder.ir.region_cuts import Cuts
 from thunder.ir.region_keys import structural_key
-from thunder.ops.kernel_calls import run_kernel
+from thunder.ops.kernel_operators import run_kernel
 from thunder.ops.region_evaluation import evaluate_calls, evaluate_region
 from thunder.ops.region_strides import EagerStrides, ExpectedStrides
 

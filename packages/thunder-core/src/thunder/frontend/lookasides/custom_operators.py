@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch._library.custom_ops import OPDEFS, CustomOpDef
+from torch._subclasses.functional_tensor import FunctionalTensorMode
 
 from thunder.base.autocast_state import (
     AUTOCAST_DEVICES,
@@ -74,7 +75,7 @@ def call_custom(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
     args, kwargs = _by_schema(op, args, kwargs)
     definition = _definition(session, op)
     _check(op, definition, (args, kwargs))
-    body = _launching_body(session, op, definition)
+    body = _traced_body(session, op, definition)
     if body is not None:
         return _call_body(session, op, definition, body, args, kwargs)
     if op._schema.is_mutable:
@@ -91,9 +92,13 @@ def call_custom(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
     return _OperatorCall(session, symbol.name, symbol.id, symbol, args, kwargs, setup, backward).run()
 
 
-def _launching_body(session: TracingSession, op: Overload, definition: CustomOpDef | None) -> Any:
-    """Return the function of a ``torch.library.triton_op``, which launches kernels; of others None."""
-    if definition is None or op._schema.name not in torch._library.triton.triton_ops_to_kernels:
+def _traced_body(session: TracingSession, op: Overload, definition: CustomOpDef | None) -> Any:
+    """Return the function of an operator that torch's tracers take apart, as it launches kernels; else None.
+
+    Such an operator has a rule for functionalisation, and its fake implementation is its function.
+    """
+    entry = torch._library.simple_registry.singleton.find(op._schema.name)
+    if definition is None or entry.torch_dispatch_rules.find(FunctionalTensorMode) is None:
         return None
     return session.instance_attr(definition, "_abstract_fn")
 

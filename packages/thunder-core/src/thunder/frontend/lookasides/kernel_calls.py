@@ -24,7 +24,7 @@ from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ir.symbolic_sizes import SymbolicInt
 from thunder.ir.trace import Source
-from thunder.ops.kernel_calls import KernelCall, KernelTensor, kernel_symbol, run_kernel
+from thunder.ops.kernel_operators import KernelCall, KernelTensor, kernel_symbol, run_kernel
 from thunder.ops.strides import strides_of
 from thunder.torch.inplace import assign
 
