@@ -8,6 +8,7 @@ import io
 import os
 import socket
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -37,6 +38,7 @@ MODULES = (
     "distributed.agreement_cases",
     "distributed.killed_cases",
     "distributed.tensor_cases",
+    "distributed.checkpoint_cases",
 )
 
 
@@ -72,6 +74,13 @@ def message(function: Callable[..., Any], *args: Any) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "no error"
+
+
+def shared_folder() -> Path:
+    """Return a new folder that all processes know."""
+    names = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(names, 0)
+    return Path(str(names[0]))
 
 
 def launched(size: int, folder: Path, modules: tuple[str, ...] = MODULES) -> dict[str, list[Outcome]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import tempfile
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -12,7 +10,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import thunder
-from distributed.launching import case, message
+from distributed.launching import case, message, shared_folder
 from distributed.small_models import Words, batches, part, words
 from distributed.training_cases import distance
 from thunder.distributed import FSDPBucketingStrategy, FSDPType, communication, ddp, fsdp
@@ -27,13 +25,6 @@ from thunder.distributed.checkpoint import (
 from thunder_bnb.four_bit import BitsAndBytesLinearQuant4bit
 from thunder_transforms.lora import LORATransform
 from thunder_transforms.materialization import MaterializationTransform
-
-
-def shared_folder() -> Path:
-    """Return a new folder that both processes know."""
-    names = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(names, 0)
-    return Path(names[0])
 
 
 @case

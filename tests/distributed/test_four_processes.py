@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.multi_process, pytest.mark.sweep]
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Outcome]]:
     """Return what each case returned in each process."""
-    cases = ("training_cases", "mesh_cases", "killed_cases", "tensor_mesh_cases")
+    cases = ("training_cases", "mesh_cases", "killed_cases", "tensor_mesh_cases", "checkpoint_cases")
     modules = tuple(f"distributed.{name}" for name in cases)
     return launched(4, tmp_path_factory.mktemp("four"), modules)
 
@@ -34,3 +34,8 @@ def test_twenty_steps_of_four_processes_equal_those_of_one(four, name: str):
 def test_each_of_the_others_names_the_process_that_is_lost(four, kind: str):
     for outcome in four[kind][:-1]:
         assert outcome.get().startswith("ProcessMissing: rank 3 did not take part in all_")
+
+
+@pytest.mark.parametrize("name", ["loaded_by_fewer_processes", "saved_while_training"])
+def test_files_of_four_processes_are_loaded_by_two_and_by_one(four, name: str):
+    assert max(outcome.get() for outcome in four[name]) < 1e-10

@@ -1,14 +1,12 @@
-"""State dicts of distributed modules, and their files by Distributed Checkpoint of torch."""
+"""State dicts of distributed modules."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
@@ -23,9 +21,7 @@ __all__ = [
     "StateDictOptions",
     "get_model_state_dict",
     "has_fsdp_modules",
-    "load",
     "load_model_state_dict",
-    "save",
 ]
 
 
@@ -106,23 +102,6 @@ def load_model_state_dict(
     with torch.no_grad():
         for name in own.keys() & state_dict.keys():
             _local(own[name]).copy_(_local(state_dict[name]))
-
-
-def save(state_dict: dict[str, Any], path: str | os.PathLike[str], **kwargs: Any) -> Any:
-    """Save a state dict with parts of tensors into a folder; every process has to call it.
-
-    The keyword arguments are those of `torch.distributed.checkpoint.save`.
-    """
-    return state_dict_saver.save(state_dict, checkpoint_id=path, **kwargs)
-
-
-def load(state_dict: dict[str, Any], path: str | os.PathLike[str], **kwargs: Any) -> Any:
-    """Load a folder into the tensors of a state dict, whatever the number of processes that saved it.
-
-    The tensors of `get_model_state_dict` without options are those in use: the module has the values then.
-    The keyword arguments are those of `torch.distributed.checkpoint.load`.
-    """
-    return state_dict_loader.load(state_dict, checkpoint_id=path, **kwargs)
 
 
 def _check_compiled(module: Any) -> None:

@@ -12,7 +12,7 @@ from torch import nn
 
 import thunder
 from thunder.core.errors import InvalidArgument
-from thunder.core.rewrite import module_tensors, replace_input
+from thunder.core.rewrite import module_tensors, replace_inputs
 from thunder.core.trace import TraceCtx
 
 from .distribution import Distributing, distributed_parameters, names_of
@@ -108,12 +108,13 @@ class DataParallel(Distributing, ABC):
         """Let the program read synchronised parameters."""
         tensors, mode = module_tensors(prologue_trace), self._switch.mode
         self._check_all_are_distributed(tensors)
+        replacements = {}
         for name, layout in self.layouts.items():
             for alias in self._names[name]:
                 if alias in tensors and self.is_synchronized(tensors[alias]):
                     self._check_form(layout, tensors[alias])
-                    compute, again = _synchronized(layout, mode), self.recomputes()
-                    replace_input(prologue_trace, computation_trace, alias, compute, recompute=again)
+                    replacements[alias] = _synchronized(layout, mode), ()
+        replace_inputs(prologue_trace, computation_trace, replacements, recompute=self.recomputes())
         return prologue_trace, computation_trace, epilogue_trace
 
     def _check_all_are_distributed(self, tensors: Mapping[str, Any]) -> None:

@@ -5,7 +5,14 @@ from functools import partial
 from thunder.base.public_names import missing_name
 from thunder.frontend.attribute_checks import check_module_attribute
 from thunder.ir.evaluation import eval_trace
-from thunder.ir.module_inputs import add_input, cast_inputs, get_checks, module_tensors, replace_input
+from thunder.ir.module_inputs import (
+    add_input,
+    cast_inputs,
+    get_checks,
+    module_tensors,
+    replace_input,
+    replace_inputs,
+)
 from thunder.ir.rewrite import (
     VISIT_TYPE,
     add_trace_output,
@@ -29,6 +36,7 @@ __all__ = [
     "replace_calls",
     "replace_inplace",
     "replace_input",
+    "replace_inputs",
     "trace_with_replaced_proxy_metadata",
     "visitor_transform",
 ]

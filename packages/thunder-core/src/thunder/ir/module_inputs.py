@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,7 +23,7 @@ from thunder.ir.substitution import substitute_operands
 from thunder.ir.symbol import BoundSymbol, has_tags
 from thunder.ir.trace import TraceCtx
 
-__all__ = ["add_input", "cast_inputs", "get_checks", "module_tensors", "replace_input"]
+__all__ = ["add_input", "cast_inputs", "get_checks", "module_tensors", "replace_input", "replace_inputs"]
 
 CAST = "prims.convert_element_type"
 CHECK_SAME = "prims.check_same_object"
@@ -170,52 +170,98 @@ def replace_input(
     Raises InvalidArgument if the result has another shape, dtype or device than the program reads, or if
     `compute` writes to a tensor, and UnsupportedProgram if the program writes to the tensor.
     """
-    stored = _module_tensor(prologue, name)
-    replaced = _replaced.setdefault(prologue, set())
-    if stored is None or stored.name in replaced:
-        return None
-    index = next((i for i, p in enumerate(computation.args) if p.name == stored.name), None)
-    if index is None:
-        return None
-    replaced.add(stored.name)
-    original = computation.args[index]
-    _refuse_writes(computation, original, name)
-    computation.args[index] = _as_read(prologue, name, stored)
-    inputs = [add_input(prologue, computation, other) for other in others]
-    recorded, value = recorded_by(computation, compute, computation.args[index], *inputs)
-    refuse_new_writes(recorded, f"computes {name}")
+    replacements = {name: (compute, others)}
+    return replace_inputs(prologue, computation, replacements, recompute=recompute).get(name)
+
+
+def replace_inputs(
+    prologue: TraceCtx,
+    computation: TraceCtx,
+    replacements: Mapping[str, tuple[Callable[..., Any], Sequence[str]]],
+    *,
+    recompute: bool = True,
+) -> dict[str, TensorProxy]:
+    """Do what `replace_input` does for many tensors at once: name → what computes it, and the other tensors.
+
+    The computations read the tensors in use, also where these are replaced by another row. Returns the
+    results by name, without those that are not read. It takes time proportional to the program, where
+    `replace_input` for each would take that for each tensor.
+    """
+    tensors, replaced = module_tensors(prologue), _replaced.setdefault(prologue, set())
+    positions = {p.name: i for i, p in enumerate(computation.args)}
+    chosen: dict[str, TensorProxy] = {}  # name → the tensor in use
+    for name in replacements:
+        stored = tensors[name] if name in tensors else _module_tensor(prologue, name)
+        if stored is not None and stored.name not in replaced and stored.name in positions:
+            replaced.add(stored.name)
+            chosen[name] = stored
+    originals = {name: computation.args[positions[stored.name]] for name, stored in chosen.items()}
+    _refuse_writes(computation, {p.name: name for name, p in originals.items()})
+    for name, stored in chosen.items():
+        computation.args[positions[stored.name]] = _as_read(prologue, name, stored)
+    first = _first_uses(computation, {p.name for p in originals.values()})
+    recorded_at: dict[int, list[BoundSymbol]] = {}
+    results: dict[str, TensorProxy] = {}
+    for name, stored in chosen.items():
+        compute, others = replacements[name]
+        inputs = [add_input(prologue, computation, other) for other in others]
+        recorded, value = recorded_by(computation, compute, computation.args[positions[stored.name]], *inputs)
+        refuse_new_writes(recorded, f"computes {name}")
+        _check_form(name, originals[name], value)
+        if recompute:
+            for proxy in (p for bsym in recorded for p in bsym.flat_proxy_outs):
+                proxy.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
+        if originals[name].name in first:
+            results[name] = value
+            use, position = first[originals[name].name]
+            recorded_at.setdefault(position, []).extend(
+                b.from_bsym(source=b.source or use.source) for b in recorded
+            )
+    values = {originals[name].name: value for name, value in results.items()}
+    calls: list[BoundSymbol] = []
+    for index, bsym in enumerate(computation.bound_symbols):
+        calls += recorded_at.get(index, ())
+        calls.append(substitute_operands(bsym, values))
+    computation.bound_symbols = calls
+    computed = {value.name: chosen[name].name for name, value in results.items()}
+    computation.computed_inputs = {**computation.computed_inputs, **computed}
+    return results
+
+
+def _first_uses(computation: TraceCtx, names: Set[str]) -> dict[str, tuple[BoundSymbol, int]]:
+    """Return the first call that reads each tensor, and the index at which the tensor can be computed."""
+    first: dict[str, tuple[BoundSymbol, int]] = {}
+    has_modes = False  # a later use may be in another grad mode
+    for index, bsym in enumerate(computation.bound_symbols):
+        for p in bsym.flat_proxy_args:
+            if p.name in names:
+                first.setdefault(p.name, (bsym, 0 if has_modes else index))
+        has_modes = has_modes or bsym.sym.id == SET_GRAD_ENABLED
+    return first
+
+
+def _check_form(name: str, original: TensorProxy, value: Any) -> None:
+    """Raise InvalidArgument if a computed tensor is not of the form that the program reads."""
     if not isinstance(value, TensorProxy) or value.type_string() != original.type_string():
         computed = value.type_string() if isinstance(value, TensorProxy) else type(value).__name__
         raise InvalidArgument(
             f'{name} is computed as "{computed}", and the program reads "{original.type_string()}"',
             hint="The result has the shape, dtype and device of the module's own tensor.",
         )
-    if recompute:
-        for proxy in (p for bsym in recorded for p in bsym.flat_proxy_outs):
-            proxy.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
-    calls = computation.bound_symbols
-    first = next((i for i, b in enumerate(calls) if b.has_input([original])), None)
-    if first is None:
-        return None
-    recorded = [b.from_bsym(source=b.source or calls[first].source) for b in recorded]
-    if any(b.sym.id == SET_GRAD_ENABLED for b in calls[:first]):
-        first = 0  # a later use may be in another grad mode
-    later = [substitute_operands(bsym, {original.name: value}) for bsym in calls[first:]]
-    computation.bound_symbols = [*calls[:first], *recorded, *later]
-    computation.computed_inputs = {**computation.computed_inputs, value.name: stored.name}
-    return value
 
 
 #: the names of the tensors that a hook has replaced, by the copy of the prologue that it works on
 _replaced: WeakKeyDictionary[TraceCtx, set[str]] = WeakKeyDictionary()
 
 
-def _refuse_writes(computation: TraceCtx, tensor: TensorProxy, name: str) -> None:
+def _refuse_writes(computation: TraceCtx, names: Mapping[str, str]) -> None:
+    """Raise UnsupportedProgram if a program writes to one of some tensors, given with their dotted names."""
     for bsym in computation.bound_symbols:
-        reads = any(p.name == tensor.name for p in bsym.flat_proxy_args)
-        if reads and has_tags(bsym, {OpTags.IN_PLACE}):
-            targets = bsym.args[1:] if bsym.sym.id == COPY_ else bsym.flat_proxy_args
-            if any(getattr(target, "name", None) == tensor.name for target in targets):
+        if not any(p.name in names for p in bsym.flat_proxy_args) or not has_tags(bsym, {OpTags.IN_PLACE}):
+            continue
+        for target in bsym.args[1:] if bsym.sym.id == COPY_ else bsym.flat_proxy_args:
+            name = names.get(getattr(target, "name", ""))
+            if name is not None:
                 raise UnsupportedProgram(
                     f"the program writes to {name}, which a transform computes from another tensor",
                     where=bsym.locations,

@@ -57,7 +57,7 @@ def substitute_operands(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSy
     operands = {p.name for p in bsym.flat_proxy_args}
     if operands.isdisjoint(values):
         return bsym
-    passed_on = {name: value for name, value in values.items() if name in operands}
+    passed_on = {name: values[name] for name in operands if name in values}
     return bsym.from_bsym(
         args=substitute_in_tree(bsym.args, values),
         kwargs=substitute_in_tree(bsym.kwargs, values),

@@ -4,13 +4,13 @@ from thunder_distributed.checkpoint import (
     StateDictOptions,
     get_model_state_dict,
     has_fsdp_modules,
-    load,
     load_model_state_dict,
-    save,
 )
+from thunder_distributed.checkpoint_files import async_save, load, save
 
 __all__ = [
     "StateDictOptions",
+    "async_save",
     "get_model_state_dict",
     "has_fsdp_modules",
     "load",
