@@ -64,7 +64,7 @@ def test_a_checkpoint_replaces_no_other_files(tmp_path: Path):
 def test_the_error_of_an_asynchronous_save_is_raised_by_the_next_one(tmp_path: Path):
     (tmp_path / "file").touch()
     async_save({"a": torch.ones(1)}, tmp_path / "file" / "run", no_dist=True)
-    with pytest.raises(CheckpointException):
+    with pytest.raises(CheckpointException, match="NotADirectoryError"):
         save({"a": torch.ones(1)}, tmp_path / "run", no_dist=True)
     save({"a": torch.ones(1)}, tmp_path / "run", no_dist=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "run"]
