@@ -66,7 +66,8 @@ def _compiled(
     """Compile a kernel for the arguments of a launch, specialised as Triton does: 1, multiples of 16."""
     values = dict(zip(kernel.arg_names, arguments, strict=False))
     values |= {name: value for name, value in options.items() if name not in _OPTIONS}
-    assert list(values) == kernel.arg_names, f"{kernel.__name__} is launched with other arguments"
+    assert values.keys() == set(kernel.arg_names), f"{kernel.__name__} is launched with other arguments"
+    values = {name: values[name] for name in kernel.arg_names}
     constants = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
     signature, attrs = {}, {}
     for place, (name, value) in enumerate(values.items()):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sweeping import one_in
-from thunder_triton.kernels import attention
+from thunder_triton.kernels import attention, embedding, linear
 from triton_executor.compiled.launches import compiled_launches
 from triton_executor.compiled.machine_code import stack_bytes
 
@@ -86,3 +86,46 @@ def test_attention_multiplies_by_groups_of_warps_on_hopper():
         attention, lambda: differentiated_attention(torch.bfloat16, 128, "causal"), 90
     )
     assert all("wgmma.mma_async" in result.asm["ptx"] for result in results.values())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "saves", "capability"),
+    one_in(
+        6,
+        [
+            (dtype, rows, saves, capability)
+            for dtype in (torch.bfloat16, torch.float16)
+            for rows in (4096, 64)
+            for saves in (True, False)
+            for capability in CAPABILITIES
+        ],
+    ),
+)
+def test_a_linear_layer_compiles_to_products_of_tensor_cores_without_spills(
+    dtype: torch.dtype, rows: int, saves: bool, capability: int
+):
+    x, weight, bias = (empty(*shape, dtype=dtype) for shape in ((rows, 512), (2048, 512), (2048,)))
+    (result,) = compiled_launches(
+        linear, lambda: linear.forward(x, weight, bias, "gelu", saves), capability
+    ).values()
+    ptx = result.asm["ptx"]
+    wanted = PRODUCTS[capability] if capability != 90 else r"wgmma\.mma_async"
+    assert re.search(wanted, ptx)
+    assert re.search(VECTORS, ptx)
+    assert max(stack_bytes(result.asm["cubin"])) == 0
+    assert result.metadata.shared <= SHARED_MEMORY
+
+
+@pytest.mark.parametrize(
+    ("dtype", "capability"),
+    one_in(5, [(d, c) for d in (torch.bfloat16, torch.float32) for c in CAPABILITIES]),
+)
+def test_the_gradient_of_an_embedding_compiles_without_spills(dtype: torch.dtype, capability: int):
+    g, indices = empty(8, 1024, 4096, dtype=dtype), empty(8, 1024, dtype=torch.int64)
+    results = compiled_launches(
+        embedding, lambda: embedding.backward(g, indices, 50_000, -1, False), capability
+    )
+    assert len(results) == 2
+    for name, result in results.items():
+        assert re.search(VECTORS, result.asm["ptx"]), name
+        assert max(stack_bytes(result.asm["cubin"])) == 0, name

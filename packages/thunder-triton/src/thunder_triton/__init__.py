@@ -30,7 +30,7 @@ def thunder_executors() -> list[ExecutorSpec]:
             "thunder_triton.kernel_executor:executor",
             rank=Rank.KERNEL,
             requires=("triton",),
-            description="Triton kernels: attention, cross entropy, and that of a linear layer in chunks",
+            description="Triton kernels: attention, losses, linear layers, gradients of embeddings",
         ),
     ]
 
@@ -38,7 +38,7 @@ def thunder_executors() -> list[ExecutorSpec]:
 @hookimpl
 def thunder_rewrites() -> Iterable[Any]:
     """Provide the rules by which programs use operators of the library."""
-    rules: Iterable[Any] = import_module("thunder_triton.library.linear_cross_entropy").rules()
+    rules: Iterable[Any] = import_module("thunder_triton.kernel_executor").rules()
     return rules
 
 
