@@ -23,6 +23,11 @@ def thunder_transforms() -> list[TransformSpec]:
     """Declare the transforms, which `thunder.transforms.<Name>` imports."""
     return [
         TransformSpec(
+            "ContextParallelTransform",
+            "thunder_distributed.context_parallel:ContextParallelTransform",
+            description="context parallelism: each process has a part of the sequence",
+        ),
+        TransformSpec(
             "DDPTransform",
             "thunder_distributed.replication:DDPTransform",
             description="data parallelism: gradients are averaged over processes",

@@ -13,6 +13,7 @@ from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx
 
 from .collectives import COLLECTIVES, all_reduce
+from .exchanges import EXCHANGES, rotate
 from .process_groups import group_size
 
 __all__ = ["Collective", "Communication", "calls_of_collectives", "collectives_of", "communication"]
@@ -39,6 +40,8 @@ class Collective:
     @property
     def sent(self) -> int:
         """The bytes that a process sends."""
+        if self.name == rotate.name:
+            return self.nbytes
         rounds = 2 if self.name == all_reduce.name else 1
         return rounds * self.nbytes * (self.size - 1) // self.size
 
@@ -107,7 +110,7 @@ def collectives_of(trace: TraceCtx, name: str) -> Iterator[Collective]:
 def calls_of_collectives(bsyms: Sequence[BoundSymbol]) -> Iterator[BoundSymbol]:
     """Yield the calls of collectives, those within composites included."""
     for bsym in bsyms:
-        if bsym.sym.id in COLLECTIVES:
+        if bsym.sym.id in COLLECTIVES | EXCHANGES:
             yield bsym
         else:
             yield from calls_of_collectives(bsym.subsymbols)

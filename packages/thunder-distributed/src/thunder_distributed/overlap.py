@@ -21,10 +21,12 @@ from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 
 from .collectives import COLLECTIVES, all_gather, all_reduce, pack, reduce_scatter, unpack, wait
+from .exchanges import EXCHANGES, rotate
 
 __all__ = ["overlapped"]
 
-_REDUCTIONS = frozenset({all_reduce.id, reduce_scatter.id})
+#: collectives that are issued where their operand is computed
+_EARLY = frozenset({all_reduce.id, reduce_scatter.id, rotate.id})
 #: statements that wait until their results are read
 _LATE = frozenset({wait.id, unpack.id})
 
@@ -44,7 +46,7 @@ def overlapped(trace: TraceCtx, context: Any) -> TraceCtx:
 
 def _can_overlap(bsym: BoundSymbol) -> bool:
     """Return whether a statement is a collective that is waited for at once, along the first dimension."""
-    if bsym.sym.id not in COLLECTIVES or bsym.args[-1] is not False:
+    if bsym.sym.id not in COLLECTIVES | EXCHANGES or bsym.args[-1] is not False:
         return False
     has_dim = bsym.sym.id in (all_gather.id, reduce_scatter.id)
     return not has_dim or bsym.args[-2] == 0
@@ -121,7 +123,9 @@ def _with_late_waits(bsyms: Sequence[BoundSymbol], depth: int) -> list[BoundSymb
                     emit(bsym)
 
     for bsym in bsyms:
-        if bsym.sym.id in _REDUCTIONS and _can_overlap(bsym):
+        if bsym is bsyms[-1]:
+            arrive(0)  # also for what this process does not read
+        if bsym.sym.id in _EARLY and _can_overlap(bsym):
             issued, waiting = _divided(bsym)
             for p in bsym.flat_proxy_args:
                 if p.name in deferred:

@@ -12,10 +12,12 @@ from .buckets import with_collectives
 from .division.programs import divided, inlined
 from .overlap import overlapped
 from .program_sequences import with_agreement
+from .ring_stage import with_rings
 
-__all__ = ["add_stages"]
+__all__ = ["add_division", "add_stages"]
 
 COLLECTIVES = "distributed.collectives"
+RING = "distributed.ring"
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,16 @@ def add_stages(pipeline: Any) -> None:
         pipeline.add("distributed.division", _Stage(divided), after="cse", before="autograd")
         pipeline.add("distributed.layouts", _Stage(inlined), after="autograd", before=COLLECTIVES)
         pipeline.add(COLLECTIVES, _Stage(with_collectives), after="autograd", before="transforms_joint")
-        pipeline.add(
-            "distributed.overlap", _Stage(overlapped), after="transforms_pre_execution", before="claim"
-        )
+        pipeline.add(RING, _Stage(with_rings), after="transforms_pre_execution", before="claim")
+        pipeline.add("distributed.overlap", _Stage(overlapped), after=RING, before="claim")
         pipeline.add(
             "distributed.agreement",
             _Stage(with_agreement),
             after="transforms_post_optimization",
             before="codegen",
         )
+
+
+def add_division(pipeline: Any, name: str, divide: Callable[[TraceCtx, Any], TraceCtx]) -> None:
+    """Add a stage that divides a program, after the transforms that change its inputs."""
+    pipeline.add(name, _Stage(divide), after="transforms_pre_prologue", before="dce")

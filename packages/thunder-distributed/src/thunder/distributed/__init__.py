@@ -2,6 +2,7 @@
 
 from thunder_distributed.clipping import clip_grad_norm_
 from thunder_distributed.communication import Communication, communication
+from thunder_distributed.context_parallel import ContextParallelTransform, context_parallel
 from thunder_distributed.division.draws import DrawsDiffer
 from thunder_distributed.full_sharding import FSDPTransform, fsdp
 from thunder_distributed.gradient_synchronization import skip_data_parallel_grad_sync
@@ -19,6 +20,7 @@ from thunder_distributed.tensor_parallel import (
 __all__ = [
     "ColumnParallelTransform",
     "Communication",
+    "ContextParallelTransform",
     "DDPTransform",
     "DistParallelType",
     "DrawsDiffer",
@@ -31,6 +33,7 @@ __all__ = [
     "clip_grad_norm_",
     "column_parallel",
     "communication",
+    "context_parallel",
     "copy_default_process_group",
     "ddp",
     "fsdp",

@@ -1,0 +1,211 @@
+"""`context_parallel`: the sequence of a program is divided between the processes of a group."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import torch.distributed as dist
+from torch import nn
+
+import thunder
+from thunder.core.errors import InvalidArgument
+from thunder.core.module import get_thunder_module
+from thunder.core.proxies import TensorProxy
+from thunder.core.trace import TraceCtx
+
+from .divided_program import Settings, divide_program
+from .division_composites import RULES
+from .forms import applied
+from .parts import ARRANGEMENTS, Part
+from .process_groups import Members, group_named, members_of
+from .stages import add_division, add_stages
+
+__all__ = ["ContextParallelTransform", "context_parallel"]
+
+M = TypeVar("M", bound=nn.Module)
+
+#: the values that each option has
+CHOICES: Final = {
+    "rotate": ("ring", "allgather"),
+    "arrangement": ARRANGEMENTS,
+    "otherwise": ("refuse", "gather"),
+}
+
+#: the statements of a prologue that take an argument from those of a call
+UNPACKS: Final = frozenset({"prims.unpack_getitem", "prims.unpack_dict_key"})
+
+
+class ContextParallelTransform(thunder.Transform):
+    """Context parallelism: each process computes with a part of the sequence.
+
+    Each process calls the module with the same arguments: the whole sequences. The program divides them. Its
+    results are whole, and equal in all processes, and so are the gradients of its parameters.
+
+    Args:
+        divide: name of an argument of `forward` → its dimension that is the sequence.
+        rotate: how queries see the keys of other processes: "ring" passes these on from process to process,
+            "allgather" collects them.
+        arrangement: "zigzag" gives process r of n the chunks r and 2n - 1 - r of 2n, which balances causal
+            attention; "plain" the r-th of n.
+        otherwise: what becomes of operators that compute along the sequence, and have no rule: "refuse" them,
+            or "gather" the sequence for them.
+        broadcast_from: the rank of the group whose parameters and buffers all processes begin with; None:
+            they are equal already.
+        process_group: a ProcessGroup or one dimension of a DeviceMesh; None for the default group.
+    """
+
+    made_by = "context_parallel"
+
+    def __init__(
+        self,
+        divide: Mapping[str, int],
+        *,
+        rotate: str = "ring",
+        arrangement: str = "zigzag",
+        otherwise: str = "refuse",
+        broadcast_from: int | None = 0,
+        process_group: Any = None,
+    ) -> None:
+        chosen = {"rotate": rotate, "arrangement": arrangement, "otherwise": otherwise}
+        for name, value in chosen.items():
+            if value not in CHOICES[name]:
+                raise InvalidArgument(
+                    f"{name}={value!r} is not a choice of context_parallel",
+                    found={"choices": ", ".join(map(repr, CHOICES[name]))},
+                )
+        if not isinstance(divide, Mapping) or not divide or not all(type(d) is int for d in divide.values()):
+            raise InvalidArgument(
+                f"divide={divide!r} names no argument of the module",
+                hint="It has the dimension of the sequence by argument: divide={'input_ids': 1}.",
+            )
+        self.divide, self.broadcast_from, self.process_group = dict(divide), broadcast_from, process_group
+        self.rotate, self.arrangement, self.otherwise = rotate, arrangement, otherwise
+        self._members: Members | None = None
+        self._positions: dict[str, int] = {}
+
+    @property
+    def members(self) -> Members:
+        """The processes of the group."""
+        if self._members is None:
+            self._members = members_of(self.process_group, self.made_by)
+        return self._members
+
+    def validate(self, fn: Any, options: Mapping[str, Any]) -> None:
+        """Raise UserError for what is not a module, for arguments that it has not, and without a group."""
+        module = get_thunder_module(fn)
+        if not isinstance(module, nn.Module):
+            raise InvalidArgument(
+                f"context_parallel divides the arguments of a module, and {fn!r} is not one",
+                hint="Compile the module that has the parameters.",
+            )
+        parameters = inspect.signature(module.forward).parameters.values()
+        named = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        missing = [name for name in self.divide if name not in named]
+        if missing and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            raise InvalidArgument(
+                f"divide= names {missing[0]!r}, which is not an argument of {type(module).__name__}.forward",
+                found={"arguments": ", ".join(named)},
+            )
+        self._positions = {name: position for position, name in enumerate(named)}
+        if self.broadcast_from is not None and not 0 <= self.broadcast_from < self.members.size:
+            raise InvalidArgument(
+                f"broadcast_from={self.broadcast_from!r} is not a rank of the group",
+                found={"processes": self.members.size},
+            )
+        group_named(self.members.group)
+
+    def transform_module(self, model: Any) -> None:
+        """Give parameters and buffers the values of the chosen rank."""
+        if self.broadcast_from is None:
+            return
+        source = self.members.ranks[self.broadcast_from]
+        for _, tensor in (*model.named_parameters(), *model.named_buffers()):
+            if not tensor.is_meta:
+                values = tensor.detach().contiguous()
+                dist.broadcast(values, src=source, group=group_named(self.members.group))
+                if values.data_ptr() != tensor.data_ptr():
+                    tensor.detach().copy_(values)
+
+    def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
+        """Add the stage that divides the program, after the transforms that change its inputs."""
+        add_stages(pipeline)
+        add_division(pipeline, f"distributed.context.{self.members.group}", self._divided)
+
+    def _divided(self, trace: TraceCtx, context: Any) -> TraceCtx:
+        inputs = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
+        layouts = {}
+        for name, proxy in self._arguments(context.prologue).items():
+            if proxy.name in inputs:
+                layouts[proxy.name] = self._layout(name, inputs[proxy.name])
+        if any(type(n) is not int for p in inputs.values() for n in p.shape):
+            raise InvalidArgument(
+                "context_parallel divides sequences of known lengths, and the sizes of inputs are free",
+                hint="Leave out dynamic sizes: a length of the sequence is compiled once.",
+            )
+        if not layouts:
+            raise InvalidArgument(
+                "context_parallel found none of the arguments to divide among the tensors of the program",
+                found={"divide": self.divide, "tensors": ", ".join(inputs)},
+                hint="The program may not read them, or they may be within a container.",
+            )
+        settings = Settings(
+            members=self.members,
+            arrangement=self.arrangement,
+            rotate=self.rotate,
+            gather=self.otherwise == "gather",
+        )
+        return divide_program(trace, layouts, settings, RULES)
+
+    def _arguments(self, prologue: TraceCtx) -> dict[str, TensorProxy]:
+        """Return the tensors of a call that are divided, by the name of the argument."""
+        found = {}
+        for bsym in prologue.bound_symbols:
+            if bsym.sym.id in UNPACKS and isinstance(bsym.output, TensorProxy):
+                owner, key = bsym.args
+                for name in self.divide:
+                    if (owner.name, key) in (("args", self._positions.get(name)), ("kwargs", name)):
+                        found[name] = bsym.output
+        return found
+
+    def _layout(self, name: str, p: TensorProxy) -> Part:
+        dim, size = self.divide[name], self.members.size
+        if not -len(p.shape) <= dim < len(p.shape):
+            raise InvalidArgument(f"divide= has dimension {dim} of {name}, whose shape is {tuple(p.shape)}")
+        dim %= len(p.shape)
+        parts = size if self.arrangement == "plain" else 2 * size
+        if p.shape[dim] == 0 or p.shape[dim] % parts:
+            raise InvalidArgument(
+                f"the sequence of {name} does not consist of {parts} equal chunks",
+                found={"shape": tuple(p.shape), "dimension": dim, "processes": size},
+                hint=f"Pad it to a multiple of {parts}.",
+            )
+        return Part(dim, p.shape[dim])
+
+
+def context_parallel(
+    model: M | None = None,
+    divide: Mapping[str, int] | None = None,
+    *,
+    rotate: str = "ring",
+    arrangement: str = "zigzag",
+    otherwise: str = "refuse",
+    broadcast_from: int | None = 0,
+    process_group: Any = None,
+) -> Any:
+    """Return a transform for context parallelism, or a module with it.
+
+    Without a module the result is a :class:`ContextParallelTransform`. A module is returned with the
+    transform attached, which `thunder.jit` applies; of a compiled module a new one with the transform. The
+    arguments are those of the class.
+    """
+    transform = ContextParallelTransform(
+        divide or {},
+        rotate=rotate,
+        arrangement=arrangement,
+        otherwise=otherwise,
+        broadcast_from=broadcast_from,
+        process_group=process_group,
+    )
+    return applied(transform, model)

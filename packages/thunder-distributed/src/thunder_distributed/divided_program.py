@@ -1,0 +1,436 @@
+"""The pass that divides the sequences of a program between the processes of a group.
+
+    def program(x, w):                       def program(x, w):                  # process r of n
+        t0 = ltorch.linear(x, w)                 t1 = take_part(x, '0', …)
+        t1 = ltorch.mean(t0, 1)        →         t2 = use_in_parts(w, '0')
+        return t1                                t3 = ltorch.linear(t1, t2)
+                                                 t4 = prims.sum(t3, (1,))
+                                                 t5 = sum_parts(t4, '0')
+                                                 return t5 / 8
+
+The program is that of the whole sequence, so positions, lengths and results mean what its author wrote. Each
+value gets a layout (Note [Values of a divided program]), call by call. The first of these that applies:
+
+1. a call without divided operands is recorded as it is: it computes the same in each process;
+2. the rule of the operator: what it computes from parts, and how the results are divided;
+3. a composite whose primitives all compute parts from parts is called with the parts, if it then consists of
+   the same primitives with the arguments that the rules give them;
+4. the calls that a composite decomposes into;
+5. with `gather`, the call itself on whole values; otherwise the program is refused.
+
+The idea of propagating layouts through a program is that of Xu et al., GSPMD, arXiv:2105.04663; unlike there
+nothing is guessed: an operator without a rule is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from thunder.core import prims
+from thunder.core.errors import OperatorError, UnsupportedProgram
+from thunder.core.proxies import TensorProxy, Variable
+from thunder.core.pytree import tree_flatten_with_dataclass, tree_unflatten
+from thunder.core.symbol import BoundSymbol, has_tags
+from thunder.core.tags import OpTags
+from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
+
+from .parts import Part, collect_parts, gather_parts, take_part, use_in_parts
+from .process_groups import Members
+from .same_primitives import are_equal
+
+__all__ = ["NoRule", "Program", "Value", "divide_program"]
+
+CONVERSION = "prims.convert_element_type"
+#: calls that are made in the layout in which their results are needed
+SET_GRAD_ENABLED = "prims.set_grad_enabled"
+EXPANSIONS = frozenset({"prims.broadcast_in_dim", "prims.full"})
+
+
+class NoRule(Exception):
+    """A call cannot be computed from parts; its text is the reason."""
+
+
+class _NotInside(Exception):
+    """A call within a composite needs a value in another layout."""
+
+
+@dataclass
+class Value:
+    """A value of the program in the form in which this process has it.
+
+    `layout` is a Part, or None for a whole value; `same` says that cotangents of a whole value are summed. A
+    value that is expanded or constant is computed in the layout in which it is needed: `expanded` has what
+    it is expanded from, or None for a constant, and its call.
+    """
+
+    here: Any = None
+    layout: Part | None = None
+    same: bool = False
+    expanded: tuple[Any, BoundSymbol] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the user has chosen."""
+
+    members: Members
+    arrangement: str
+    rotate: str
+    gather: bool
+
+
+@dataclass
+class _Forms:
+    """The other forms of values that have been computed, by name; they are used again."""
+
+    whole: dict[str, Any] = field(default_factory=dict)
+    same: dict[str, Any] = field(default_factory=dict)
+    parts: dict[tuple[str, Part], Any] = field(default_factory=dict)
+
+    def copy(self) -> _Forms:
+        return _Forms(dict(self.whole), dict(self.same), dict(self.parts))
+
+
+class Program:
+    """A program while it is divided: its values, and the forms in which rules take them."""
+
+    def __init__(self, settings: Settings, rules: Mapping[str, Any]) -> None:
+        self.settings, self.rules = settings, rules
+        self.values: dict[str, Value] = {}
+        self._forms = _Forms()
+        #: within a composite: the names of its operands, which alone may change their layout
+        self._operands: frozenset[str] | None = None
+        #: the forms in which the primitives of a composite take its operands
+        self._demands: dict[str, set[Part | None]] = {}
+
+    # -- values
+
+    def value(self, p: Any) -> Value:
+        """Return the value of a proxy; one that was not divided is whole."""
+        return self.values.setdefault(p.name, Value(here=p))
+
+    def layout(self, p: Any) -> Part | None:
+        """Return how a proxy is divided, or None."""
+        return self.value(p).layout if isinstance(p, TensorProxy) else None
+
+    def _conversion(self, p: Any, form: Part | None) -> None:
+        """Note that a value changes its layout; within a composite only its operands do."""
+        if self._operands is not None and p.name not in self._operands:
+            raise _NotInside
+        self._demand(p, form)
+
+    def _demand(self, p: Any, form: Part | None) -> None:
+        self._demands.setdefault(p.name, set()).add(form)
+
+    def whole(self, p: Any) -> Any:
+        """Return all of a value; what does not take part in the division computes with it."""
+        if not isinstance(p, TensorProxy):
+            return p
+        value = self.value(p)
+        if value.layout is None:
+            if value.same:
+                raise _NotInside
+            if value.here is None:
+                value.here = self._expand(value, None)
+            return value.here
+        if self._operands is not None:
+            raise _NotInside
+        if p.name not in self._forms.whole:
+            self._forms.whole[p.name] = gather_parts(*self._call(value.here, value.layout))
+        return self._forms.whole[p.name]
+
+    def same(self, p: Any) -> Any:
+        """Return all of a value, for a computation with parts."""
+        if not isinstance(p, TensorProxy):
+            return p
+        value = self.value(p)
+        if p.name not in self._forms.same:
+            if value.expanded is not None:
+                form = self._expand(value, None, same=True)
+            elif value.layout is not None:
+                self._conversion(p, None)
+                form = collect_parts(*self._call(value.here, value.layout))
+            elif value.same or not p.requires_grad:
+                self._demand(p, None)
+                form = value.here
+            else:
+                self._conversion(p, None)
+                form = use_in_parts(value.here, self.settings.members.group)
+            self._forms.same[p.name] = form
+        return self._forms.same[p.name]
+
+    def part(self, p: Any, layout: Part) -> Any:
+        """Return this process's part of a value in a layout. Raises NoRule for another division."""
+        if not isinstance(p, TensorProxy):
+            return p
+        value = self.value(p)
+        if value.layout == layout:
+            return value.here
+        if value.layout is not None:
+            raise NoRule(f"{p.name} is divided along another dimension")
+        if (p.name, layout) not in self._forms.parts:
+            if value.expanded is not None:
+                form = self._expand(value, layout)
+            else:
+                self._conversion(p, layout)
+                if value.same:
+                    raise _NotInside
+                form = take_part(*self._call(value.here, layout))
+            self._forms.parts[p.name, layout] = form
+        return self._forms.parts[p.name, layout]
+
+    def _call(self, a: Any, layout: Part) -> tuple[Any, ...]:
+        group, arrangement = self.settings.members.group, self.settings.arrangement
+        return a, group, arrangement, layout.dim, layout.length, layout.before
+
+    def _expand(self, value: Value, layout: Part | None, same: bool = False) -> Any:
+        """Return an expanded or constant value in a layout."""
+        assert value.expanded is not None, "the caller has asked"
+        base, bsym = value.expanded
+        size = self.settings.members.size
+        if base is None:
+            shape, *others = bsym.args
+            return bsym.sym(layout.shape(shape, size) if layout else shape, *others, **bsym.kwargs)
+        if bsym.sym.id == CONVERSION:
+            if layout is not None:
+                return bsym.sym(self.part(base, layout), *bsym.args[1:])
+            return bsym.sym(self.same(base) if same or value.same else self.whole(base), *bsym.args[1:])
+        _, shape, dims = bsym.args
+        if layout is None:
+            return prims.broadcast_in_dim(
+                self.same(base) if same or value.same else self.whole(base), shape, dims
+            )
+        source = dims.index(layout.dim) if layout.dim in dims else None
+        if source is None or base.shape[source] == 1:
+            operand = self.same(base)
+        else:
+            operand = self.part(base, replace(layout, dim=source))
+        return prims.broadcast_in_dim(operand, layout.shape(shape, size), dims)
+
+    def bind(self, bsym: BoundSymbol, results: Any, layout: Part | None, same: bool = False) -> None:
+        """Enter the results of a call, which are all divided in the same way."""
+        self.bind_each(bsym, results, [layout] * len(bsym.flat_proxy_outs), same)
+
+    def bind_each(
+        self, bsym: BoundSymbol, results: Any, layouts: Iterable[Part | None], same: bool = False
+    ) -> None:
+        """Enter the results of a call; check that they are parts of the results of the program."""
+        size = self.settings.members.size
+        leaves = [x for x in tree_flatten_with_dataclass(results)[0] if isinstance(x, TensorProxy)]
+        for p, here, layout in zip(bsym.flat_proxy_outs, leaves, layouts, strict=True):
+            expected = tuple(p.shape) if layout is None else layout.shape(p.shape, size)
+            assert tuple(here.shape) == expected, f"{bsym.sym.id} has computed {tuple(here.shape)}"
+            assert here.dtype is p.dtype, f"{bsym.sym.id} has computed {here.dtype}"
+            self.values[p.name] = Value(here, layout, same)
+
+    def inside_only_parts(self) -> None:
+        """Note that results are sums over the processes, which the primitives of a composite cannot be."""
+        if self._operands is not None:
+            raise _NotInside
+
+    # -- calls
+
+    def run(self, bsyms: Iterable[BoundSymbol], scope: TraceCtx) -> None:
+        """Divide calls in order."""
+        for bsym in bsyms:
+            if bsym.sym.id == SET_GRAD_ENABLED:
+                torch.set_grad_enabled(bool(bsym.args[0]))
+            if has_tags(bsym, {OpTags.CTX_MANAGER_ENTER_EXIT_OP}):
+                self._forms = _Forms()  # a form that was computed without gradients has none
+            recorded: list[BoundSymbol] = []
+            with scope.recording_into(recorded):
+                self._visit(bsym, scope)
+            for b in recorded:
+                source = b.source or bsym.source
+                scope.record(b.from_bsym(source=source, tags=b.own_tags | bsym.own_tags))
+
+    def _visit(self, bsym: BoundSymbol, scope: TraceCtx) -> None:
+        operands = [p for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)]
+        rule = self.rules.get(bsym.sym.id)
+        if has_tags(bsym, {OpTags.RANDOM_OP}):
+            raise self._refusal(bsym, "each process would draw other numbers", "Set dropout to 0.")
+        values = [self.value(p) for p in operands]
+        if all(value.layout is None for value in values):
+            self._as_it_is(bsym, scope, any(value.same for value in values))
+            return
+        try:
+            if rule is not None:
+                rule(self, bsym)
+            elif has_tags(bsym, {OpTags.IN_PLACE}):
+                self._on_whole(bsym, scope)
+            elif not self._call_with_parts(bsym, scope):
+                if not bsym.subsymbols:
+                    raise NoRule("the operator has no rule for parts of a sequence")
+                self.run(bsym.subsymbols, scope)
+        except NoRule as reason:
+            if self._operands is not None:
+                raise _NotInside from None
+            if not self.settings.gather:
+                raise self._refusal(
+                    bsym,
+                    str(reason),
+                    'otherwise="gather" lets such operators compute with the whole sequence.',
+                ) from None
+            self._on_whole(bsym, scope)
+
+    def _refusal(self, bsym: BoundSymbol, reason: str, hint: str) -> UnsupportedProgram:
+        divided = {
+            p.name: f"{tuple(p.shape)}, divided along dimension {self.layout(p).dim}"  # type: ignore[union-attr]
+            for p in bsym.flat_proxy_args
+            if self.layout(p) is not None
+        }
+        return UnsupportedProgram(
+            f"context_parallel does not divide {bsym.sym.id} between processes: {reason}",
+            found={"call": bsym.line, **divided},
+            where=bsym.locations,
+            hint=hint,
+        )
+
+    def _as_it_is(self, bsym: BoundSymbol, scope: TraceCtx, same: bool) -> None:
+        """Record a call without divided operands, which computes the same in each process."""
+        is_converted = bsym.sym.id == CONVERSION and self.value(bsym.args[0]).expanded is not None
+        if bsym.sym.id in EXPANSIONS or is_converted:
+            base = bsym.args[0] if isinstance(bsym.args[0], TensorProxy) else None
+            self.values[bsym.output.name] = Value(same=same, expanded=(base, bsym))
+            return
+        form = self.same if same else self.whole
+        swaps = {Variable(p): form(p) for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)}
+        swaps = {variable: here for variable, here in swaps.items() if here.name != variable.name}
+        scope.record(bsym.from_bsym_swap_proxies(swaps, skip_output=True))
+        for p in bsym.flat_proxy_outs:
+            if isinstance(p, TensorProxy):
+                self.values[p.name] = Value(here=p, same=same)
+
+    def _on_whole(self, bsym: BoundSymbol, scope: TraceCtx) -> None:
+        """Record a call on whole values."""
+        args, kwargs = self._mapped((bsym.args, bsym.kwargs), self.whole)
+        if not bsym.flat_proxy_outs or not all(isinstance(p, TensorProxy) for p in bsym.flat_proxy_outs):
+            scope.record(bsym.from_bsym(args=args, kwargs=kwargs))
+            return
+        self.bind(bsym, bsym.sym(*args, **kwargs), None)
+
+    @staticmethod
+    def _mapped(tree: Any, function: Any) -> Any:
+        leaves, spec = tree_flatten_with_dataclass(tree)
+        return tree_unflatten([function(x) if isinstance(x, TensorProxy) else x for x in leaves], spec)
+
+    # -- composites
+
+    def _call_with_parts(self, bsym: BoundSymbol, scope: TraceCtx) -> bool:
+        """Call a composite with parts, if its primitives compute parts of the results from them."""
+        if not bsym.subsymbols or bsym.sym.meta is None:
+            return False
+        return any(self._tried(bsym, scope, same_first) for same_first in (False, True))
+
+    def _tried(self, bsym: BoundSymbol, scope: TraceCtx, same_first: bool) -> bool:
+        operands = {p.name: p for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)}
+        inside = Program(self.settings, self.rules)
+        inside._operands = frozenset(operands)
+        expected: list[BoundSymbol] = []
+        forms: dict[str, Any] = {}
+        for name, p in operands.items():
+            value = self.value(p)
+            if value.layout is not None:
+                inside.values[name] = forms[name] = Value(value.here, value.layout)
+            else:
+                inside.values[name] = Value(p, None, same_first or value.same)
+        try:
+            with scope.recording_into(expected):
+                inside.run(bsym.subsymbols, scope)
+        except _NotInside:
+            return False
+        outputs = [inside.values.get(p.name) for p in bsym.flat_proxy_outs]
+        if any(len(inside._demands.get(name, ())) > 1 for name in operands):
+            return False
+        if any(v is None or v.layout is None for v in outputs):
+            return False
+        before, recorded = self._forms.copy(), list[BoundSymbol]()
+        arguments: dict[str, Any] = {}
+        with scope.recording_into(recorded):
+            for name, p in operands.items():
+                demands = inside._demands.get(name)
+                if self.layout(p) is not None:
+                    arguments[name] = self.value(p).here
+                elif demands and (form := next(iter(demands))) is not None:
+                    arguments[name] = self.part(p, form)
+                else:
+                    arguments[name] = self.same(p)
+            count = len(recorded)
+            args, kwargs = self._mapped((bsym.args, bsym.kwargs), lambda p: arguments[p.name])
+            try:
+                results = bsym.sym(*args, **kwargs)
+            except OperatorError:  # its arguments have sizes of the whole sequence
+                self._forms = before
+                return False
+        inner = {name: self._inner_names(inside, p) for name, p in operands.items()}
+        if not are_equal(expected, recorded[count:], inner, arguments):
+            self._forms = before
+            return False
+        for b in recorded:
+            scope.record(b)
+        self.bind_each(bsym, results, [v.layout for v in outputs if v is not None])
+        return True
+
+    @staticmethod
+    def _inner_names(inside: Program, p: Any) -> set[str]:
+        """Return the names under which the primitives of a composite have one of its operands."""
+        forms = inside._forms
+        found = [inside.value(p).here, forms.same.get(p.name)]
+        found += [form for (name, _), form in forms.parts.items() if name == p.name]
+        return {x.name for x in found if x is not None}
+
+
+def divide_program(
+    trace: TraceCtx, divided: Mapping[str, Part], settings: Settings, rules: Mapping[str, Any]
+) -> TraceCtx:
+    """Return the program of this process, with some inputs divided; `divided` has their layouts by name.
+
+    Results, and what the program writes, are whole. Raises UnsupportedProgram for an operator that cannot be
+    divided, and for one that draws random numbers.
+    """
+    new, program = from_trace(trace), Program(settings, rules)
+    recorded: list[BoundSymbol] = []
+    with tracectx(new), _grad_mode(), new.recording_into(recorded):
+        for p in trace.args:
+            if isinstance(p, TensorProxy) and p.name in divided:
+                layout = divided[p.name]
+                here = take_part(*program._call(p, layout))
+                program.values[p.name] = Value(here, layout)
+        *calls, returned = trace.bound_symbols
+        program.run(calls, new)
+        results = {p.name: program.whole(p) for p in returned.flat_proxy_args if isinstance(p, TensorProxy)}
+        new.bound_symbols.extend(_named(recorded, results, returned, new))
+    new.set_provenance(TraceProvenance("Division of sequences"))
+    return new
+
+
+@contextmanager
+def _grad_mode() -> Iterator[None]:
+    """Restore the grad mode afterwards: the calls of a program that set it are carried out."""
+    before = torch.is_grad_enabled()
+    try:
+        yield
+    finally:
+        torch.set_grad_enabled(before)
+
+
+def _named(
+    recorded: list[BoundSymbol], results: Mapping[str, Any], returned: BoundSymbol, trace: TraceCtx
+) -> list[BoundSymbol]:
+    """Return the calls and the return, with results under the names that the epilogue reads."""
+    inputs = {p.name for p in trace.args if isinstance(p, TensorProxy)}
+    names: dict[Variable, Any] = {}
+    copies: list[BoundSymbol] = []
+    for name, here in results.items():
+        if here.name == name:
+            continue
+        if here.name in inputs or Variable(here) in names:
+            with trace.recording_into(copies):
+                here = prims.shallow_copy(here)
+        names[Variable(here)] = here.replace(name=name)
+    return [b.from_bsym_swap_proxies(names) for b in (*recorded, *copies)] + [returned]
