@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import thunder
-from distributed.context_models import Attentions, Mixing, Operators, language_model, texts
+from distributed.context_models import Attentions, Mixing, Operators, language_model, sequences, texts
 from distributed.launching import CASES, case
 from distributed.training_cases import distance
 from thunder.distributed import FSDPType, communication, context_parallel, ddp, fsdp
@@ -40,9 +40,10 @@ def _losses(model, batches, part=None):
 def trained(transforms, steps: int = STEPS, part=None):
     """Return the differences from one process, and the collectives of a step."""
     expected_model = language_model()
-    losses, gradients = _losses(expected_model, texts(steps))
+    batches = texts(steps, ignored=part is None)
+    losses, gradients = _losses(expected_model, batches)
     compiled = thunder.jit(language_model(), transforms=transforms)
-    found, first = _losses(compiled, texts(steps), part)
+    found, first = _losses(compiled, batches, part)
     if part is not None:  # each process has the loss of its part of the batch
         mean = torch.tensor(found, dtype=torch.float64)
         dist.all_reduce(mean)
@@ -57,7 +58,9 @@ def trained(transforms, steps: int = STEPS, part=None):
 
 
 for _name, _options in FORMS.items():
-    CASES[f"context {_name}"] = lambda _options=_options: trained([context_parallel(divide={"tokens": 1}, **_options)])
+    CASES[f"context {_name}"] = lambda _options=_options: trained(
+        [context_parallel(divide={"tokens": 1}, **_options)]
+    )
 
 
 def compared(module, arguments, **options):
@@ -68,7 +71,7 @@ def compared(module, arguments, **options):
         inputs = [t.clone().requires_grad_(t.is_floating_point()) for t in arguments]
         results = call(*inputs)
         torch.manual_seed(2)
-        loss = sum((r * torch.randn_like(r)).sum() for r in results if r.requires_grad)
+        loss = sum((r * torch.randn(r.shape, dtype=r.dtype)).sum() for r in results)
         leaves = [*(t for t in inputs if t.requires_grad), *call.parameters()]
         gradients.append((results, torch.autograd.grad(loss, leaves)))
     for left, right in zip(*gradients, strict=True):
@@ -76,11 +79,6 @@ def compared(module, arguments, **options):
             assert a.shape == b.shape
             differences.append((a - b).abs().max().item())
     return max(differences), [c.name for c in communication(parallel)]
-
-
-def sequences(*lengths: int) -> list[torch.Tensor]:
-    torch.manual_seed(1)
-    return [torch.randn(2, length, 4, dtype=torch.float64) for length in lengths]
 
 
 def _attentions(**options):

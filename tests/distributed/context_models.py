@@ -59,12 +59,17 @@ def language_model() -> LanguageModel:
     return LanguageModel().double()
 
 
-def texts(count: int, length: int = 16) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return tokens and targets, the same in every process; some targets are ignored."""
+def texts(count: int, length: int = 16, ignored: bool = True) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return tokens and targets, the same in every process; some targets are ignored, or none."""
     torch.manual_seed(5)
-    return [
-        (torch.randint(0, 11, (2, length)), torch.randint(-1, 11, (2, length))) for _ in range(count)
-    ]
+    shape = (2, length)
+    return [(torch.randint(0, 11, shape), torch.randint(-ignored, 11, shape)) for _ in range(count)]
+
+
+def sequences(*lengths: int) -> list[torch.Tensor]:
+    """Return sequences of some lengths, the same in every process."""
+    torch.manual_seed(1)
+    return [torch.randn(2, length, 4, dtype=torch.float64) for length in lengths]
 
 
 class Attentions(nn.Module):

@@ -36,6 +36,7 @@ MODULES = (
     "distributed.operator_cases",
     "distributed.module_cases",
     "distributed.agreement_cases",
+    "distributed.context_cases",
     "distributed.killed_cases",
     "distributed.tensor_cases",
     "distributed.checkpoint_cases",

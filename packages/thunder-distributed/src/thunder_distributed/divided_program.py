@@ -103,6 +103,8 @@ class Program:
         self.settings, self.rules = settings, rules
         self.values: dict[str, Value] = {}
         self._forms = _Forms()
+        #: the statement of the user's program that is divided, of which a call may be a part
+        self._statement: BoundSymbol | None = None
         #: within a composite: the names of its operands, which alone may change their layout
         self._operands: frozenset[str] | None = None
         #: the forms in which the primitives of a composite take its operands
@@ -238,6 +240,7 @@ class Program:
     def run(self, bsyms: Iterable[BoundSymbol], scope: TraceCtx) -> None:
         """Divide calls in order."""
         for bsym in bsyms:
+            self._statement = bsym if bsym.source is not None else self._statement
             if bsym.sym.id == SET_GRAD_ENABLED:
                 torch.set_grad_enabled(bool(bsym.args[0]))
             if has_tags(bsym, {OpTags.CTX_MANAGER_ENTER_EXIT_OP}):
@@ -284,10 +287,11 @@ class Program:
             for p in bsym.flat_proxy_args
             if self.layout(p) is not None
         }
+        statement = self._statement or bsym
         return UnsupportedProgram(
-            f"context_parallel does not divide {bsym.sym.id} between processes: {reason}",
+            f"context_parallel does not divide {statement.sym.id} between processes: {reason}",
             found={"call": bsym.line, **divided},
-            where=bsym.locations,
+            where=statement.locations,
             hint=hint,
         )
 

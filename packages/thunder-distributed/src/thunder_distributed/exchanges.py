@@ -16,6 +16,7 @@ from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
 
 from .collectives import ex
+from .lost_processes import reporting
 from .process_groups import group_named, group_size
 
 __all__ = ["EXCHANGES", "rotate"]
@@ -41,7 +42,7 @@ def _rotate(a: torch.Tensor, group: str, shift: int = 1, do_async: bool = False)
 rotate: Symbol = ex.register_operator(
     "rotate",
     meta=_rotate_meta,
-    fn=_rotate,
+    fn=reporting("rotate", _rotate),
     tags=(OpTags.DONT_RECOMPUTE_IN_BACKWARD,),
     vjp={"a": lambda c: rotate(c.g, c.group, -c.shift)},
 )
