@@ -6,21 +6,20 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
-import torch.distributed as dist
 from torch import nn
 
-import thunder
 from thunder.core.errors import InvalidArgument
 from thunder.core.module import get_thunder_module
 from thunder.core.proxies import TensorProxy
 from thunder.core.trace import TraceCtx
 
-from .divided_program import Settings, divide_program
-from .division_composites import RULES
+from .distribution import Distributing
 from .forms import applied
-from .parts import ARRANGEMENTS, Part
-from .process_groups import Members, group_named, members_of
-from .stages import add_division, add_stages
+from .layouts import DistParallelType
+from .sequences.composites import RULES
+from .sequences.parts import ARRANGEMENTS, Part
+from .sequences.programs import Settings, divide_program
+from .stages import add_division
 
 __all__ = ["ContextParallelTransform", "context_parallel"]
 
@@ -37,7 +36,7 @@ CHOICES: Final = {
 UNPACKS: Final = frozenset({"prims.unpack_getitem", "prims.unpack_dict_key"})
 
 
-class ContextParallelTransform(thunder.Transform):
+class ContextParallelTransform(Distributing):
     """Context parallelism: each process computes with a part of the sequence.
 
     Each process calls the module with the same arguments: the whole sequences. The program divides them. Its
@@ -57,6 +56,7 @@ class ContextParallelTransform(thunder.Transform):
     """
 
     made_by = "context_parallel"
+    kind = DistParallelType.REPLICATED
 
     def __init__(
         self,
@@ -80,26 +80,15 @@ class ContextParallelTransform(thunder.Transform):
                 f"divide={divide!r} names no argument of the module",
                 hint="It has the dimension of the sequence by argument: divide={'input_ids': 1}.",
             )
-        self.divide, self.broadcast_from, self.process_group = dict(divide), broadcast_from, process_group
+        super().__init__(process_group, broadcast_from)
+        self.divide = dict(divide)
         self.rotate, self.arrangement, self.otherwise = rotate, arrangement, otherwise
-        self._members: Members | None = None
         self._positions: dict[str, int] = {}
-
-    @property
-    def members(self) -> Members:
-        """The processes of the group."""
-        if self._members is None:
-            self._members = members_of(self.process_group, self.made_by)
-        return self._members
 
     def validate(self, fn: Any, options: Mapping[str, Any]) -> None:
         """Raise UserError for what is not a module, for arguments that it has not, and without a group."""
+        super().validate(fn, options)
         module = get_thunder_module(fn)
-        if not isinstance(module, nn.Module):
-            raise InvalidArgument(
-                f"context_parallel divides the arguments of a module, and {fn!r} is not one",
-                hint="Compile the module that has the parameters.",
-            )
         parameters = inspect.signature(module.forward).parameters.values()
         named = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         missing = [name for name in self.divide if name not in named]
@@ -109,28 +98,15 @@ class ContextParallelTransform(thunder.Transform):
                 found={"arguments": ", ".join(named)},
             )
         self._positions = {name: position for position, name in enumerate(named)}
-        if self.broadcast_from is not None and not 0 <= self.broadcast_from < self.members.size:
-            raise InvalidArgument(
-                f"broadcast_from={self.broadcast_from!r} is not a rank of the group",
-                found={"processes": self.members.size},
-            )
-        group_named(self.members.group)
 
     def transform_module(self, model: Any) -> None:
         """Give parameters and buffers the values of the chosen rank."""
-        if self.broadcast_from is None:
-            return
-        source = self.members.ranks[self.broadcast_from]
         for _, tensor in (*model.named_parameters(), *model.named_buffers()):
-            if not tensor.is_meta:
-                values = tensor.detach().contiguous()
-                dist.broadcast(values, src=source, group=group_named(self.members.group))
-                if values.data_ptr() != tensor.data_ptr():
-                    tensor.detach().copy_(values)
+            self.broadcast(tensor)
 
     def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
         """Add the stage that divides the program, after the transforms that change its inputs."""
-        add_stages(pipeline)
+        super().configure_pipeline(pipeline, options)
         add_division(pipeline, f"distributed.context.{self.members.group}", self._divided)
 
     def _divided(self, trace: TraceCtx, context: Any) -> TraceCtx:

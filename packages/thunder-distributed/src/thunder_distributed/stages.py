@@ -12,7 +12,7 @@ from .buckets import with_collectives
 from .division.programs import divided, inlined
 from .overlap import overlapped
 from .program_sequences import with_agreement
-from .ring_stage import with_rings
+from .sequences.ring_stage import with_rings
 
 __all__ = ["add_division", "add_stages"]
 

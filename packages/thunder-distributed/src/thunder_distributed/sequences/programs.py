@@ -39,8 +39,8 @@ from thunder.core.symbol import BoundSymbol, has_tags
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 
+from ..process_groups import Members
 from .parts import Part, collect_parts, gather_parts, take_part, use_in_parts
-from .process_groups import Members
 from .same_primitives import are_equal
 
 __all__ = ["NoRule", "Program", "Value", "divide_program"]

@@ -31,10 +31,10 @@ from thunder.core import dtypes
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
 
-from .collectives import ex
-from .exchanges import rotate
+from ..collectives import ex
+from ..exchanges import rotate
+from ..process_groups import group_named, group_size
 from .parts import chunks_of
-from .process_groups import group_named, group_size
 
 __all__ = ["RINGS", "attention_block", "attention_block_backward", "merge_blocks", "ring_attention"]
 
@@ -53,13 +53,13 @@ def _block_meta(q: Any, k: Any, v: Any, mask: Any, is_causal: bool, scale: float
 
 
 def _wide(t: torch.Tensor) -> torch.Tensor:
-    wide: torch.Tensor = t if t.dtype is torch.float64 else t.to(torch.float32)
-    return wide
+    return t if t.dtype is torch.float64 else t.to(torch.float32)
 
 
 def _grouped(t: torch.Tensor, groups: int) -> torch.Tensor:
     """Return a tensor (*, h, m, d) as (*, groups, h / groups, m, d)."""
-    return t.unflatten(-3, (groups, t.shape[-3] // groups))
+    grouped: torch.Tensor = t.unflatten(-3, (groups, t.shape[-3] // groups))
+    return grouped
 
 
 def _scores(

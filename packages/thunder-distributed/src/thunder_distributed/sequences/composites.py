@@ -12,10 +12,10 @@ import thunder.torch as ltorch
 from thunder.core import dtypes
 from thunder.core.symbol import BoundSymbol
 
-from .divided_program import NoRule, Program
-from .division_rules import PRIMITIVES, Rule
 from .parts import Part, sum_parts
+from .programs import NoRule, Program
 from .ring_attention import ring_attention
+from .rules import PRIMITIVES, Rule
 
 __all__ = ["RULES"]
 

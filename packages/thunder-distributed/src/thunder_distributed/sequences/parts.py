@@ -29,8 +29,8 @@ import torch.distributed as dist
 import thunder.torch as ltorch
 from thunder.core.symbol import Symbol
 
-from .collectives import all_gather, all_reduce, ex
-from .process_groups import group_named, group_size
+from ..collectives import all_gather, all_reduce, ex
+from ..process_groups import group_named, group_size
 
 __all__ = [
     "ARRANGEMENTS",

@@ -16,8 +16,8 @@ from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import BoundSymbol
 from thunder.core.tags import OpTags
 
-from .divided_program import EXPANSIONS, NoRule, Program
 from .parts import Part, sum_parts
+from .programs import EXPANSIONS, NoRule, Program
 
 __all__ = ["PRIMITIVES", "Rule"]
 

@@ -1,0 +1,1 @@
+"""The division of the sequences of a program between the processes of a group, and attention over them."""
