@@ -17,7 +17,7 @@ from thunder_benchmarks.workloads import WORKLOADS
 from thunder_inductor.executor import ex
 from thunder_transforms.memory_budget import MemoryBudgetTooSmall
 
-#: without those that take long
+#: without those for which a search takes long
 _NAMES = [n for n in WORKLOADS if not n.endswith(("4096", "4x512", "-100", "-32", "-8"))]
 
 
@@ -47,7 +47,7 @@ def measured(compiled, loss, inputs) -> int:
     return sum(existing.values()) + peak_bytes(lambda: compiled(*inputs).backward())
 
 
-@pytest.mark.parametrize("name", one_in(len(_NAMES), _NAMES, _NAMES.index("U-Net")))
+@pytest.mark.parametrize("name", one_in(len(WORKLOADS), WORKLOADS, [*WORKLOADS].index("U-Net")))
 @pytest.mark.parametrize("executors", ["torch", pytest.param(ex, marks=MARK)], ids=["torch", "inductor"])
 def test_the_estimate_is_the_peak_of_a_step(name, executors):
     model, inputs = WORKLOADS[name].make(torch.float32)
@@ -66,3 +66,17 @@ def test_the_least_budget_of_a_workload_is_met(name):
     least = error.value.facts["least"]
     compiled = thunder.jit(loss, executors="torch", memory_budget=least)
     assert measured(compiled, loss, inputs) <= 1.1 * least
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", _NAMES)
+def test_budgets_from_the_least_to_the_default_are_met_with_compiled_regions(name):
+    model, inputs = WORKLOADS[name].make(torch.float32)
+    loss = Loss(model)
+    default = thunder.plan(loss, *inputs, executors=ex).memory.peak
+    with pytest.raises(MemoryBudgetTooSmall, match="memory_budget=1 bytes") as error:
+        thunder.plan(loss, *inputs, executors=ex, memory_budget=1)
+    least = error.value.facts["least"]
+    for part in (0, 0.02, 0.3, 0.9, 1):
+        budget = int(least + part * (default - least))
+        assert thunder.plan(loss, *inputs, executors=ex, memory_budget=budget).memory.peak <= budget

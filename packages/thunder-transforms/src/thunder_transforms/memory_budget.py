@@ -7,7 +7,7 @@ CPU meanwhile. The least costly of these plans is chosen whose peak is within th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ import thunder
 from thunder.core.errors import InvalidArgument
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx
-from thunder.core.vjp_utils import JointProgram, get_saved_for_backward_tensors
+from thunder.core.vjp_utils import JointProgram, RegionMode, get_saved_for_backward_tensors
 from thunder.examine.memory_calculation import MemoryEstimate, estimate_memory
 from thunder_transforms.backward_search import Search
 from thunder_transforms.byte_counts import bytes_of
@@ -31,6 +31,8 @@ __all__ = [
 
 #: how often a plan is made for fewer bytes because its program needs more than the model
 _TRIALS = 4
+#: how many plans are compiled for a budget beside the default
+_COMPILED = 2
 #: the numbers of bytes that are tried, between the least and that of keeping all
 _PARTS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75)
 
@@ -59,6 +61,8 @@ class _Stages:
     offloaded: frozenset[str] = frozenset()
     #: the least peak of a plan, if none that is within the budget was found
     least: int | None = None
+    #: the plan; it keeps the code of its regions, which the compile uses
+    chosen: _Candidate | None = None
 
     def set_planner(self, trace: TraceCtx, context: Any) -> TraceCtx:
         """Let the planner choose what the forward saves: trace → the same trace."""
@@ -67,6 +71,7 @@ class _Stages:
             planner = _Planner(program, self.budget, lambda: step_model(program, trace, context.executors))
             chosen = planner.chosen()
             self.offloaded, self.least = chosen.plan.offloaded if chosen.plan else frozenset(), planner.least
+            self.chosen, context.regions = chosen, chosen.regions
             return chosen.order
 
         context.plan_backward = plan
@@ -101,9 +106,16 @@ def _too_small(budget: int, least: int) -> MemoryBudgetTooSmall:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A plan and the peak of its program in bytes; without a plan, that of the option rematerialization."""
+    """A plan and the peak of its program in bytes; without a plan, that of the option rematerialization.
+
+    Attributes:
+        regions: what fusion executors do with the regions of the program.
+        traces: its forward and backward. While they exist, so does the code of their regions.
+    """
 
     plan: BackwardPlan | None
+    regions: RegionMode
+    traces: tuple[TraceCtx, TraceCtx]
     peak: int
 
     @property
@@ -112,11 +124,17 @@ class _Candidate:
         return None if self.plan is None else [call.bsym for call in self.plan.order]
 
 
+def _peak(candidate: _Candidate) -> int:
+    return candidate.peak
+
+
 class _Planner:
     """Finds the plan for a budget.
 
-    The model has no fusions, so that a program may need more or less than the model says. What counts is the
-    estimate of the program that runs; a plan whose program exceeds the budget is made again for fewer bytes.
+    The model has no fusions, so that a program with regions may need more or less than the model says. Plans
+    are compared by sketches, in which no region is compiled. The chosen one is compiled, and if its code
+    exceeds the budget, it is made again for fewer bytes. Without regions a program needs what the model says,
+    so that every budget is met that is not below the least of the model.
     """
 
     def __init__(self, program: JointProgram, budget: int, model: Callable[[], StepModel]) -> None:
@@ -126,53 +144,76 @@ class _Planner:
 
     def chosen(self) -> _Candidate:
         """Return the cheapest plan within the budget, or the one that needs least."""
-        estimate = self._estimate(None)
-        default = _Candidate(None, estimate.peak)
-        if default.peak <= self.budget:
-            return default
-        model = self._model()
+        lower_bound = self._lower_bound(None)
+        if lower_bound.peak <= self.budget:
+            default = self._compiled(None)
+            if default.peak <= self.budget:
+                return default
+        model, target = self._model(), self.budget - lower_bound.inputs
         search = Search(model)
-        target = self.budget - estimate.inputs
+        found = self._fitting(search, target, "sketched") or self._small(search, model, self.budget)
+        return found or self._fitting(search, target, "left") or self._least(search, model)
+
+    def _fitting(self, search: Search, target: int, regions: RegionMode) -> _Candidate | None:
+        """Return a plan within the budget, or None if none was found; a sketch that fits is compiled."""
+        compiled = 0
         for _ in range(_TRIALS):
             plan = search.cheapest(target)
             if plan is None:
-                break
-            candidate = self._candidate(plan)
+                return None
+            candidate = self._estimated(plan, regions)
+            if candidate.peak <= self.budget and regions == "sketched":
+                candidate = self._compiled(plan)
+                compiled += 1
             if candidate.peak <= self.budget:
                 return candidate
+            if compiled == _COMPILED:
+                return None
             target -= candidate.peak - self.budget
-        smallest = min((default, *self._small(search, model, estimate.inputs)), key=lambda c: c.peak)
+        return None
+
+    def _small(self, search: Search, model: StepModel, most: int) -> _Candidate | None:
+        """Return a plan with regions that needs at most so many bytes, among those with small sketches.
+
+        They do not depend on the budget.
+        """
+        least = search.least()
+        low, high = model.peak(least), model.peak(search.keeping())
+        plans = (None, least, *(search.cheapest(low + int(part * (high - low))) for part in _PARTS))
+        sketches = sorted((self._estimated(plan, "sketched") for plan in plans), key=_peak)
+        plans = tuple(dict.fromkeys(sketch.plan for sketch in sketches))[:_COMPILED]
+        possible = [plan for plan in plans if self._lower_bound(plan).peak <= most]
+        smallest = min(map(self._compiled, possible), key=_peak, default=None)
+        return smallest if smallest is not None and smallest.peak <= most else None
+
+    def _least(self, search: Search, model: StepModel) -> _Candidate:
+        """Return the plan that needs least. Its number of bytes is a budget that fits."""
+        unfused = self._estimated(search.least(), "left")
+        smallest = self._small(search, model, unfused.peak) or unfused
         if smallest.peak > self.budget:
             self.least = smallest.peak
         return smallest
 
-    def _small(self, search: Search, model: StepModel, inputs: int) -> Iterator[_Candidate]:
-        """Yield plans that need little: the least of the model and, where programs differ from it, others.
+    def _lower_bound(self, plan: BackwardPlan | None) -> MemoryEstimate:
+        """Return the memory of a plan whose regions store no value but their outputs."""
+        return estimate_memory(*self._traces(plan, "sketched"), sketches_store=False)
 
-        They do not depend on the budget, so that the least number of bytes of an error is a budget that fits.
-        """
-        least = search.least()
-        candidate = self._candidate(least)
-        yield candidate
-        low, high = model.peak(least), model.peak(search.keeping())
-        if candidate.peak == inputs + low:
-            return
-        for part in _PARTS:
-            plan = search.cheapest(low + int(part * (high - low)))
-            if plan is not None:
-                yield self._candidate(plan)
+    def _compiled(self, plan: BackwardPlan | None) -> _Candidate:
+        return self._estimated(plan, "compiled")
 
-    def _candidate(self, plan: BackwardPlan) -> _Candidate:
-        return _Candidate(plan, self._estimate(plan).peak)
+    def _estimated(self, plan: BackwardPlan | None, regions: RegionMode) -> _Candidate:
+        traces = self._traces(plan, regions)
+        return _Candidate(plan, regions, traces, estimate_memory(*traces).peak)
 
-    def _estimate(self, plan: BackwardPlan | None) -> MemoryEstimate:
+    def _traces(self, plan: BackwardPlan | None, regions: RegionMode) -> tuple[TraceCtx, TraceCtx]:
+        """Return the forward and the backward of a plan, with copies to the CPU and back."""
         order = None if plan is None else [call.bsym for call in plan.order]
-        forward, backward = self.program.traces(order)
+        forward, backward = self.program.traces(order, regions)
         if plan is not None and plan.offloaded:
             transform, context = _offloading(plan.offloaded), _States()
             forward = transform.transform_trace_post_optimization(forward, context=context)
             backward = transform.transform_trace_post_optimization(backward, context=context)
-        return estimate_memory(forward, backward)
+        return forward, backward
 
 
 class _States:

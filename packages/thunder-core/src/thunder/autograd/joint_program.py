@@ -23,6 +23,7 @@ from thunder.autograd.residuals import ForwardGraph, computed_by
 from thunder.base.errors import PluginError
 from thunder.base.plugin_calls import shown
 from thunder.base.tags import OpTags
+from thunder.executor_base.region_modes import RegionMode
 from thunder.ir.effects import has_effect
 from thunder.ir.proxies import AnyProxy, TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
@@ -61,15 +62,17 @@ class JointProgram:
     connecting: tuple[TensorProxy, ...]
     graph: ForwardGraph
     partitioned: Callable[[Order], tuple[TraceCtx, TraceCtx]]
-    lower: Callable[[TraceCtx, TraceCtx], tuple[TraceCtx, TraceCtx]] | None = None
+    lower: Callable[[TraceCtx, TraceCtx, RegionMode], tuple[TraceCtx, TraceCtx]] | None = None
 
-    def traces(self, order: Order = None) -> tuple[TraceCtx, TraceCtx]:
+    def traces(self, order: Order = None, regions: RegionMode = "compiled") -> tuple[TraceCtx, TraceCtx]:
         """Return the forward and the backward for an order of the backward's calls, as they would run.
 
-        Their calls are claimed and fused; transforms that change a forward or a backward have not run.
+        Their calls are claimed and fused; transforms that change a forward or a backward have not run. With
+        `regions="sketched"` no region is compiled, so that the traces can be looked at but not run; with
+        `"left"` there are none, and each call runs by itself.
         """
         forward, backward = self.partitioned(order)
-        return (forward, backward) if self.lower is None else self.lower(forward, backward)
+        return (forward, backward) if self.lower is None else self.lower(forward, backward, regions)
 
     def can_save(self, value: Any) -> bool:
         """Return whether a value may be saved for the backward; one that may not is computed again."""

@@ -15,6 +15,7 @@ from thunder.base.plugin_calls import as_plugin_error
 from thunder.compiler.running_compile import running_compile
 from thunder.compiler.stats import CompileData, RecompileReason
 from thunder.executor_base.executor import Executor
+from thunder.executor_base.region_modes import RegionMode
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.trace import TraceCtx
 from thunder.ir.verify import check_plugin_trace, check_trace
@@ -76,6 +77,8 @@ class Context:
     #: plans what the forward saves and the order of the backward, in place of the option `rematerialization`;
     #: a stage before the partition may set it
     plan_backward: BackwardPlanner | None = None
+    #: what fusion executors do with the regions of the program; a planner or a stage before `fuse` may set it
+    regions: RegionMode = "compiled"
     #: the calls that were replaced before executors were consulted
     replaced_calls: list[Placement] = field(default_factory=list)
     #: what rewrite rules did, and did not, in the program

@@ -15,17 +15,18 @@ the CPU is not counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
+from thunder.autograd.residuals import is_pointwise
 from thunder.base.dtypes import dtype, to_torch_dtype
 from thunder.base.memory_layout import element_span
 from thunder.base.pytree import tree_map
 from thunder.base.structural_ids import COMMENT, DEL, RELEASES, RETURN
 from thunder.compiler.convolution_workspaces import WORKSPACES
+from thunder.executor_base.region_modes import is_sketch
 from thunder.executor_base.workspaces import workspace_bytes
 from thunder.ir.aliasing import View, views_of
 from thunder.ir.proxies import TensorProxy
@@ -66,9 +67,15 @@ class MemoryEstimate:
         return self.inputs + max(self.forward, self.backward)
 
 
-def estimate_memory(forward: TraceCtx, backward: TraceCtx | None = None) -> MemoryEstimate:
-    """Estimate the memory of a program from its final traces."""
-    heap = _Heap(_counts_cpu(forward, backward))
+def estimate_memory(
+    forward: TraceCtx, backward: TraceCtx | None = None, *, sketches_store: bool = True
+) -> MemoryEstimate:
+    """Estimate the memory of a program from its final traces.
+
+    A sketched region (`JointProgram.traces`) is taken to store the values that it computes, but for those of
+    elementwise calls that leave it not; without `sketches_store` its outputs alone, the least it can need.
+    """
+    heap = _Heap(_counts_cpu(forward, backward), sketches_store)
     inputs = sum(heap.add_input(p) for p in forward.args if isinstance(p, TensorProxy))
     peak = heap.run(forward.bound_symbols)
     if backward is None:
@@ -132,10 +139,28 @@ def register_workspace(operator: Symbol | str, workspace: Callable[[BoundSymbol]
     _workspaces[operator if isinstance(operator, str) else str(operator.id)] = workspace
 
 
-def _workspace(bsym: BoundSymbol) -> int:
+def _workspace(bsym: BoundSymbol, sketches_store: bool) -> int:
     """Return the bytes that a call allocates for itself."""
+    if is_sketch(bsym):
+        return _of_calls(bsym) if sketches_store else 0
     registered = _workspaces.get(str(bsym.sym.id))
     return max(workspace_bytes(bsym), registered(bsym) if registered is not None else 0)
+
+
+def _of_calls(region: BoundSymbol) -> int:
+    """Return the bytes beside the outputs of a region, in which elementwise calls store nothing."""
+    heap = _Heap()
+    for p in region.flat_proxy_args:
+        if isinstance(p, TensorProxy):
+            heap.add_input(p)
+    outputs = {p.name for p in region.flat_proxy_outs}
+    last = {p.name: i for i, call in enumerate(region.subsymbols) for p in call.flat_proxy_args}
+    elementwise = [call for call in region.subsymbols if is_pointwise(call)]
+    heap.unstored = {p.name for call in elementwise for p in call.flat_proxy_outs} - outputs
+    for i, call in enumerate(region.subsymbols):
+        heap.run((call,), {*last, *outputs})
+        heap.release(p.name for p in call.flat_proxy_args if last[p.name] == i and p.name not in outputs)
+    return heap.peak - heap.live
 
 
 def _saved(forward: TraceCtx) -> Sequence[TensorProxy]:
@@ -147,10 +172,12 @@ def _saved(forward: TraceCtx) -> Sequence[TensorProxy]:
 class _Heap:
     """The live storages and their bytes. A storage is named after the first tensor in it."""
 
-    def __init__(self, counts_cpu: bool = True) -> None:
-        self.counts_cpu = counts_cpu
+    def __init__(self, counts_cpu: bool = True, sketches_store: bool = True) -> None:
+        self.counts_cpu, self.sketches_store = counts_cpu, sketches_store
         self.live = 0
         self.peak = 0
+        #: the names of values without memory
+        self.unstored: Set[str] = frozenset()
         #: tensor → storage, of all tensors
         self.storage_of: dict[str, str] = {}
         #: the bytes that each statement allocates for itself
@@ -173,24 +200,30 @@ class _Heap:
         return self._size(proxy)
 
     def _size(self, proxy: TensorProxy) -> int:
+        if proxy.name in self.unstored:
+            return 0
         return _bytes(proxy) if self.counts_cpu or proxy.device.type != "cpu" else 0
 
     def bytes_of(self, proxies: Sequence[TensorProxy]) -> int:
         """Return the bytes of the storages of these tensors, each counted once, without inputs."""
         return sum(self._bytes[s] for s in {self._storage[p.name] for p in proxies})
 
-    def run(self, bsyms: Sequence[BoundSymbol]) -> int:
-        """Walk through a program; return the peak of the live bytes."""
-        read = {p.name for bsym in bsyms for p in bsym.flat_proxy_args}
+    def run(self, bsyms: Sequence[BoundSymbol], read: Container[str] | None = None) -> int:
+        """Walk through a program; return the peak of the live bytes.
+
+        `read` are the names that do not end at once, by default those that the program reads.
+        """
+        if read is None:
+            read = {p.name for bsym in bsyms for p in bsym.flat_proxy_args}
         for bsym in bsyms:
             self.workspaces.append(0)
             if bsym.sym.id == DEL:
-                self._release(p.name for p in bsym.flat_proxy_args)
+                self.release(p.name for p in bsym.flat_proxy_args)
             elif bsym.sym.id not in (RETURN, COMMENT, *RELEASES):
                 results = self._add_results(bsym)
-                self.workspaces[-1] = _workspace(bsym) + self._copied_first(bsym)
+                self.workspaces[-1] = _workspace(bsym, self.sketches_store) + self._copied_first(bsym)
                 self.peak = max(self.peak, self.live + self.workspaces[-1])
-                self._release(name for name in results if name not in read)
+                self.release(name for name in results if name not in read)
         return self.peak
 
     def _copied_first(self, bsym: BoundSymbol) -> int:
@@ -226,7 +259,8 @@ class _Heap:
             self.live += self._bytes[storage]
         names.add(proxy.name)
 
-    def _release(self, names: Any) -> None:
+    def release(self, names: Iterable[str]) -> None:
+        """Let names go; a storage without names is freed."""
         for name in names:
             storage = self._storage.pop(name, None)
             if storage is None:

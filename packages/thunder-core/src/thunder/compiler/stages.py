@@ -27,6 +27,7 @@ from thunder.base.tags import OpTags
 from thunder.compiler.context import AutogradState, Branch, Context
 from thunder.compiler.copy_on_edit import copied, edit_copy
 from thunder.compiler.observers import check_only_observed
+from thunder.executor_base.region_modes import RegionMode, regions_are
 from thunder.frontend.prologue_reading import check_count, check_metadata
 from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.trace import TraceCtx, TraceProvenance, TraceTag
@@ -248,9 +249,11 @@ def _planner(context: Context) -> BackwardPlanner | None:
     return planner
 
 
-def _lowered(context: Context, forward: TraceCtx, backward: TraceCtx) -> tuple[TraceCtx, TraceCtx]:
+def _lowered(
+    context: Context, forward: TraceCtx, backward: TraceCtx, regions: RegionMode
+) -> tuple[TraceCtx, TraceCtx]:
     """Return a forward and a backward as they would run, without changing the context."""
-    trial = Context(context.executors, (), context.options, context.check)
+    trial = Context(context.executors, (), context.options, context.check, regions=regions)
     trial.backward = Branch()
     for branch, trace in zip(trial.branches, (forward, backward), strict=True):
         branch.traces.append(trace)
@@ -273,7 +276,7 @@ def _claim(trace: TraceCtx, context: Context) -> TraceCtx:
 
 def _fuse(trace: TraceCtx, context: Context) -> TraceCtx:
     forward = context.forward.traces[-1] if context.branch is context.backward else None
-    with after_forward(forward):
+    with after_forward(forward), regions_are(context.regions):
         return fuse(trace, context.executors)
 
 

@@ -16,6 +16,7 @@ from thunder.executor_base.implementation_hints import check_hints
 from thunder.executor_base.operator_executor import operator_id
 from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.region_compilation import compile_together
+from thunder.executor_base.region_modes import no_code, region_mode, sketch
 from thunder.executor_base.unfused import left_out
 from thunder.executor_base.workspaces import with_workspace, workspace_bytes
 from thunder.ir.fusion_regions import UNBOUNDED, Bounds, Horizontal, Region, partition, replace_regions
@@ -129,16 +130,19 @@ class FusionExecutor(Executor):
         regions = partition(
             trace, self._claimed, horizontal=self.horizontal, bounds=self.bounds, cuts=self.cuts
         )
-        fueled = [region for region in regions if self.get_fuel()]
+        is_sketched = region_mode() == "sketched"
+        fueled = regions if is_sketched else [region for region in regions if self.get_fuel()]
         functions: dict[Region, RegionFunction | Refusal] = {}
-        if type(self).fuse is FusionExecutor.fuse:
+        if type(self).fuse is FusionExecutor.fuse and not is_sketched:
             functions.update(zip(fueled, self.compile_regions(fueled), strict=True))
         refusals: dict[BoundSymbol, Refusal] = {}
         fused = 0
 
         def replacement(region: Region) -> BoundSymbol | None:
             nonlocal fused
-            if region in functions:
+            if is_sketched and region in fueled:
+                result = self._sketch_of(region, fused)
+            elif region in functions:
                 result = self._call_of(region, functions[region], fused)
             else:
                 result = self.fuse(region, fused) if region in fueled else _NO_FUEL
@@ -233,6 +237,13 @@ class FusionExecutor(Executor):
             outputs=region.outputs,
             bsyms=region.bsyms,
             workspace=self.region_workspace(region, function),
+        )
+
+    def _sketch_of(self, region: Region, number: int) -> BoundSymbol:
+        name = f"{self.fusion_name or self.name}{number}"
+        inputs, outputs, bsyms = region.inputs, region.outputs, region.bsyms
+        return sketch(
+            self.register_temporary_operation(name, no_code, inputs=inputs, outputs=outputs, bsyms=bsyms)
         )
 
     def region_workspace(self, region: Region, function: RegionFunction) -> int | None:

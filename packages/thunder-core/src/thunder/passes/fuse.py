@@ -10,11 +10,16 @@ from thunder.base.errors import PluginError, PluginTraceError
 from thunder.base.plugin_calls import kind_of, plugin_call
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.fusion_executor import FusionExecutor
+from thunder.executor_base.refusal import Refusal
+from thunder.executor_base.region_modes import region_mode
+from thunder.executor_base.unfused import left_out
 from thunder.ir.effects import is_ordered
 from thunder.ir.symbol import BoundSymbol
-from thunder.ir.trace import TraceCtx, TraceProvenance
+from thunder.ir.trace import TraceCtx, TraceProvenance, with_bound_symbols
 from thunder.ir.verify import check_plugin_trace
 from thunder.passes.claim import PROVENANCE
+
+_NO_REGIONS = Refusal("not-fused", "no region is compiled in this program, which needs less memory so")
 
 
 def fuse(trace: TraceCtx, executors: Sequence[Executor]) -> TraceCtx:
@@ -22,17 +27,24 @@ def fuse(trace: TraceCtx, executors: Sequence[Executor]) -> TraceCtx:
 
         t0 = ltorch.sin(x); t1 = ltorch.cos(t0)   →   [t1] = myFusion0(x)
 
-    Returns the same trace if nothing was fused. Raises PluginError for a pass that does not return a trace,
-    and TraceError for one that loses an effect or fuses a call of another executor.
+    Returns the same trace if nothing was fused. Where regions are left, the calls that would be in them get
+    the reason, and other executors run them. Raises PluginError for a pass that does not return a trace, and
+    TraceError for one that loses an effect or fuses a call of another executor.
     """
     start = time.perf_counter_ns()
     fused = trace
     for executor in executors:
         if isinstance(executor, FusionExecutor):
-            fused = _run(executor, fused)
+            fused = _left(executor, fused) if region_mode() == "left" else _run(executor, fused)
     if fused is not trace:
         fused.set_provenance(TraceProvenance(PROVENANCE, time.perf_counter_ns() - start))
     return fused
+
+
+def _left(executor: FusionExecutor, trace: TraceCtx) -> TraceCtx:
+    """Return the trace with the calls of an executor left to others."""
+    statements = [left_out(b, _NO_REGIONS) if b.sym.executor is executor else b for b in trace.bound_symbols]
+    return with_bound_symbols(trace, statements, PROVENANCE)
 
 
 def _run(executor: FusionExecutor, trace: TraceCtx) -> TraceCtx:
