@@ -140,6 +140,7 @@ class FusionExecutor(Executor):
 
         def replacement(region: Region) -> BoundSymbol | None:
             nonlocal fused
+            result: BoundSymbol | Refusal
             if is_sketched and region in fueled:
                 result = self._sketch_of(region, fused)
             elif region in functions:
