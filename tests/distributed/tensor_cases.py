@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,13 @@ import torch.distributed as dist
 
 import thunder
 from distributed.attention_models import COLUMNS, ROWS, pages, reader
+from distributed.divided_programs import Random
 from distributed.launching import case, message
-from distributed.small_models import batches, words
+from distributed.small_models import Words, batches, words
 from distributed.training_cases import distance
 from thunder.distributed import column_parallel, communication, row_parallel
+from thunder_transforms.lora import LORATransform
+from thunder_transforms.materialization import MaterializationTransform
 
 STEPS = 20
 WORDS_COLUMNS, WORDS_ROWS = ["blocks.*.up", "head"], ["blocks.*.down", "embedding"]
@@ -115,3 +119,114 @@ def draws_that_differ():
     error = message(compiled, *batch)
     torch.manual_seed(3)
     return error, compiled(*batch).item(), communication(compiled)[0].signature
+
+
+def random_programs(seeds: range) -> tuple[list[str], set[str]]:
+    """Return the programs whose results or gradients differ from eager's, and the collectives of all."""
+    wrong, used = [], set[str]()
+    for seed in seeds:
+        plain, model = Random(seed), Random(seed)
+        torch.manual_seed(seed)
+        x = torch.randn(2, 4, 6, dtype=torch.float64, requires_grad=True)
+        compiled = thunder.jit(model, transforms=in_parts(["columns"], ["rows"], sequence_dim=1))
+        try:
+            results = []
+            for module in (plain, compiled):
+                loss = module(x)
+                loss.backward()
+                gradients = {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
+                if module is compiled:
+                    gradients = whole_gradients(compiled, gradients)
+                results.append({**gradients, "loss": loss.detach(), "input": x.grad})
+                x.grad = None
+            if distance(*reversed(results)) > 1e-10 * max(1.0, results[0]["loss"].abs().item()):
+                wrong.append(f"{seed}: {distance(*results)}")
+        except Exception:
+            wrong.append(f"{seed}: {traceback.format_exc()}")
+        used |= {c.name for c in communication(compiled)}
+    return wrong, used
+
+
+@case
+def divided_random_programs():
+    wrong, used = random_programs(range(20))
+    return "\n".join(wrong), sorted(used)
+
+
+@case
+def states_of_parts():
+    """State dicts of both forms, also of a model that begins without memory."""
+    compiled = thunder.jit(words(), transforms=in_parts(WORDS_COLUMNS, WORDS_ROWS))
+    other = words(seed=3).state_dict()
+    loaded = compiled.load_original_state_dict(other)
+    shapes = {name: tuple(t.shape) for name, t in compiled.state_dict().items()}
+    again = thunder.jit(words(), transforms=in_parts(WORDS_COLUMNS, WORDS_ROWS))
+    again.load_state_dict(compiled.state_dict())
+    with torch.device("meta"):
+        model = Words().double()
+    init = MaterializationTransform.init_from_original_state_dict(other)
+    transforms = [*in_parts(WORDS_COLUMNS, WORDS_ROWS), MaterializationTransform("cpu", init=init)]
+    allocated = thunder.jit(model, transforms=transforms)
+    batch = batches(1, 2)[0]
+    return (
+        str(loaded),
+        shapes,
+        max(distance(m.original_state_dict(), other) for m in (compiled, again, allocated)),
+        abs(allocated(*batch).item() - words(seed=3)(*batch).item()),
+    )
+
+
+@case
+def processes_begin_equally():
+    """Models that begin with other values in each process."""
+    compiled = thunder.jit(words(seed=dist.get_rank()), transforms=in_parts(WORDS_COLUMNS, WORDS_ROWS))
+    return distance(compiled.original_state_dict(), words(seed=0).state_dict())
+
+
+@case
+def adapters_beside_parts():
+    """Adapters of all linear layers, whose weights are in parts."""
+    torch.manual_seed(5)
+    lora = [LORATransform(r=2, weights=["*.query", "*.up", "*.down", "*.out"]) for _ in range(2)]
+    plain = thunder.jit(reader(), transforms=lora[:1])
+    compiled = thunder.jit(reader(), transforms=[lora[1], *in_parts()])
+    compiled.load_original_state_dict(plain.original_state_dict())
+    with torch.no_grad():
+        for name, parameter in compiled.named_parameters():
+            if "lora" in name:
+                parameter.copy_(plain.get_parameter(name).normal_(generator=torch.Generator().manual_seed(1)))
+    differences = []
+    optimizers = [
+        torch.optim.SGD([p for p in m.parameters() if p.requires_grad], lr=0.1) for m in (plain, compiled)
+    ]
+    for batch in pages(5, 2):
+        losses = [module(*batch) for module in (plain, compiled)]
+        for loss, optimizer in zip(losses, optimizers, strict=True):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        differences.append(abs(losses[0].item() - losses[1].item()))
+    adapters = [name for name, p in compiled.named_parameters() if p.grad is not None]
+    return max(differences), distance(compiled.original_state_dict(), plain.original_state_dict()), adapters
+
+
+@case
+def lowered_precision():
+    """A step under autocast, beside that of one process, and the dtypes of the linear layers."""
+    plain, (batch,) = reader().float(), pages(1, 4)
+    compiled = thunder.jit(reader().float(), transforms=in_parts(sequence_dim=1))
+    losses = []
+    for module in (plain, compiled):
+        with torch.autocast("cpu", torch.bfloat16):
+            losses.append(module(*batch))
+        losses[-1].backward()
+    dtypes = {
+        b.output.dtype.shortname()
+        for b in thunder.last_traces(compiled)[-1].bound_symbols
+        if b.sym.name == "linear"
+    }
+    gradients = whole_gradients(
+        compiled, {n: p.grad for n, p in compiled.named_parameters() if p.grad is not None}
+    )
+    expected = {n: p.grad for n, p in plain.named_parameters() if p.grad is not None}
+    return abs(losses[0].item() - losses[1].item()), distance(gradients, expected), sorted(dtypes)
