@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 import thunder
 from distributed.attention_models import COLUMNS, ROWS, pages, reader
 from distributed.divided_programs import Random
-from distributed.launching import case, message
+from distributed.launching import case, message, shared_folder
 from distributed.small_models import Words, batches, words
 from distributed.training_cases import distance
 from thunder.distributed import column_parallel, communication, row_parallel
+from thunder.distributed.checkpoint import get_model_state_dict, load, save
+from thunder_bnb.four_bit import BitsAndBytesLinearQuant4bit
 from thunder_transforms.lora import LORATransform
 from thunder_transforms.materialization import MaterializationTransform
 
@@ -230,3 +235,27 @@ def lowered_precision():
     )
     expected = {n: p.grad for n, p in plain.named_parameters() if p.grad is not None}
     return abs(losses[0].item() - losses[1].item()), distance(gradients, expected), sorted(dtypes)
+
+
+@case
+def files_of_divided_parameters():
+    folder = shared_folder()
+    make = partial(in_parts, WORDS_COLUMNS, WORDS_ROWS)
+    save(get_model_state_dict(thunder.jit(words(seed=5), transforms=make())), folder / "parts")
+    other = thunder.jit(words(), transforms=make())
+    state = get_model_state_dict(other)
+    load(state, folder / "parts")
+    return str(folder / "parts"), distance(other.original_state_dict(), words(seed=5).state_dict())
+
+
+@case
+def quantised_parts():
+    """Parts in 4 bits, of blocks that are blocks of the whole weights."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64)).requires_grad_(False)
+    x = torch.randn(3, 64)
+    expected = thunder.jit(copy.deepcopy(model), transforms=[BitsAndBytesLinearQuant4bit()])(x)
+    transforms = [column_parallel(target_modules=["0", "2"]), BitsAndBytesLinearQuant4bit()]
+    compiled = thunder.jit(model, transforms=transforms)
+    shape = tuple(compiled.state_dict()["0.weight"].shape)
+    return (compiled(x) - expected).abs().max().item(), shape

@@ -6,11 +6,14 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
+import thunder
 from distributed.attention_models import COLUMNS, ROWS, pages, reader
-from distributed.launching import CASES, case
+from distributed.launching import CASES, case, message, shared_folder
 from distributed.small_models import batches, words
-from distributed.tensor_cases import STEPS, WORDS_COLUMNS, WORDS_ROWS, compared, in_parts
+from distributed.tensor_cases import STEPS, WORDS_COLUMNS, WORDS_ROWS, compared, in_parts, random_programs
+from distributed.training_cases import distance
 from thunder.distributed import FSDPBucketingStrategy, FSDPType, clip_grad_norm_, ddp, fsdp
+from thunder.distributed.checkpoint import get_model_state_dict, load, save
 
 SECOND = {
     "fsdp": lambda group: fsdp(process_group=group),
@@ -54,8 +57,34 @@ def four_uneven_parts():
     return compared(in_parts(WORDS_COLUMNS, WORDS_ROWS), words, batches(STEPS, dist.get_world_size()))
 
 
+@case
+def many_random_programs():
+    return "\n".join(random_programs(range(100, 180))[0])
+
+
 NAMES = (
     *(f"{kind} and {second}" for kind in ("tensors", "sequences", "uneven tensors") for second in SECOND),
     "four_parts",
     "four_uneven_parts",
 )
+
+
+@case
+def files_of_two_dimensions():
+    """Parts that are sharded are saved, and loaded with other layouts."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    folder = shared_folder()
+
+    def compiled(seed, second=True, group=mesh["tp"]):
+        transforms = in_parts(group=group) + ([fsdp(process_group=mesh["dp"])] if second else [])
+        return thunder.jit(reader(seed=seed), transforms=transforms)
+
+    save(get_model_state_dict(compiled(5)), folder / "parts")
+    results = []
+    for other in (compiled(0), compiled(0, False), compiled(0, False, None)):
+        state = get_model_state_dict(other)
+        load(state, folder / "parts")
+        results.append(distance(other.original_state_dict(), reader(seed=5).state_dict()))
+    uneven = in_parts(WORDS_COLUMNS, WORDS_ROWS, mesh["tp"])
+    refused = thunder.jit(words(), transforms=[*uneven, fsdp(process_group=mesh["dp"])])
+    return str(folder / "parts"), results, message(get_model_state_dict, refused)

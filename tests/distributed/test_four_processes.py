@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch.distributed.checkpoint as torch_checkpoint
 
+from distributed.attention_models import reader
 from distributed.launching import Outcome, launched
 from distributed.mesh_cases import NAMES
 from distributed.tensor_mesh_cases import NAMES as TENSOR_NAMES
+from distributed.training_cases import distance
 
 pytestmark = [pytest.mark.multi_process, pytest.mark.sweep]
 
@@ -39,3 +42,18 @@ def test_each_of_the_others_names_the_process_that_is_lost(four, kind: str):
 @pytest.mark.parametrize("name", ["loaded_by_fewer_processes", "saved_while_training"])
 def test_files_of_four_processes_are_loaded_by_two_and_by_one(four, name: str):
     assert max(outcome.get() for outcome in four[name]) < 1e-10
+
+
+def test_files_of_two_dimensions_are_loaded_by_other_layouts(four):
+    for outcome in four["files_of_two_dimensions"]:
+        folder, differences, refused = outcome.get()
+        assert differences == [0, 0, 0]
+        assert refused.startswith("UnsupportedProgram: the rows of head.weight are divided unevenly")
+        state = reader().state_dict()
+        torch_checkpoint.load(state, checkpoint_id=folder, no_dist=True)
+        assert distance(state, reader(seed=5).state_dict()) == 0
+
+
+def test_many_random_programs_compute_what_eager_computes(four):
+    for outcome in four["many_random_programs"]:
+        assert outcome.get() == ""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch.distributed.checkpoint as torch_checkpoint
 
 from distributed.launching import Outcome
+from distributed.small_models import words
+from distributed.training_cases import distance
 
 pytestmark = pytest.mark.multi_process
 TOLERANCE = 1e-10
@@ -36,3 +39,50 @@ def test_processes_that_would_draw_other_numbers_are_refused(outcomes):
         assert error.startswith("DrawsDiffer: the processes that compute parts of the same result are about")
         assert first == "all_gather i64[1]"
     assert results[0][1] == results[1][1]
+
+
+def test_random_programs_on_parts_compute_what_eager_computes(outcomes):
+    for wrong, used in both(outcomes, "divided_random_programs"):
+        assert wrong == ""
+        assert used == ["all_gather", "all_reduce", "reduce_scatter"]
+
+
+def test_state_dicts_are_divided_and_gathered(outcomes):
+    for loaded, shapes, difference, loss in both(outcomes, "states_of_parts"):
+        assert loaded == "<All keys matched successfully>"
+        assert shapes["blocks.0.up.weight"] == (6, 5)  # of 11 rows
+        assert shapes["blocks.0.down.weight"] == (5, 6)  # of 11 columns
+        assert shapes["embedding.weight"] == shapes["head.weight"] == (4, 5)  # of 7 rows
+        assert shapes["blocks.0.down.bias"] == (5,)
+        assert difference == 0
+        assert loss < TOLERANCE
+
+
+def test_files_are_loaded_by_the_model_itself(outcomes):
+    for folder, difference in both(outcomes, "files_of_divided_parameters"):
+        assert difference == 0
+        state = words().state_dict()
+        torch_checkpoint.load(state, checkpoint_id=folder, no_dist=True)
+        assert distance(state, words(seed=5).state_dict()) == 0
+
+
+def test_all_processes_begin_with_the_values_of_one(outcomes):
+    assert both(outcomes, "processes_begin_equally") == [0.0, 0.0]
+
+
+def test_adapters_are_trained_beside_weights_in_parts(outcomes):
+    for losses, state, adapters in both(outcomes, "adapters_beside_parts"):
+        assert max(losses, state) < TOLERANCE
+        assert len(adapters) == 2 * 4 * 2
+
+
+def test_quantised_parts_are_parts_of_quantised_weights(outcomes):
+    for difference, shape in both(outcomes, "quantised_parts"):
+        assert difference < 1e-6
+        assert shape == (32 * 64 // 2, 1)
+
+
+def test_autocast_lowers_the_layers_in_parts(outcomes):
+    for loss, gradients, dtypes in both(outcomes, "lowered_precision"):
+        assert max(loss, gradients) < 2**-6  # bfloat16 has 8 bits
+        assert dtypes == ["bf16"]

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor
 
 import thunder
 from thunder.core.errors import InvalidArgument
 
 from .data_parallel import layouts_of
-from .layouts import DistParallelType, Layout
-from .process_groups import group_named
+from .distribution import all_layouts_of
+from .layouts import IN_PARTS, DistParallelType
+from .sharded_tensors import as_dtensor
 
 __all__ = [
     "StateDictOptions",
@@ -114,32 +114,18 @@ def _check_compiled(module: Any) -> None:
 
 def _sharded(module: Any) -> dict[str, Any]:
     """Return the state in use, with parts of parameters as DTensors on the same memory."""
-    layouts = layouts_of(module)
+    layouts = all_layouts_of(module)
     tied: dict[int, Any] = {}
     state = {}
     for name, tensor in module.state_dict(keep_vars=True).items():
-        layout = layouts.get(name)
-        if layout is None or layout.kind is not DistParallelType.FULLY_SHARDED:
-            state[name] = tied.get(id(tensor), tensor.detach())
+        in_parts = [layout for layout in layouts.get(name, ()) if layout.kind in IN_PARTS]
+        if in_parts:
+            state[name] = tied[id(tensor)] = as_dtensor(in_parts, tensor.detach())
         else:
-            state[name] = tied[id(tensor)] = _dtensor(layout, tensor.detach())
+            state[name] = tied.get(id(tensor), tensor.detach())
     for name, tensor in module.state_dict(keep_vars=True).items():
         state[name] = tied.get(id(tensor), state[name])
     return state
-
-
-def _dtensor(layout: Layout, part: torch.Tensor) -> DTensor:
-    """Return the whole parameter as a DTensor; the part of this process is its memory."""
-    mesh = DeviceMesh.from_group(group_named(layout.members.group), part.device.type)
-    if not layout.shape or layout.order != tuple(range(len(layout.shape))):
-        shape = (layout.rows, *part.shape[1:])
-    else:
-        shape = layout.shape
-    stride = torch.empty(shape, device="meta").stride()
-    local = layout.valid(part)
-    return DTensor.from_local(
-        local, mesh, [Shard(0)], run_check=False, shape=torch.Size(shape), stride=stride
-    )
 
 
 def _local(tensor: Any) -> torch.Tensor:
