@@ -42,7 +42,13 @@ def whole(x: torch.Tensor, w: torch.Tensor) -> Any:
     return (x * w).sum() / 3, torch.var_mean(x * 2, -1), (x > w).any(1), (x * 2).amin()
 
 
-PROGRAMS = {p.__name__: p for p in (rows, columns, normalised, moved, whole)}
+def places(x: torch.Tensor, w: torch.Tensor) -> Any:
+    y = x * w
+    best = y.max(1)
+    return y.argmax(0) + y.argmin(), best.values * 2, best.indices, y.prod(1), (y > 0).long().prod()
+
+
+PROGRAMS = {p.__name__: p for p in (rows, columns, normalised, moved, whole, places)}
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "contiguous": lambda t: t.clone(),
     "transposed": lambda t: t.t().contiguous().t(),

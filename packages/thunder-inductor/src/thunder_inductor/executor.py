@@ -16,7 +16,6 @@ import torch
 
 from thunder import TensorProxy
 from thunder.core.errors import PluginError
-from thunder.core.prims import OpTags
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx
 from thunder.extend import (
@@ -26,6 +25,8 @@ from thunder.extend import (
     Rank,
     Refusal,
     Region,
+    refuse_draws,
+    refuse_package,
     structural_key,
 )
 
@@ -64,7 +65,7 @@ class InductorExecutor(FusionExecutor):
 
     def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
         """Return True for a call that TorchInductor may compile, else the reason why not."""
-        for refusal in (_of_package(bsym), _random(bsym), _unfit_values(bsym), _outside_mode(bsym)):
+        for refusal in (refuse_package(bsym), refuse_draws(bsym), _unfit_values(bsym), _outside_mode(bsym)):
             if refusal is not None:
                 return refusal
         return super().can_fuse(bsym)
@@ -182,20 +183,6 @@ def _strides_of(trace: TraceCtx) -> Iterator[None]:
         yield
     finally:
         _strides.reset(token)
-
-
-def _random(bsym: BoundSymbol) -> Refusal | None:
-    """Return a refusal for a call that draws random numbers, else None."""
-    if OpTags.RANDOM_OP in bsym.tags:
-        return Refusal("random", "random numbers are drawn by torch, so that seeds mean the same")
-    return None
-
-
-def _of_package(bsym: BoundSymbol) -> Refusal | None:
-    """Return a refusal for an operator that a package or the program defines, else None."""
-    if bsym.sym.is_of_package:
-        return Refusal("package", "the operator of a package is run by its own executor, or taken apart")
-    return None
 
 
 def _unfit_values(bsym: BoundSymbol) -> Refusal | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder.core.symbol import BoundSymbol
-from thunder.extend import FusionExecutor, Rank, Refusal, Region
+from thunder.extend import FusionExecutor, Rank, Refusal, Region, refuse_package
 
 from . import elementwise_rules, shape_rules  # noqa: F401  (they register their rules)
 from .claims import CHECKERS, is_trivial, value_refusal
@@ -38,8 +38,9 @@ class NvFuserExecutor(FusionExecutor):
 
     def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
         """Return True for a call that nvFuser may compile, else the reason why not."""
-        if bsym.sym.is_of_package:
-            return Refusal("package", "the operator of a package is run by its own executor, or taken apart")
+        of_package = refuse_package(bsym)
+        if of_package is not None:
+            return of_package
         if bsym.sym.id == ATTENTION and not (answer := CHECKERS[ATTENTION](*bsym.args, **bsym.kwargs)):
             return answer  # its parts are not fused, since the rule would translate the whole
         refusal = value_refusal(bsym, self._device_types)

@@ -24,6 +24,12 @@ _numbers = itertools.count()
 _OPTIONS: Final = {"enable_fp_fusion": False}
 
 
+@triton.jit
+def product(a, b):  # type: ignore[no-untyped-def]  # of Triton's values
+    """Return the product of two values, for reductions."""
+    return a * b
+
+
 def jit_functions(text: str, names: Sequence[str]) -> list[Any]:
     """Return the functions of a source, which Triton compiles when they are first launched.
 
@@ -35,6 +41,7 @@ def jit_functions(text: str, names: Sequence[str]) -> list[Any]:
         "__name__": "thunder_triton.generated",
         "tl": tl,
         "triton": triton,
+        "product": product,
         **_device_functions(),
     }
     exec(compile(text, file, "exec"), namespace)

@@ -12,10 +12,19 @@ from typing import Any
 import torch
 
 from thunder import TensorProxy
-from thunder.core.prims import OpTags
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx
-from thunder.extend import Cuts, ExpectedStrides, FusionExecutor, Rank, Refusal, Region, device_profile
+from thunder.extend import (
+    Cuts,
+    ExpectedStrides,
+    FusionExecutor,
+    Rank,
+    Refusal,
+    Region,
+    device_profile,
+    refuse_draws,
+    refuse_package,
+)
 from thunder.plugins import Unavailable
 
 from .environment import missing_device, triton_version, unavailable
@@ -46,7 +55,7 @@ class TritonExecutor(FusionExecutor):
 
     def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
         """Return True for a call that a kernel can compute, else the reason why not."""
-        for refusal in (_of_package(bsym), _random(bsym), _unfit_values(bsym)):
+        for refusal in (refuse_package(bsym), refuse_draws(bsym), _unfit_values(bsym)):
             if refusal is not None:
                 return refusal
         return super().can_fuse(bsym)
@@ -108,20 +117,6 @@ def expected_strides(region: Region) -> tuple[tuple[int, ...], ...]:
 def executor() -> TritonExecutor | Unavailable:
     """Return the executor, or why it cannot be used here: no Triton, or no device and no interpreter."""
     return unavailable() or ex
-
-
-def _random(bsym: BoundSymbol) -> Refusal | None:
-    """Return a refusal for a call that draws random numbers, else None."""
-    if OpTags.RANDOM_OP in bsym.tags:
-        return Refusal("random", "random numbers are drawn by torch, so that seeds mean the same")
-    return None
-
-
-def _of_package(bsym: BoundSymbol) -> Refusal | None:
-    """Return a refusal for an operator that a package or the program defines, else None."""
-    if bsym.sym.is_of_package:
-        return Refusal("package", "the operator of a package is run by its own executor, or taken apart")
-    return None
 
 
 def _unfit_values(bsym: BoundSymbol) -> Refusal | None:

@@ -44,9 +44,9 @@ def _elementwise(operation: str) -> Checker:
 
 def _reduction(kind: str) -> Checker:
     def check(a: TensorProxy, dims: Any) -> bool | Refusal:
-        """Refuse sums of bools that are bools."""
-        if kind == "sum" and a.dtype.torch_dtype is torch.bool:
-            return Refusal("dtype", "a sum of bools that is a bool is computed by torch", dtype=a.dtype)
+        """Refuse sums and products of bools that are bools."""
+        if kind in ("prod", "sum") and a.dtype.torch_dtype is torch.bool:
+            return Refusal("dtype", f"a {kind} of bools that is a bool is computed by torch", dtype=a.dtype)
         return True
 
     return check

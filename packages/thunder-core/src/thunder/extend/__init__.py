@@ -11,6 +11,7 @@ from thunder.executor_base.fusion_executor import FUEL_LEVEL, FusionExecutor
 from thunder.executor_base.operator_executor import OperatorExecutor, StatefulExecutor, TemporaryExecutor
 from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.region_compilation import compile_together, compile_workers
+from thunder.executor_base.region_refusals import refuse_draws, refuse_package
 from thunder.extend.device_profiles import assuming_device, device_profile, known_profiles, profile_named
 from thunder.extend.inline_extensions import (
     attach_transform,
@@ -66,6 +67,8 @@ __all__ = [
     "known_profiles",
     "partition",
     "profile_named",
+    "refuse_draws",
+    "refuse_package",
     "register_debug_option",
     "register_executor",
     "register_option",

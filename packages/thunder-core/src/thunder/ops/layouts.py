@@ -37,6 +37,7 @@ from thunder.base.torch_versions import STRIDES_DIFFER_WITHOUT_DATA
 from thunder.ir.aliasing import InputAlias
 from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol
+from thunder.ops.elementwise_strides import strides_beside_number
 from thunder.ops.operator import row_of
 from thunder.ops.stand_ins import SMALL, empty_tensor
 from thunder.ops.torch_errors import TORCH_REFUSALS
@@ -335,7 +336,10 @@ def _as_it_is(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 
 def _with_strides_of_kernel(operator: str, args: Sequence[Any], result: Any) -> Any:
     """Return the result of a call without data with the strides that its kernel gives it."""
-    if operator in _STRIDES_OF_COMPARISONS:
+    beside_number = strides_beside_number(operator, args)
+    if beside_number is not None:
+        strides = beside_number
+    elif operator in _STRIDES_OF_COMPARISONS:
         first, second = sorted(args[:2], key=lambda x: not isinstance(x, torch.Tensor))  # torch.eq(x, 2)
         strides = torch.eq(first, second).stride()
     elif operator in _POWERS and not isinstance(args[0], torch.Tensor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -35,7 +36,8 @@ ELEMENTWISE: Final = words(
     "lgamma log log10 log1p log2 logical_not lt maximum minimum mul ne neg pow reciprocal round rsqrt sgn "
     "sigmoid sign signbit sin sinh sqrt sub tan tanh trunc where"
 )
-REDUCTIONS: Final = ("all", "amax", "amin", "any", "sum")
+REDUCTIONS: Final = ("all", "amax", "amin", "any", "prod", "sum")
+POSITIONS: Final = {"argmax": "amax", "argmin": "amin"}
 
 
 class Unsupported(Exception):
@@ -335,11 +337,38 @@ def _reduction(kind: str) -> Builder:
                 else Compute(operation="convert", args=(a,), shape=a.shape, dtype=torch.bool)
             )
             return reduced(kind, truth, dims)
-        if kind == "sum" and a.dtype is torch.bool:
-            raise Unsupported(Refusal("dtype", "a sum of bools that is a bool is computed by torch"))
+        if kind in ("prod", "sum") and a.dtype is torch.bool:
+            raise Unsupported(Refusal("dtype", f"a {kind} of bools that is a bool is computed by torch"))
         if a.dtype is torch.bool:
             return reduced({"amax": "any", "amin": "all"}[kind], a, dims)
         return reduced(kind, a, dims)
+
+    return build
+
+
+def _position(extremum: str) -> Builder:
+    """Return the function for the index of an extremum: the least index of the elements that equal it.
+
+    If there is a NaN, it is the extremum, and the index is that of the first.
+    """
+
+    def build(a: Node, dim: int | None) -> Node:
+        if dim is None:
+            a, dim = _reshape(a, (math.prod(a.shape),)), 0
+        remaining = [d for d in range(len(a.shape)) if d != dim]
+        extreme = _reduction(extremum)(a, (dim,))
+        assert isinstance(extreme, Node), f"{extremum} has one result"
+        best = _broadcast_in_dim(extreme, a.shape, remaining)
+        is_best = Compute(operation="eq", args=(a, best), shape=a.shape, dtype=torch.bool)
+        if a.dtype.is_floating_point:
+            is_nan = Compute(operation="isnan", args=(a,), shape=a.shape, dtype=torch.bool)
+            is_best = Compute(operation="bitwise_or", args=(is_best, is_nan), shape=a.shape, dtype=torch.bool)
+        count = Count(start=0, step=1, shape=(a.shape[dim],), dtype=torch.int64)
+        index = _broadcast_in_dim(count, a.shape, (dim,))
+        places = Compute(
+            operation="where", args=(is_best, index, a.shape[dim]), shape=a.shape, dtype=torch.int64
+        )
+        return reduced("amin", places, (dim,))
 
     return build
 
@@ -387,6 +416,7 @@ VIEWS: Final[Mapping[str, Builder]] = {
 BUILDERS: Final[Mapping[str, Builder]] = {
     **{name: _elementwise(name) for name in ELEMENTWISE},
     **{kind: _reduction(kind) for kind in REDUCTIONS},
+    **{name: _position(extremum) for name, extremum in POSITIONS.items()},
     **VIEWS,
     "cat": _cat,
     "clone": _identity,

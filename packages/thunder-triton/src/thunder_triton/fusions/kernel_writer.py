@@ -28,17 +28,25 @@ Strides = tuple[int, ...]
 Conditions = tuple[tuple[Expr, int, int], ...]
 
 #: names of a kernel's source that no value has
-_RESERVED: Final = frozenset({"tl", "libdevice", "float", "range", "i", "j", "start", "BLOCK_I", "BLOCK_J"})
+_RESERVED: Final = frozenset(
+    {"tl", "libdevice", "product", "float", "range", "i", "j", "start", "BLOCK_I", "BLOCK_J"}
+)
 
 #: reduction → (combination of two values, reduction of a block, kind of number for absent elements)
 _COMBINE: Final[Mapping[str, str]] = {
     "sum": "{0} + {1}",
+    "prod": "{0} * {1}",
     "amax": "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
     "amin": "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
     "any": "tl.maximum({0}, {1})",
     "all": "tl.minimum({0}, {1})",
 }
-_OF_BLOCK: Final = {"sum": "tl.sum", "amax": "tl.max", "amin": "tl.min", "any": "tl.max", "all": "tl.min"}
+_OF_BLOCK: Final[Mapping[str, str]] = {
+    "sum": "tl.sum({0}, 1)",
+    "prod": "tl.reduce({0}, 1, product)",
+    **dict.fromkeys(("amax", "any"), "tl.max({0}, 1)"),
+    **dict.fromkeys(("amin", "all"), "tl.min({0}, 1)"),
+}
 
 
 @dataclass(frozen=True)
@@ -177,13 +185,13 @@ class Writer:
     def _finish(self, reduction: Reduction, parts: str) -> None:
         """Write the reduction of a block to a value for each row."""
         name = self._new_name(reduction.name or reduction.kind)
-        text = f"{_OF_BLOCK[reduction.kind]}({parts}, 1)[:, None]"
+        text = f"{_OF_BLOCK[reduction.kind].format(parts)}[:, None]"
         dtype = held(reduction.dtype)
         if kind_of(dtype) == "bool":
             text = f"({text} != 0)"
         elif kind_of(dtype) == "int":
             text = f"{text}.to({type_name(dtype)})"
-        elif reduction.kind != "sum":  # of several numbers, a block's maximum may leave out a NaN
+        elif reduction.kind in ("amax", "amin"):  # of several numbers, a block's maximum may leave out a NaN
             missing = f"tl.max(({parts} != {parts}).to(tl.int32), 1)[:, None] != 0"
             text = f'tl.where({missing}, float("nan"), {text})'
         self._write(f"{name} = {text}", varies=False)

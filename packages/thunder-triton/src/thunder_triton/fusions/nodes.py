@@ -133,7 +133,7 @@ class Triangle(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reduction(Node):
-    """A reduction of some dimensions, which the result does not have: sum, amax, amin, any or all."""
+    """A reduction of some dimensions, which the result does not have: sum, prod, amax, amin, any or all."""
 
     kind: str
     arg: Node

@@ -78,7 +78,7 @@ def absent_number(kind: str, dtype: torch.dtype) -> Number:
     """Return the number that changes nothing in a reduction of values of a dtype."""
     if kind in ("sum", "any"):
         return 0
-    if kind == "all":
+    if kind in ("all", "prod"):
         return 1
     largest = kind == "amin"
     if dtype.is_floating_point:
