@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sweeping import one_in
-from thunder_triton.kernels import attention, embedding, linear
+from thunder_triton.kernels import adamw, attention, embedding, linear
 from triton_executor.compiled.launches import compiled_launches
 from triton_executor.compiled.machine_code import stack_bytes
 
@@ -129,3 +129,17 @@ def test_the_gradient_of_an_embedding_compiles_without_spills(dtype: torch.dtype
     for name, result in results.items():
         assert re.search(VECTORS, result.asm["ptx"]), name
         assert max(stack_bytes(result.asm["cubin"])) == 0, name
+
+
+@pytest.mark.parametrize(
+    ("dtype", "capability"),
+    one_in(5, [(d, c) for d in (torch.bfloat16, torch.float32) for c in CAPABILITIES]),
+)
+def test_a_step_of_adamw_compiles_to_vector_loads_without_spills(dtype: torch.dtype, capability: int):
+    group = [[empty(*shape, dtype=dtype) for shape in ((4096, 512), (512,))] for _ in range(4)]
+    steps = [empty(dtype=torch.float32) for _ in range(2)]
+    (result,) = compiled_launches(
+        adamw, lambda: adamw.step(*group, [], steps, 0.1, 0.9, 0.999, 0.1, 1e-8, False), capability
+    ).values()
+    assert re.search(VECTORS, result.asm["ptx"])
+    assert max(stack_bytes(result.asm["cubin"])) == 0

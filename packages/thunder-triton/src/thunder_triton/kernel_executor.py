@@ -9,13 +9,13 @@ from thunder.extend import OperatorExecutor
 from thunder.plugins import Unavailable
 
 from .environment import unavailable
-from .library import attention, cross_entropy, embedding, linear, linear_cross_entropy
+from .library import adamw, attention, cross_entropy, embedding, linear, linear_cross_entropy
 from .library.declaration import ex
 
 __all__ = ["ex", "executor", "rules"]
 
 #: modules that register what the executor computes
-_OPERATORS = (attention, cross_entropy, embedding, linear, linear_cross_entropy)
+_OPERATORS = (adamw, attention, cross_entropy, embedding, linear, linear_cross_entropy)
 
 
 def executor() -> OperatorExecutor | Unavailable:
