@@ -2,8 +2,10 @@
 
     torch.nn.functional.scaled_dot_product_attention  →  attention, attention_of_queries, attention_of_keys
 
-On a GPU the kernels run where torch has none of its own: where heads of queries share heads of keys, and a
-mask, float32, causality of other lengths or values of another size exclude its flash attention.
+On a GPU the kernels run where torch has none of its own: where gradients are needed, since a program has the
+gradient of the parts of torch's attention, whose weights are whole in memory; else where heads of queries
+share heads of keys, and a mask, float32, causality of other lengths or values of another size exclude torch's
+flash attention.
 """
 
 from __future__ import annotations
@@ -167,8 +169,8 @@ def _unfit_tensors(query: Tensor, key: Tensor, value: Tensor) -> Refusal | None:
 
 
 def _kernel_of_torch(call: Call, *, shares_heads: bool) -> str | None:
-    """Return which of torch's kernels for CUDA takes a call, or None (`sdp_utils.cpp`)."""
-    if call.query.device.type != "cuda":
+    """Return which of torch's kernels for CUDA would run a call, or None (`sdp_utils.cpp`)."""
+    if call.query.device.type != "cuda" or any(x.requires_grad for x in (call.query, call.key, call.value)):
         return None
     is_square = call.query.shape[-2] == call.key.shape[-2]
     same_sizes = call.query.shape[-1] == call.value.shape[-1]
