@@ -37,6 +37,7 @@ MODULES = (
     "distributed.module_cases",
     "distributed.agreement_cases",
     "distributed.context_cases",
+    "distributed.expert_cases",
     "distributed.killed_cases",
     "distributed.tensor_cases",
     "distributed.checkpoint_cases",

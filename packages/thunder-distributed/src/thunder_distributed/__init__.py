@@ -33,6 +33,11 @@ def thunder_transforms() -> list[TransformSpec]:
             description="data parallelism: gradients are averaged over processes",
         ),
         TransformSpec(
+            "ExpertParallelTransform",
+            "thunder_distributed.expert_parallel:ExpertParallelTransform",
+            description="expert parallelism: each process has some of the experts of a mixture",
+        ),
+        TransformSpec(
             "FSDPTransform",
             "thunder_distributed.full_sharding:FSDPTransform",
             description="fully sharded data parallelism: each process has a part of each parameter",

@@ -16,6 +16,7 @@ from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
 
 from .collectives import ex
+from .expert_products import EXPERTS
 from .lost_processes import reporting
 from .process_groups import group_named, group_size
 
@@ -47,5 +48,5 @@ rotate: Symbol = ex.register_operator(
     vjp={"a": lambda c: rotate(c.g, c.group, -c.shift)},
 )
 
-#: the operators of this module that communicate, by id
-EXCHANGES: Final = {rotate.id: rotate}
+#: the operators that exchange, by id
+EXCHANGES: Final = {rotate.id: rotate, **EXPERTS}

@@ -55,7 +55,7 @@ def reporting(name: str, fn: Callable[..., torch.Tensor]) -> Callable[..., torch
         except RuntimeError as error:
             explained = _explained(error, running, name, began)
             raise explained from (None if explained is error else error)
-        if args[-1:] == (True,):
+        if args and args[-1] is True:
             _in_flight[id(result)] = running, name, began
         return result
 

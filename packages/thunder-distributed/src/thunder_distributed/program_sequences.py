@@ -80,8 +80,9 @@ def sequences_of(trace: TraceCtx, names: Mapping[str, str]) -> dict[str, list[st
     for bsym in calls_of_collectives(trace.bound_symbols):
         operand, group, *options = bsym.args
         line = f"{bsym.sym.name} {operand.dtype.shortname()}{list(operand.shape)}"
-        if options[:-1]:  # the last one says whether it is waited for at once
-            line += f" ({', '.join(map(str, options[:-1]))})"
+        constants = [x for x in options[:-1] if not isinstance(x, TensorProxy)]
+        if constants:  # the last one says whether it is waited for at once
+            line += f" ({', '.join(map(str, constants))})"
         parameters = owners.get(operand.name) or owners.get(bsym.output.name)
         if parameters:
             line += f" of {', '.join(parameters)}"

@@ -4,6 +4,7 @@ from thunder_distributed.clipping import clip_grad_norm_
 from thunder_distributed.communication import Communication, communication
 from thunder_distributed.context_parallel import ContextParallelTransform, context_parallel
 from thunder_distributed.division.draws import DrawsDiffer
+from thunder_distributed.expert_parallel import ExpertParallelTransform, expert_parallel
 from thunder_distributed.full_sharding import FSDPTransform, fsdp
 from thunder_distributed.gradient_synchronization import skip_data_parallel_grad_sync
 from thunder_distributed.layouts import DistParallelType, FSDPBucketingStrategy, FSDPType, Layout
@@ -24,6 +25,7 @@ __all__ = [
     "DDPTransform",
     "DistParallelType",
     "DrawsDiffer",
+    "ExpertParallelTransform",
     "FSDPBucketingStrategy",
     "FSDPTransform",
     "FSDPType",
@@ -36,6 +38,7 @@ __all__ = [
     "context_parallel",
     "copy_default_process_group",
     "ddp",
+    "expert_parallel",
     "fsdp",
     "row_parallel",
     "skip_data_parallel_grad_sync",

@@ -1,0 +1,262 @@
+"""`expert_parallel`: the experts of a mixture are divided between processes, which have their own tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Final, TypeVar
+
+from torch import nn
+
+import thunder
+from thunder.core.errors import InvalidArgument, UnsupportedProgram
+from thunder.core.module import get_thunder_module
+from thunder.core.proxies import Variable
+from thunder.core.rewrite import module_tensors, replace_inputs
+from thunder.core.symbol import BoundSymbol
+from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
+
+from .collectives import gathered
+from .distribution import Distributing
+from .expert_products import expert_product, experts_of
+from .forms import applied
+from .layouts import DistParallelType, Layout, memory_order
+from .replication import DDPTransform
+from .stages import add_division
+
+__all__ = ["ExpertParallelTransform", "expert_parallel"]
+
+M = TypeVar("M", bound=nn.Module)
+
+#: operators of rows, weights of experts, ends of experts: the rows of each expert times its weights
+GROUPED_PRODUCTS: Final = frozenset(
+    {"torch._grouped_mm", "prims._grouped_mm", "custom_operator.transformers_grouped_mm_fallback"}
+)
+#: operators that change the form of weights, and leave experts apart
+FORMS: Final = frozenset(
+    {"torch.transpose", "torch.permute", "prims.transpose", "prims.convert_element_type"}
+)
+
+
+class ExpertParallelTransform(DDPTransform):
+    """Expert parallelism: each process has some of the experts, and the other parameters.
+
+    Each process calls the module with its own part of the batch, as with `ddp`. A program is divided where it
+    multiplies rows, sorted by expert, with the weights of all experts: `torch.nn.functional.grouped_mm`, as
+    the experts of transformers do. Rows go to the process that has their expert, and products come back.
+    Gradients are those of the mean of the losses.
+
+    Args:
+        experts: names of parameters, or patterns: `"*.experts.*"`. Dimension 0 of each is the expert.
+        broadcast_from, bucket_size_in_mb, process_group: those of `ddp`, for the other parameters.
+    """
+
+    made_by = "expert_parallel"
+
+    def __init__(
+        self,
+        experts: Sequence[str],
+        *,
+        broadcast_from: int | None = 0,
+        bucket_size_in_mb: float = 25.0,
+        process_group: Any = None,
+    ) -> None:
+        if isinstance(experts, str) or not experts or not all(isinstance(name, str) for name in experts):
+            raise InvalidArgument(
+                f"expert_parallel received experts={experts!r}",
+                hint='It is a list of names of parameters, or of patterns: experts=["*.experts.*"].',
+            )
+        super().__init__(
+            broadcast_from=broadcast_from, bucket_size_in_mb=bucket_size_in_mb, process_group=process_group
+        )
+        self.experts = tuple(experts)
+        #: dotted name of a parameter of experts → its layout
+        self.parts: dict[str, Layout] = {}
+
+    def validate(self, fn: Any, options: Mapping[str, Any]) -> None:
+        """Raise UserError for patterns that name nothing, and experts that cannot be divided equally."""
+        super().validate(fn, options)
+        parameters = dict(get_thunder_module(fn).named_parameters())
+        for pattern in self.experts:
+            if not any(fnmatchcase(name, pattern) for name in parameters):
+                raise InvalidArgument(
+                    f"expert_parallel found no parameter {pattern!r}",
+                    found={"parameters": ", ".join(parameters)},
+                )
+        for name, parameter in parameters.items():
+            if self._has_experts(name) and (parameter.ndim != 3 or parameter.shape[0] % self.members.size):
+                raise InvalidArgument(
+                    f"{name} has no matrices of experts for each of {self.members.size} processes",
+                    found={"shape": tuple(parameter.shape)},
+                    hint="The number of experts is a multiple of the number of processes.",
+                )
+
+    def _has_experts(self, name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in self.experts)
+
+    def transform_module(self, model: Any) -> None:
+        """Lay out the parameters as `ddp`; put the experts of this process into use."""
+        for other in thunder.list_transforms(model):
+            if other is not self and isinstance(other, Distributing):
+                raise InvalidArgument(
+                    f"expert_parallel is used together with {other.made_by}",
+                    hint="It replicates the other parameters itself: leave out the other transform.",
+                )
+        super().transform_module(model)
+        for name in [name for name in self.layouts if self._has_experts(name)]:
+            layout, parameter = self.layouts.pop(name), model.get_parameter(name)
+            if parameter._backward_hooks or memory_order(parameter) != (0, 1, 2):
+                raise UnsupportedProgram(
+                    f"expert_parallel puts a part in the place of {name}, which has hooks, or other strides"
+                )
+            self.parts[name] = part = Layout(
+                name=name,
+                kind=DistParallelType.FULLY_SHARDED,
+                members=self.members,
+                shape=layout.shape,
+                order=layout.order,
+            )
+            mine = nn.Parameter(part.shard(parameter), requires_grad=parameter.requires_grad)
+            model.override(name, mine)
+
+    def layouts_by_name(self) -> dict[str, Any]:
+        """Return the layout of each parameter, under each of its names."""
+        layouts = {**self.layouts, **self.parts}
+        return {alias: layouts[name] for name, names in self._names.items() for alias in names}
+
+    def transform_traces_pre_prologue(
+        self,
+        prologue_trace: TraceCtx,
+        computation_trace: TraceCtx,
+        epilogue_trace: TraceCtx | None,
+        **kwargs: Any,
+    ) -> tuple[TraceCtx, TraceCtx, TraceCtx | None]:
+        """Let the program read the parts of experts, and the other parameters as with `ddp`."""
+        tensors, group = module_tensors(prologue_trace), self.members.group
+        replacements: dict[str, Any] = {
+            alias: (lambda part: experts_of(part, group), ())
+            for name in self.parts
+            for alias in self._names[name]
+            if alias in tensors
+        }
+        replace_inputs(prologue_trace, computation_trace, replacements, recompute=False)
+        return super().transform_traces_pre_prologue(
+            prologue_trace, computation_trace, epilogue_trace, **kwargs
+        )
+
+    def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
+        """Add the stage that makes products of experts, after the transforms that change inputs."""
+        super().configure_pipeline(pipeline, options)
+        add_division(pipeline, f"distributed.experts.{self.members.group}", with_expert_products)
+
+    def transform_state_dict_for_submodule(
+        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Divide the experts of a submodule."""
+        for key, layout in self._parts_of(submodule_name, state_dict):
+            state_dict[key] = layout.shard(state_dict[key])
+        return state_dict
+
+    def reverse_transform_state_dict_for_submodule(
+        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Gather the experts of a submodule; each process has to call it."""
+        for key, layout in self._parts_of(submodule_name, state_dict):
+            state_dict[key] = layout.whole(gathered(state_dict[key].detach(), layout.members.group))
+        return state_dict
+
+    def _parts_of(self, submodule_name: str, state_dict: Mapping[str, Any]) -> list[tuple[str, Layout]]:
+        prefix = f"{submodule_name}." if submodule_name else ""
+        return [(key, self.parts[prefix + key]) for key in state_dict if prefix + key in self.parts]
+
+
+def with_expert_products(trace: TraceCtx, context: Any) -> TraceCtx:
+    """Return the program that multiplies with the experts of this process, and exchanges rows.
+
+        w = experts_of(t_w, '0')
+        y = _grouped_mm(x, w, offsets)    →    y = expert_product(x, '0', t_w, offsets)
+
+    Raises UnsupportedProgram for another use of weights of experts.
+    """
+    new = from_trace(trace)
+    parts: dict[str, tuple[Any, str]] = {}
+    names: dict[Variable, Any] = {}
+    with tracectx(new):
+        for bsym in trace.bound_symbols:
+            if bsym.sym.id == experts_of.id:
+                parts[bsym.output.name] = bsym.args[0], bsym.args[1]
+                continue
+            if not any(p.name in parts for p in bsym.flat_proxy_args):
+                new.bound_symbols.append(bsym)
+                continue
+            recorded: list[BoundSymbol] = []
+            with new.recording_into(recorded):
+                _on_parts(bsym, parts, names)
+            new.bound_symbols += [b.from_bsym(source=bsym.source, tags=bsym.own_tags) for b in recorded]
+    new.bound_symbols = [bsym.from_bsym_swap_proxies(names) for bsym in new.bound_symbols]
+    new.set_provenance(TraceProvenance("Products of experts"))
+    return new
+
+
+def _on_parts(bsym: BoundSymbol, parts: dict[str, tuple[Any, str]], names: dict[Variable, Any]) -> None:
+    """Record what a call that reads weights of experts computes with those of this process."""
+    operator = bsym.sym.id.partition("#")[0]
+    first, *others = bsym.flat_proxy_args
+    (result,) = bsym.flat_proxy_outs or (None,)
+    if operator in FORMS and not others and _leaves_experts_apart(bsym, operator):
+        part, group = parts[first.name]
+        assert result is not None, "a form is a tensor"
+        parts[result.name] = bsym.sym(part, *bsym.args[1:], **bsym.kwargs), group
+        return
+    if (
+        operator in GROUPED_PRODUCTS
+        and len(others) == 2
+        and [first.name in parts, others[1].name in parts] == [False] * 2
+    ):
+        part, group = parts[others[0].name]
+        product = expert_product(first, group, part, others[1])
+        if product.type_string() == result.type_string():
+            names[Variable(product)] = product.replace(name=result.name)
+            return
+    raise UnsupportedProgram(
+        f"expert_parallel does not divide {operator}, which reads the weights of experts",
+        found={"call": bsym.line},
+        where=bsym.locations,
+        hint="Experts are divided where rows, sorted by expert, are multiplied with the weights of all: "
+        "torch.nn.functional.grouped_mm; with transformers, experts_implementation='grouped_mm'.",
+    )
+
+
+def _leaves_experts_apart(bsym: BoundSymbol, operator: str) -> bool:
+    """Return whether a change of form leaves dimension 0 where it is."""
+    a, *others = bsym.args
+    rank = len(a.shape)
+    if operator == "torch.transpose":
+        return rank == 3 and 0 not in {dim % rank for dim in others}
+    if operator == "prims.convert_element_type":
+        return True
+    order = others[0] if len(others) == 1 and isinstance(others[0], tuple | list) else others
+    return bool(order) and order[0] == 0
+
+
+def expert_parallel(
+    model: M | None = None,
+    experts: Sequence[str] = (),
+    *,
+    broadcast_from: int | None = 0,
+    bucket_size_in_mb: float = 25.0,
+    process_group: Any = None,
+) -> Any:
+    """Return a transform for expert parallelism, or a module with it.
+
+    Without a module the result is an :class:`ExpertParallelTransform`. A module is returned with the
+    transform attached, which `thunder.jit` applies; of a compiled module a new one with the transform. The
+    arguments are those of the class.
+    """
+    transform = ExpertParallelTransform(
+        experts,
+        broadcast_from=broadcast_from,
+        bucket_size_in_mb=bucket_size_in_mb,
+        process_group=process_group,
+    )
+    return applied(transform, model)

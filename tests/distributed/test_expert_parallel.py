@@ -1,0 +1,111 @@
+"""Experts divided between processes: equal to one process on the joined batch; what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers.integrations.moe  # noqa: F401  (registers the operator)
+from torch import nn
+
+import thunder
+from distributed.expert_cases import mixture
+from distributed.launching import Outcome, launched
+from thunder.distributed import communication, ddp, expert_parallel
+
+TOLERANCE = 1e-10
+EXPERTS = ["up", "down"]
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Outcome]]:
+    """Return what each case returned in each of four processes."""
+    return launched(4, tmp_path_factory.mktemp("four"), ("distributed.expert_cases",))
+
+
+@pytest.fixture(params=[2, pytest.param(4, marks=pytest.mark.sweep)])
+def results(request: pytest.FixtureRequest) -> dict[str, list[Outcome]]:
+    """Return what each case returned in two processes, and in a sweep in four."""
+    outcomes: dict[str, list[Outcome]] = request.getfixturevalue("outcomes" if request.param == 2 else "four")
+    return outcomes
+
+
+@pytest.mark.multi_process
+@pytest.mark.parametrize("name", ["experts_in_parts", "clipped_experts"])
+def test_twenty_steps_equal_those_of_one_process(results, name: str):
+    for outcome in results[name]:
+        result = outcome.get()
+        assert max(result["losses"], result["gradients"], result["norms"], result["state"]) < TOLERANCE
+        assert result["parts"] == (4 // len(results[name]), 10, 6)
+        exchanges = [c for c in result["collectives"] if c.startswith("expert_")]
+        # two products, their gradients for the rows, and those for the weights
+        assert sorted(exchanges) == ["expert_gradient"] * 2 + ["expert_product"] * 4
+
+
+@pytest.mark.multi_process
+def test_a_process_without_rows_takes_part(results):
+    differences, gradients = zip(*(o.get() for o in results["experts_without_rows"]), strict=True)
+    assert max(differences) < TOLERANCE
+    assert gradients[0] > 0
+    assert gradients[-1] == 0
+
+
+def _text(compiled) -> str:
+    traces = [*thunder.last_traces(compiled), *thunder.last_backward_traces(compiled)]
+    return "\n".join(trace.python(print_depth=-1, include_timing=False) for trace in traces)
+
+
+def test_the_three_forms_have_equal_traces(fake_group):
+    forms = [
+        thunder.jit(mixture(), transforms=[expert_parallel(experts=EXPERTS)]),
+        thunder.jit(expert_parallel(mixture(), EXPERTS)),
+        expert_parallel(thunder.jit(mixture()), EXPERTS),
+    ]
+    texts = set()
+    for compiled in forms:
+        compiled(torch.randn(6, 6, dtype=torch.float64))
+        texts.add(_text(compiled))
+    assert len(texts) == 1
+
+
+class Indexed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.Parameter(torch.randn(4, 3, 3))
+
+    def forward(self, x):
+        return x @ self.experts[1]
+
+
+def test_another_use_of_experts_is_refused_with_its_line(fake_group):
+    compiled = thunder.jit(Indexed(), transforms=[expert_parallel(experts=["experts"])])
+    with pytest.raises(thunder.UnsupportedProgram, match=r"does not divide torch\..*getitem") as error:
+        compiled(torch.ones(2, 3))
+    assert "grouped_mm" in str(error.value)
+    assert "test_expert_parallel.py" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("experts", "message"),
+    [
+        (["experts.*"], "found no parameter 'experts"),
+        ("up", "It is a list of names|received experts='up'"),
+        ([], "received experts="),
+        (["router.weight"], "router.weight has no matrices of experts"),
+    ],
+)
+def test_misuse_is_an_error_with_the_remedy(fake_group, experts, message: str):
+    with pytest.raises(thunder.InvalidArgument, match=message):
+        thunder.jit(mixture(), transforms=[expert_parallel(experts=experts)])
+
+
+def test_other_parameters_are_replicated_by_the_transform_itself(fake_group):
+    with pytest.raises(thunder.InvalidArgument, match="together with ddp"):
+        thunder.jit(mixture(), transforms=[expert_parallel(experts=EXPERTS), ddp()])
+
+
+def test_collectives_are_statements(fake_group):
+    compiled = thunder.jit(mixture(), transforms=[expert_parallel(experts=EXPERTS)])
+    compiled(torch.randn(6, 6, dtype=torch.float64))
+    first = next(c for c in communication(compiled) if c.name == "expert_product")
+    assert first.shape == (12, 6)
+    assert "expert_cases.py" in first.source
