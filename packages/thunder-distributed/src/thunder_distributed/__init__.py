@@ -28,6 +28,16 @@ def thunder_transforms() -> list[TransformSpec]:
             description="context parallelism: each process has a part of the sequence",
         ),
         TransformSpec(
+            "ColumnParallelTransform",
+            "thunder_distributed.tensor_parallel:ColumnParallelTransform",
+            description="tensor parallelism: each process computes columns of the results of layers",
+        ),
+        TransformSpec(
+            "RowParallelTransform",
+            "thunder_distributed.tensor_parallel:RowParallelTransform",
+            description="tensor parallelism: each process computes terms of the sums of layers",
+        ),
+        TransformSpec(
             "DDPTransform",
             "thunder_distributed.replication:DDPTransform",
             description="data parallelism: gradients are averaged over processes",

@@ -1,4 +1,4 @@
-"""Data parallelism and fully sharded data parallelism, on process groups of `torch.distributed`."""
+"""Data, fully sharded data and tensor parallelism, on process groups of `torch.distributed`."""
 
 from thunder_distributed.clipping import clip_grad_norm_
 from thunder_distributed.communication import Communication, communication
