@@ -38,7 +38,14 @@ def _broadcast(r: random.Random, x: torch.Tensor) -> Step:
     shape = [extent if r.random() < 0.5 else 1 for extent in x.shape]
     shape = shape[r.randrange(len(shape) + 1) :]
     other = torch.linspace(0.5, 1.5, torch.Size(shape).numel(), dtype=x.dtype).reshape(shape)
-    return r.choice([lambda t: t * other, lambda t: other - t, lambda t: t + other.expand(t.shape)])
+    return r.choice(
+        [
+            lambda t: t * other,
+            lambda t: other - t,
+            lambda t: t + other.expand(t.shape),
+            lambda t: t * t.cumsum(0).mean(-1, keepdim=True),
+        ]
+    )
 
 
 def _moved(r: random.Random, x: torch.Tensor) -> Step:
@@ -83,6 +90,8 @@ def _cut(r: random.Random, x: torch.Tensor) -> Step:
             lambda t: t.chunk(2, dim)[0],
             lambda t: t.split(t.shape[dim] - 1, dim)[0],
             lambda t: t.narrow(dim, 1, t.shape[dim] - 1),
+            lambda t: t.narrow(dim, 0, t.shape[dim] // 2),
+            lambda t: t[..., :2],
             lambda t: t.select(dim, 1).unsqueeze(dim),
             lambda t: t.index_select(dim, torch.tensor([1, 0])),
             lambda t: t[..., ::2],
@@ -120,6 +129,8 @@ def _multiplied(r: random.Random, x: torch.Tensor) -> Step:
         [
             lambda t: t @ t.transpose(-1, -2),
             lambda t: t.transpose(-1, -2) @ t,
+            lambda t: t @ t.cumsum(0).transpose(-1, -2),  # a factor that is whole, with a gradient
+            lambda t: t.cumsum(-1).transpose(-1, -2) @ t,
             lambda t: t @ matrix,
             lambda t: columns @ t,
             lambda t: F.linear(t, matrix.t()),

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import nn
 
 import thunder
@@ -259,3 +260,50 @@ def quantised_parts():
     compiled = thunder.jit(model, transforms=transforms)
     shape = tuple(compiled.state_dict()["0.weight"].shape)
     return (compiled(x) - expected).abs().max().item(), shape
+
+
+class Shared(nn.Module):
+    """Four heads of queries and two of keys and values, with a mask."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.pair = nn.Linear(8, 16), nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+        self.out = nn.Linear(16, 8)
+        self.double()
+
+    def forward(self, x, mask):
+        q = self.query(x).view(2, 6, 4, 4).transpose(1, 2)
+        k, v = (layer(x).view(2, 6, 2, 4).transpose(1, 2) for layer in self.pair)
+        mixed = F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+
+@case
+def shared_heads():
+    """Masks that are whole, for each batch, and for each head."""
+    torch.manual_seed(2)
+    model, x = Shared(), torch.randn(2, 6, 8, dtype=torch.float64, requires_grad=True)
+    compiled = thunder.jit(model, transforms=in_parts(["query", "pair.*"], ["out"]))
+    differences, used = [], []
+    for shape in ((6, 6), (2, 1, 6, 6), (1, 4, 6, 6), (2, 4, 6, 6)):
+        mask = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+        gradients = []
+        for module in (model, compiled):
+            y = module(x, mask)
+            gradients.append([y, *torch.autograd.grad(y.sin().sum(), (x, mask))])
+        pairs = zip(*gradients, strict=True)
+        differences.append(max((a - b).abs().max().item() for a, b in pairs))
+        used.append([c.name for c in communication(compiled)].count("all_gather"))
+    return max(differences), used
+
+
+@case
+def sizes_that_vary():
+    """Sizes of batches and sequences that are inputs of the program."""
+    model = reader()
+    compiled = thunder.jit(reader(), transforms=in_parts(sequence_dim=1), cache="symbolic values")
+    differences = []
+    for batch, length in ((2, 8), (3, 8), (3, 5), (4, 6), (2, 4)):
+        tokens = torch.arange(batch * length).view(batch, length) % 12
+        differences.append(abs(compiled(tokens, tokens).item() - model(tokens, tokens).item()))
+    return max(differences), thunder.cache_misses(compiled)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -10,9 +12,17 @@ import thunder
 from distributed.attention_models import COLUMNS, ROWS, pages, reader
 from distributed.launching import CASES, case, message, shared_folder
 from distributed.small_models import batches, words
-from distributed.tensor_cases import STEPS, WORDS_COLUMNS, WORDS_ROWS, compared, in_parts, random_programs
+from distributed.tensor_cases import (
+    STEPS,
+    WORDS_COLUMNS,
+    WORDS_ROWS,
+    compared,
+    in_parts,
+    random_programs,
+    whole_gradients,
+)
 from distributed.training_cases import distance
-from thunder.distributed import FSDPBucketingStrategy, FSDPType, clip_grad_norm_, ddp, fsdp
+from thunder.distributed import FSDPBucketingStrategy, FSDPType, clip_grad_norm_, communication, ddp, fsdp
 from thunder.distributed.checkpoint import get_model_state_dict, load, save
 
 SECOND = {
@@ -55,6 +65,29 @@ def four_parts():
 @case
 def four_uneven_parts():
     return compared(in_parts(WORDS_COLUMNS, WORDS_ROWS), words, batches(STEPS, dist.get_world_size()))
+
+
+@case
+def a_published_model():
+    """Llama of transformers as it is, with keys and values that heads share."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = LlamaConfig(vocab_size=50, num_hidden_layers=2, use_cache=False, **sizes)
+    plain = LlamaForCausalLM(config).double()
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    columns = [f"*.{name}_proj" for name in ("q", "k", "v", "gate", "up")] + ["lm_head"]
+    rows = ["*.o_proj", "*.down_proj", "*.embed_tokens"]
+    compiled = thunder.jit(copy.deepcopy(plain), transforms=in_parts(columns, rows, mesh["tp"]))
+    tokens = torch.randint(0, 50, (2, 8))
+    results = []
+    for module in (plain, compiled):
+        loss = module(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        results.append({n: p.grad for n, p in module.named_parameters()})
+    forward = [c.name for c in communication(compiled) if c.trace == "forward"]
+    return distance(whole_gradients(compiled, results[1]), results[0]), forward.count("all_reduce")
 
 
 @case

@@ -57,3 +57,10 @@ def test_files_of_two_dimensions_are_loaded_by_other_layouts(four):
 def test_many_random_programs_compute_what_eager_computes(four):
     for outcome in four["many_random_programs"]:
         assert outcome.get() == ""
+
+
+def test_a_published_model_needs_one_sum_for_each_pair_of_layers(four):
+    for outcome in four["a_published_model"]:
+        difference, sums = outcome.get()
+        assert difference < 1e-10
+        assert sums == 1 + 2 * 2  # the table, and attention and perceptron of two layers

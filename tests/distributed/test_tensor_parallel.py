@@ -86,3 +86,14 @@ def test_autocast_lowers_the_layers_in_parts(outcomes):
     for loss, gradients, dtypes in both(outcomes, "lowered_precision"):
         assert max(loss, gradients) < 2**-6  # bfloat16 has 8 bits
         assert dtypes == ["bf16"]
+
+
+def test_heads_that_are_shared_are_divided_with_their_masks(outcomes):
+    for difference, gathers in both(outcomes, "shared_heads"):
+        assert difference < TOLERANCE
+        assert gathers == [0, 0, 1, 1]  # the gradient of a mask of which each process reads a part
+
+
+def test_sizes_may_vary(outcomes):
+    for difference, _ in both(outcomes, "sizes_that_vary"):
+        assert difference < TOLERANCE

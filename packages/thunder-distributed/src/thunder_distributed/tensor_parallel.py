@@ -134,6 +134,7 @@ class TensorParallel(Distributing):
             if id(parameter) in divided or parameter.is_meta:
                 continue
             if parameter.device != self.device:
+                self._check_hooks(name, parameter)
                 moved = nn.Parameter(
                     parameter.detach().to(self.device), requires_grad=parameter.requires_grad
                 )
@@ -159,7 +160,7 @@ class TensorParallel(Distributing):
             )
 
     def _check_whole(self, module: nn.Module, name: str, parameter: torch.Tensor) -> None:
-        """Raise UserError for a parameter that is stored in another form, or has hooks."""
+        """Raise InvalidArgument for a parameter that is stored in another form."""
         own = module.get_parameter(name)
         if parameter.shape != own.shape or parameter.dtype != own.dtype:
             raise InvalidArgument(
@@ -167,9 +168,13 @@ class TensorParallel(Distributing):
                 found={"module": tuple(own.shape), "in use": tuple(parameter.shape)},
                 hint=f"Put {self.made_by} before it in the list of transforms.",
             )
+        self._check_hooks(name, parameter)
+
+    def _check_hooks(self, name: str, parameter: torch.Tensor) -> None:
+        """Raise UnsupportedProgram for a parameter with hooks, in whose place another tensor is used."""
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
             raise UnsupportedProgram(
-                f"{self.made_by} puts a part in the place of {name}, whose hooks are for the whole parameter",
+                f"{self.made_by} puts another tensor in the place of {name}, whose hooks would not run",
                 hint="Remove the hooks.",
             )
 
