@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from functools import cached_property
 from types import MethodType
 from typing import Any
 
@@ -28,7 +29,7 @@ from torch.utils._mode_utils import no_dispatch
 from thunder.base.context_variables import assigned
 from thunder.base.devices import Device, to_torch_device
 from thunder.base.dtypes import dtype, to_torch_dtype
-from thunder.base.errors import OperatorError, UnsupportedProgram
+from thunder.base.errors import OperatorError, ThunderError, UnsupportedProgram
 from thunder.base.extension_origin import module_of
 from thunder.base.memory_layout import byte_span, contiguous_strides
 from thunder.base.pytree import tree_iter, tree_map
@@ -36,11 +37,13 @@ from thunder.base.tags import OpTags
 from thunder.base.torch_versions import STRIDES_DIFFER_WITHOUT_DATA
 from thunder.ir.aliasing import InputAlias
 from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
+from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops.elementwise_strides import strides_beside_number
 from thunder.ops.operator import row_of
-from thunder.ops.stand_ins import SMALL, empty_tensor
+from thunder.ops.stand_ins import SMALL, empty_tensor, symbolic_tensor, to_torch
 from thunder.ops.torch_errors import TORCH_REFUSALS
+from thunder.ops.torch_sizes import facts_in, size_in, to_symint, with_symbolic_sizes
 
 #: what fake tensors raise for functions that read data
 _DATA_DEPENDENT_ERRORS = (DataDependentOutputException, DynamicOutputShapeException)
@@ -142,6 +145,14 @@ class Layouts:
         self._producers = {p.name: b for b in reversed(list(program)) for p in b.flat_proxy_outs}
         self._mode: FakeTensorMode | None = None
 
+    @cached_property
+    def _symbols(self) -> SizeFacts | None:
+        """Return the facts of the program's symbolic sizes; None without any, and where inputs overlap."""
+        values = (
+            p for call in self._producers.values() for p in (*call.flat_proxy_args, *call.flat_proxy_outs)
+        )
+        return None if self._groups else facts_in([*self._inputs.values(), *values])
+
     def extend(self, program: Iterable[BoundSymbol]) -> None:
         """Add calls, which compute other values."""
         self._producers.update({p.name: b for b in reversed(list(program)) for p in b.flat_proxy_outs})
@@ -155,12 +166,19 @@ class Layouts:
 
     def share_memory(self, a: TensorProxy, b: TensorProxy) -> bool:
         """Return whether eager gives the two one storage."""
-        return _storage(self.of(a)) == _storage(self.of(b))
+        x, y = self.both(a, b)
+        return _storage(x) == _storage(y)
 
     def overlap(self, a: TensorProxy, b: TensorProxy) -> bool:
         """Return whether the byte spans of the two in one storage overlap."""
-        (start, end), (other_start, other_end) = byte_span(self.of(a)), byte_span(self.of(b))
+        (start, end), (other_start, other_end) = map(byte_span, self.both(a, b))
         return max(start, other_start) < min(end, other_end)
+
+    def both(self, a: TensorProxy, b: TensorProxy) -> tuple[FakeTensor, FakeTensor]:
+        """Return the tensors of two values, which are computed together."""
+        self.of(a)
+        second = self.of(b)  # which may compute all values again
+        return self.of(a), second
 
     def is_partial_view(self, proxy: TensorProxy) -> bool:
         """Return whether a tensor does not cover its storage: offset, gaps, repeated elements."""
@@ -179,7 +197,7 @@ class Layouts:
         if self.is_contiguous(proxy):
             return contiguous_strides(proxy.shape)
         with torch._C.DisableTorchFunction():  # not a call of the program
-            return tuple(self.of(proxy).stride())
+            return tuple(map(size_in, self.of(proxy).stride()))
 
     def is_contiguous(self, proxy: TensorProxy) -> bool:
         """Return whether declared strides or the operator say that a tensor is contiguous."""
@@ -203,7 +221,7 @@ class Layouts:
                 torch.no_grad(),
                 torch._C.DisableTorchFunction(),
             ):
-                self._compute(proxy)
+                self._compute_sizes(proxy)
             value = self._values[proxy.name]
         return value  # type: ignore[no-any-return]
 
@@ -211,7 +229,29 @@ class Layouts:
         """Return a context in which functions of torch return tensors without data."""
         if self._mode is None:  # its first use imports torch's symbolic shapes, which takes a second
             self._mode = FakeTensorMode()
+            if self._symbols is not None:
+                self._mode.cache_enabled = False  # its keys are sizes, which would be fixed
         return self._mode
+
+    def _compute_sizes(self, proxy: TensorProxy) -> None:
+        """Compute ``proxy`` with symbolic sizes as torch's (Note [Sizes within torch]).
+
+        If that fails, all values are computed with numbers, which fixes the sizes.
+        """
+        if self._symbols is not None:
+            try:
+                with with_symbolic_sizes(self._symbols):
+                    self._compute(proxy)
+                return
+            except (*TORCH_REFUSALS, ThunderError):
+                self._symbols, self._mode = None, None
+                self._values.clear()
+        self._compute(proxy)
+
+    def _empty(self, proxy: TensorProxy) -> torch.Tensor:
+        """Return a new tensor without data for a proxy."""
+        new = empty_tensor if self._symbols is None else symbolic_tensor
+        return new(proxy, self._device(proxy.device))
 
     def _device(self, device: Any) -> torch.device:
         """Return the device of the tensor that represents one on `device`."""
@@ -237,7 +277,7 @@ class Layouts:
                 pending.pop()
             elif self._is_declared(tensor, call):
                 declared = self._inputs.get(tensor.name, tensor)
-                self._values[tensor.name] = empty_tensor(declared, self._device(tensor.device))
+                self._values[tensor.name] = self._empty(declared)
                 pending.pop()
             else:
                 assert call is not None, "a tensor that no call computes has declared strides"
@@ -258,7 +298,7 @@ class Layouts:
             return  # a number or a check has no layout
         if self._is_of_numbers(call):
             for p in call.flat_proxy_outs:
-                self._values[p.name] = empty_tensor(p, self._device(p.device))
+                self._values[p.name] = self._empty(p)
             return
         row = row_of(call.sym)
         if row is None or row.eager is None or reads_memory(row.eager):
@@ -297,7 +337,7 @@ class Layouts:
         if isinstance(leaf, TensorProxy):
             return self._values[leaf.name]
         if isinstance(leaf, NumberProxy):
-            return leaf.stand_in
+            return leaf.stand_in if self._symbols is None else to_torch(to_symint(leaf))
         if isinstance(leaf, GeneratorProxy):  # without data nothing is drawn
             return None
         if isinstance(leaf, dtype):

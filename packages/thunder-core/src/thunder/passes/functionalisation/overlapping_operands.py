@@ -95,7 +95,7 @@ class OverlapChecker:
             if _is_read_first(call, operand, target):
                 continue
             with torch._C.DisableTorchFunction():
-                layouts = self.layouts.of(target), self.layouts.of(operand)
+                layouts = self.layouts.both(target, operand)
                 hazard = _is_hazard(call, *layouts, _must_not_overlap(call, operand))
             if hazard:
                 raise UnsupportedProgram(
