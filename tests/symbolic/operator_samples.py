@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +27,7 @@ import torch
 from torch.testing._internal import common_methods_invocations
 
 import thunder
+import workspace_plugins
 from operators.database import op_db, seed_cpu
 from operators.samples import DISCONTINUOUS, SEED, SKIPPED, UNINITIALISED, copied, name_of
 from thunder.base.pytree import tree_iter, tree_map
@@ -164,9 +166,9 @@ def run_with_gradients(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     return [result, [x.grad for x in leaves]]
 
 
-def outcome(op: Any, args: Any, kwargs: Any) -> Outcome | None:
-    """Return what became of a sample and its gradients; None where eager refuses it."""
-    for how in (run_with_gradients, run):
+def outcome(op: Any, args: Any, kwargs: Any, hows: Iterable[Callable[..., Any]] = (run,)) -> Outcome | None:
+    """Return what became of a sample, run in the first way that eager accepts; None if it refuses all."""
+    for how in hows:
         try:
             expected = how(op.op, args, kwargs)
         except EAGER_ERRORS:
@@ -236,6 +238,8 @@ def _difference(op: Any, actual: Any, expected: Any) -> str:
     if len(leaves) != len(found):
         return f"{len(found)} values instead of {len(leaves)}"
     for a, e in zip(found, leaves, strict=True):
+        if isinstance(a, torch.Tensor) is not isinstance(e, torch.Tensor):
+            return f"{type(a).__name__} instead of {type(e).__name__}"
         if not isinstance(e, torch.Tensor):
             if a != e and not (a != a and e != e):
                 return f"{a!r} instead of {e!r}"
@@ -269,7 +273,9 @@ def _plain_random_numbers() -> Iterator[None]:
         yield
 
 
-def verdict(name: str, first: int | None = None) -> Outcome | None:
+def verdict(
+    name: str, first: int | None = None, hows: Iterable[Callable[..., Any]] = (run,)
+) -> Outcome | None:
     """Return the worst outcome of an entry's samples, or of the first ones; None where eager runs none.
 
     Samples that are refused under constant sizes too do not count, unless all are.
@@ -278,7 +284,7 @@ def verdict(name: str, first: int | None = None) -> Outcome | None:
         found = [
             o
             for args, kwargs in islice(samples(ENTRIES[name]), first)
-            if (o := outcome(ENTRIES[name], args, kwargs))
+            if (o := outcome(ENTRIES[name], args, kwargs, hows))
         ]
     judged = [o for o in found if o.kind != "refused"] or found
     return max(judged, key=lambda o: list(KINDS).index(o.kind), default=None)
@@ -299,11 +305,14 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("words", nargs="*")
     parser.add_argument("--record", action="store_true")
+    parser.add_argument("--gradients", action="store_true", help="gradients too, without a record of them")
     parser.add_argument("--part", default="0/1", help="the entries of one of several processes: 0/2, 1/2")
     parser.add_argument("--first", type=int, help="at most so many samples of each entry")
     options = parser.parse_args(arguments)
+    os.environ.setdefault("THUNDER_DISABLE_PLUGINS", ",".join(workspace_plugins.NAMES))
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    hows = (run_with_gradients, run) if options.gradients else (run,)
     part, parts = map(int, options.part.split("/"))
     names = [n for n in ENTRIES if not options.words or any(w in n for w in options.words)][part::parts]
     known = recorded() if RECORD.exists() else {}
@@ -311,7 +320,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     others: dict[str, Outcome] = {}
     changed = []
     for name in names:
-        found = verdict(name, options.first)
+        found = verdict(name, options.first, hows)
         counts["not run by eager" if found is None else found.kind] += 1
         if found is not None and not passes(found):
             others[name] = found
@@ -319,6 +328,8 @@ def main(arguments: Iterable[str] | None = None) -> int:
         if (known[name].kind if name in known else "") != (others[name].kind if name in others else ""):
             changed.append(name)
     print(dict(counts))
+    if options.gradients:
+        return 1 if counts["wrong"] or counts["static"] else 0
     if options.record:
         kept = {n: o for n, o in known.items() if n not in names} | others
         lines = [f"{json.dumps(n)}: {json.dumps(vars(o))}" for n, o in sorted(kept.items())]

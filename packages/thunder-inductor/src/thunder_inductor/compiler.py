@@ -20,7 +20,7 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.output_code import CompiledFxGraph, CompiledFxGraphConstants
 from torch._inductor.select_algorithm import extern_kernels
 
-from thunder.extend import ArtefactCache, Region, compile_together, compile_workers
+from thunder.extend import ArtefactCache, Region, SymbolicInt, compile_together, compile_workers
 
 from .graphs import Graph, graph_of
 from .instructions import are_assumed, find_instructions, keep_instructions, try_instructions
@@ -30,10 +30,11 @@ from .libraries import kernel_name, key_of_source, source_of
 from .library_builds import build
 from .operators import Mode
 from .settings import Settings
+from .symbolic_graphs import SymbolicGraph, is_true, symbolic_graph_of
 from .vector_rounding import cheap_rounding
 from .wrapper_code import Kernel, Wrapper, wrapper_of
 
-__all__ = ["compile_regions", "run_of_graph"]
+__all__ = ["compile_regions", "compile_symbolic", "run_of_graph"]
 
 #: the setting by which TorchInductor rounds bfloat16 and float16 after each operator, as eager does
 _ROUNDS = "emulate_precision_casts"
@@ -127,7 +128,46 @@ def _generate(region: Region, strides: Sequence[Strides], settings: Settings) ->
     return _Generated(wrappers[0] if wrappers else compiled, graph.output_strides)
 
 
-def _compiled(graph: Graph) -> CompiledFxGraph:
+@dataclass(frozen=True)
+class _SymbolicCode:
+    """Code for many sizes, with the conditions under which it is right."""
+
+    run: Callable[[list[Any]], Sequence[torch.Tensor]]
+    symbols: tuple[Any, ...]
+    conditions: tuple[Any, ...]
+
+    def serves(self, sizes: Sequence[Any]) -> bool:
+        values = dict(zip(self.symbols, sizes, strict=True))
+        return all(is_true(condition, values) for condition in self.conditions)
+
+
+def compile_symbolic(
+    region: Region,
+    sizes: Sequence[SymbolicInt],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    settings: Settings,
+    cache: ArtefactCache,
+) -> _SymbolicCode:
+    """Compile a region for many sizes, and these strides (elements) of its inputs and outputs.
+
+    The code is kept in memory only.
+    """
+    find_instructions(cache)
+    configuration = {**_SETTINGS, **_SETTINGS_OF_MODES[settings.mode], _ROUNDS: settings.rounds}
+    with (
+        _generating,
+        config.patch(configuration),
+        cheap_rounding(),
+        torch.inference_mode(False),
+        torch.no_grad(),
+    ):
+        graph = symbolic_graph_of(region, sizes, inputs, outputs, rounds=settings.rounds)
+        run = _loaded(_compiled(graph))
+    return _SymbolicCode(run, graph.symbols, graph.conditions)
+
+
+def _compiled(graph: Graph | SymbolicGraph) -> CompiledFxGraph:
     with tracing(TracingContext(graph.mode)):
         compiled = compile_fx_inner(graph.module, graph.inputs)
     if not isinstance(compiled, CompiledFxGraph):

@@ -25,8 +25,10 @@ from thunder.extend import (
     Rank,
     Refusal,
     Region,
+    SymbolicInt,
     refuse_draws,
     refuse_package,
+    sizes_of,
     structural_key,
 )
 
@@ -35,6 +37,7 @@ from .kernels import WORKSPACE, Code, RegionKernel, Strides, failure
 from .operators import CHECKERS, MODES, WORTH_A_REGION, is_product, is_view
 from .products import left_to_torch
 from .settings import Settings, current_settings
+from .symbolic_regions import SymbolicCode, SymbolicKernel, function_of_region
 from .toolchain import is_strict, missing_for
 
 __all__ = ["InductorExecutor", "ex"]
@@ -59,6 +62,7 @@ class InductorExecutor(FusionExecutor):
     """Compiles regions by TorchInductor."""
 
     fusion_name = "InductorFusion"
+    symbolic_sizes = True
     horizontal = "siblings"
     #: a product is a kernel of its own, so that a cut after one separates nothing that would be fused
     cuts = Cuts(after=is_product, calls=128, values=4)
@@ -85,20 +89,53 @@ class InductorExecutor(FusionExecutor):
     def compile_regions(self, regions: Sequence[Region]) -> list[RegionFunction | Refusal]:
         """Return the functions of regions, whose code is compiled together, or refusals for the ledger."""
         compiler, layouts = _Compiler(current_settings()), _strides.get()
-        strides = {region: tuple(layouts.of(p) for p in region.inputs) for region in regions}
+        symbolic = [region for region in regions if sizes_of(region)]
+        strides = {
+            region: tuple(layouts.of(p) for p in region.inputs)
+            for region in regions
+            if region not in symbolic
+        }
         kernels: dict[Region, RegionKernel] = {}
-        refusals: dict[Region, Refusal] = {}
+        others: dict[Region, RegionFunction | Refusal] = {}
         for region in regions:
             refusal = _unfit(region)
             if refusal is not None:
-                refusals[region] = refusal
+                others[region] = refusal
+                continue
+            if region in symbolic:
+                others[region] = self._symbolic_function(region, layouts)
                 continue
             kernel = self.compile_once(region, partial(_kernel, region))
             assert isinstance(kernel, RegionKernel), f"compile_once returned {type(kernel).__name__}"
             kernels[region] = kernel
         errors = _add_versions([(kernels[r], strides[r]) for r in kernels if _is_here(r)], compiler)
         functions = {r: _function(r, kernels[r], strides[r], errors) for r in kernels}
-        return [refusals[region] if region in refusals else functions[region] for region in regions]
+        return [others[region] if region in others else functions[region] for region in regions]
+
+    def _symbolic_function(self, region: Region, layouts: ExpectedStrides) -> RegionFunction | Refusal:
+        """Return the function of a region with symbolic sizes, or a refusal."""
+        if region.outputs[0].device.type != "cpu":
+            return Refusal("static_shape", "regions with symbolic sizes are compiled for CPUs")
+        kernel = self.compile_once(region, partial(_symbolic_kernel, region))
+        assert isinstance(kernel, SymbolicKernel), f"compile_once returned {type(kernel).__name__}"
+        try:
+            return function_of_region(region, kernel, layouts.of, _compile_symbolic)
+        except Exception as error:  # of any class: it comes from TorchInductor or from a C++ compiler
+            return _failed(error, region)
+
+
+def _symbolic_kernel(region: Region) -> Any:
+    """Return an empty kernel, for the settings of the compile that runs."""
+    current_settings()
+    return SymbolicKernel({})
+
+
+def _compile_symbolic(region: Region, sizes: Any, inputs: Any, outputs: Any) -> SymbolicCode:
+    inductor = import_module("thunder_inductor.compiler")
+    code: SymbolicCode = inductor.compile_symbolic(
+        region, sizes, inputs, outputs, current_settings(), open_cache()
+    )
+    return code
 
 
 class _Compiler:
@@ -188,6 +225,8 @@ def _strides_of(trace: TraceCtx) -> Iterator[None]:
 def _unfit_values(bsym: BoundSymbol) -> Refusal | None:
     """Return why the values of a call cannot be those of a region, or None."""
     for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs):
+        if isinstance(p, SymbolicInt):
+            continue
         if not isinstance(p, TensorProxy):
             return Refusal("number", "a region computes tensors from tensors", value=p.name)
         if p.dtype.torch_dtype not in _DTYPES:
@@ -229,7 +268,8 @@ def _too_small(region: Region) -> Refusal | None:
 
 
 def _on_several_devices(region: Region) -> Refusal | None:
-    devices = {str(p.device) for p in (*region.inputs, *region.outputs)}
+    values = (*region.inputs, *region.outputs)
+    devices = {str(p.device) for p in values if isinstance(p, TensorProxy)}
     if len(devices) < 2:
         return None
     return Refusal("devices", "the region has tensors of several devices", devices=", ".join(sorted(devices)))

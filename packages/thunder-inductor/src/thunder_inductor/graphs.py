@@ -20,7 +20,7 @@ from .kernels import Strides
 from .maxima import WITH_INDICES, returns_indices
 from .rounding import with_numbers_as_eager
 
-__all__ = ["Graph", "graph_of"]
+__all__ = ["Graph", "graph_of", "recorded_graph"]
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,23 @@ def graph_of(region: Region, strides: Sequence[Strides], *, rounds: bool = True)
             for p, layout in zip(region.inputs, strides, strict=True)
         )
     derived = EagerStrides(region).of(inputs)
-    decompositions = WITH_INDICES if any(map(returns_indices, region.bsyms)) else {}
 
     def run(*tensors: torch.Tensor) -> tuple[Any, ...]:
         return tuple(evaluate_region(region, tensors))
 
+    module = recorded_graph(run, region, inputs, mode, rounds)
+    # TorchInductor gives results of its own choice other strides than these only if they are not listed here.
+    output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
+    output.meta["user_visible_output_idxs"] = list(range(len(derived)))
+    output.meta["original_output_strides"] = list(derived)
+    return Graph(module, inputs, mode, tuple(layout or () for layout in derived))
+
+
+def recorded_graph(
+    run: Callable[..., Any], region: Region, inputs: Sequence[Any], mode: FakeTensorMode, rounds: bool
+) -> GraphModule:
+    """Return the graph of what a function, which computes a region, dispatches for tensors of a mode."""
+    decompositions = WITH_INDICES if any(map(returns_indices, region.bsyms)) else {}
     # Functions without tensor arguments, as torch.zeros, return fake tensors too.
     # A mode of the caller, as a default device, has no effect on the region.
     with mode, torch._C.DisableTorchFunction():
@@ -68,16 +80,12 @@ def graph_of(region: Region, strides: Sequence[Strides], *, rounds: bool = True)
             module = _record(functionalize(run, remove="mutations"), inputs, rounds, decompositions)
     module.graph.eliminate_dead_code()
     module.recompile()
-    # TorchInductor gives results of its own choice other strides than these only if they are not listed here.
-    output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
-    output.meta["user_visible_output_idxs"] = list(range(len(derived)))
-    output.meta["original_output_strides"] = list(derived)
-    return Graph(module, inputs, mode, tuple(layout or () for layout in derived))
+    return module
 
 
 def _record(
     function: Callable[..., Any],
-    inputs: Sequence[torch.Tensor],
+    inputs: Sequence[Any],
     rounds: bool,
     decompositions: Mapping[Any, Callable[..., Any]],
 ) -> GraphModule:

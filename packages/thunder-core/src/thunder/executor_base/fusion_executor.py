@@ -23,6 +23,7 @@ from thunder.ir.fusion_regions import UNBOUNDED, Bounds, Horizontal, Region, par
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.region_cuts import Cuts
 from thunder.ir.region_keys import structural_key
+from thunder.ir.region_sizes import with_sizes
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
 
@@ -55,7 +56,8 @@ class FusionExecutor(Executor):
             `"siblings"` for those that read the same tensor near each other.
         compiles_in_threads: whether `compile_region` may run in several threads at a time.
         symbolic_sizes: whether regions may have tensors with symbolic sizes, under
-            `cache="symbolic values"`; without it their calls are left to other executors.
+            `cache="symbolic values"`; without it their calls are left to other executors. The last inputs
+            of such a region are its sizes, which are numbers when it runs.
         fusion_name: what the calls of regions are called, before their number; by default by the executor.
     """
 
@@ -130,6 +132,8 @@ class FusionExecutor(Executor):
         regions = partition(
             trace, self._claimed, horizontal=self.horizontal, bounds=self.bounds, cuts=self.cuts
         )
+        if self.symbolic_sizes:
+            regions = list(map(with_sizes, regions))
         is_sketched = region_mode() == "sketched"
         fueled = regions if is_sketched else [region for region in regions if self.get_fuel()]
         functions: dict[Region, RegionFunction | Refusal] = {}

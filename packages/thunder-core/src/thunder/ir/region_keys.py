@@ -12,6 +12,7 @@ from thunder.base import devices, dtypes
 from thunder.ir.fusion_regions import Region
 from thunder.ir.literals import Names, value_text
 from thunder.ir.proxies import Proxy, TensorProxy
+from thunder.ir.symbolic_sizes import SymbolicInt, has_symbols
 
 __all__ = ["structural_key"]
 
@@ -35,6 +36,8 @@ def structural_key(region: Region, *, requires_grad: bool = False) -> str | None
     values require grad, for executors whose code depends on it. Names, source lines and the decompositions
     of calls do not count. What inputs are only when the region runs (their strides, the memory that they
     share) is not in it either.
+
+    Symbolic sizes count by their places, not by their values, so that regions of other sizes have the key.
 
     Returns None for a region with a constant that has no complete text, such as a function or a generator.
     """
@@ -68,6 +71,8 @@ class _Writer:
 
     def text(self, value: Any) -> str:
         """Return the text of an argument; raises _NotPrinted."""
+        if isinstance(value, SymbolicInt):  # sizes by number, in the order of their first occurrence
+            return f"({value.polynomial.text(lambda v: self._size(value.facts.names[v]))})"
         if isinstance(value, TensorProxy | Proxy):
             return f"%{self._numbers.setdefault(value.name, len(self._numbers))}"
         if isinstance(value, slice):
@@ -80,7 +85,16 @@ class _Writer:
             raise _NotPrinted(value)
         return f"{type(value).__name__} {value_text(value, Names())}"
 
+    def _size(self, name: str) -> str:
+        return f"size{self._numbers.setdefault(name, len(self._numbers))}"
+
     def _metadata(self, p: Any) -> str:
+        if isinstance(p, SymbolicInt):
+            return "size"
+        if isinstance(p, TensorProxy) and has_symbols((*p.shape, *(p.strides or ()))):
+            sizes = ", ".join(map(self.text, p.shape))
+            tracked = p.requires_grad if self._requires_grad else ""
+            return f"{p.device} {p.dtype} [{sizes}] {self.text(p.strides)} {tracked}"
         if not isinstance(p, TensorProxy):
             return f"{p.type_string()} {getattr(p, 'value', None)!r}"
         return f"{p.type_string()} {p.strides} {p.requires_grad if self._requires_grad else ''}"

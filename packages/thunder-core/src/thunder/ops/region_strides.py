@@ -48,7 +48,7 @@ class EagerStrides:
         key = tuple(x.stride() if isinstance(x, torch.Tensor) else None for x in inputs)
         strides = self._known.get(key)
         if strides is None:
-            strides = self._known[key] = self._derive(key)
+            strides = self._known[key] = self.derived(key)
         return strides
 
     def apply(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
@@ -57,7 +57,8 @@ class EagerStrides:
             _with_strides(output, strides) for output, strides in zip(outputs, self.of(inputs), strict=True)
         ]
 
-    def _derive(self, key: Sequence[Strides | None]) -> tuple[Strides | None, ...]:
+    def derived(self, key: Sequence[Strides | None]) -> tuple[Strides | None, ...]:
+        """As `of`, for these strides of the inputs, which may be symbolic sizes; None for a number."""
         inputs = [
             p.replace(strides=strides) if strides is not None else p
             for p, strides in zip(self._region.inputs, key, strict=True)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from thunder.ir.symbolic_sizes import are_same
+from thunder.ir.symbolic_sizes import SymbolicInt, are_same
 from thunder.ops.gradient_rules import VjpCall, conj, formulas, nondifferentiable, vjp
 from thunder.torch.broadcasting import canonical_dims
 from thunder.torch.namespace import ltorch
@@ -162,8 +162,15 @@ def variance_gradient(g: Tensor, x: Tensor, dims: Dims, correction: float, keepd
     """``2 / (n - correction) (x - mean(x))``, which is infinite without degrees of freedom."""
     g = with_ones(g, x.shape, dims, keepdim)
     centred = x - (ltorch.mean(x, dims, True) if dims else x)
-    freedom = math.prod(x.shape[d] for d in dims) - correction
+    freedom = math.prod(x.shape[d] for d in dims) - _as_integer(correction)
+    if isinstance(freedom, SymbolicInt) and bool(freedom):
+        return (g * 2.0) / freedom * centred
     return (g * (2.0 / freedom if freedom else math.inf)) * centred
+
+
+def _as_integer(number: float) -> float:
+    """Return a whole number as an int, with which a size is an expression."""
+    return int(number) if number == int(number) else number
 
 
 def deviation_gradient(

@@ -1,0 +1,72 @@
+"""Regions with symbolic sizes: one code serves many shapes, and its conditions are facts of the program."""
+
+import random
+
+import pytest
+import torch
+from tests.sweeping import one_in
+from torch.nn import functional as F
+
+import thunder
+
+pytestmark = pytest.mark.xdist_group("inductor")
+
+
+def _softmax_of_sum(x, w):
+    y = torch.softmax(x * 2 + w, -1).sin()
+    return (y.reshape(-1) * 3).exp(), y.sum(0)
+
+
+def _gated(x, w):
+    return F.gelu(x) * (x @ torch.diag(w)).sigmoid() + x.mean(-1, keepdim=True)
+
+
+def _shifted(x, w):
+    y = (x[1:] - x[:-1]).cos() * w
+    return torch.cat([y, x * 2]).tanh() + 1
+
+
+def _transposed(x, w):
+    return (x.t() * 2).exp().sum(1) * w + x.amax(0), (x.t() + w[:, None]).relu()
+
+
+def _normed(x, w):
+    return F.layer_norm(x, x.shape[-1:], w).relu() * x.shape[0]
+
+
+PROGRAMS = {f.__name__: f for f in (_softmax_of_sum, _gated, _shifted, _transposed, _normed)}
+
+
+def _fused(compiled):
+    return [row for row in thunder.explain(compiled).rows if row.via == "fusion"]
+
+
+def test_one_region_serves_many_shapes_and_its_questions_are_facts():
+    compiled = thunder.jit(_softmax_of_sum, cache="symbolic values")
+    for rows, columns in ((3, 5), (4, 7), (6, 2), (9, 33), (17, 16)):
+        x, w = torch.randn(rows, columns), torch.randn(columns)
+        for actual, expected in zip(compiled(x, w), _softmax_of_sum(x, w), strict=True):
+            torch.testing.assert_close(actual, expected)
+            assert actual.stride() == expected.stride()
+    assert thunder.cache_misses(compiled) == 1
+    assert _fused(compiled)
+    (entry,) = thunder.compile_stats(compiled).interpreter_cache
+    facts = [str(fact) for fact in entry.guards if fact.kind == "size"]
+    assert "args[0].shape[1] <= 4096" in facts  # TorchInductor chose code for short rows
+
+
+@pytest.mark.parametrize(("name", "grad"), one_in(100, [(n, g) for n in PROGRAMS for g in (False, True)], 99))
+def test_a_region_computes_what_eager_computes_for_random_shapes(name, grad):
+    program, rng = PROGRAMS[name], random.Random(name)
+    compiled = thunder.jit(program, cache="symbolic values", recompile_limit=None)
+    for _ in range(6):
+        rows, columns = rng.choice([1, 2, 3, 5, 9, 17, 40]), rng.choice([1, 2, 4, 7, 16, 33])
+        x, w = torch.randn(rows, columns), torch.randn(columns)
+        leaves = [x.requires_grad_(grad), w.requires_grad_(grad)]
+        results = [r if isinstance(r, tuple) else (r,) for r in (compiled(x, w), program(x, w))]
+        torch.testing.assert_close(*results)
+        assert [r.stride() for r in results[0]] == [r.stride() for r in results[1]]
+        if grad:
+            ours, theirs = (torch.autograd.grad(sum(r.sin().sum() for r in rs), leaves) for rs in results)
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert _fused(compiled)
