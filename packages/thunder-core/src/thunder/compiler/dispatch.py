@@ -176,7 +176,7 @@ class Dispatcher:
         if self._is_full(answers):
             self._warn_of_answers(entry, len(answers) - 1)
             return self._run_as_written(entry, answers, args, kwargs)
-        outcome = self._find_or_compile(args, kwargs, answers, entry.varying)
+        outcome = self._find_or_compile(args, kwargs, answers, entry)
         if isinstance(outcome, Exception):
             if isinstance(outcome, RaisedByProgram):
                 entry.raising.add(answers)
@@ -307,24 +307,24 @@ class Dispatcher:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         answers: Answers = (),
-        varying: frozenset[str] | None = None,
+        like: CacheEntry | None = None,
     ) -> tuple[CacheEntry, Any] | RaisedByProgram | NotInitialized:
         """Return an entry, perhaps of another thread's compile, and its prologue's results.
 
-        ``answers`` are those of the call to the first questions that the program asks about data, where the
-        numbers ``varying`` are its inputs.
+        ``answers`` are those of the call to the first questions that the program asks about data, as the
+        entry ``like`` has found them.
         """
         with self._lock:
             self._select_entries()
             for entry in self._entries:
-                is_other = bool(answers) and entry.varying != varying
-                usable = entry.is_for(answers) and not is_other
+                # an entry without questions is for all answers
+                usable = like is None or not entry.decisions or _asks_same(entry, like, answers)
                 inputs = entry.prologue_fn(*args, **kwargs) if usable else None
                 if inputs is not None:
                     self.stats.cache_hits += not answers  # else the call has been counted
                     return entry, inputs
             try:
-                return self._compile(args, kwargs, answers, varying)
+                return self._compile(args, kwargs, answers, like)
             except (RaisedByProgram, NotInitialized) as outcome:
                 return outcome
 
@@ -347,7 +347,7 @@ class Dispatcher:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         answers: Answers,
-        varying: frozenset[str] | None,
+        like: CacheEntry | None,
     ) -> tuple[CacheEntry, Any]:
         """Compile an entry and store it; return it and the results of its prologue for this call."""
         refuse_replaced_builtins()
@@ -356,7 +356,7 @@ class Dispatcher:
         if answers:
             stats.cache_hits -= 1
             self._compiled_for_answers += 1
-        comparable = [e for e in self._stored if not answers or e.varying == varying]
+        comparable = [e for e in self._stored if like is None or e.has_inputs_of(like)]
         reasons = [recompile_reason(e, self._contributions, args, kwargs, answers) for e in comparable]
         stats.last_recompile_reasons = reasons
         if not answers:
@@ -367,7 +367,7 @@ class Dispatcher:
             raise RecompileError("the call needs another compile", found={"reason": reasons[0]})
         try:
             with collector_paused():
-                entry, inputs = self._new_entry(args, kwargs, answers, varying)
+                entry, inputs = self._new_entry(args, kwargs, answers, like)
         except BaseException as error:
             opaque_results.discard()
             if isinstance(error, Exception):
@@ -388,7 +388,7 @@ class Dispatcher:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         answers: Answers,
-        varying: frozenset[str] | None,
+        like: CacheEntry | None,
     ) -> tuple[CacheEntry, Any]:
         """Compile an entry whose guards hold for this call; return it and its prologue's results.
 
@@ -397,7 +397,7 @@ class Dispatcher:
         functions of these libraries. Then the program is acquired once more, with the libraries loaded.
         """
         for is_last in (False, True):
-            entry = self._compiler.compile(args, kwargs, answers=answers, varying=varying)
+            entry = self._compiler.compile(args, kwargs, answers=answers, like=like)
             inputs = entry.prologue_fn(*args, **kwargs)
             if inputs is not None and (is_last or entry.contributions == plugin_contributions()):
                 return entry, inputs
@@ -427,3 +427,8 @@ class Dispatcher:
                 found={"expected": fact.expected, "found": actual},
                 hint=hint,
             )
+
+
+def _asks_same(entry: CacheEntry, like: CacheEntry, answers: Answers) -> bool:
+    """Return whether these answers, which ``like`` has found, are the first that an entry is for."""
+    return entry.has_inputs_of(like) and entry.is_for(answers)

@@ -66,39 +66,47 @@ class EntryCompiler:
         device: DeviceProfile | None = None,
         *,
         answers: Answers | None = None,
-        varying: frozenset[str] | None = None,
+        like: CacheEntry | None = None,
     ) -> CacheEntry:
         """Compile for a call; with ``device``, as if all tensors were there.
 
         ``answers`` are those to the first questions that the program asks about data; the program is run for
-        the others (Note [Decisions on data]). With None nothing is run, and questions are refused.
-        ``varying`` are the numbers that are inputs, by default those that are known to vary.
+        the others (Note [Decisions on data]). With None nothing is run, and questions are refused. With
+        ``like`` the numbers and sizes that are inputs of that entry are inputs, else those that are known to
+        vary.
 
         Raises RaisedByProgram with the exception that the program raises.
         """
         with checking(self.data.debug_options.check_traces):
-            numbers = self.varying.sources if varying is None else varying
+            numbers = self.varying.sources if like is None else like.varying
+            sizes = self.sizes.sizes if like is None else like.varying_sizes
             known = self._known_answers(answers)
-            choice = self._size_choice() if device is None else None
+            choice = self._size_choice(sizes) if device is None else None
             if choice is None:
                 return self._compile(args, kwargs, device, known, numbers)
             try:
-                return self._compile(args, kwargs, device, known, numbers, choice)
+                entry = self._compile(args, kwargs, device, known, numbers, choice)
+                entry.varying_sizes = sizes
+                return entry
             except Exception as error:  # the program is compiled for the sizes of this call
                 if error is choice.error:
                     raise
                 failure = self.stats.last_static_reason = error.with_traceback(None)
                 self.sizes.note_failure()
-            entry = self._compile(args, kwargs, device, known, numbers)
+            # with numbers as sizes, the program may ask other questions
+            entry = self._compile(args, kwargs, device, None if known is None else (), numbers)
             if choice.has_wishes:
                 raise choice.refused(failure)
             return entry
 
-    def _size_choice(self) -> SizeChoice | None:
-        """Return which sizes of inputs are symbols, or None if they are numbers."""
+    def _size_choice(self, varying: frozenset[str] | None) -> SizeChoice | None:
+        """Return which sizes of inputs are symbols, or None if they are numbers.
+
+        ``varying`` are those that vary; None if no size is a symbol without a wish for it.
+        """
         mode = self.data.cache_option
-        is_symbolic = mode is CACHE_OPTIONS.SYMBOLIC_VALUES
-        if not (is_symbolic or self.sizes.sizes or self._wishes or are_marked()):
+        is_symbolic = mode is CACHE_OPTIONS.SYMBOLIC_VALUES and varying is not None
+        if not (is_symbolic or varying or self._wishes or are_marked()):
             return None
         refusal = None
         if mode is CACHE_OPTIONS.SAME_INPUT:
@@ -108,7 +116,7 @@ class EntryCompiler:
         return SizeChoice(
             self.data.fn,
             everything=is_symbolic,
-            varying=self.sizes.sizes,
+            varying=varying or frozenset(),
             wishes=self._wishes,
             refusal=refusal,
         )

@@ -73,6 +73,8 @@ class CacheEntry:
     #: what the program writes of Python's objects, and the numbers that are inputs, by their sources
     written: frozenset[str] = frozenset()
     varying: frozenset[str] = frozenset()
+    #: the sizes that were chosen as inputs because they vary; None: all sizes are numbers
+    varying_sizes: frozenset[str] | None = None
     #: the sizes that may differ from call to call, by their sources
     free_sizes: frozenset[str] = frozenset()
     #: answers to the first questions for which the program has raised
@@ -82,6 +84,10 @@ class CacheEntry:
     def answers(self) -> Answers:
         """The answers that the entry is for, in the order of the questions."""
         return tuple(d.answer for d in self.decisions)
+
+    def has_inputs_of(self, other: CacheEntry) -> bool:
+        """Return whether the same numbers and sizes are inputs: the program asks the same questions."""
+        return self.varying == other.varying and self.varying_sizes == other.varying_sizes
 
     def is_for(self, answers: Answers) -> bool:
         """Return whether these are the first answers that the entry is for."""
