@@ -91,6 +91,36 @@ def test_generate_with_a_compiled_forward(name: str, implementation: str, steps:
         assert thunder.cache_misses(compiled) == programs + (implementation == "static")
 
 
+#: a window's length, and the rows of an expert, are numbers that differ in each call
+COMPILED_FOR_EACH_LENGTH = ("mistral", "mixtral_batched")
+#: models with fewer positions than the tokens that a whole run decodes
+SHORT = ("gpt2", "whisper")
+
+
+@pytest.mark.parametrize(
+    "name",
+    one_in(
+        5,
+        [n for n in (*transformers_zoo.DECODERS, "t5", "whisper") if n not in COMPILED_FOR_EACH_LENGTH],
+        start=1,
+    ),
+)
+def test_a_cache_that_grows_costs_three_compiles(name: str, whole_run: bool) -> None:
+    """One for the prompt, one for the first token, and one for all others, whose cache has another length."""
+    model, arguments, _ = prompt(name)
+    arguments.pop("decoder_input_ids", None)
+    count = (24 if name in SHORT else 64) if whole_run else 6
+    options = {"max_new_tokens": count, "min_new_tokens": count, "do_sample": False}
+    want = deepcopy(model).generate(**arguments, **options, cache_implementation="dynamic")
+    compiled = model.forward = thunder.jit(model.forward, cache="automatic", executors=["torch"])
+    for _ in range(2):
+        have = model.generate(**arguments, **options, cache_implementation="dynamic")
+        assert torch.equal(have, want)
+        assert thunder.cache_misses(compiled) <= 3
+    assert thunder.compile_stats(compiled).last_static_reason is None
+    assert thunder.compile_stats(compiled).calls == 2 * count
+
+
 @pytest.mark.parametrize("options", [{}, {"do_sample": True, "top_k": 3}, {"num_beams": 2}])
 def test_generate_of_a_compiled_module_calls_the_compiled_program(options: dict[str, Any]) -> None:
     model, arguments, _ = prompt("llama")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 
-from thunder.base.provenance import Path
 from thunder.compiler.stats import CacheEntry
 from thunder.frontend.facts import Fact, TensorFacts
 from thunder.frontend.free_sizes import size_source
@@ -57,30 +58,37 @@ class VaryingSizes:
 
 
 def differing_sizes(entry: CacheEntry, roots: dict[str, object]) -> Iterator[str]:
-    """Yield the sources of the sizes that are numbers of an entry and others in a call."""
+    """Yield the sources of the sizes that are numbers of an entry and others in a call.
+
+    The facts are compared in their order, as the prologue does, up to the first that differs in more than
+    sizes: what follows may not exist in the call.
+    """
     for fact in entry.guards:
-        if fact.kind != "tensor":
+        if fact.kind == "size":
             continue
-        found = _tensor_at(fact.path, roots)
-        if found is not None and why_sizes_are_numbers(found, fact.path) is None:
+        try:
+            if fact.failure(roots) is None:
+                continue
+            found = fact.path.fetch(roots)
+        except LOST:
+            return
+        if fact.kind != "tensor" or not _has_other_sizes(fact.expected, found):
+            return
+        if why_sizes_are_numbers(found, fact.path) is None:
             yield from _differing(fact, found)
 
 
+def _has_other_sizes(expected: TensorFacts, found: Any) -> bool:
+    """Return whether a value is a tensor that differs in sizes and strides alone."""
+    if type(found) is not expected.type or found.is_nested or found.layout is not torch.strided:
+        return False
+    shape = tuple(found.shape)
+    is_alike = dataclasses.replace(expected, shape=shape, strides=None, free=None).describe(found) is None
+    return is_alike and len(shape) == len(expected.shape)
+
+
 def _differing(fact: Fact, found: torch.Tensor) -> Iterator[str]:
-    expected: TensorFacts = fact.expected
-    free = expected.shape if expected.free is None else expected.free.shape
-    if found.dim() == len(free):
-        for d, (n, m) in enumerate(zip(free, found.shape, strict=True)):
-            if not isinstance(n, SymbolicInt) and n != m:
-                yield size_source(fact.path, d)
-
-
-def _tensor_at(path: Path, roots: dict[str, object]) -> torch.Tensor | None:
-    """Return the tensor of a call at a path, or None if there is something else."""
-    try:
-        found = path.fetch(roots)
-    except LOST:
-        return None
-    if not isinstance(found, torch.Tensor) or found.is_nested or found.layout is not torch.strided:
-        return None
-    return found
+    free = fact.expected.shape if fact.expected.free is None else fact.expected.free.shape
+    for d, (n, m) in enumerate(zip(free, found.shape, strict=True)):
+        if not isinstance(n, SymbolicInt) and n != m:
+            yield size_source(fact.path, d)

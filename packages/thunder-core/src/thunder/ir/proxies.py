@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import torch
 
@@ -265,7 +265,9 @@ class TensorProxy(torch.Tensor):
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]  # torch's stub forgets that it is a class method
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> NoReturn:
+    ) -> Any:
+        if func is torch.ops.aten.dim.default:  # torch's parser asks whether a tensor may be a number
+            return len(args[0].shape)
         raise UnsupportedProgram(
             f"{func} was called on a proxy below the level at which thunder records",
             hint="Call the torch function from Python, or register an operator for it.",
