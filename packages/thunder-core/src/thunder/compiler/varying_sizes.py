@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from thunder.base.provenance import comes_with_arguments
 from thunder.compiler.stats import CacheEntry
 from thunder.frontend.facts import Fact, TensorFacts
 from thunder.frontend.free_sizes import size_source
@@ -19,7 +20,7 @@ __all__ = ["VaryingSizes", "differing_sizes"]
 
 
 class VaryingSizes:
-    """The sizes of a compiled function that have differed between its calls, by their sources.
+    """The sizes and integers of a compiled function that have differed between its calls, by their sources.
 
     Note [Sizes that vary]
     Under ``cache="automatic"`` the first compile is for the sizes of its call. At a miss the tensors of the
@@ -29,8 +30,9 @@ class VaryingSizes:
         f(ones(4, 8))    x: "cpu f32[4, 8]"
         f(ones(5, 8))    x: "cpu f32[i0, 8]", and the entry serves all later lengths for which its facts hold
 
-    A size that a second symbolic compile fixes to another number is one that the program needs. It is a
-    number again, and so are all of a compile that failed with symbols.
+    Integers among the arguments are symbols in the same way. A size that a second symbolic compile fixes to
+    another number is one that the program needs. It is a number again, and so are all of a compile that
+    failed with symbols.
     """
 
     def __init__(self) -> None:
@@ -58,7 +60,7 @@ class VaryingSizes:
 
 
 def differing_sizes(entry: CacheEntry, roots: dict[str, object]) -> Iterator[str]:
-    """Yield the sources of the sizes that are numbers of an entry and others in a call.
+    """Yield the sources of sizes, and of integers, that are numbers of an entry and others in a call.
 
     The facts are compared in their order, as the prologue does, up to the first that differs in more than
     sizes: what follows may not exist in the call.
@@ -72,6 +74,9 @@ def differing_sizes(entry: CacheEntry, roots: dict[str, object]) -> Iterator[str
             found = fact.path.fetch(roots)
         except LOST:
             return
+        if fact.kind == "int" and type(found) is int and comes_with_arguments(fact.path):
+            yield fact.source
+            continue
         if fact.kind != "tensor" or not _has_other_sizes(fact.expected, found):
             return
         if why_sizes_are_numbers(found, fact.path) is None:
@@ -80,7 +85,8 @@ def differing_sizes(entry: CacheEntry, roots: dict[str, object]) -> Iterator[str
 
 def _has_other_sizes(expected: TensorFacts, found: Any) -> bool:
     """Return whether a value is a tensor that differs in sizes and strides alone."""
-    if type(found) is not expected.type or found.is_nested or found.layout is not torch.strided:
+    has_class = type(found) is expected.type and isinstance(found, torch.Tensor)
+    if not has_class or found.is_nested or found.layout is not torch.strided:
         return False
     shape = tuple(found.shape)
     is_alike = dataclasses.replace(expected, shape=shape, strides=None, free=None).describe(found) is None

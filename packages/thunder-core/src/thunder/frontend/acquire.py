@@ -63,6 +63,7 @@ from thunder.ir.effects import has_effect
 from thunder.ir.proxies import FloatProxy, GeneratorProxy, IntegerProxy, NumberProxy, ProxyTag, TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.size_facts import SizeFacts
+from thunder.ir.symbolic_sizes import new_size
 from thunder.ir.trace import TraceCtx, detached_trace, tracectx
 from thunder.ops import prims
 from thunder.ops.data_errors import may_raise_on_data
@@ -156,7 +157,7 @@ def acquire(
     lookasides, table = default_lookasides(), ReplacementTable(replacements)
     session = Tracer(trace, objects, language, sharp_edge, lookasides, table, assumed_device=device)
     session.speculation = _speculation(session, inputs, roots, answers, opaque)
-    _set_inputs(session, sizes, varying, tracks_grad=not disable_grad)
+    _set_inputs(session, sizes, varying, free, tracks_grad=not disable_grad)
     machine = Machine(session, natives=lookasides.class_methods, record_history=record_log)
     try:
         with ambient_state.restored(), tracectx(trace), using_language(language), jitting():
@@ -176,10 +177,16 @@ def acquire(
 
 
 def _set_inputs(
-    session: TracingSession, sizes: SizeFacts | None, varying: frozenset[str], *, tracks_grad: bool
+    session: TracingSession,
+    sizes: SizeFacts | None,
+    varying: frozenset[str],
+    free: SizeChoice | None,
+    *,
+    tracks_grad: bool,
 ) -> None:
     """Set which numbers and sizes are inputs, and whether results may require grad."""
-    session.objects.varying = varying if session.speculation is not None else frozenset()
+    decided = varying if session.speculation is not None else frozenset()
+    session.objects.varying = decided | (free.numbers if free is not None else frozenset())
     session.tracks_grad = tracks_grad
     session.follow_sizes(sizes)
 
@@ -231,6 +238,9 @@ def _object_table(
     def make_input(
         t: torch.Tensor | torch.Generator | float, path: Path, original: torch.Tensor | None = None
     ) -> TensorProxy | GeneratorProxy | NumberProxy:
+        if free is not None and sizes is not None and free.is_symbol(t, path):
+            inputs.append((new_size(sizes, int(t), path.source, low=None), path))  # type: ignore[arg-type]
+            return inputs[-1][0]
         proxy = _input_proxy(t, path, original, device)
         trace.grad_enabled |= tracks_grad and requires_grad(proxy)
         if free is not None and sizes is not None and isinstance(t, torch.Tensor):

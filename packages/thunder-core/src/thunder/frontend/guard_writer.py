@@ -29,6 +29,7 @@ from thunder.frontend import ambient_state
 from thunder.frontend.facts import KINDS, Fact
 from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.frontend.tensor_guards import tensor_check
+from thunder.frontend.value_names import is_size
 from thunder.ir.object_names import is_literal, readable_name
 from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
 from thunder.ir.size_facts import SizeFacts
@@ -62,7 +63,9 @@ class GuardWriter:
     ) -> None:
         self.facts, self.reached = facts, reached
         self.inputs = [path for proxy, path in inputs if not isinstance(proxy, SymbolicInt)]
-        self.sizes = [proxy for proxy, _ in inputs if isinstance(proxy, SymbolicInt)]
+        symbols = [(proxy, path) for proxy, path in inputs if isinstance(proxy, SymbolicInt)]
+        self.sizes = [proxy for proxy, _ in symbols]
+        self.numbers = [path for _, path in symbols if not is_size(path)]
         self.frozen_values: dict[int, Any] = {}  # values taken as constants, by id of the path
         self.input_names = {id(path): proxy for proxy, path in inputs}
         self.variables_of_inputs = {proxy.name for proxy, _ in inputs}
@@ -203,6 +206,8 @@ class GuardWriter:
         tensors = [f for f in self.facts if f.kind == "tensor"]
         names = [self._variable(f.path) for f in tensors]
         inputs = [self._variable(p) for p in self.inputs]
+        for path in self.numbers:
+            self._variable(path)
         reached = [self.value(p) for p in self.reached]
         self.flush()
         if tensors:

@@ -82,6 +82,15 @@ class SizeChoice:
             return {**free, **wishes}
         return wishes
 
+    @property
+    def numbers(self) -> frozenset[str]:
+        """The sources among which those of integers are that are symbols."""
+        return self._varying
+
+    def is_symbol(self, number: object, path: Path) -> bool:
+        """Return whether a number of a call is a symbol."""
+        return type(number) is int and path.source in self._varying and self._refusal is None
+
     def keep(self, size: SymbolicInt, wish: SizeWish) -> None:
         """Bound a symbol by a wish, which :meth:`check` checks in the end."""
         assert size.variable is not None, "a wish is for the size of an input"

@@ -36,6 +36,7 @@ from thunder.frontend.torch_functions.made_parameters import refuse_observed_cop
 from thunder.frontend.value_names import Input, input_order, name_values, parameter_names
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbolic_sizes import SymbolicInt
 from thunder.ir.trace import TraceCtx, TraceProvenance
 from thunder.ops import prims
 
@@ -46,7 +47,9 @@ class TraceFinalizer:
     def __init__(self, session: TracingSession, inputs: list[Input], fn: Callable[..., Any]) -> None:
         self.session, self.trace = session, session.trace
         self.parameters = parameter_names(fn)
-        self.inputs = sorted(inputs, key=lambda item: input_order(item[1]))
+        ordered = sorted(inputs, key=lambda item: input_order(item[1]))
+        # symbols come last, as the prologue returns them
+        self.inputs = sorted(ordered, key=lambda item: isinstance(item[0], SymbolicInt))
         self.writes = False
 
     def run(self, result: Any) -> tuple[TraceCtx, TraceCtx | None, list[Path]]:

@@ -97,6 +97,11 @@ def is_state(path: Path) -> bool:
     return parent.kind == "instance" and parent.key in ("_parameters", "_buffers")
 
 
+def is_size(path: Path) -> bool:
+    """Return whether a path leads to a size of a tensor."""
+    return path.parent is not None and path.parent.kind == "attribute" and path.parent.key == "shape"
+
+
 def input_order(path: Path) -> tuple[Any, ...]:
     """Return the sort key of an input.
 
@@ -104,8 +109,8 @@ def input_order(path: Path) -> tuple[Any, ...]:
     numerically.
     """
     keys = path.keys
-    if path.parent is not None and path.parent.kind == "attribute" and path.parent.key == "shape":
-        return (3, *input_order(path.parent.parent), path.key)  # type: ignore[arg-type]
+    if is_size(path):
+        return (3, *input_order(path.parent.parent), path.key)  # type: ignore[arg-type, union-attr]
     if keys[0] == "args":
         return (0, tuple(_natural(k) for k in keys[1:]))
     if keys[0] == "kwargs":

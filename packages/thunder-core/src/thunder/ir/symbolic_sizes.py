@@ -151,9 +151,9 @@ class SymbolicInt(IntegerProxy):
         return self if self.facts.ask(self.polynomial, ">=") else -self
 
 
-def new_size(facts: SizeFacts, hint: int, source: str) -> SymbolicInt:
-    """Return a new size of an input, with its value in the call that is traced."""
-    variable = facts.add(hint, source)
+def new_size(facts: SizeFacts, hint: int, source: str, low: int | None = 0) -> SymbolicInt:
+    """Return a new size of an input, or a number with another bound, with its value in the call."""
+    variable = facts.add(hint, source, low)
     symbol = SymbolicInt(facts, Polynomial.variable(variable), variable)
     facts.symbols.append(symbol)
     return symbol
