@@ -152,3 +152,44 @@ def test_random_chains_of_arithmetic_on_a_number():
         compiled = _compiled(program)
         for n, m in ((3, 2), (5, 7), (-4, 3), (0, 0), (6, -2), (-5, -5), (1, 9)):
             _assert_same(compiled(X, n, m), program(X, n, m))
+
+
+class _Adding(int):
+    def __add__(self, other):
+        return f"add {other}"
+
+    def __radd__(self, other):
+        return f"radd {other}"
+
+    def __eq__(self, other):
+        return "equal"
+
+    def __gt__(self, other):
+        return "greater"
+
+    __hash__ = int.__hash__
+
+
+def test_a_subclass_of_int_answers_first_for_numbers_and_sizes():
+    def program(x, n):
+        size, two = x.shape[0], _Adding(2)
+        return [(a + two, two + a, a == two, a < two, a * two) for a in (n, size)]
+
+    compiled = _compiled(program)
+    for rows, n in ((2, 3), (3, 4), (4, 2)):
+        _assert_same(tuple(compiled(torch.ones(rows), n)), tuple(program(torch.ones(rows), n)))
+
+
+def test_a_number_that_the_program_writes_is_one_that_varies():
+    class Counter:
+        def __init__(self):
+            self.calls = 0
+
+    def program(x, counter):
+        counter.calls += 1
+        return x * counter.calls
+
+    compiled, ours, eagers = _compiled(program), Counter(), Counter()
+    for _ in range(4):
+        _assert_same(compiled(X, ours), program(X, eagers))
+    assert thunder.cache_misses(compiled) == 2

@@ -74,7 +74,8 @@ def differing_sizes(entry: CacheEntry, roots: dict[str, object]) -> Iterator[str
             found = fact.path.fetch(roots)
         except LOST:
             return
-        if fact.kind == "int" and type(found) is int and comes_with_arguments(fact.path):
+        is_argument = comes_with_arguments(fact.path) and fact.source not in entry.written
+        if fact.kind == "int" and type(found) is int and is_argument:
             yield fact.source
             continue
         if fact.kind != "tensor" or not _has_other_sizes(fact.expected, found):

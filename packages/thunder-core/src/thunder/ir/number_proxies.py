@@ -115,7 +115,7 @@ def _is_of_numpy(x: Any) -> bool:
     return type(x).__module__ == "numpy"
 
 
-def _overrides(x: Any, number: NumberProxy, method: str) -> bool:
+def overrides(x: Any, number: NumberProxy, method: str) -> bool:
     """Return whether Python calls a method, written in Python, of the class of a number ``x`` first."""
     cls = type(x)
     is_first = cls is not number.python_type and issubclass(cls, number.python_type)
@@ -126,7 +126,7 @@ _PYTHON: Final = frozenset({int, bool, float, complex})
 
 
 #: comparison → the same with its operands exchanged
-_SWAPPED: Final = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+SWAPPED: Final = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
 def _on_tensor(operation: str, tensor: Any, number: NumberProxy) -> Any:
@@ -147,8 +147,8 @@ def _comparing(operation: str) -> Callable[..., Any]:
 
     def compare(self: NumberProxy, other: Any) -> Any:
         if isinstance(other, torch.Tensor):
-            return _on_tensor(_SWAPPED.get(operation, operation), other, self)
-        if not _are_numbers((other,)) or _overrides(other, self, f"__{_SWAPPED.get(operation, operation)}__"):
+            return _on_tensor(SWAPPED.get(operation, operation), other, self)
+        if not _are_numbers((other,)) or overrides(other, self, f"__{SWAPPED.get(operation, operation)}__"):
             return NotImplemented
         return _decided(operation, operation, self, _plain(other))
 
@@ -163,7 +163,7 @@ def _computing(operation: str, reflected: bool = False) -> Callable[..., Any]:
     def compute(self: NumberProxy, *others: Any) -> Any:
         if others and isinstance(others[0], torch.Tensor):
             return _on_tensor(operation if reflected else f"r{operation}", others[0], self)
-        if not _are_numbers(others) or (others and _overrides(others[0], self, swapped)):
+        if not _are_numbers(others) or (others and overrides(others[0], self, swapped)):
             return NotImplemented
         trace, others = get_tracectx(), tuple(map(_plain, others))
         if len(others) == 2:  # pow with a modulus

@@ -14,7 +14,7 @@ import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.integer_polynomials import Polynomial
-from thunder.ir.number_proxies import CONSTRAINT, IntegerProxy
+from thunder.ir.number_proxies import CONSTRAINT, SWAPPED, IntegerProxy, overrides
 from thunder.ir.size_facts import SizeFacts
 
 __all__ = [
@@ -189,8 +189,11 @@ def _combined(
 ) -> Callable[..., Any]:
     """Return the method of an operation on integers."""
     parent = getattr(IntegerProxy, f"__{'r' if reflected else ''}{operation.__name__}__")
+    swapped = f"__{'' if reflected else 'r'}{operation.__name__}__"
 
     def compute(self: SymbolicInt, other: Any) -> Any:
+        if type(other) is not int and overrides(other, self, swapped):
+            return NotImplemented
         p = _polynomial(other)
         if p is None:
             if isinstance(other, float | complex):
@@ -222,8 +225,11 @@ def _dividing(operation: Any) -> Callable[[SizeFacts, Polynomial, Polynomial], A
 def _comparing(operation: Callable[..., Any]) -> Callable[..., Any]:
     """Return the method of a comparison with a number."""
     name, parent = operation.__name__, getattr(IntegerProxy, f"__{operation.__name__}__")
+    swapped = f"__{SWAPPED.get(name, name)}__"
 
     def compare(self: SymbolicInt, other: Any) -> Any:
+        if type(other) is not int and overrides(other, self, swapped):
+            return NotImplemented
         p = _polynomial(other)
         if p is None:
             if isinstance(other, float):
