@@ -12,6 +12,7 @@ from comparison.derivatives import assert_as_eager
 from comparison.inputs import leaf
 from thunder.core.errors import UnsupportedOperator, UnsupportedProgram
 from thunder.extend import run_kernel
+from thunder.plugins import Lookaside
 
 
 def _scale(x, out, factor):
@@ -233,3 +234,51 @@ def test_state_that_the_program_has_written_is_refused():
 
     with pytest.raises(UnsupportedOperator, match="may read kernel"):
         thunder.jit(program)(torch.randn(3, 3))
+
+
+# -- kernels of a library, in a backward ---------------------------------------------------------------------
+
+
+class _Scaler:
+    """An object of a library, whose method launches a kernel."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def run(self, x, out):
+        _scale(x, out, self.factor)
+
+
+def _traced_run(scaler, x, out):
+    scale(x, out, scaler.factor)
+
+
+_scaler = _Scaler(3.0)
+
+
+class _ByLibrary(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 3
+
+    @staticmethod
+    def backward(ctx, g):
+        g = g.contiguous()
+        out = torch.empty_like(g)
+        _scaler.run(g, out)
+        return out
+
+
+@pytest.mark.parametrize("reads_code", [True, False])
+def test_a_backward_is_traced_if_what_the_package_reads_is_code(reads_code, monkeypatch):
+    compiled = thunder.jit(
+        lambda x: _ByLibrary.apply(x.sin()) * 2,
+        lookasides=[Lookaside(_Scaler.run, _traced_run, reads_code=reads_code)],
+    )
+    for factor in (3.0, 5.0):
+        monkeypatch.setattr(_scaler, "factor", factor)
+        x = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
+        compiled(x).sum().backward()
+        torch.testing.assert_close(x.grad, 2 * factor * x.cos())
+        names = [b.sym.name for b in thunder.last_backward_traces(compiled)[-1].bound_symbols]
+        assert ("scale" in names) == reads_code

@@ -185,6 +185,9 @@ def test_launches_are_operators_with_the_users_lines():
     assert launch.args[2] is None  # memory of its own
     assert launch.args[-1] == 4  # the grid
     assert launch.source.file == __file__
+    (result,) = [compiled(x) for x in [torch.randn(4, 5, requires_grad=True)]]
+    result.sum().backward()
+    assert "rows" in [b.sym.name for b in thunder.last_backward_traces(compiled)[-1].bound_symbols]
     compiled = thunder.jit(lambda x: double_(x))
     compiled(torch.randn(3))
     assert "add(x, x, x, 3, 1)" in str(thunder.last_traces(compiled)[-1])

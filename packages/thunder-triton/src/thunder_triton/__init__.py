@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import Any
 
 from thunder.extend import Rank
-from thunder.plugins import ExecutorSpec, Lookaside, hookimpl
+from thunder.plugins import ExecutorSpec, Lookaside, Option, hookimpl
 
-__all__ = ["thunder_executors", "thunder_lookasides", "thunder_rewrites"]
+__all__ = ["thunder_executors", "thunder_lookasides", "thunder_options", "thunder_rewrites"]
 
 
 @hookimpl
@@ -32,6 +32,20 @@ def thunder_executors() -> list[ExecutorSpec]:
             requires=("triton",),
             description="Triton kernels: attention, losses, linear layers, gradients of embeddings",
         ),
+    ]
+
+
+@hookimpl
+def thunder_options() -> list[Option]:
+    """Declare the option of `thunder.jit` that the executor `triton` reads."""
+    return [
+        Option(
+            "triton_autotune",
+            bool,
+            False,
+            "Whether block sizes of generated Triton kernels are measured when they first run; the choice is "
+            "kept on disk.",
+        )
     ]
 
 

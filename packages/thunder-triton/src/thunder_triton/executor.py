@@ -21,6 +21,7 @@ from thunder.extend import (
     Rank,
     Refusal,
     Region,
+    compile_option,
     device_profile,
     refuse_draws,
     refuse_package,
@@ -80,7 +81,7 @@ class TritonExecutor(FusionExecutor):
             if refusal is not None:
                 return refusal
         device = torch.device(str(region.outputs[0].device))
-        function = self.compile_once(region, lambda: RegionFunction(region, device))
+        function = self.compile_once(region, lambda: _function_of(region, device))
         assert isinstance(function, RegionFunction), f"compile_once returned {type(function).__name__}"
         try:
             function.program(expected_strides(region))
@@ -106,6 +107,10 @@ class TritonExecutor(FusionExecutor):
             layouts = _strides.get()
             call.header = fn.program(tuple(layouts.of(p) for p in inputs)).text
         return call
+
+
+def _function_of(region: Region, device: torch.device) -> RegionFunction:
+    return RegionFunction(region, device, tunes=compile_option("triton_autotune"))
 
 
 def expected_strides(region: Region) -> tuple[tuple[int, ...], ...]:

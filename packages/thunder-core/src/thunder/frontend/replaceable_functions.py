@@ -48,7 +48,8 @@ def replacement_of(lookaside: object) -> Replacement:
             "modules are not traced",
             hint="Define it in a module of your package.",
         )
-    return Replacement(function, replace_with, owner, lookaside.provided_by or FROM_JIT)
+    provider = lookaside.provided_by or FROM_JIT
+    return Replacement(function, replace_with, owner, provider, lookaside.reads_code)
 
 
 def _runs_natively(replace_with: Any) -> bool:

@@ -43,13 +43,15 @@ class Replacement:
     """A function, and the callable that is traced in its place.
 
     `owner` restricts it to calls whose first argument is an instance of a class, or a subclass: of a method
-    that the class inherits, or of a class method. `provided_by` is the package, for the ledger.
+    that the class inherits, or of a class method. `provided_by` is the package, for the ledger;
+    `reads_code` is that of the lookaside.
     """
 
     function: Any
     replace_with: Any
     owner: type | None
     provided_by: str
+    reads_code: bool = False
 
     @property
     def key(self) -> tuple[int, type | None]:
@@ -94,6 +96,16 @@ class ReplacementTable:
         for replacement in replacements:
             rows.setdefault(id(replacement.function), {}).setdefault(replacement.owner, replacement)
         self._rows = rows
+        readers = [r for row in rows.values() for r in row.values() if r.reads_code]
+        self._read = {id(r.function) for r in readers}
+        #: the packages whose replacements read code
+        self.packages_that_read_code = frozenset(_package(r.replace_with.__module__) for r in readers)
+
+    def is_code(self, value: Any) -> bool:
+        """Return whether a value is code: a method of its class is replaced by one that says so."""
+        if not self._read:
+            return False
+        return any(id(member) in self._read for cls in type(value).__mro__ for member in vars(cls).values())
 
     def of(self, fn: Any) -> dict[type | None, Replacement] | None:
         """Return the replacements of a function by their owners, or None."""
@@ -300,6 +312,10 @@ def _argument(frame: Frame, position: int) -> Any:
 
 
 _HAS_VARARGS = 0x04  # CO_VARARGS
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def full_name(fn: Any) -> str:

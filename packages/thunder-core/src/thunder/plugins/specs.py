@@ -87,11 +87,15 @@ class Lookaside:
             program gets it from.
         replace_with: a callable with the same parameters, for a method with `self`; or, if `fn` is a class of
             modules, another one, which means its `forward`. Within it the original is called as it is.
+        reads_code: whether the objects of the class that has the method `fn`, and all that the package of
+            `replace_with` reads of them, are code: when a backward runs, they are what they were when it was
+            traced.
         provided_by: the recipe or package, for `thunder.explain`; the hook's plugin sets it.
     """
 
     fn: Callable[..., Any]
     replace_with: Callable[..., Any]
+    reads_code: bool = field(default=False, kw_only=True)
     provided_by: str | None = field(default=None, kw_only=True, compare=False)
 
     def __post_init__(self) -> None:

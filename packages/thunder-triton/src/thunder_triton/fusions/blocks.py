@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Blocks", "blocks_for", "is_partial"]
+__all__ = ["Blocks", "alternatives", "blocks_for", "is_partial"]
 
 #: the most elements of a row that a program holds in registers, so that each is read once
 LONGEST_HELD: Final = 8192
@@ -56,6 +56,30 @@ def blocks_for(rows: int, length: int, *, rows_are_contiguous: bool, reduces: bo
         block = min(max(1, 1024 // whole), max(1, power_of_two(rows)))
         return Blocks(block, whole, False, min(16, max(1, block * whole // 256)))
     return Blocks(1, STEP, True, 8)
+
+
+def alternatives(blocks: Blocks, rows: int, length: int) -> tuple[Blocks, ...]:
+    """Return other block sizes that compute the same, to be measured: half, twice and four times as large.
+
+    A row that is held whole stays whole, and sums of parts keep their order of magnitude.
+    """
+    most = max(power_of_two(rows), 1)
+    sizes = {min(max(size, 1), most) for size in (blocks.rows // 2, blocks.rows, *_larger(blocks))}
+    lengths = {blocks.length}
+    if blocks.loops:
+        lengths |= {size for size in (blocks.length // 2, 2 * blocks.length) if 0 < size < length}
+    warps = {count for count in (blocks.warps // 2, blocks.warps, 2 * blocks.warps) if 1 <= count <= 16}
+    found = (
+        Blocks(size, part, blocks.loops, count)
+        for size in sorted(sizes)
+        for part in sorted(lengths)
+        for count in sorted(warps)
+    )
+    return tuple(other for other in found if other != blocks)
+
+
+def _larger(blocks: Blocks) -> tuple[int, ...]:
+    return (2 * blocks.rows,) if blocks.length else (2 * blocks.rows, 4 * blocks.rows)
 
 
 def power_of_two(n: int) -> int:

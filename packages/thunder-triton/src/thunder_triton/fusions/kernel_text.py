@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .blocks import Blocks, blocks_for, is_partial
+from .blocks import Blocks, alternatives, blocks_for, is_partial
 from .indices import Expr, Index
 from .kernel_writer import Buffer, Writer, offset_of
 from .nodes import Load, Node
@@ -29,6 +29,7 @@ class KernelSource:
         parameters: the names of the buffers that it takes, in order.
         programs: the size of the grid.
         blocks: its block sizes.
+        alternatives: others that compute the same.
     """
 
     name: str
@@ -36,6 +37,7 @@ class KernelSource:
     parameters: tuple[str, ...]
     programs: int
     blocks: Blocks
+    alternatives: tuple[Blocks, ...]
 
     @property
     def constants(self) -> dict[str, int]:
@@ -45,20 +47,28 @@ class KernelSource:
 
 
 def source_of(
-    kernel: Kernel, name: str, buffers: Mapping[Node, Buffer], *, interpreted: bool, wide: bool
+    kernel: Kernel,
+    name: str,
+    buffers: Mapping[Node, Buffer],
+    *,
+    interpreted: bool,
+    wide: bool,
+    blocks: Blocks | None = None,
 ) -> KernelSource:
     """Return the source of a kernel.
 
     `buffers` has the inputs, and what kernels store. `wide` makes offsets 64 bits, for tensors of more than
-    2**31 elements. `interpreted` is for Triton's interpreter.
+    2**31 elements. `interpreted` is for Triton's interpreter. `blocks` are block sizes in place of those of
+    the heuristic.
     """
     reduces = kernel.space.length != 1
-    blocks = blocks_for(
-        kernel.space.rows,
-        kernel.space.length,
-        rows_are_contiguous=reduces and _rows_are_contiguous(kernel, buffers),
-        reduces=reduces,
-    )
+    if blocks is None:
+        blocks = blocks_for(
+            kernel.space.rows,
+            kernel.space.length,
+            rows_are_contiguous=reduces and _rows_are_contiguous(kernel, buffers),
+            reduces=reduces,
+        )
     writer = Writer(kernel, buffers, blocks, interpreted=interpreted, wide=wide)
     body = writer.body()
     pointers = list(writer.pointers)
@@ -71,7 +81,8 @@ def source_of(
     ]
     text = "\n".join([*lines, *(f"    {line}" for line in body)]) + "\n"
     programs = -(-kernel.space.rows // blocks.rows)
-    return KernelSource(name, text, tuple(pointers), programs, blocks)
+    others = alternatives(blocks, kernel.space.rows, kernel.space.length)
+    return KernelSource(name, text, tuple(pointers), programs, blocks, others)
 
 
 def _head(kernel: Kernel, blocks: Blocks, wide: bool) -> list[str]:

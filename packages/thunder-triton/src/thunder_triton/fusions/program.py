@@ -10,6 +10,7 @@ import torch
 
 from thunder.extend import EagerStrides, Region
 
+from .blocks import Blocks
 from .building import nodes_of
 from .elementwise import held
 from .kernel_text import KernelSource, source_of
@@ -57,10 +58,18 @@ class FusionProgram:
         return "\n\n".join(kernel.text for kernel in self.kernels)
 
 
-def program_of(region: Region, strides: Sequence[Strides], name: str, *, interpreted: bool) -> FusionProgram:
+def program_of(
+    region: Region,
+    strides: Sequence[Strides],
+    name: str,
+    *,
+    interpreted: bool,
+    blocks: Sequence[Blocks] | None = None,
+) -> FusionProgram:
     """Return the program of a region whose inputs have these strides (elements).
 
-    Raises Unsupported for a call for which no kernel is generated.
+    `blocks` are the block sizes of its kernels, by default those of the heuristic. Raises Unsupported for a
+    call for which no kernel is generated.
     """
     loads, computed = nodes_of(region)
     outputs = _with_own_memory(computed)
@@ -86,12 +95,18 @@ def program_of(region: Region, strides: Sequence[Strides], name: str, *, interpr
     places = [(load.shape, buffer.strides) for load, buffer in inputs.items()]
     places += [(a.shape, a.strides) for a in allocations.values()]
     wide = any(_extent(shape, layout) > _NARROW for shape, layout in places)
+    launched = [(i, kernel) for i, kernel in enumerate(kernels) if kernel.space.rows]
+    choice: Sequence[Blocks | None] = blocks or [None] * len(launched)
     sources = tuple(
         source_of(
-            kernel, f"{name}_{i}" if len(kernels) > 1 else name, buffers, interpreted=interpreted, wide=wide
+            kernel,
+            f"{name}_{i}" if len(kernels) > 1 else name,
+            buffers,
+            interpreted=interpreted,
+            wide=wide,
+            blocks=chosen,
         )
-        for i, kernel in enumerate(kernels)
-        if kernel.space.rows
+        for (i, kernel), chosen in zip(launched, choice, strict=True)
     )
     return FusionProgram(
         tuple(buffer.name for buffer in inputs.values()), tuple(allocations.values()), sources, results

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import triton.language as tl
 from triton.runtime.autotuner import Autotuner, Heuristics
 
 from thunder.core.errors import UnsupportedOperator
@@ -27,7 +28,7 @@ from thunder.extend import run_kernel
 
 from .kernel_effects import KernelEffects, effects_of
 
-__all__ = ["launch"]
+__all__ = ["constant", "launch"]
 
 
 @make_opaque
@@ -61,6 +62,13 @@ def launch(kernel: Any, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -
         [*[bound[key] for key in dynamic], *sizes],
         [dynamic.index(key) for key in written],
     )
+
+
+def constant(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Call a `triton.constexpr_function` such as `triton.cdiv` outside of a kernel."""
+    values = [arg.value if isinstance(arg, tl.constexpr) else arg for arg in args]
+    named = {key: arg.value if isinstance(arg, tl.constexpr) else arg for key, arg in kwargs.items()}
+    return function.fn(*values, **named)
 
 
 def _refuse(name: str, what: str, hint: str) -> None:

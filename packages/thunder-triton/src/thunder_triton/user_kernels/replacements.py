@@ -18,13 +18,17 @@ def replacements() -> Iterator[Lookaside]:
     """Yield the replacements, if the program has imported Triton: without it no program has a kernel."""
     if "triton.runtime.jit" not in sys.modules:
         return
-    launch: Any = import_module("thunder_triton.user_kernels.launches").launch
+    launches: Any = import_module("thunder_triton.user_kernels.launches")
+    launch = launches.launch
     runtime: Any = import_module("triton.runtime")
     for cls in (runtime.jit.JITFunction, runtime.autotuner.Autotuner, runtime.autotuner.Heuristics):
-        yield Lookaside(cls.run, launch)
+        yield Lookaside(cls.run, launch, reads_code=True)
+    function_of_constants = getattr(runtime.jit, "ConstexprFunction", None)
+    if function_of_constants is not None:
+        yield Lookaside(function_of_constants.__call__, launches.constant, reads_code=True)
     interpreter = sys.modules.get("triton.runtime.interpreter")
     if interpreter is not None:
-        yield Lookaside(interpreter.InterpretedFunction.run, launch)
+        yield Lookaside(interpreter.InterpretedFunction.run, launch, reads_code=True)
     yield Lookaside(torch.library.wrap_triton, _unwrapped)
 
 

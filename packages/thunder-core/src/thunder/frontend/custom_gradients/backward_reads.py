@@ -38,6 +38,7 @@ from thunder.frontend.natives.libraries import is_library, is_library_class, is_
 from thunder.frontend.natives.native_tables import IMPURE_MODULES
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_immutable
 from thunder.frontend.session import TracingSession
+from thunder.frontend.traced_replacements import ReplacedCalls
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import NumberProxy, TensorProxy
 
@@ -69,6 +70,15 @@ def is_in_library(session: TracingSession) -> bool:
     return is_library(session.machine.frame.globals)
 
 
+def _reads_code(session: TracingSession, value: Any = ABSENT) -> bool:
+    """Return whether a value is code that a package replaces, or what the package reads of it is read now."""
+    table = session.state(ReplacedCalls).table
+    if value is not ABSENT and table.is_code(value):
+        return True
+    module = str(session.machine.frame.globals.get("__name__", ""))
+    return module.partition(".")[0] in table.packages_that_read_code
+
+
 # -- variables -----------------------------------------------------------------------------------------------
 
 
@@ -80,6 +90,8 @@ def check_global(
         return
     value = namespace.get(name, builtin_names.get(name, MISSING))
     written = (id(namespace), name) in session.variables.global_writes
+    if not written and _reads_code(session, value):
+        return
     if written or (value is not MISSING and not _is_code(value)):
         _end(session, f"reads the variable {name}")
 
@@ -97,6 +109,8 @@ def check_cell(session: TracingSession, cell: types.CellType) -> None:
             session.state(BackwardState).captured.append((cell, content, reader, session.locations()))
     elif not is_in_library(session):
         content = cell_content(cell)
+        if id(cell) not in session.variables.cell_writes and _reads_code(session, content):
+            return
         if id(cell) in session.variables.cell_writes or not (content is ABSENT or _is_code(content)):
             _end(session, "reads a variable of an enclosing function")
 
@@ -104,7 +118,7 @@ def check_cell(session: TracingSession, cell: types.CellType) -> None:
 def check_defaults(session: TracingSession, fn: types.FunctionType) -> None:
     """End the backward where it calls a function with a default that may change."""
     defaults = (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())
-    if not all(_is_code(d) or is_fixed(session, d) for d in defaults):
+    if not _reads_code(session) and not all(_is_code(d) or is_fixed(session, d) for d in defaults):
         _end(session, f"reads a default of {fn.__qualname__}")
 
 
@@ -123,12 +137,14 @@ def check_attribute(session: TracingSession, obj: Any, name: str) -> None:
     entry = session.entry_of(obj)
     if entry is None or isinstance(obj, type):
         return
+    value = lookup_instance(entry.obj, name)
+    if name not in entry.writes and (_reads_code(session, entry.obj) or _reads_code(session, value)):
+        return
     if isinstance(obj, types.ModuleType):
         if is_library_module(obj):
             return
     elif type(obj) is CustomOpDef:
         return
-    value = lookup_instance(entry.obj, name)
     is_member = isinstance(obj, torch.nn.Module) and any(
         name in obj.__dict__[d] for d in ("_parameters", "_buffers", "_modules")
     )
@@ -150,13 +166,15 @@ def check_slot(session: TracingSession, descriptor: Any, obj: Any, name: str) ->
     if obj is None or name == "__class__" or not isinstance(descriptor, _SLOTS):
         return
     entry = session.entry_of(obj)
-    if entry is not None:
+    if entry is not None and not _reads_code(session, entry.obj):
         _end(session, f"reads {entry.path.source}.{name}")
 
 
 def check_class(session: TracingSession, cls: type, name: str) -> None:
     """End the backward where it reads a class attribute that is not code."""
     if is_immutable(cls) or id(cls) in session.created_by_program or is_library_class(cls):
+        return
+    if name not in session.written_class_attributes and _reads_code(session):
         return
     value = lookup_type(cls, name)
     if name in session.written_class_attributes or not (
