@@ -220,7 +220,7 @@ def test_a_changed_global_of_the_kernel_is_read(monkeypatch: pytest.MonkeyPatch)
     x = torch.randn(4, 5)
     compiled = thunder.jit(_several_written)
     for step in (2, 5):
-        monkeypatch.setattr(user_kernels, "STEP", step)
+        monkeypatch.setattr(user_kernels, "STEP", tl.constexpr(step))
         torch.testing.assert_close(compiled(x), _several_written(x))
 
 

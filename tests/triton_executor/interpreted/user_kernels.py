@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-STEP = 2
+STEP = tl.constexpr(2)
 
 
 @triton.jit

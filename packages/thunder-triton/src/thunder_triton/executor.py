@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from thunder import TensorProxy
+from thunder.core.errors import UnknownOption
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx
 from thunder.extend import (
@@ -110,7 +111,15 @@ class TritonExecutor(FusionExecutor):
 
 
 def _function_of(region: Region, device: torch.device) -> RegionFunction:
-    return RegionFunction(region, device, tunes=compile_option("triton_autotune"))
+    return RegionFunction(region, device, tunes=_tunes())
+
+
+def _tunes() -> bool:
+    """Return the option `triton_autotune`; False where the plugin is not registered that declares it."""
+    try:
+        return bool(compile_option("triton_autotune"))
+    except UnknownOption:
+        return False
 
 
 def expected_strides(region: Region) -> tuple[tuple[int, ...], ...]:
