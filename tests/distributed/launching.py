@@ -41,6 +41,7 @@ MODULES = (
     "distributed.killed_cases",
     "distributed.tensor_cases",
     "distributed.checkpoint_cases",
+    "distributed.plan_cases",
 )
 
 

@@ -9,6 +9,7 @@ from distributed.attention_models import reader
 from distributed.launching import Outcome, launched
 from distributed.mesh_cases import NAMES
 from distributed.tensor_mesh_cases import NAMES as TENSOR_NAMES
+from distributed.test_plans import assert_counted
 from distributed.training_cases import distance
 
 pytestmark = [pytest.mark.multi_process, pytest.mark.sweep]
@@ -17,7 +18,14 @@ pytestmark = [pytest.mark.multi_process, pytest.mark.sweep]
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Outcome]]:
     """Return what each case returned in each process."""
-    cases = ("training_cases", "mesh_cases", "killed_cases", "tensor_mesh_cases", "checkpoint_cases")
+    cases = (
+        "training_cases",
+        "mesh_cases",
+        "killed_cases",
+        "tensor_mesh_cases",
+        "checkpoint_cases",
+        "plan_cases",
+    )
     modules = tuple(f"distributed.{name}" for name in cases)
     return launched(4, tmp_path_factory.mktemp("four"), modules)
 
@@ -37,6 +45,10 @@ def test_twenty_steps_of_four_processes_equal_those_of_one(four, name: str):
 def test_each_of_the_others_names_the_process_that_is_lost(four, kind: str):
     for outcome in four[kind][:-1]:
         assert outcome.get().startswith("ProcessMissing: rank 3 did not take part in all_")
+
+
+def test_predicted_bytes_are_those_that_four_processes_communicate(four):
+    assert_counted(four["counted_bytes"])
 
 
 @pytest.mark.parametrize("name", ["loaded_by_fewer_processes", "saved_while_training"])

@@ -16,7 +16,14 @@ from .collectives import COLLECTIVES, all_reduce
 from .exchanges import EXCHANGES, rotate
 from .process_groups import group_size
 
-__all__ = ["Collective", "Communication", "calls_of_collectives", "collectives_of", "communication"]
+__all__ = [
+    "Collective",
+    "Communication",
+    "calls_of_collectives",
+    "collective_of",
+    "collectives_of",
+    "communication",
+]
 
 
 @dataclass(frozen=True)
@@ -92,19 +99,23 @@ def communication(compiled: Any) -> Communication:
 def collectives_of(trace: TraceCtx, name: str) -> Iterator[Collective]:
     """Yield the collectives of a trace, which is called `name`."""
     for bsym in calls_of_collectives(trace.bound_symbols):
-        operand, group = bsym.args[:2]
-        size = group_size(group)
-        largest = max(math.prod(operand.shape), math.prod(bsym.output.shape))
-        yield Collective(
-            trace=name,
-            name=bsym.sym.name,
-            group=group,
-            size=size,
-            dtype=operand.dtype.shortname(),
-            shape=tuple(operand.shape),
-            nbytes=largest * to_torch_dtype(operand.dtype).itemsize,
-            source=f"{bsym.source_filename}:{bsym.source_positions}" if bsym.source_filename else "",
-        )
+        yield collective_of(bsym, name)
+
+
+def collective_of(bsym: BoundSymbol, name: str) -> Collective:
+    """Return the collective that a statement calls, in a trace that is called `name`."""
+    operand, group = bsym.args[:2]
+    largest = max(math.prod(operand.shape), math.prod(bsym.output.shape))
+    return Collective(
+        trace=name,
+        name=bsym.sym.name,
+        group=group,
+        size=group_size(group),
+        dtype=operand.dtype.shortname(),
+        shape=tuple(operand.shape),
+        nbytes=largest * to_torch_dtype(operand.dtype).itemsize,
+        source=f"{bsym.source_filename}:{bsym.source_positions}" if bsym.source_filename else "",
+    )
 
 
 def calls_of_collectives(bsyms: Sequence[BoundSymbol]) -> Iterator[BoundSymbol]:

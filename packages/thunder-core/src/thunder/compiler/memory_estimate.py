@@ -6,7 +6,8 @@
     t2 = torch.exp(t1)           alive: t0's memory, t2        ◀ the peak
     del t1
 
-Memory is counted by storage: a view has that of its base, which is freed when its last name is deleted. The
+Memory is counted by storage: a view has that of its base, which is freed when its last name is deleted. What
+an asynchronous collective reads and writes is alive until it is waited for. The
 memory that a kernel uses for itself while it runs is counted for torch's convolutions, and where the author
 of an operator or a fusion says it (`workspace=` of `register_implementation`, `register_workspace`). What an
 allocator rounds up is not counted. Of a program with tensors on a device other than the CPU, the memory of
@@ -15,6 +16,7 @@ the CPU is not counted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
@@ -29,7 +31,7 @@ from thunder.compiler.convolution_workspaces import WORKSPACES
 from thunder.executor_base.region_modes import is_sketch
 from thunder.executor_base.workspaces import workspace_bytes
 from thunder.ir.aliasing import View, views_of
-from thunder.ir.proxies import TensorProxy
+from thunder.ir.proxies import FutureTensorProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, TraceTag
 from thunder.ops.operator import row_of
@@ -42,6 +44,7 @@ __all__ = [
     "allocations_of",
     "estimate_memory",
     "register_workspace",
+    "storages_at_peak",
 ]
 
 #: operator id → bytes that a call allocates for itself while it runs
@@ -83,6 +86,22 @@ def estimate_memory(
     saved = heap.bytes_of(_saved(forward))
     heap.peak = heap.live
     return MemoryEstimate(inputs=inputs, forward=peak, saved=saved, backward=heap.run(backward.bound_symbols))
+
+
+def storages_at_peak(forward: TraceCtx, backward: TraceCtx | None = None) -> dict[str, int]:
+    """Return the bytes of each storage that a program has allocated at its peak, by its first tensor.
+
+    The inputs are not among them. What a kernel allocates for itself while it runs has the name of its first
+    result with " (workspace)". The sum is the larger one of `forward` and `backward` of `estimate_memory`.
+    """
+    heap = _Heap(_counts_cpu(forward, backward), notes_peak=True)
+    for p in forward.args:
+        if isinstance(p, TensorProxy):
+            heap.add_input(p)
+    heap.run(forward.bound_symbols)
+    if backward is not None:
+        heap.run(backward.bound_symbols)
+    return heap.at_peak
 
 
 def allocations(trace: TraceCtx) -> tuple[int, dict[str, int]]:
@@ -172,8 +191,12 @@ def _saved(forward: TraceCtx) -> Sequence[TensorProxy]:
 class _Heap:
     """The live storages and their bytes. A storage is named after the first tensor in it."""
 
-    def __init__(self, counts_cpu: bool = True, sketches_store: bool = True) -> None:
-        self.counts_cpu, self.sketches_store = counts_cpu, sketches_store
+    def __init__(
+        self, counts_cpu: bool = True, sketches_store: bool = True, *, notes_peak: bool = False
+    ) -> None:
+        self.counts_cpu, self.sketches_store, self.notes_peak = counts_cpu, sketches_store, notes_peak
+        #: the storages at the peak, if they are noted
+        self.at_peak: dict[str, int] = {}
         self.live = 0
         self.peak = 0
         #: the names of values without memory
@@ -186,6 +209,10 @@ class _Heap:
         self._bytes: dict[str, int] = {}  # of storages; 0 for those of inputs, which are never released
         self._names: dict[str, set[str]] = {}  # storage → the names that keep it alive
         self._stand_ins: dict[str, torch.Tensor] = {}
+        self._read_by: dict[str, list[str]] = {}  # future → the storages that its collective reads
+        # future → the tensor that is waited for, after which its storage is named: forward and backward have
+        # futures of the same names
+        self._waited: dict[str, str] = {}
 
     @property
     def storages(self) -> dict[str, int]:
@@ -199,7 +226,7 @@ class _Heap:
         self._names[proxy.name] = {"the caller", proxy.name}
         return self._size(proxy)
 
-    def _size(self, proxy: TensorProxy) -> int:
+    def _size(self, proxy: TensorProxy | FutureTensorProxy) -> int:
         if proxy.name in self.unstored:
             return 0
         return _bytes(proxy) if self.counts_cpu or proxy.device.type != "cpu" else 0
@@ -215,6 +242,12 @@ class _Heap:
         """
         if read is None:
             read = {p.name for bsym in bsyms for p in bsym.flat_proxy_args}
+        self._waited = {
+            p.name: bsym.flat_proxy_outs[0].name
+            for bsym in bsyms
+            for p in bsym.flat_proxy_args
+            if isinstance(p, FutureTensorProxy) and bsym.sym.id != DEL
+        }
         for bsym in bsyms:
             self.workspaces.append(0)
             if bsym.sym.id == DEL:
@@ -222,9 +255,19 @@ class _Heap:
             elif bsym.sym.id not in (RETURN, COMMENT, *RELEASES):
                 results = self._add_results(bsym)
                 self.workspaces[-1] = _workspace(bsym, self.sketches_store) + self._copied_first(bsym)
-                self.peak = max(self.peak, self.live + self.workspaces[-1])
+                self._rise(bsym, self.workspaces[-1])
                 self.release(name for name in results if name not in read)
         return self.peak
+
+    def _rise(self, bsym: BoundSymbol, workspace: int = 0) -> None:
+        """Let the peak be at least what is alive now."""
+        if self.live + workspace <= self.peak:
+            return
+        self.peak = self.live + workspace
+        if self.notes_peak:
+            self.at_peak = {s: self._bytes[s] for s, names in self._names.items() if names and self._bytes[s]}
+            if workspace:
+                self.at_peak[f"{bsym.flat_proxy_outs[0].name} (workspace)"] = workspace
 
     def _copied_first(self, bsym: BoundSymbol) -> int:
         """Return the bytes of the copies that a convolution makes of arguments which are not contiguous."""
@@ -239,25 +282,40 @@ class _Heap:
         operands = {p.name for p in bsym.flat_proxy_args}
         views = {view.output.name: view for view in views_of(bsym)}
         written = _written(bsym)
+        # what is waited for has the memory of its future
+        future = next((p.name for p in bsym.flat_proxy_args if isinstance(p, FutureTensorProxy)), None)
         results = []
         for out in bsym.flat_proxy_outs:
-            if not isinstance(out, TensorProxy) or out.name in operands or out.name in self._storage:
+            is_tensor = isinstance(out, TensorProxy | FutureTensorProxy)
+            if not is_tensor or out.name in operands or out.name in self._storage:
                 continue  # an operand, or a tensor that the forward saved
             results.append(out.name)
-            if written is not None:
+            if isinstance(out, FutureTensorProxy):
+                self._add(out, self._waited.get(out.name, out.name))
+                self._hold(out.name, operands)
+            elif future is not None:
+                self._add(out, self._storage[future])
+            elif written is not None:
                 self._add(out, self._storage.get(written.name, out.name))
             else:
                 self._add(out, self._base(views.get(out.name)) or out.name)
-        self.peak = max(self.peak, self.live)
+        self._rise(bsym)
         return results
 
-    def _add(self, proxy: TensorProxy, storage: str) -> None:
+    def _add(self, proxy: TensorProxy | FutureTensorProxy, storage: str) -> None:
         self._storage[proxy.name] = self.storage_of[proxy.name] = storage
         names = self._names.setdefault(storage, set())
         if not names:
             self._bytes[storage] = self._size(proxy)
             self.live += self._bytes[storage]
         names.add(proxy.name)
+
+    def _hold(self, future: str, operands: Iterable[str]) -> None:
+        """Keep the operands of a collective alive as long as its future."""
+        storages = [self._storage[name] for name in operands if name in self._storage]
+        self._read_by[future] = storages
+        for storage in storages:
+            self._names[storage].add(future)
 
     def release(self, names: Iterable[str]) -> None:
         """Let names go; a storage without names is freed."""
@@ -266,9 +324,10 @@ class _Heap:
             if storage is None:
                 continue  # not a tensor
             self._stand_ins.pop(name, None)
-            self._names[storage].discard(name)
-            if not self._names[storage]:
-                self.live -= self._bytes[storage]
+            for held in (storage, *self._read_by.pop(name, ())):
+                self._names[held].discard(name)
+                if not self._names[held]:
+                    self.live -= self._bytes[held]
 
     # -- views
 
@@ -317,8 +376,9 @@ def _written(bsym: BoundSymbol) -> TensorProxy | None:
     return _written(bsym.subsymbols[0]) if len(bsym.subsymbols) == 1 else None
 
 
-def _bytes(proxy: TensorProxy) -> int:
-    elements = int(proxy.numel)
-    if proxy.strides is not None:  # an expanded tensor has fewer elements in memory than it shows
+def _bytes(proxy: TensorProxy | FutureTensorProxy) -> int:
+    elements = int(math.prod(proxy.shape))
+    # an expanded tensor has fewer elements in memory than it shows
+    if isinstance(proxy, TensorProxy) and proxy.strides is not None:
         elements = min(elements, element_span(proxy.shape, proxy.strides))
     return elements * to_torch_dtype(proxy.dtype).itemsize

@@ -10,6 +10,7 @@ from thunder.compiler.memory_estimate import (
     allocations_of,
     estimate_memory,
     register_workspace,
+    storages_at_peak,
 )
 from thunder.ir.trace import TraceCtx
 from thunder.passes.del_last_used import del_last_used
@@ -21,6 +22,7 @@ __all__ = [
     "estimate_memory",
     "get_alloc_memory",
     "register_workspace",
+    "storages_at_peak",
 ]
 
 

@@ -8,6 +8,8 @@ from thunder_distributed.expert_parallel import ExpertParallelTransform, expert_
 from thunder_distributed.full_sharding import FSDPTransform, fsdp
 from thunder_distributed.gradient_synchronization import skip_data_parallel_grad_sync
 from thunder_distributed.layouts import DistParallelType, FSDPBucketingStrategy, FSDPType, Layout
+from thunder_distributed.machines import Machine
+from thunder_distributed.plans import DistributedPlan, LinkTraffic, plan
 from thunder_distributed.process_groups import copy_default_process_group
 from thunder_distributed.replication import DDPTransform, ddp
 from thunder_distributed.tensor_layouts import TensorLayout
@@ -24,12 +26,15 @@ __all__ = [
     "ContextParallelTransform",
     "DDPTransform",
     "DistParallelType",
+    "DistributedPlan",
     "DrawsDiffer",
     "ExpertParallelTransform",
     "FSDPBucketingStrategy",
     "FSDPTransform",
     "FSDPType",
     "Layout",
+    "LinkTraffic",
+    "Machine",
     "RowParallelTransform",
     "TensorLayout",
     "clip_grad_norm_",
@@ -40,6 +45,7 @@ __all__ = [
     "ddp",
     "expert_parallel",
     "fsdp",
+    "plan",
     "row_parallel",
     "skip_data_parallel_grad_sync",
 ]

@@ -1,0 +1,95 @@
+"""The time of statements and collectives by a roofline (Williams, Waterman and Patterson, Roofline, 2009).
+
+A statement takes the larger of two times: that of its matrix products at the peak of their dtype, and that of
+reading its arguments and writing its results once at the peak of the memory. Views take none. A fusion reads
+its arguments and writes its results only.
+
+A collective of n processes is a ring: n - 1 steps, twice as many for an all-reduce, of one n-th of the bytes
+each. Within a node all bytes pass NVLink. Over nodes with k processes each, k rings have a network adapter
+each, so a step is as slow as the slower of NVLink and k adapters. Each step adds a latency.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from thunder import TensorProxy
+from thunder.core.dtypes import to_torch_dtype
+from thunder.core.errors import InvalidArgument
+from thunder.core.proxies import FutureTensorProxy
+from thunder.core.symbol import BoundSymbol
+
+from .collectives import COLLECTIVES, all_reduce
+from .communication import Collective
+from .machines import Machine
+
+__all__ = ["collective_seconds", "flops_of", "nbytes_of", "nodes_of", "statement_seconds"]
+
+
+def _products(factors: int, inner: Callable[[BoundSymbol], Any]) -> Callable[[BoundSymbol], int]:
+    return lambda bsym: factors * math.prod(bsym.flat_proxy_outs[0].shape) * int(inner(bsym))
+
+
+#: the last part of an operator's id → the operations of a call: a product and a sum for each of the elements
+#: that are summed up for an element of the result
+FLOPS: Final[Mapping[str, Callable[[BoundSymbol], int]]] = {
+    "linear": _products(2, lambda b: b.args[0].shape[-1]),
+    "matmul": _products(2, lambda b: b.args[0].shape[-1]),
+    "mm": _products(2, lambda b: b.args[0].shape[-1]),
+    "bmm": _products(2, lambda b: b.args[0].shape[-1]),
+    "addmm": _products(2, lambda b: b.args[1].shape[-1]),
+    "baddbmm": _products(2, lambda b: b.args[1].shape[-1]),
+    # q k and the product with v: each element of the result is the sum of L products, L the length of k
+    "scaled_dot_product_attention": _products(4, lambda b: b.args[1].shape[-2]),
+}
+
+
+def flops_of(bsym: BoundSymbol) -> int:
+    """Return the operations of the matrix products of a statement, those of its parts included."""
+    formula = FLOPS.get(str(bsym.sym.id).rpartition(".")[2])
+    return formula(bsym) if formula is not None else sum(map(flops_of, bsym.subsymbols))
+
+
+def nbytes_of(proxies: Iterable[Any]) -> int:
+    """Return the bytes of tensors, and of the tensors of futures, each once."""
+    tensors = {p.name: p for p in proxies if isinstance(p, TensorProxy | FutureTensorProxy)}
+    return sum(math.prod(t.shape) * to_torch_dtype(t.dtype).itemsize for t in tensors.values())
+
+
+def statement_seconds(bsym: BoundSymbol, machine: Machine, computes: bool) -> float:
+    """Return the time of a statement that is not a collective; 0 for one that computes no new memory."""
+    if not computes or bsym.sym.id in COLLECTIVES:
+        return 0.0
+    memory = nbytes_of((*bsym.flat_proxy_args, *bsym.flat_proxy_outs)) / machine.bandwidth
+    flops = flops_of(bsym)
+    if not flops:
+        return memory
+    dtype = next(p.dtype.shortname() for p in bsym.flat_proxy_args if isinstance(p, TensorProxy))
+    if dtype not in machine.flops:
+        raise InvalidArgument(
+            f"the machine has no figure for products of {dtype}",
+            found={"known": ", ".join(machine.flops)},
+            hint="Add it to the table `flops` of a thunder.distributed.Machine.",
+        )
+    return max(flops / machine.flops[dtype], memory)
+
+
+def nodes_of(ranks: Iterable[int], machine: Machine) -> int:
+    """Return the number of nodes on which processes are, of which consecutive ones share a node."""
+    return len({rank // machine.devices for rank in ranks})
+
+
+def collective_seconds(collective: Collective, ranks: tuple[int, ...], machine: Machine) -> float:
+    """Return the time of a collective in a ring of global ranks."""
+    nodes, size = nodes_of(ranks, machine), len(ranks)
+    if size == 1:
+        return 0.0
+    rate = machine.within
+    latency = (size - 1) * machine.latency_within
+    if nodes > 1:
+        rate = min(rate, size / nodes * machine.between)
+        latency = (nodes - 1) * machine.latency_between + (size - nodes) * machine.latency_within
+    rounds = 2 if collective.name == all_reduce.name else 1
+    return collective.sent / rate + rounds * latency
