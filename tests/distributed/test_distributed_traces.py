@@ -303,3 +303,16 @@ def test_a_parameter_that_came_later_is_refused(fake_group, transform):
     model[1] = nn.PReLU()
     with pytest.raises(thunder.InvalidArgument, match=r"1\.weight requires grad, and came after"):
         compiled(torch.ones(2, 4))
+
+
+def test_the_ledger_has_the_group_and_the_bytes_of_collectives(fake_group):
+    compiled = called(thunder.jit(network(), transforms=[fsdp()]))
+    ledger = thunder.explain(compiled)
+    rows = [row for row in ledger.rows if row.facts]
+    assert [(row.facts["group"], row.facts["bytes"]) for row in rows] == [
+        ("'0'", collective.nbytes) for collective in communication(compiled)
+    ]
+    # 6 rows of 4 float32 elements
+    assert "distributed.all_gather" in str(ledger)
+    assert "   - group '0', bytes 96\n" in str(ledger)
+    assert '"facts": {"group": "\'0\'", "bytes": 96}' in ledger.to_json()

@@ -21,11 +21,12 @@ import torch
 
 import thunder.torch as ltorch
 from thunder import TensorProxy
+from thunder.core.dtypes import to_torch_dtype
 from thunder.core.errors import InvalidArgument
 from thunder.core.proxies import FutureTensorProxy
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
-from thunder.extend import OperatorExecutor
+from thunder.extend import OperatorExecutor, register_ledger_facts
 
 from .lost_processes import reporting, waiting
 from .process_groups import group_size
@@ -293,3 +294,14 @@ def _filled(c: Any) -> tuple[Any, ...]:
 COLLECTIVES: Final = {
     symbol.id: symbol for symbol in (all_gather, all_reduce, all_to_all, broadcast, reduce_scatter)
 }
+
+
+def _ledger_facts(bsym: Any) -> dict[str, Any]:
+    """Return the group of a collective, and the bytes of its whole tensor."""
+    operand, group = bsym.args[:2]
+    elements = max(math.prod(operand.shape), math.prod(bsym.output.shape))
+    return {"group": repr(group), "bytes": elements * to_torch_dtype(operand.dtype).itemsize}
+
+
+for _symbol in COLLECTIVES.values():
+    register_ledger_facts(_symbol, _ledger_facts)

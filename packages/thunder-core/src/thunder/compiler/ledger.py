@@ -19,6 +19,7 @@ from thunder.compiler.skipped_executors import absent_executors, skipped_executo
 from thunder.compiler.stats import CacheEntry
 from thunder.compiler.unchanged_tensors import UnchangedTensor, unchanged_tensors
 from thunder.executor_base.executor import Executor
+from thunder.extend.ledger_facts import ledger_facts
 from thunder.frontend.traced_replacements import ReplacedFunction
 from thunder.passes.placement import Placement
 from thunder.passes.rewriting.rewriting_result import Rewriting
@@ -183,6 +184,7 @@ def explain_placements(
                     cost=p.cost,
                     source=p.source,
                     inner=p.inner,
+                    facts=ledger_facts(p.bsym),
                 )
             )
     return Explanation(tuple(rows))

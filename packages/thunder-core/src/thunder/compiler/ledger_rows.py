@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from thunder.base.errors import Location
@@ -53,3 +53,5 @@ class LedgerRow:
     cost: float | None = None
     source: Location | None
     inner: Location | None = None
+    #: what the author of the operator lets the ledger show, by name
+    facts: Mapping[str, Any] = field(default_factory=dict)

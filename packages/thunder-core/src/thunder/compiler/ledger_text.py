@@ -31,6 +31,8 @@ class LedgerTable:
         """Return the sentences below a row."""
         reasons = (*row.refusals, *row.skipped) if self.shows_skipped else row.refusals
         chosen = [] if row.cost is None else [f"{row.claimed_by}: has the least cost ({row.cost:g})"]
+        if row.facts:
+            chosen.append(", ".join(f"{name} {value}" for name, value in row.facts.items()))
         return chosen + [_sentence(reason) for reason in reasons]
 
     @property

@@ -20,6 +20,7 @@ from thunder.extend.inline_extensions import (
     register_option,
     single_op_executor,
 )
+from thunder.extend.ledger_facts import register_ledger_facts
 from thunder.extend.option_reading import compile_option
 from thunder.extend.registry import ExecutorRegistry, add_executor_lists, get_registry
 from thunder.ir.fusion_regions import Bounds, Region, partition, replace_regions
@@ -73,6 +74,7 @@ __all__ = [
     "refuse_package",
     "register_debug_option",
     "register_executor",
+    "register_ledger_facts",
     "register_option",
     "remove_always_executor",
     "remove_default_executor",
