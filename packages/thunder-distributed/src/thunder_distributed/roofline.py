@@ -23,6 +23,7 @@ from thunder.core.symbol import BoundSymbol
 
 from .collectives import COLLECTIVES, all_reduce
 from .communication import Collective
+from .exchanges import EXCHANGES, rotate
 from .machines import Machine
 
 __all__ = ["collective_seconds", "flops_of", "nbytes_of", "nodes_of", "statement_seconds"]
@@ -60,7 +61,7 @@ def nbytes_of(proxies: Iterable[Any]) -> int:
 
 def statement_seconds(bsym: BoundSymbol, machine: Machine, computes: bool) -> float:
     """Return the time of a statement that is not a collective; 0 for one that computes no new memory."""
-    if not computes or bsym.sym.id in COLLECTIVES:
+    if not computes or bsym.sym.id in COLLECTIVES | EXCHANGES:
         return 0.0
     memory = nbytes_of((*bsym.flat_proxy_args, *bsym.flat_proxy_outs)) / machine.bandwidth
     flops = flops_of(bsym)
@@ -91,5 +92,7 @@ def collective_seconds(collective: Collective, ranks: tuple[int, ...], machine: 
     if nodes > 1:
         rate = min(rate, size / nodes * machine.between)
         latency = (nodes - 1) * machine.latency_between + (size - nodes) * machine.latency_within
+    if collective.name == rotate.name:  # one step, to the next process
+        latency = machine.latency_between if nodes > 1 else machine.latency_within
     rounds = 2 if collective.name == all_reduce.name else 1
     return collective.sent / rate + rounds * latency

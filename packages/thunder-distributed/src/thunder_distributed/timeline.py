@@ -18,6 +18,7 @@ from thunder.examine.memory_calculation import allocations_of
 
 from .collectives import COLLECTIVES, wait
 from .communication import collective_of
+from .exchanges import EXCHANGES
 from .machines import Machine
 from .roofline import collective_seconds, flops_of, statement_seconds
 
@@ -53,7 +54,7 @@ def predicted(trace: TraceCtx, ranks: Mapping[str, tuple[int, ...]], machine: Ma
     arrives: dict[str, float] = {}
     flops = 0
     for bsym in trace.bound_symbols:
-        if bsym.sym.id in COLLECTIVES:
+        if bsym.sym.id in COLLECTIVES | EXCHANGES:
             collective = collective_of(bsym, "")
             seconds = collective_seconds(collective, ranks[collective.group], machine)
             network = max(now, network) + seconds
