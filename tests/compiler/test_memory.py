@@ -174,6 +174,21 @@ def test_what_convolutions_allocate_for_themselves_is_counted(name: str) -> None
     assert max(memory.forward, memory.backward) == pytest.approx(whole, rel=0.05)
 
 
+@pytest.mark.parametrize("of_weight", [torch.channels_last, torch.contiguous_format], ids=["weight", "image"])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("channels", [(3, 8), (4, 16), (8, 8), (16, 1), (16, 32), (24, 8)])
+def test_few_channels_that_are_innermost_are_counted(channels, stride, of_weight) -> None:
+    def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, w, stride=stride, padding=1).square().sum()
+
+    inside, outside = channels
+    x = torch.rand(2, inside, 24, 24).to(memory_format=torch.channels_last).requires_grad_()
+    w = torch.rand(outside, inside, 3, 3).to(memory_format=of_weight).requires_grad_()
+    memory = thunder.plan(step, x, w, executors="torch").memory
+    _, whole = measured(step, x, w)
+    assert max(memory.forward, memory.backward) == pytest.approx(whole, rel=0.05)
+
+
 def test_a_gradient_that_is_expanded_is_copied_by_a_convolution() -> None:
     def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return F.conv2d(x, w, padding=1).sum()

@@ -39,7 +39,7 @@ INTRODUCTION: Final = Document(
         Cell("12", (256, 259)),
         Cell("13", (266, 269)),
         Cell("14", (290, 322), (325, 325)),
-        Cell("15", (329, 329), slow=True),
+        Cell("15", (329, 329), slow=True, gpus=2),
         Cell("16", (348, 349), (351, 351)),
         Cell("17", (359, 382)),
         Cell("18", (387, 399)),
@@ -126,7 +126,10 @@ OFFLOADING: Final = Document(
 GRADIENTS_TWICE: Final = Document(
     "004",
     "f6d2268767504da1",
-    (Cell("twice", (12, 43)), Cell("twice by the library", (64, 80), device="cuda")),
+    (
+        Cell("twice", (12, 43)),
+        Cell("twice by the library", (62, 75), device="cuda", module="transformer_engine"),
+    ),
     on_cpu=(("'cuda'", "'cpu'"),),
 )
 

@@ -31,6 +31,8 @@ class Cell:
         shown: the first and the last line of what the document shows as its output, if it does.
         device: `cuda` for a cell that has no meaning on the CPU.
         slow: whether only a whole run of the tests runs it.
+        module: what it imports that may be missing.
+        gpus: how many it needs where it runs on GPUs.
     """
 
     name: str
@@ -38,6 +40,8 @@ class Cell:
     shown: Lines | None = None
     device: str | None = None
     slow: bool = False
+    module: str | None = None
+    gpus: int = 1
 
 
 @dataclass(frozen=True)

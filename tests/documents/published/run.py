@@ -19,6 +19,7 @@ import shlex
 import subprocess
 import sys
 import types
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ import torch
 import torch.cuda
 
 from documents.published.cells import DOCUMENTS
+from documents.published.reader import Cell
 
 #: functions of torch.cuda that raise where there is no GPU, and that return nothing
 COUNTERS = ("synchronize", "reset_peak_memory_stats", "reset_accumulated_memory_stats")
@@ -83,12 +85,20 @@ def run(name: str, device: str, slow: bool) -> dict[str, tuple[str, str]]:
     notebook, document, results = Notebook(), DOCUMENTS[name], {}
     provide_other_names(notebook)
     for cell in document.cells:
-        if cell.device in (None, device) and (slow or not cell.slow):
+        if _can_run(cell, device) and (slow or not cell.slow):
             try:
                 results[cell.name] = notebook.run(f"{name}-{cell.name}", document.source(cell, device))
             except Exception as error:
                 raise RuntimeError(f"document {name}, cell {cell.name}, on {device}") from error
     return results
+
+
+def _can_run(cell: Cell, device: str) -> bool:
+    """Return whether a cell means something on a device, and what it needs is here."""
+    if cell.module is not None and find_spec(cell.module) is None:
+        return False
+    enough = device == "cpu" or torch.cuda.device_count() >= cell.gpus
+    return enough and cell.device in (None, device)
 
 
 def _main(path: str, device: str, names: str, slow: str) -> None:

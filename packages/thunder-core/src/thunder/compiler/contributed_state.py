@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from thunder.base.errors import PluginError
 from thunder.base.extension_origin import origin_of
 from thunder.passes.transform import Transform, calling_hook, defines_hook
 from thunder.plugins.contributions import cache_state, is_hashable
-from thunder.plugins.manager import get_manager
+from thunder.plugins.manager import PluginManager, get_manager
+
+__all__ = ["contributed_state"]
 
 
 def contributed_state(transforms: Sequence[Transform]) -> dict[str, Callable[[], Mapping[str, Any]]]:
@@ -21,8 +23,49 @@ def contributed_state(transforms: Sequence[Transform]) -> dict[str, Callable[[],
         if defines_hook(transform, "cache_state")
     }
     if get_manager().implementations("thunder_cache_state"):
-        states["plugins"] = functools.partial(cache_state, get_manager())
+        states["plugins"] = _StateOfPlugins(get_manager())
     return states
+
+
+class _StateOfPlugins:
+    """What `cache_state` returns, checked again only after a change; it is read at each call of a program."""
+
+    def __init__(self, manager: PluginManager) -> None:
+        self._manager = manager
+        self._implementations: Sequence[Any] | None = None
+        #: copies of what the hooks returned, since a plugin may change its mapping in place
+        self._returned: list[dict[str, Any]] = []
+        self._state: Mapping[str, Hashable] = {}
+
+    def __call__(self) -> Mapping[str, Hashable]:
+        implementations = self._manager.implementations("thunder_cache_state")
+        if implementations is self._implementations and self._is_unchanged(implementations):
+            return self._state
+        self._state = cache_state(self._manager)
+        # a plugin that broke the contract is disabled now, and the implementations are others
+        self._implementations = self._manager.implementations("thunder_cache_state")
+        self._returned = [dict(hook.function() or {}) for hook in self._implementations]
+        if {name: value for state in self._returned for name, value in state.items()} != self._state:
+            self._implementations = None  # it has changed meanwhile
+        return self._state
+
+    def _is_unchanged(self, implementations: Iterable[Any]) -> bool:
+        try:
+            returned = [hook.function() for hook in implementations]
+        except Exception:
+            return False  # `cache_state` calls the hook again, and says which plugin it is
+        return all(map(_is_same, returned, self._returned))
+
+
+def _is_same(state: Any, before: Mapping[str, Any]) -> bool:
+    """Return whether a mapping has the same names and values, of the same types."""
+    if not isinstance(state, dict | Mapping) or len(state) != len(before):
+        return False
+    for name, value in state.items():
+        known = before.get(name, before)
+        if value is not known and (type(value) is not type(known) or value != known):
+            return False
+    return True
 
 
 def _state_of(transform: Transform) -> dict[str, Hashable]:

@@ -6,6 +6,9 @@ blocks as long as a vector register (https://uxlfoundation.github.io/oneDNN/dev_
     y = conv2d(x, w)     x', w' = copies in blocks; y' = the result in blocks; x' and w' are freed; y = a copy
                          of y'. Beside y there are at most x' + w', or y'.
 
+Tensors whose channels are innermost are read as they are, and the weight alone is copied in blocks; beside it
+the kernels have scratch memory, whose size does not depend on the batch.
+
 A kernel of torch unfolds the argument instead: each element of the result has a column of what it reads.
 Sizes were compared with what the allocator hands out, for float32 with AVX-512 and one thread.
 """
@@ -35,6 +38,9 @@ _BACKWARD = (
 _OF_ONEDNN = ("Mkldnn", "MkldnnTranspose", "???")
 #: an argument of so few channels is read as it is
 _FEW_CHANNELS = 4
+#: the bytes of scratch memory where channels are innermost: of a forward, of a gradient of the input, and of
+#: one whose convolution is strided, which has more for each `_ROW` numbers in a row of places
+_SCRATCH, _SCRATCH_OF_INPUT, _SCRATCH_OF_STRIDES, _BYTES_OF_ROW, _ROW = 8216, 8344, 20504, 16384, 512
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,7 @@ class _Convolution:
         if backend not in _OF_ONEDNN:
             return self._columns() if backend.startswith("Slow") else 0
         if self.is_channels_last:
-            return self._copies_of_weight(1)
+            return self._channels_last_forward()
         if self.is_transposed:
             return self._spread(self.input, self.output)
         return self._gathered(self.input, self.output)
@@ -100,7 +106,7 @@ class _Convolution:
         if backend not in _OF_ONEDNN:
             return self._columns() if backend.startswith("Slow") and of_weight else 0
         if self.is_channels_last:
-            return self._copies_of_weight(2)
+            return self._channels_last_backward(of_input, of_weight)
         weight, beside = _bytes(self.weight) if of_weight else 0, 0
         if of_input:
             beside = (self._gathered if self.is_transposed else self._spread)(
@@ -133,6 +139,34 @@ class _Convolution:
         channels, block = int(p.shape[1]), _block() if self.groups == 1 or self.is_depthwise else 1
         return 0 if channels <= few else _bytes(p) * -(-channels // block) * block // channels
 
+    def _channels_last_forward(self) -> int:
+        if self.groups > 1 or self.is_transposed:
+            return self._copies_of_weight(1)
+        rows, columns = self.weight.shape[:2]
+        return self._numbers(_whole_blocks(rows), columns) + _SCRATCH
+
+    def _channels_last_backward(self, of_input: bool, of_weight: bool) -> int:
+        """Return the bytes beside both gradients; that of the input is computed first."""
+        if self.groups > 1 or self.is_transposed:
+            return self._copies_of_weight(2)
+        rows, columns = self.weight.shape[:2]
+        first = second = 0
+        if of_input:
+            first = self._numbers(rows, _whole_blocks(columns)) + _SCRATCH_OF_INPUT
+            if self.is_strided:
+                row = _whole_blocks(rows) * int(self.input.shape[-1])
+                first += _SCRATCH_OF_STRIDES - _SCRATCH_OF_INPUT + -(-row // _ROW) * _BYTES_OF_ROW
+        if of_weight:
+            padded = columns if columns <= _block() else _whole_blocks(columns)
+            second = _bytes(self.weight) + self._numbers(_whole_blocks(rows), padded)
+            first -= _bytes(self.weight)
+        return max(first, second) + (0 if _has_channels_last(self.weight) else _bytes(self.weight))
+
+    def _numbers(self, rows: int, columns: int) -> int:
+        """Return the bytes of a weight with so many channels."""
+        itemsize = to_torch_dtype(self.weight.dtype).itemsize
+        return int(rows) * int(columns) * prod(map(int, self.weight.shape[2:])) * itemsize
+
     def _copies_of_weight(self, count: int) -> int:
         return _bytes(self.weight) * (count if _has_channels_last(self.weight) else count + 1)
 
@@ -157,13 +191,18 @@ def _block() -> int:
     return 16 if "AVX512" in torch.backends.cpu.get_cpu_capability() else 8
 
 
+def _whole_blocks(channels: int) -> int:
+    """Return the least number of channels in whole blocks."""
+    return -(-int(channels) // _block()) * _block()
+
+
 def _bytes(p: TensorProxy) -> int:
     return int(p.numel) * to_torch_dtype(p.dtype).itemsize
 
 
 def _has_channels_last(p: TensorProxy) -> bool:
     strides = p.strides
-    return strides is not None and p.shape[1] > 1 and prod(p.shape[2:]) > 1 and strides[1] == 1
+    return strides is not None and prod(p.shape[2:]) > 1 and strides[1] == 1
 
 
 def _per_dimension(value: Any, count: int) -> tuple[int, ...]:
