@@ -44,7 +44,8 @@ class _StateOfPlugins:
         self._state = cache_state(self._manager)
         # a plugin that broke the contract is disabled now, and the implementations are others
         self._implementations = self._manager.implementations("thunder_cache_state")
-        self._returned = [dict(hook.function() or {}) for hook in self._implementations]
+        returned: list[Any] = [hook.function() for hook in self._implementations]
+        self._returned = [dict(state or {}) for state in returned]
         if {name: value for state in self._returned for name, value in state.items()} != self._state:
             self._implementations = None  # it has changed meanwhile
         return self._state
