@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-from thunder.core.errors import ExecutorUnavailable
-from thunder.extend import Executor
-from thunder.plugins import Unavailable
+from thunder.plugins import VendorLibrary
 
 __all__ = ["install_command", "library", "missing", "usable_executor"]
 
@@ -63,13 +60,12 @@ def _not_installed() -> str:
     )
 
 
-def usable_executor() -> Executor | Unavailable:
-    """Return the executor `nvfuser`, or why it cannot be used here."""
-    reason = missing()
-    if reason is not None:
-        return Unavailable(reason)
-    executor: Executor = import_module("thunder_nvfuser.executor").nvfuser_ex
-    return executor
+LIBRARY: Final = VendorLibrary("nvFuser", missing=missing, install=install_command)
+
+
+def usable_executor() -> Any:
+    """Return the executor `nvfuser`, or an Unavailable that says why it cannot be used here."""
+    return LIBRARY.executor("thunder_nvfuser.executor:nvfuser_ex")
 
 
 @cache
@@ -78,12 +74,4 @@ def library() -> Any:
 
     Raises ExecutorUnavailable, with the command that installs it, if it is missing or cannot be imported.
     """
-    reason = missing()
-    if reason is not None:
-        raise ExecutorUnavailable("nvFuser cannot be used here", hint=reason)
-    try:
-        return import_module(MODULE)
-    except (ImportError, OSError, RuntimeError) as error:
-        raise ExecutorUnavailable(
-            f"{MODULE} cannot be imported: {error}", hint=f"Install it again: {install_command()}"
-        ) from error
+    return LIBRARY.module(MODULE)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-from thunder.core.errors import ExecutorUnavailable
-from thunder.extend import Executor
-from thunder.plugins import Unavailable
+from thunder.plugins import VendorLibrary
 
 __all__ = ["INSTALL", "library", "missing", "usable_executor"]
 
@@ -35,13 +32,12 @@ def missing() -> str | None:
     return None
 
 
-def usable_executor() -> Executor | Unavailable:
-    """Return the executor `transformer_engine`, or why it cannot be used here."""
-    reason = missing()
-    if reason is not None:
-        return Unavailable(reason)
-    executor: Executor = import_module("thunder_te.executors").transformer_engine_ex
-    return executor
+LIBRARY: Final = VendorLibrary("Transformer Engine", missing=missing, install=lambda: INSTALL)
+
+
+def usable_executor() -> Any:
+    """Return the executor `transformer_engine`, or an Unavailable that says why it cannot be used here."""
+    return LIBRARY.executor("thunder_te.executors:transformer_engine_ex")
 
 
 @cache
@@ -50,12 +46,4 @@ def library(module: str) -> Any:
 
     Raises ExecutorUnavailable, with the command that installs it, if it is missing or cannot be imported.
     """
-    reason = missing()
-    if reason is not None:
-        raise ExecutorUnavailable("Transformer Engine cannot be used here", hint=reason)
-    try:
-        return import_module(module)
-    except (ImportError, OSError, RuntimeError) as error:
-        raise ExecutorUnavailable(
-            f"{module} cannot be imported: {error}", hint=f"Install it again: {INSTALL}"
-        ) from error
+    return LIBRARY.module(module)

@@ -31,6 +31,7 @@ from thunder.plugins.specs import (
     TransformSpec,
     Unavailable,
 )
+from thunder.plugins.vendor_library import VendorLibrary
 
 __all__ = [
     "ENTRY_POINT_GROUP",
@@ -46,6 +47,7 @@ __all__ = [
     "PluginState",
     "TransformSpec",
     "Unavailable",
+    "VendorLibrary",
     "disabled",
     "for_executor",
     "get_manager",
