@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,6 @@ def test_a_missing_library_is_an_error_with_the_reason_and_no_executor() -> None
 
 
 def test_a_library_that_is_here_is_imported() -> None:
-    import json
-
     assert library(None).module("json") is json
     assert library(None).executor("json:dumps") is json.dumps
 
