@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from thunder.base.errors import ExecutorUnavailable
@@ -36,7 +35,7 @@ class VendorLibrary:
         if reason is not None:
             raise ExecutorUnavailable(f"{self.name} cannot be used here", hint=reason)
         try:
-            return import_module(path)
+            return load_target(path)
         except (ImportError, OSError, RuntimeError) as error:
             raise ExecutorUnavailable(
                 f"{path} cannot be imported: {error}", hint=f"Install it again: {self.install()}"
