@@ -307,3 +307,39 @@ def sizes_that_vary():
         tokens = torch.arange(batch * length).view(batch, length) % 12
         differences.append(abs(compiled(tokens, tokens).item() - model(tokens, tokens).item()))
     return max(differences), thunder.cache_misses(compiled)
+
+
+class Scaled(torch.autograd.Function):
+    """A gradient that depends on the whole of it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g / g.norm()
+
+
+class WithOwnGradients(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 4)
+        self.double()
+
+    def forward(self, x):
+        h = Scaled.apply(self.up(x))
+        h.register_hook(lambda g: g * g.sum())
+        return self.down(h.sin()).square().sum()
+
+
+@case
+def gradients_of_the_program():
+    """A function of torch.autograd and a hook get the gradients of whole values."""
+    torch.manual_seed(4)
+    model, x = WithOwnGradients(), torch.randn(3, 4, dtype=torch.float64)
+    compiled = thunder.jit(copy.deepcopy(model), transforms=in_parts(["up"], ["down"]))
+    for module in (model, compiled):
+        module(x).backward()
+    gradients = whole_gradients(compiled, {n: p.grad for n, p in compiled.named_parameters()})
+    return distance(gradients, {n: p.grad for n, p in model.named_parameters()})

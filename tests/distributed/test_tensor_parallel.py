@@ -97,3 +97,7 @@ def test_heads_that_are_shared_are_divided_with_their_masks(outcomes):
 def test_sizes_may_vary(outcomes):
     for difference, _ in both(outcomes, "sizes_that_vary"):
         assert difference < TOLERANCE
+
+
+def test_gradients_that_the_program_defines_are_those_of_whole_values(outcomes):
+    assert max(both(outcomes, "gradients_of_the_program")) < TOLERANCE

@@ -30,7 +30,7 @@ from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from ..collectives import all_gather
 from .draws import check_draws, devices_of_draws
 from .operators import INLINED, Division, assembled, joined, part_of, shared
-from .rules import rule_of
+from .rules import can_be_divided, rule_of
 from .values import Result
 
 __all__ = ["divided", "inlined"]
@@ -113,7 +113,7 @@ class _Program:
 
     def _is_computed_on_parts(self, bsym: BoundSymbol) -> bool:
         """Record what computes a statement from parts, if its operands are divided and a rule says how."""
-        if not any(self.division(p) for p in bsym.flat_proxy_args):
+        if not any(self.division(p) for p in bsym.flat_proxy_args) or not can_be_divided(bsym):
             return False
         compute = rule_of(bsym, self)
         if compute is not None:

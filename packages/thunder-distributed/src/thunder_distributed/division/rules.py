@@ -17,7 +17,21 @@ from .operators import Division, reduced
 from .shapes import SHAPES
 from .values import Computation, Result, Rule, Values, divided_operands
 
-__all__ = ["rule_of"]
+__all__ = ["can_be_divided", "rule_of"]
+
+#: where the operators of core come from, by the first part of their ids
+_CORE: Final = frozenset({"torch", "ltorch", "prims"})
+
+
+def can_be_divided(bsym: BoundSymbol) -> bool:
+    """Return whether the gradient of a statement is that of what it consists of, or of its rule.
+
+    That of a `torch.autograd.Function`, of a hook, or of an operator of a package may be any function of the
+    whole value: these read whole values.
+    """
+    return bsym.sym.id in RULES or (
+        not bsym.sym.is_of_package and str(bsym.sym.id).partition(".")[0] in _CORE
+    )
 
 
 def rule_of(bsym: BoundSymbol, values: Values) -> Computation | None:
