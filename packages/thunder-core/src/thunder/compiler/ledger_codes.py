@@ -26,6 +26,8 @@ RefusalCode = Literal[
     "view",
     "gradient",
     "writes",
+    "random",
+    "package",
 ]
 SkipCode = Literal["claimed-earlier", "already-executable", "fixed", "no-cost", "replaced"]
 AbsenceCode = Literal["not-listed", "unavailable", "failed", "incompatible", "disabled"]
@@ -46,6 +48,8 @@ REFUSED: Mapping[RefusalCode, str] = MappingProxyType(
         "view": "it copies, and the operator returns a view, which the program returns",
         "gradient": "in training, the gradient rule computes the call with other operators",
         "writes": "the call writes to an argument, and is computed by operators that do not write",
+        "random": "random numbers are drawn by torch, so that seeds mean the same",
+        "package": "the operator belongs to a package, whose executor runs it, or it is taken apart",
     }
 )
 
