@@ -74,6 +74,21 @@ def graded(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, requires_grad=True)
 
 
+def of_shape(*shapes: tuple[int, ...]) -> Calls:
+    """Return two calls with tensors of these shapes that require grad."""
+    return [tuple(graded(*shape) for shape in shapes) for _ in range(2)]
+
+
+def plain(*shapes: tuple[int, ...]) -> Calls:
+    """Return two calls with tensors of these shapes."""
+    return [tuple(torch.randn(*shape) for shape in shapes) for _ in range(2)]
+
+
+def tokens(size: int, *shapes: tuple[int, ...]) -> Calls:
+    """Return two calls with integers below ``size`` of these shapes."""
+    return [tuple(torch.randint(0, size, shape) for shape in shapes) for _ in range(2)]
+
+
 class Wrapped(torch.nn.Module):
     """A module whose forward is a function of other modules and of its arguments."""
 

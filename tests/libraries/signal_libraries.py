@@ -3,12 +3,7 @@
 import torch
 from torch import nn
 
-from libraries.library_cases import Wrapped, case, graded
-
-
-def of_shape(*shapes: tuple[int, ...]):
-    """Return two calls with tensors of these shapes that require grad."""
-    return [tuple(graded(*shape) for shape in shapes) for _ in range(2)]
+from libraries.library_cases import Wrapped, case, graded, of_shape
 
 
 # -- sound

@@ -3,18 +3,13 @@
 import torch
 from torch import nn
 
-from libraries.library_cases import Wrapped, case, graded
+from libraries.library_cases import Wrapped, case, graded, of_shape
 
 
 def images(channels: int, size: int, of: int = 2):
     """Return two calls, each with two batches of images, of which the first requires grad."""
     shape = (of, channels, size, size)
     return [(torch.rand(shape, requires_grad=True), torch.rand(shape)) for _ in range(2)]
-
-
-def of_shape(*shapes: tuple[int, ...]):
-    """Return two calls with tensors of these shapes that require grad."""
-    return [tuple(graded(*shape) for shape in shapes) for _ in range(2)]
 
 
 # -- measures of images
