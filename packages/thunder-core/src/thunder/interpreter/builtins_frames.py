@@ -55,7 +55,7 @@ def _print(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
 
 @ENTRIES.entry(globals)
 def _globals(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-    return machine.frame.globals
+    return machine.globals
 
 
 @ENTRIES.entry(locals)

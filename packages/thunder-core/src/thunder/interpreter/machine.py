@@ -127,6 +127,11 @@ class Machine:
         """The innermost interpreted frame of this thread."""
         return self.thread.frames[-1]
 
+    @property
+    def globals(self) -> dict[str, Any]:
+        """The variables of the module whose line runs; empty if the program is native code, which has no frame."""
+        return self.thread.frames[-1].globals if self.thread.frames else {}
+
     def shim(self, fn: Any) -> Any:
         """``fn`` as a native callable that re-enters the interpreter; None stays None."""
         if fn is None:

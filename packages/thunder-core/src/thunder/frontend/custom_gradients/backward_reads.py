@@ -67,7 +67,7 @@ def _is_code(value: Any) -> bool:
 
 def is_in_library(session: TracingSession) -> bool:
     """Return whether the running line is a library's and not the user's."""
-    return is_library(session.machine.frame.globals)
+    return is_library(session.machine.globals)
 
 
 def _reads_code(session: TracingSession, value: Any = ABSENT) -> bool:
@@ -75,7 +75,7 @@ def _reads_code(session: TracingSession, value: Any = ABSENT) -> bool:
     table = session.state(ReplacedCalls).table
     if value is not ABSENT and table.is_code(value):
         return True
-    module = str(session.machine.frame.globals.get("__name__", ""))
+    module = str(session.machine.globals.get("__name__", ""))
     return module.partition(".")[0] in table.packages_that_read_code
 
 

@@ -113,7 +113,7 @@ def _call_import(session: TracingSession, args: tuple[Any, ...], kwargs: dict[st
         fromlist: tuple[str, ...] | None = (),
         level: int = 0,
     ) -> Any:
-        namespace = session.machine.frame.globals if globals is None else globals
+        namespace = session.machine.globals if globals is None else globals
         return imported(session, name, namespace, fromlist, level)
 
     return read(*args, **kwargs)

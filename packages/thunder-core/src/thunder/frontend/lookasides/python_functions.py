@@ -132,7 +132,7 @@ _MEMO_KEYS = frozenset(
 
 @TABLE.lookaside(id)
 def _id(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if id(session.machine.frame.code) in _MEMO_KEYS:
+    if session.machine.frames and id(session.machine.frame.code) in _MEMO_KEYS:
         return builtins.id(*args)
     entry = session.entry_of(args[0]) if len(args) == 1 else None
     if entry is not None and isinstance(entry.obj, torch.nn.Module):
@@ -237,7 +237,7 @@ def _native_of_torch(session: TracingSession, args: tuple[Any, ...], kwargs: dic
 
 @TABLE.lookaside(builtins.globals)
 def _globals(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return GlobalsView(session, session.machine.frame.globals)
+    return GlobalsView(session, session.machine.globals)
 
 
 def namespace_of(session: TracingSession, namespace: Any) -> Any:
