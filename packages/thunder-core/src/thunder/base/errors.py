@@ -47,6 +47,7 @@ __all__ = [
     "SameInputViolation",
     "SharpEdge",
     "SharpEdgeWarning",
+    "StateChanged",
     "ThunderError",
     "ThunderWarning",
     "TraceError",
@@ -57,6 +58,7 @@ __all__ = [
     "UserError",
     "did_you_mean",
     "nearest",
+    "without_frames",
 ]
 
 
@@ -271,6 +273,13 @@ class NotInitialized(UnsupportedProgram):
     """State that the first call of a program initializes: Python runs that call, where it may."""
 
 
+class StateChanged(UnsupportedProgram):
+    """Code that ran as it is, while the program was traced, has changed what the program depends on.
+
+    The program must not be traced again for this call: it would read the changes.
+    """
+
+
 class SharpEdge(UnsupportedProgram):
     """The program reads or writes state that can be neither guarded nor replayed."""
 
@@ -339,6 +348,19 @@ class RaisedByProgram(Exception):
     ) -> None:
         super().__init__(error, written, runs_again, handles)
         self.error, self.written, self.runs_again, self.handles = error, tuple(written), runs_again, handles
+
+
+def without_frames(error: Exception) -> Exception:
+    """Return an error without its traceback and those of its causes, whose frames hold tensors."""
+    links: list[BaseException | None] = [error]
+    seen = set[int]()
+    while links:
+        link = links.pop()
+        if link is not None and id(link) not in seen:
+            seen.add(id(link))
+            link.__traceback__ = None
+            links += [link.__cause__, link.__context__, getattr(link, "error", None)]
+    return error
 
 
 class DecisionChanged(BaseException):

@@ -11,7 +11,7 @@ import torch
 
 from thunder.autograd.residuals import graph_library
 from thunder.base.devices import Device
-from thunder.base.errors import OperatorError, RaisedByProgram
+from thunder.base.errors import OperatorError, RaisedByProgram, StateChanged, without_frames
 from thunder.base.langctx import LanguageContext
 from thunder.base.options import CACHE_OPTIONS
 from thunder.base.plugin_calls import checking
@@ -89,9 +89,9 @@ class EntryCompiler:
                 entry.varying_sizes = sizes
                 return entry
             except Exception as error:  # the program is compiled for the sizes of this call
-                if error is choice.error:
+                if error is choice.error or isinstance(error, StateChanged) or not choice.has_symbols:
                     raise
-                failure = self.stats.last_static_reason = error.with_traceback(None)
+                failure = self.stats.last_static_reason = without_frames(error)
                 self.sizes.note_failure()
             # with numbers as sizes, the program may ask other questions
             entry = self._compile(args, kwargs, device, None if known is None else (), numbers)

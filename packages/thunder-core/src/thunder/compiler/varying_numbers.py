@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from thunder.base.errors import RaisedByProgram, ThunderError
+from thunder.base.errors import RaisedByProgram, StateChanged, ThunderError
 from thunder.compiler.stats import RecompileReason
 from thunder.frontend.acquire import Acquisition
 
@@ -44,6 +44,8 @@ class VaryingNumbers:
             except RaisedByProgram as error:
                 raised = error
                 break
+            except StateChanged:
+                raise
             except ThunderError:
                 needed = varying
             else:

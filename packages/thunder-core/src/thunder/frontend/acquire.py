@@ -11,44 +11,32 @@ import torch
 
 from thunder.base.devices import Device, declared_device
 from thunder.base.errors import (
-    NotInitialized,
-    OperatorError,
-    RaisedByProgram,
     ThunderError,
     UnsupportedProgram,
 )
 from thunder.base.langctx import LanguageContext, using_language
 from thunder.base.opaque_marks import OpaqueSet
-from thunder.base.provenance import Path, own_name, root
+from thunder.base.provenance import Path, own_name
 from thunder.frontend import ambient_state
-from thunder.frontend.active_modes import HELD
-from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.decisions.decision import Decision
-from thunder.frontend.decisions.early_run import EarlyRun, RaisedEarly
+from thunder.frontend.decisions.early_run import EarlyRun
 from thunder.frontend.decisions.speculation import Speculation
 from thunder.frontend.default_lookasides import default_lookasides
 from thunder.frontend.facts import Fact
 from thunder.frontend.free_sizes import free_sizes, size_relations
 from thunder.frontend.guards import Prologue, Trusted, ambient_fact, prologue_trace
-from thunder.frontend.inner_transforms import dual_numbers
 from thunder.frontend.last_facts import note_last_facts, tensors_of
 from thunder.frontend.lookasides import rng_generators
-from thunder.frontend.lookasides.context_values import ContextVariables
 from thunder.frontend.lookasides.grad_requests import GradRequests
 from thunder.frontend.lookasides.mode_regions import InferenceModes
-from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
-from thunder.frontend.natives.cached_functions import CachedCalls
-from thunder.frontend.objects.appended_arguments import is_only_appended
 from thunder.frontend.objects.number_inputs import needed_values, number_inputs, written_items
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
-from thunder.frontend.program_recorder import ProgramRecorder
 from thunder.frontend.prologue_statements import Interface
-from thunder.frontend.raised_errors import carries_values, name_tensors
+from thunder.frontend.ran_code import keep_for_another_trace
+from thunder.frontend.recorded_call import recorded_call, written_names
 from thunder.frontend.session import TracingSession
 from thunder.frontend.size_choice import SizeChoice
-from thunder.frontend.source_locations import locations_of
-from thunder.frontend.torch_functions import mode_stack
 from thunder.frontend.trace_finalizer import TraceFinalizer
 from thunder.frontend.traced_replacements import (
     ReplacedCalls,
@@ -59,14 +47,12 @@ from thunder.frontend.traced_replacements import (
 from thunder.frontend.tracing_policy import Tracer
 from thunder.frontend.value_names import Input, input_name, is_state
 from thunder.interpreter import Machine, jitting
-from thunder.ir.effects import has_effect
 from thunder.ir.proxies import FloatProxy, GeneratorProxy, IntegerProxy, NumberProxy, ProxyTag, TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_sizes import new_size
 from thunder.ir.trace import TraceCtx, detached_trace, tracectx
 from thunder.ops import prims
-from thunder.ops.data_errors import may_raise_on_data
 from thunder.wrappers.overrides import Overrides
 
 
@@ -161,7 +147,7 @@ def acquire(
     machine = Machine(session, natives=lookasides.class_methods, record_history=record_log)
     try:
         with ambient_state.restored(), tracectx(trace), using_language(language), jitting():
-            result = _recorded(session, machine, fn, args, kwargs)
+            result = recorded_call(session, machine, fn, args, kwargs)
             _end_grad_modes(session, inputs, disable_grad)
             finalizer = TraceFinalizer(session, inputs, fn)
             computation, epilogue, reached = finalizer.run(result)
@@ -171,6 +157,10 @@ def acquire(
             interface = Interface(objects.facts, finalizer.inputs, reached, added, sizes)
             prologue = prologue_trace(interface, roots, trusted)
         reported = {**_reported(session, machine, finalizer), "sizes": sizes}
+    except Exception:
+        if varying or free is not None:  # the program may be traced again, with the numbers of this call
+            keep_for_another_trace(session, roots)
+        raise
     finally:
         session.forget()
     return Acquisition(prologue=prologue, computation=computation, epilogue=epilogue, **reported)
@@ -211,7 +201,7 @@ def _reported(session: TracingSession, machine: Machine, finalizer: TraceFinaliz
         "inputs": tuple(finalizer.inputs),
         "facts": (ambient_fact(), *session.objects.facts),
         "writes": finalizer.writes,
-        "written": frozenset((*_written(session), *written_items(session.objects))),
+        "written": frozenset((*written_names(session), *written_items(session.objects))),
         "needed_values": needed_values(session.objects.inputs, session.trace.bound_symbols),
         "varying": frozenset(number_inputs(session.objects.inputs).values()),
         "interpreted": machine.instructions,
@@ -288,40 +278,6 @@ def _end_grad_modes(session: TracingSession, inputs: list[Input], disable_grad: 
             "the program enables gradients inside of inference mode",
             hint="Leave inference mode before, or use torch.no_grad in its place.",
         )
-
-
-def _raised(session: TracingSession, error: BaseException) -> RaisedByProgram:
-    """Return the error of a program; Python runs one again that raises after a decision."""
-    name_tensors(error)
-    written, calls = _written(session), session.trace.bound_symbols
-    may_raise_earlier = any(map(may_raise_on_data, calls))
-    noticed = may_raise_earlier or written or any(map(has_effect, calls)) or session.machine.has_generators
-    decided = session.speculation is not None and session.speculation.has_run
-    noticed = noticed or decided or carries_values(error)
-    return RaisedByProgram(
-        error,
-        written,
-        runs_again=not (session.calls_symbols or session.state(ReplacedCalls).calls)
-        and bool(noticed or ambient_state.Modes.now() != session.modes),
-        handles=decided or (may_raise_earlier and session.handles_errors),
-    )
-
-
-def _written(session: TracingSession) -> list[str]:
-    """Return what the program has written, by name."""
-    objects = session.objects
-    written = [shadow.path.source for shadow in objects.written_shadows()]
-    written += [f"{entry.path.source}.{name}" for entry in objects.written_entries() for name in entry.writes]
-    written += [f"{o.path.source}.{name}" for o in objects.written_overlays() for name in o.writes]
-    written += [t.path.source for t in session.state(Arrays).written() if t.path is not None]
-    written += [name for _, name in session.variables.global_writes] + [
-        path.source for path, _ in session.variables.cell_writes.values()
-    ]
-    written += [x.name for x, _, _ in session.state(ReboundTensors).statements]
-    written += session.state(CachedCalls).cleared_names()
-    written += [variable.name for variable, _ in session.state(ContextVariables).values()]
-    written += [count.path.source for count in objects.counts if count.steps]
-    return written
 
 
 def _input_proxy(
@@ -402,62 +358,3 @@ def _refuse_untraceable(fn: Callable[..., Any]) -> None:
             f"{own_name(fn, '__qualname__') or type(fn).__qualname__} is a generator function or async def",
             hint="Return a list, or compile the function that it calls.",
         )
-
-
-def _recorded(
-    session: TracingSession,
-    machine: Machine,
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
-    """Return the value of the call, recorded into the trace; errors name the program's lines."""
-    try:
-        with tracectx(session.trace, recorder=ProgramRecorder(session)):
-            rooted = _rooted_call(session, fn, args, kwargs)
-            mode_stack.enter_held_modes(session)
-            result = machine.call(*rooted)
-            mode_stack.check_modes_left(session, len(HELD.modes))
-            dual_numbers.check_level_left(session)
-        if session.speculation is not None and session.speculation.refusal is not None:
-            raise session.speculation.refusal
-        return result
-    except OperatorError as error:  # torch raises here too
-        raise _raised(session, error.add_locations(locations_of(error))) from None
-    except RaisedEarly as early:
-        raise _raised(session, early.error) from None
-    except NotInitialized as error:
-        error.add_locations(locations_of(error))
-        if session.state(OpaqueCalls).calls:  # Python would run them again
-            raise UnsupportedProgram(
-                error.asked, found=error.found, where=error.where, hint=error.hint
-            ) from error.__cause__
-        raise
-    except ThunderError as error:
-        raise error.add_locations(locations_of(error)) from error.__cause__
-    except KeyboardInterrupt:  # the user's, who wants an end
-        raise
-    except BaseException as error:  # the program's own
-        raise _raised(session, error) from None
-
-
-def _adopted_argument(session: TracingSession, fn: Callable[..., Any], value: Any, path: Path) -> Any:
-    """Return a positional argument as the program sees it; a list to which it only appends is not read."""
-    if type(value) is list and is_only_appended(fn, path.key) and session.interprets(fn):
-        return session.objects.appended_lists.adopt(value, path)
-    return session.adopt(value, path)
-
-
-def _rooted_call(
-    session: TracingSession, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """The call with its function and arguments adopted, each under its root."""
-    objects = session.objects
-    name = "self" if isinstance(fn, torch.nn.Module) else own_name(fn, "__name__") or "fn"
-    function = objects.adopt(fn, objects.object_root(fn, name))
-    args_path, kwargs_path = root("args"), root("kwargs")
-    objects.note("len", args_path, len(args))
-    objects.note("keys", kwargs_path, tuple(kwargs))
-    values = tuple(_adopted_argument(session, fn, a, args_path.step("index", i)) for i, a in enumerate(args))
-    keywords = {k: objects.adopt(v, kwargs_path.step("key", k)) for k, v in kwargs.items()}
-    return function, values, keywords

@@ -11,10 +11,10 @@ from thunder.base.tags import OpTags
 from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.host_draws.draw_calls import HostDraws
 from thunder.frontend.lookasides import patches, weakrefs
-from thunder.frontend.natives import cached_functions
 from thunder.frontend.objects.input_overlap import Member, overlapping_groups
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls, check_state_after_calls
+from thunder.frontend.ran_code import refuse_changed_facts
 from thunder.frontend.session import TracingSession
 from thunder.frontend.value_names import Input
 from thunder.ir.aliasing import InputAlias
@@ -34,14 +34,14 @@ def note_last_facts(
 ) -> None:
     """Add the facts about the call as a whole."""
     objects = session.objects
-    cached_functions.refuse_changed_facts(session, roots)
+    refuse_changed_facts(session, roots)
     if session.state(HostDraws).states and session.state(OpaqueCalls).calls:
         raise UnsupportedProgram(
             "the program draws random numbers of Python or NumPy, and calls an opaque callable, which may "
             "draw some of them",
             hint="Draw all in opaque callables, or none.",
         )
-    check_state_after_calls(session, roots)
+    check_state_after_calls(session)
     classes = {type(path.fetch(roots)) for _, path in tensors_of(inputs)}
     patches.note_special_methods(session, classes | {cls for _, cls in objects.tensor_classes.values()})
     _note_shared_memory(session.trace, objects, tensors_of(inputs), roots, inputs_are_disjoint)

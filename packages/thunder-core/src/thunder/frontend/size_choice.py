@@ -52,11 +52,17 @@ class SizeChoice:
         self.error: ThunderError | None = None
         #: the wishes for symbols, by their numbers, of the last acquisition
         self._kept: dict[int, SizeWish] = {}
+        self._facts = SizeFacts()
+
+    @property
+    def has_symbols(self) -> bool:
+        """Whether a size or a number of the last acquisition was a symbol."""
+        return bool(self._facts.hints)
 
     def begin(self) -> SizeFacts:
         """Return what is known of the sizes of a new acquisition."""
-        self._kept = {}
-        return SizeFacts()
+        self._kept, self._facts = {}, SizeFacts()
+        return self._facts
 
     def dimensions(self, t: torch.Tensor, path: Path) -> Mapping[int, SizeWish | None]:
         """Return the dimensions of an input whose sizes are symbols, each with the wish for it.

@@ -129,7 +129,7 @@ class Machine:
 
     @property
     def globals(self) -> dict[str, Any]:
-        """The variables of the module whose line runs; empty if the program is native code, which has no frame."""
+        """The variables of the module whose line runs; empty for native code that is the program."""
         return self.thread.frames[-1].globals if self.thread.frames else {}
 
     def shim(self, fn: Any) -> Any:

@@ -15,17 +15,15 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
 
 from thunder.base.cache_queries import CacheQuery, entries_of, key_of
-from thunder.base.errors import UnsupportedProgram
+from thunder.base.errors import StateChanged, UnsupportedProgram
 from thunder.base.tags import OpTags
 from thunder.frontend.epilogue.reconstruction import state_of
-from thunder.frontend.facts import Fact
-from thunder.frontend.guards import first_failure
 from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.natives.native_tables import cached_of_typing
 from thunder.frontend.natives.written_state import reached_write
@@ -183,44 +181,34 @@ def _running(session: TracingSession, fn: Any, name: str, values: tuple[Any, ...
     """Check what a function reads and writes that runs as it is while the program is traced."""
     written = reached_write(session, fn.__wrapped__, values)
     if written is not None:
-        raise _refusal(fn, f"may read {written}, which the program has written before", _CALL_IT_BEFORE)
+        raise _refusal(fn, f"may read {written}, which the program has written before", CALL_IT_BEFORE)
     draws = any(has_tags(b, {OpTags.RANDOM_OP}) for b in session.trace.bound_symbols)
     state = torch.get_rng_state() if draws else None
     tensors = [e.obj for e in session.objects.entries.values() if isinstance(e.obj, torch.Tensor)]
     versions = [(t, t._version) for t in tensors if not t.is_inference()]
     inference = session.state(InferenceModes).is_on
+    session.state(CachedCalls).ran.append(name)
     with detached_trace(), torch.inference_mode() if inference else contextlib.nullcontext():
         yield
-    session.state(CachedCalls).ran.append(name)
     if state is not None and not torch.equal(state, torch.get_rng_state()):
-        raise _refusal(fn, "draws random numbers after the program has drawn some", _CALL_IT_BEFORE)
+        raise _has_changed(fn, "draws random numbers after the program has drawn some")
     if any(t._version != version for t, version in versions):
-        raise _refusal(fn, "writes to a tensor that the program has read", _CALL_IT_BEFORE)
+        raise _has_changed(fn, "writes to a tensor that the program has read")
 
 
-def refuse_changed_facts(session: TracingSession, roots: Mapping[str, Any]) -> None:
-    """Refuse a program that had read what a cached function then wrote, as it ran while tracing."""
-    ran = session.state(CachedCalls).ran
-    facts = [fact for fact in session.objects.facts if fact.path.kind != "cached"]  # these count as uses
-    failure = first_failure(facts, roots["args"], roots["kwargs"]) if ran else None
-    if failure is not None:
-        fact: Fact = failure[0]
-        raise UnsupportedProgram(
-            f"a function under functools.lru_cache has changed the {fact} while the program was traced",
-            found={"called": ", ".join(ran)},
-            hint=_CALL_IT_BEFORE,
-        )
-
-
-_CALL_IT_BEFORE = "Call it before the compiled function, so that its result is in the cache."
+CALL_IT_BEFORE = "Call it before the compiled function, so that its result is in the cache."
 
 
 def _name(fn: Any) -> str:
     return str(getattr(fn, "__qualname__", "a cached function"))
 
 
-def _refusal(fn: Any, what: str, hint: str = _CALL_IT_BEFORE) -> UnsupportedProgram:
+def _refusal(fn: Any, what: str, hint: str = CALL_IT_BEFORE) -> UnsupportedProgram:
     return UnsupportedProgram(f"{_name(fn)} is under functools.lru_cache, and {what}", hint=hint)
+
+
+def _has_changed(fn: Any, what: str) -> StateChanged:
+    return StateChanged(f"{_name(fn)} is under functools.lru_cache, and {what}", hint=CALL_IT_BEFORE)
 
 
 # -- calls with new values -----------------------------------------------------------------------------------

@@ -94,16 +94,22 @@ class OpaqueCall:
         return f"<opaque {self.name}>"
 
     def run(self, tensors: Sequence[torch.Tensor]) -> OpaqueRun:
-        """Run the callable, or return its results if it has run in this call.
+        """Run the callable, or return its results, or raise its error, if it has run in this call.
 
         Raises UnsupportedProgram for results that a program cannot use, and for writes to arguments.
         """
         if self.number == 0:
             opaque_results.begin()
-        finished: OpaqueRun | None = opaque_results.take()
+        finished: OpaqueRun | Exception | None = opaque_results.take()
         if finished is None:
-            finished = self._run(tensors[: len(self.requires_grad)])
+            try:
+                finished = self._run(tensors[: len(self.requires_grad)])
+            except Exception as error:
+                opaque_results.add(error)
+                raise
             opaque_results.add(finished)
+        elif isinstance(finished, Exception):
+            raise finished
         elif finished.states is not None:
             torch.set_rng_state(finished.states)
         return finished

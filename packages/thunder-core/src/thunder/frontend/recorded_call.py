@@ -1,0 +1,132 @@
+"""The call of a program that is interpreted: its arguments under their roots, its result or its error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder.base.errors import (
+    NotInitialized,
+    OperatorError,
+    RaisedByProgram,
+    ThunderError,
+    UnsupportedProgram,
+)
+from thunder.base.provenance import Path, own_name, root
+from thunder.frontend import ambient_state
+from thunder.frontend.active_modes import HELD
+from thunder.frontend.arrays.traced_arrays import Arrays
+from thunder.frontend.decisions.early_run import RaisedEarly
+from thunder.frontend.inner_transforms import dual_numbers
+from thunder.frontend.lookasides.context_values import ContextVariables
+from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
+from thunder.frontend.natives.cached_functions import CachedCalls
+from thunder.frontend.objects.appended_arguments import is_only_appended
+from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
+from thunder.frontend.program_recorder import ProgramRecorder
+from thunder.frontend.raised_errors import carries_values, name_tensors
+from thunder.frontend.session import TracingSession
+from thunder.frontend.source_locations import locations_of
+from thunder.frontend.torch_functions import mode_stack
+from thunder.frontend.traced_replacements import ReplacedCalls
+from thunder.interpreter import Machine
+from thunder.ir.effects import has_effect
+from thunder.ir.trace import tracectx
+from thunder.ops.data_errors import may_raise_on_data
+
+__all__ = ["recorded_call", "written_names"]
+
+
+def recorded_call(
+    session: TracingSession,
+    machine: Machine,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Return the value of the call, recorded into the trace; errors name the program's lines."""
+    try:
+        with tracectx(session.trace, recorder=ProgramRecorder(session)):
+            rooted = _rooted_call(session, fn, args, kwargs)
+            mode_stack.enter_held_modes(session)
+            result = machine.call(*rooted)
+            mode_stack.check_modes_left(session, len(HELD.modes))
+            dual_numbers.check_level_left(session)
+        if session.speculation is not None and session.speculation.refusal is not None:
+            raise session.speculation.refusal
+        return result
+    except OperatorError as error:  # torch raises here too
+        raise _raised(session, error.add_locations(locations_of(error))) from None
+    except RaisedEarly as early:
+        raise _raised(session, early.error) from None
+    except NotInitialized as error:
+        error.add_locations(locations_of(error))
+        if session.state(OpaqueCalls).calls:  # Python would run them again
+            raise UnsupportedProgram(
+                error.asked, found=error.found, where=error.where, hint=error.hint
+            ) from error.__cause__
+        raise
+    except ThunderError as error:
+        raise error.add_locations(locations_of(error)) from error.__cause__
+    except KeyboardInterrupt:  # the user's, who wants an end
+        raise
+    except BaseException as error:  # the program's own
+        raise _raised(session, error) from None
+
+
+def _adopted_argument(session: TracingSession, fn: Callable[..., Any], value: Any, path: Path) -> Any:
+    """Return a positional argument as the program sees it; a list to which it only appends is not read."""
+    if type(value) is list and is_only_appended(fn, path.key) and session.interprets(fn):
+        return session.objects.appended_lists.adopt(value, path)
+    return session.adopt(value, path)
+
+
+def _rooted_call(
+    session: TracingSession, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The call with its function and arguments adopted, each under its root."""
+    objects = session.objects
+    name = "self" if isinstance(fn, torch.nn.Module) else own_name(fn, "__name__") or "fn"
+    function = objects.adopt(fn, objects.object_root(fn, name))
+    args_path, kwargs_path = root("args"), root("kwargs")
+    objects.note("len", args_path, len(args))
+    objects.note("keys", kwargs_path, tuple(kwargs))
+    values = tuple(_adopted_argument(session, fn, a, args_path.step("index", i)) for i, a in enumerate(args))
+    keywords = {k: objects.adopt(v, kwargs_path.step("key", k)) for k, v in kwargs.items()}
+    return function, values, keywords
+
+
+def _raised(session: TracingSession, error: BaseException) -> RaisedByProgram:
+    """Return the error of a program; Python runs one again that raises after a decision."""
+    name_tensors(error)
+    written, calls = written_names(session), session.trace.bound_symbols
+    may_raise_earlier = any(map(may_raise_on_data, calls))
+    noticed = may_raise_earlier or written or any(map(has_effect, calls)) or session.machine.has_generators
+    decided = session.speculation is not None and session.speculation.has_run
+    noticed = noticed or decided or carries_values(error)
+    return RaisedByProgram(
+        error,
+        written,
+        runs_again=not (session.calls_symbols or session.state(ReplacedCalls).calls)
+        and bool(noticed or ambient_state.Modes.now() != session.modes),
+        handles=decided or (may_raise_earlier and session.handles_errors),
+    )
+
+
+def written_names(session: TracingSession) -> list[str]:
+    """Return what the program has written, by name."""
+    objects = session.objects
+    written = [shadow.path.source for shadow in objects.written_shadows()]
+    written += [f"{entry.path.source}.{name}" for entry in objects.written_entries() for name in entry.writes]
+    written += [f"{o.path.source}.{name}" for o in objects.written_overlays() for name in o.writes]
+    written += [t.path.source for t in session.state(Arrays).written() if t.path is not None]
+    written += [name for _, name in session.variables.global_writes] + [
+        path.source for path, _ in session.variables.cell_writes.values()
+    ]
+    written += [x.name for x, _, _ in session.state(ReboundTensors).statements]
+    written += session.state(CachedCalls).cleared_names()
+    written += [variable.name for variable, _ in session.state(ContextVariables).values()]
+    written += [count.path.source for count in objects.counts if count.steps]
+    return written
