@@ -21,11 +21,11 @@ import torch
 import thunder
 from thunder.frontend.lookasides import environment_queries
 from thunder.frontend.natives import libraries, native_calls
+from thunder.frontend.natives.descriptors import descriptor_of
 from thunder.frontend.natives.native_tables import (
     KEYED_LOOKUPS,
     PURE_FUNCTIONS,
     VALUE_PRESERVING,
-    descriptor_of,
     is_value_preserving,
 )
 

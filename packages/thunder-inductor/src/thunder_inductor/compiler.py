@@ -112,17 +112,23 @@ def _caught(function: Callable[[], Any]) -> Any:
 # -- generating code
 
 
-def _generate(region: Region, strides: Sequence[Strides], settings: Settings) -> _Generated:
+@contextmanager
+def _configured(settings: Settings) -> Iterator[None]:
+    """Set what holds while TorchInductor generates code; one thread at a time does."""
     configuration = {**_SETTINGS, **_SETTINGS_OF_MODES[settings.mode], _ROUNDS: settings.rounds}
-    wrappers: list[Wrapper] = []
     with (
         _generating,
         config.patch(configuration),
         cheap_rounding(),
         torch.inference_mode(False),
         torch.no_grad(),
-        _wrappers_in(wrappers),
     ):
+        yield
+
+
+def _generate(region: Region, strides: Sequence[Strides], settings: Settings) -> _Generated:
+    wrappers: list[Wrapper] = []
+    with _configured(settings), _wrappers_in(wrappers):
         graph = graph_of(region, strides, rounds=settings.rounds)
         compiled = _compiled(graph)
     return _Generated(wrappers[0] if wrappers else compiled, graph.output_strides)
@@ -154,14 +160,7 @@ def compile_symbolic(
     The code is kept in memory only.
     """
     find_instructions(cache)
-    configuration = {**_SETTINGS, **_SETTINGS_OF_MODES[settings.mode], _ROUNDS: settings.rounds}
-    with (
-        _generating,
-        config.patch(configuration),
-        cheap_rounding(),
-        torch.inference_mode(False),
-        torch.no_grad(),
-    ):
+    with _configured(settings):
         graph = symbolic_graph_of(region, sizes, inputs, outputs, rounds=settings.rounds)
         run = _loaded(_compiled(graph))
     return _SymbolicCode(run, graph.symbols, graph.conditions)

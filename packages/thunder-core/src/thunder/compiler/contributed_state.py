@@ -28,7 +28,7 @@ def contributed_state(transforms: Sequence[Transform]) -> dict[str, Callable[[],
 
 
 class _StateOfPlugins:
-    """What `cache_state` returns, checked again only after a change; it is read at each call of a program."""
+    """A reader of what `cache_state` returns, for each call of a program, which checks only what is new."""
 
     def __init__(self, manager: PluginManager) -> None:
         self._manager = manager

@@ -1,4 +1,4 @@
-"""What fusion executors do with the regions of a program: compile them, sketch them, or leave them.
+"""Decides whether fusion executors compile the regions of a program, sketch them, or leave them.
 
 Note [Sketched regions]
 Who compares several programs needs their memory, and compiling a region takes seconds. A sketched region is

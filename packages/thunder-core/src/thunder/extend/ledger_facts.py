@@ -1,4 +1,4 @@
-"""What the placement ledger shows of the calls of an operator, as its author declares it."""
+"""Declares what the placement ledger shows of an operator's calls."""
 
 from __future__ import annotations
 

@@ -156,14 +156,14 @@ def acquire(
             added = _added_tensors(session, inputs, overrides if rewrites_inputs else None)
             interface = Interface(objects.facts, finalizer.inputs, reached, added, sizes)
             prologue = prologue_trace(interface, roots, trusted)
-        reported = {**_reported(session, machine, finalizer), "sizes": sizes}
+        reported = _reported(session, machine, finalizer, sizes)
+        return Acquisition(prologue=prologue, computation=computation, epilogue=epilogue, **reported)
     except Exception:
         if varying or free is not None:  # the program may be traced again, with the numbers of this call
             keep_for_another_trace(session, roots)
         raise
     finally:
         session.forget()
-    return Acquisition(prologue=prologue, computation=computation, epilogue=epilogue, **reported)
 
 
 def _set_inputs(
@@ -195,9 +195,12 @@ def _speculation(
     return Speculation(session, EarlyRun(session.trace, inputs, roots), answers)
 
 
-def _reported(session: TracingSession, machine: Machine, finalizer: TraceFinalizer) -> dict[str, Any]:
+def _reported(
+    session: TracingSession, machine: Machine, finalizer: TraceFinalizer, sizes: SizeFacts | None
+) -> dict[str, Any]:
     """Return the fields of an Acquisition that the session and the interpreter have collected."""
     return {
+        "sizes": sizes,
         "inputs": tuple(finalizer.inputs),
         "facts": (ambient_fact(), *session.objects.facts),
         "writes": finalizer.writes,

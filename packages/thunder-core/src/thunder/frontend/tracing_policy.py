@@ -60,7 +60,7 @@ from thunder.frontend.natives import (
     native_calls,
     unread_items,
 )
-from thunder.frontend.natives.native_tables import descriptor_of
+from thunder.frontend.natives.descriptors import descriptor_of
 from thunder.frontend.objects.callable_kinds import LAZY
 from thunder.frontend.objects.class_kinds import has_python_key
 from thunder.frontend.objects.object_table import ObjectTable

@@ -21,6 +21,7 @@ from thunder.frontend.arrays import array_calls, numpy_settings
 from thunder.frontend.host_draws import draw_calls
 from thunder.frontend.lookasides.environment_queries import is_query, query
 from thunder.frontend.lookasides.number_members import has_number, with_values
+from thunder.frontend.natives.descriptors import defining_class, descriptor_of
 from thunder.frontend.natives.key_protocols import before_lookup, note_container, refuse_unseen_keys
 from thunder.frontend.natives.libraries import (
     is_guarded_whole,
@@ -38,8 +39,6 @@ from thunder.frontend.natives.native_tables import (
     IMPURE_MODULES,
     OBJECT_METHODS,
     SELF_CONTAINED_TYPES,
-    defining_class,
-    descriptor_of,
     is_hierarchy_query,
     is_numpy_method,
     is_value_preserving,

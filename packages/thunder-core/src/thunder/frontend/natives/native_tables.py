@@ -31,7 +31,7 @@ import sys
 import types
 import typing
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -59,54 +59,6 @@ def _functions(*modules: Any, without: Iterable[Any] = ()) -> tuple[Any, ...]:
 def _methods(classes: Iterable[type], *names: str) -> tuple[Any, ...]:
     """Return the descriptors that the classes themselves have under the names."""
     return tuple(vars(cls)[name] for cls in classes for name in names if name in vars(cls))
-
-
-# -- what identifies a native callable -----------------------------------------------------------------------
-
-
-def descriptor_of(fn: Any) -> Any:
-    """Return the object by which the tables know a native callable.
-
-    For a method bound to an object or class, which is a new object at each read, this is the descriptor in
-    the class that defines it, such as ``vars(list)["append"]`` for ``[].append``. A callable of any other
-    kind is returned as it is.
-    """
-    if isinstance(fn, types.MethodWrapperType):
-        return vars(fn.__objclass__).get(fn.__name__, fn)
-    if not isinstance(fn, types.BuiltinFunctionType):
-        return fn
-    owner = fn.__self__
-    if owner is None or isinstance(owner, types.ModuleType):
-        return fn
-    for descriptor in _candidates(owner, fn.__name__):
-        if descriptor is fn or _is_read_from(descriptor, owner, fn):
-            return descriptor
-    return fn
-
-
-def _candidates(owner: Any, name: str) -> Iterator[Any]:
-    kind: type = type(owner)
-    bases: tuple[type, ...] = owner.__mro__ if isinstance(owner, type) else ()
-    for cls in (*bases, *kind.__mro__):
-        if name in vars(cls):
-            yield vars(cls)[name]
-
-
-def _is_read_from(descriptor: Any, owner: Any, fn: Any) -> bool:
-    """Return whether a descriptor binds to this method: one C function, on one object."""
-    if isinstance(descriptor, types.ClassMethodDescriptorType):
-        return bool(descriptor.__get__(None, owner if isinstance(owner, type) else type(owner)) == fn)
-    if not isinstance(descriptor, types.MethodDescriptorType):
-        return False
-    return isinstance(owner, descriptor.__objclass__) and bool(descriptor.__get__(owner, type(owner)) == fn)
-
-
-def defining_class(fn: Any, descriptor: Any) -> type | None:
-    """Return the class that defines a native method, or None for a function of a module."""
-    cls = getattr(descriptor, "__objclass__", None)
-    if cls is None and isinstance(fn, types.BuiltinFunctionType) and isinstance(fn.__self__, type):
-        return fn.__self__  # of ``__new__``, which a class has for itself
-    return cls if isinstance(cls, type) else None
 
 
 # -- functions (allowed) -------------------------------------------------------------------------------------
