@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,7 +146,7 @@ def acquire(
     session.speculation = _speculation(session, inputs, roots, answers, opaque)
     _set_inputs(session, sizes, varying, free, tracks_grad=not disable_grad)
     machine = Machine(session, natives=lookasides.class_methods, record_history=record_log)
-    try:
+    with _session_of_a_call(session, roots, may_repeat=bool(varying) or free is not None):
         with ambient_state.restored(), tracectx(trace), using_language(language), jitting():
             result = recorded_call(session, machine, fn, args, kwargs)
             _end_grad_modes(session, inputs, disable_grad)
@@ -157,9 +158,18 @@ def acquire(
             interface = Interface(objects.facts, finalizer.inputs, reached, added, sizes)
             prologue = prologue_trace(interface, roots, trusted)
         reported = _reported(session, machine, finalizer, sizes)
-        return Acquisition(prologue=prologue, computation=computation, epilogue=epilogue, **reported)
+    return Acquisition(prologue=prologue, computation=computation, epilogue=epilogue, **reported)
+
+
+@contextmanager
+def _session_of_a_call(
+    session: TracingSession, roots: Mapping[str, Any], *, may_repeat: bool
+) -> Iterator[None]:
+    """Let the session go at the end; after an error the call may be traced again, with its numbers."""
+    try:
+        yield
     except Exception:
-        if varying or free is not None:  # the program may be traced again, with the numbers of this call
+        if may_repeat:
             keep_for_another_trace(session, roots)
         raise
     finally:
