@@ -14,11 +14,14 @@ A query that reads no key has the result 0, and so have its gradients.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from ..launching import launch
 from .bfloat16 import as_factor, stored
@@ -219,121 +222,109 @@ def gradient_of_keys_kernel(
 
 
 def forward(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    is_causal: bool,
-    window: int,
-    scale: float,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, window: int, scale: float
+) -> tuple[Tensor, Tensor]:
     """Return the attention (b, h, l, v), and the logarithms of the sums of exponentials (b, h, l), float32.
 
     query: (b, h, l, e); key: (b, n, s, e), value: (b, n, s, v), where n divides h; mask: bools or numbers
     that broadcast to (b, h, l, s), or None; window: i - j is less for query i and key j, or 0 for no limit.
     """
-    dtype = query.dtype
+    weights = Weights(mask, is_causal, window, scale)
     out = _new(query, (*query.shape[:-1], value.shape[-1]))
-    query, key, value = _as_read(query, key, value)
     sums = torch.empty(query.shape[:-1], dtype=torch.float32, device=query.device)
-    settings = _settings("forward", query, value, mask, is_causal, window)
-    if out.numel():
-        programs = (triton.cdiv(query.shape[2], settings["M"]), query.shape[0] * query.shape[1])
-        mask, mask_strides = _as_expanded(mask, query, key)
-        launch(
-            forward_kernel[programs],
-            settings,
-            *(query, key, value, mask, out, sums, scale),
-            *(s for x in (query, key, value) for s in x.stride()[:3]),
-            *mask_strides,
-            *_sizes(query, key),
-        )
-    return out.to(dtype), sums
+    _launch(forward_kernel, "forward", (query, key, value), weights, (out, sums))
+    return out.to(query.dtype), sums
 
 
 def gradient_of_queries(
-    g: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    out: torch.Tensor,
-    sums: torch.Tensor,
-    is_causal: bool,
-    window: int,
-    scale: float,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    g: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    out: Tensor,
+    sums: Tensor,
+    *settings: Any,
+) -> tuple[Tensor, Tensor]:
     """Return the gradient of the queries, in their dtype, and `sum(out g)` (b, h, l), in float32.
 
-    g: (b, h, l, v), the gradient of `out`; out and sums: from `forward`.
+    g: (b, h, l, v), the gradient of `out`; out and sums: from `forward`; settings: its last arguments.
     """
-    dtype, result, products = query.dtype, _new(query, query.shape), torch.empty_like(sums)
-    g, query, key, value, out = _as_read(g, query, key, value, out.contiguous())
-    settings = _settings("queries", query, value, mask, is_causal, window)
-    if products.numel():
-        programs = (triton.cdiv(query.shape[2], settings["M"]), query.shape[0] * query.shape[1])
-        mask, mask_strides = _as_expanded(mask, query, key)
-        launch(
-            gradient_of_queries_kernel[programs],
-            settings,
-            *(g, query, key, value, mask, out, sums, result, products, scale),
-            *(s for x in (g, query, key, value) for s in x.stride()[:3]),
-            *mask_strides,
-            *_sizes(query, key),
-        )
-    return result.to(dtype), products
+    result, products = _new(query, query.shape), torch.empty_like(sums)
+    saved = (as_factor(out.contiguous()), sums)
+    weights = Weights(mask, *settings)
+    _launch(
+        gradient_of_queries_kernel, "queries", (g, query, key, value), weights, (*saved, result, products)
+    )
+    return result.to(query.dtype), products
 
 
 def gradient_of_keys(
-    g: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    sums: torch.Tensor,
-    products: torch.Tensor,
-    is_causal: bool,
-    window: int,
-    scale: float,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the gradients of keys and values, in their dtype. products: from `gradient_of_queries`."""
-    dtype, of_keys, of_values = key.dtype, _new(key, key.shape), _new(value, value.shape)
-    g, query, key, value = _as_read(g, query, key, value)
-    settings = _settings("keys", query, value, mask, is_causal, window)
-    if of_keys.numel() or of_values.numel():
-        programs = (triton.cdiv(key.shape[2], settings["N"]), key.shape[0] * key.shape[1])
-        mask, mask_strides = _as_expanded(mask, query, key)
-        launch(
-            gradient_of_keys_kernel[programs],
-            settings,
-            *(g, query, key, value, mask, sums, products, of_keys, of_values, scale),
-            *(s for x in (g, query, key, value) for s in x.stride()[:3]),
-            *mask_strides,
-            *_sizes(query, key),
-        )
-    return of_keys.to(dtype), of_values.to(dtype)
+    g: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    sums: Tensor,
+    products: Tensor,
+    *settings: Any,
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of keys and values, in their dtype; products: from `gradient_of_queries`."""
+    results = _new(key, key.shape), _new(value, value.shape)
+    weights = Weights(mask, *settings)
+    _launch(gradient_of_keys_kernel, "keys", (g, query, key, value), weights, (sums, products, *results))
+    of_keys, of_values = results
+    return of_keys.to(key.dtype), of_values.to(value.dtype)
 
 
-def _as_read(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """Return tensors whose columns are adjacent, in the dtype in which they are multiplied."""
-    return [as_factor(x) if x.stride(-1) == 1 else as_factor(x.contiguous()) for x in tensors]
+@dataclass(frozen=True)
+class Weights:
+    """Which keys a query reads, and the factor of their products: the last arguments of `forward`."""
+
+    mask: Tensor | None
+    is_causal: bool
+    window: int
+    scale: float
 
 
-def _new(like: torch.Tensor, shape: Any) -> torch.Tensor:
+def _launch(
+    kernel: Any, part: str, strided: Sequence[Tensor], weights: Weights, contiguous: Sequence[Tensor]
+) -> None:
+    """Launch a kernel on tensors whose strides it takes, of which queries, keys and values are last.
+
+    It takes contiguous tensors after the mask. A program computes a block of keys (part "keys") or queries.
+    """
+    strided = [as_factor(x if x.stride(-1) == 1 else x.contiguous()) for x in strided]
+    query, key, value = strided[-3:]
+    settings = _settings(part, query, value, weights)
+    computed, block = (key, settings["N"]) if part == "keys" else (query, settings["M"])
+    programs = (triton.cdiv(computed.shape[2], block), computed.shape[0] * computed.shape[1])
+    if 0 in programs:
+        return
+    mask, mask_strides = _as_expanded(weights.mask, query, key)
+    launch(
+        kernel[programs],
+        settings,
+        *(*strided, mask, *contiguous, weights.scale),
+        *(stride for x in strided for stride in x.stride()[:3]),
+        *mask_strides,
+        *_sizes(query, key),
+    )
+
+
+def _new(like: Tensor, shape: Any) -> Tensor:
     """Return memory for a result in the dtype of a tensor."""
     return torch.empty(shape, dtype=stored(like.dtype), device=like.device)
 
 
-def _as_expanded(
-    mask: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor
-) -> tuple[torch.Tensor, tuple[int, ...]]:
+def _as_expanded(mask: Tensor | None, query: Tensor, key: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     """Return the mask, or a tensor in its place that is not read, and its strides for (b, h, l, s)."""
     if mask is None:
         return query, (0, 0, 0, 0)
     return mask, mask.expand(*query.shape[:3], key.shape[2]).stride()
 
 
-def _sizes(query: torch.Tensor, key: torch.Tensor) -> tuple[int, int, int, int]:
+def _sizes(query: Tensor, key: Tensor) -> tuple[int, int, int, int]:
     heads = query.shape[1]
     return heads, heads // max(key.shape[1], 1), query.shape[2], key.shape[2]
 
@@ -348,22 +339,15 @@ _BLOCKS = {
 }
 
 
-def _settings(
-    part: str,
-    query: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    is_causal: bool,
-    window: int,
-) -> dict[str, Any]:
+def _settings(part: str, query: Tensor, value: Tensor, weights: Weights) -> dict[str, Any]:
     """Return the constants of a launch; blocks are such that no registers are spilled."""
     width, values = (max(16, triton.next_power_of_2(x.shape[-1])) for x in (query, value))
     size = min(size for size, _ in _BLOCKS if max(width, values) <= size)
     queries, keys, warps = _BLOCKS[size, query.dtype is torch.float32][part]
     return {
-        "MASK": 0 if mask is None else 1 if mask.dtype is torch.bool else 2,
-        "CAUSAL": is_causal,
-        "WINDOW": window,
+        "MASK": 0 if weights.mask is None else 1 if weights.mask.dtype is torch.bool else 2,
+        "CAUSAL": weights.is_causal,
+        "WINDOW": weights.window,
         "WIDTH": query.shape[-1],
         "VALUES": value.shape[-1],
         "M": queries,

@@ -105,36 +105,20 @@ ex.register_implementation(adamw, adamw, checker=_check)
 
 
 def fused_adamw_(
-    params: Any,
-    grads: Any,
-    exp_avgs: Any,
-    exp_avg_sqs: Any,
-    max_exp_avg_sqs: Any,
-    state_steps: Any,
-    *,
-    lr: Any,
-    beta1: Any,
-    beta2: Any,
-    weight_decay: float,
-    eps: float,
-    amsgrad: bool,
-    maximize: bool,
-    grad_scale: Any = None,
-    found_inf: Any = None,
+    *lists: Any, amsgrad: bool, grad_scale: Any = None, found_inf: Any = None, **settings: Any
 ) -> None:
     """Do the step of torch's `_fused_adamw_` by the operator of a group.
 
     Raises UnsupportedOperator for the scale of a GradScaler, as core does.
     """
     if grad_scale is not None or found_inf is not None:
-        thunder.torch._fused_adamw_(
-            [], [], [], [], [], [], lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay, eps=eps,
-            amsgrad=amsgrad, maximize=maximize, grad_scale=grad_scale, found_inf=found_inf,
-        )  # fmt: skip
-    maxima = max_exp_avg_sqs if amsgrad else []
-    settings = (lr, beta1, beta2, weight_decay, eps, maximize)
-    new = adamw(params, grads, exp_avgs, exp_avg_sqs, maxima, state_steps, *settings) if params else []
-    for olds, values in zip((params, exp_avgs, exp_avg_sqs, maxima), new, strict=bool(params)):
+        scaling = {"grad_scale": grad_scale, "found_inf": found_inf}
+        thunder.torch._fused_adamw_(*lists, amsgrad=amsgrad, **scaling, **settings)
+        return
+    params, grads, means, squares, maxima, steps = lists
+    maxima = maxima if amsgrad else []
+    new = adamw(params, grads, means, squares, maxima, steps, **settings) if params else []
+    for olds, values in zip((params, means, squares, maxima), new, strict=bool(params)):
         for old, value in zip(olds, values, strict=True):
             old.copy_(value)
 
