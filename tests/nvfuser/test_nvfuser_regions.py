@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,18 +166,6 @@ def test_a_llama_is_trained_as_in_eager(dtype: torch.dtype):
         torch.testing.assert_close(found.grad, expected.grad, **tolerance)
     fused = [row for row in thunder.explain(compiled).rows if row.via == "fusion"]
     assert {row.trace for row in fused} == {"forward", "backward"}
-
-
-def test_reproducers_are_programs_with_the_definition_and_its_inputs(tmp_path: Path):
-    options: dict[str, Any] = {"nvfuser_reproducers": str(tmp_path), "nvfuser_disable": "kernel_reuse"}
-    compiled = thunder.jit(lambda x: x.exp() + 1, executors=[replaying_executor()], **options)
-    compiled(X.t())
-    (path,) = tmp_path.iterdir()
-    text = path.read_text()
-    compile(text, str(path), "exec")
-    assert "contiguity=[True, True], dtype=DataType.Float, stride_order=[0, 1])" in text
-    assert "torch.randn(24, dtype=torch.float32, device='cuda:0').as_strided((6, 4), (1, 6))" in text
-    assert "fd.execute(inputs, _disable_options=['kernel_reuse'])" in text
 
 
 def test_a_plan_shows_what_would_be_fused():

@@ -50,6 +50,22 @@ def thunder_options() -> list[Option]:
             "",
             "A folder in which each definition is written as a program that runs it alone; none if empty.",
         ),
-        Option("nvfuser_enable", str, "", "Options of nvFuser to enable, separated by commas."),
-        Option("nvfuser_disable", str, "", "Options of nvFuser to disable, separated by commas."),
+        Option(
+            "nvfuser_enable",
+            str,
+            "",
+            "Options of nvFuser to enable, separated by commas: the names of NVFUSER_ENABLE.",
+        ),
+        Option(
+            "nvfuser_disable",
+            str,
+            "",
+            "Options of nvFuser to disable, separated by commas: the names of NVFUSER_DISABLE.",
+        ),
+        Option(
+            "nvfuser_dump",
+            str,
+            "",
+            "What nvFuser prints, from the first region of the process on: the names of NVFUSER_DUMP.",
+        ),
     ]

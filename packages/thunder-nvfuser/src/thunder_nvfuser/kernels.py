@@ -28,18 +28,22 @@ def recorded(region: Region, layouts: Sequence[Layout | None]) -> RecordedDefini
     return definition
 
 
-#: the text of a definition → the library's definition, which compiles for each size once
-_definitions: dict[str, Any] = {}
+#: the text of a definition and the options → the library's definition, which compiles for each size once
+_definitions: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Any] = {}
 
 
-def _of_library(region: Region, layouts: Sequence[Layout | None], text: str) -> Any:
-    """Return the library's definition; regions whose definitions have the same text share one."""
-    if text not in _definitions:
-        nvfuser = library()
+def _of_library(region: Region, layouts: Sequence[Layout | None], text: str, settings: Settings) -> Any:
+    """Return the library's definition; regions with the same text and options share one.
+
+    Options are given to each run, and kernels that were compiled before it are run without a look at them.
+    """
+    nvfuser = library(settings.dump)
+    key = (text, settings.enable, settings.disable)
+    if key not in _definitions:
         with nvfuser.FusionDefinition() as definition:
             define(definition, nvfuser.DataType, region, layouts)
-        _definitions[text] = definition
-    return _definitions[text]
+        _definitions[key] = definition
+    return _definitions[key]
 
 
 class RegionKernel:
@@ -77,7 +81,8 @@ class RegionKernel:
             write_reproducer(self._settings.reproducers, reproducer(definition, inputs, shown))
         if self._replays:
             return definition.execute
-        return partial(_of_library(self._region, layouts, str(definition)).execute, **options)
+        of_library = _of_library(self._region, layouts, str(definition), self._settings)
+        return partial(of_library.execute, **options)
 
 
 def _options(settings: Settings) -> dict[str, list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, Final
@@ -10,6 +11,8 @@ from typing import Any, Final
 import torch
 
 from thunder.plugins import VendorLibrary
+
+from .library_options import request_dumps
 
 __all__ = ["install_command", "library", "missing", "usable_executor"]
 
@@ -69,9 +72,15 @@ def usable_executor() -> Any:
 
 
 @cache
-def library() -> Any:
-    """Import and return `nvfuser_direct`.
-
-    Raises ExecutorUnavailable, with the command that installs it, if it is missing or cannot be imported.
-    """
+def _library() -> Any:
     return LIBRARY.module(MODULE)
+
+
+def library(dumps: Sequence[str] = ()) -> Any:
+    """Import and return `nvfuser_direct`, which prints what `dumps` names (NVFUSER_DUMP).
+
+    Raises ExecutorUnavailable, with the command that installs it, if it is missing or cannot be imported,
+    and InvalidArgument for dumps after its first use.
+    """
+    request_dumps(dumps, is_used=_library.cache_info().currsize > 0)
+    return _library()

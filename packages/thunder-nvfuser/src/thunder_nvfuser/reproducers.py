@@ -24,7 +24,8 @@ def reproducer(definition: RecordedDefinition, inputs: Sequence[Any], options: s
         "with FusionDefinition() as fd:\n"
         "    nvfuser_fusion(fd)\n\n"
         f"inputs = [\n{made}\n]\n"
-        f"print(fd.execute(inputs{options}))\n"
+        f"results = fd.execute(inputs{options})\n"
+        "print(results)\n"
     )
 
 
@@ -33,9 +34,9 @@ def _input(x: Any) -> str:
         return repr(x)
     length = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
     if x.dtype.is_floating_point:
-        values = f"torch.randn({length}, dtype={x.dtype}, device='cuda:0')"
+        values = f"torch.randn({length}, dtype={x.dtype}, device='{x.device}')"
     else:
-        values = f"torch.randint(0, 2, ({length},), device='cuda:0').to({x.dtype})"
+        values = f"torch.randint(0, 2, ({length},), device='{x.device}').to({x.dtype})"
     return f"{values}.as_strided({tuple(x.shape)}, {x.stride()})"
 
 

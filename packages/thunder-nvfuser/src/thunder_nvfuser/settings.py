@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from thunder.extend import compile_option
 
+from .library_options import DISABLE, DUMP, ENABLE, checked_names
+
 __all__ = ["Settings", "current_settings"]
 
 
@@ -16,22 +18,28 @@ class Settings:
     Attributes:
         enable: options of nvFuser to enable.
         disable: options of nvFuser to disable.
+        dump: what nvFuser prints.
         reproducers: the folder for reproducers; none if empty.
     """
 
     enable: tuple[str, ...] = ()
     disable: tuple[str, ...] = ()
+    dump: tuple[str, ...] = ()
     reproducers: str = ""
 
 
 def current_settings() -> Settings:
-    """Return the settings of the compile that runs; those of the options' defaults where none runs."""
+    """Return the settings of the compile that runs; those of the options' defaults where none runs.
+
+    Raises InvalidArgument for a name that nvFuser does not have.
+    """
     return Settings(
-        _names(compile_option("nvfuser_enable")),
-        _names(compile_option("nvfuser_disable")),
-        str(compile_option("nvfuser_reproducers")),
+        enable=_names("nvfuser_enable", ENABLE),
+        disable=_names("nvfuser_disable", DISABLE),
+        dump=_names("nvfuser_dump", DUMP),
+        reproducers=str(compile_option("nvfuser_reproducers")),
     )
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+def _names(option: str, known: frozenset[str]) -> tuple[str, ...]:
+    return checked_names(option, compile_option(option), known)
