@@ -65,7 +65,7 @@ class ProcessMissing(UserError, RuntimeError):
 
 @dataclass
 class Running:
-    """What a group of processes has begun, as this process knows it."""
+    """A record of what a group of processes has begun, as this process knows it."""
 
     group: dist.ProcessGroup
     name: str

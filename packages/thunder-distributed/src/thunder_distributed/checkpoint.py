@@ -27,7 +27,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class StateDictOptions:
-    """How a state dict is read and loaded.
+    """Options that say how a state dict is read and loaded.
 
     Args:
         full_state_dict: whole tensors, the state dict of the original model, and not the parts of processes.

@@ -46,7 +46,7 @@ class Collective:
 
     @property
     def sent(self) -> int:
-        """The bytes that a process sends."""
+        """Return the bytes that a process sends."""
         if self.name == rotate.name:
             return self.nbytes
         rounds = 2 if self.name == all_reduce.name else 1
@@ -54,7 +54,7 @@ class Collective:
 
     @property
     def signature(self) -> str:
-        """What has to be equal in all processes."""
+        """Return what has to be equal in all processes."""
         return f"{self.name} {self.dtype}{list(self.shape)}"
 
 
@@ -65,12 +65,12 @@ class Communication(tuple[Collective, ...]):
 
     @property
     def nbytes(self) -> int:
-        """The sum of the bytes of the whole tensors."""
+        """Return the sum of the bytes of the whole tensors."""
         return sum(collective.nbytes for collective in self)
 
     @property
     def sent(self) -> int:
-        """The bytes that a process sends in one call, and its backward."""
+        """Return the bytes that a process sends in one call, and its backward."""
         return sum(collective.sent for collective in self)
 
     def __str__(self) -> str:

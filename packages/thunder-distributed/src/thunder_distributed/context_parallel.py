@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
-
-from torch import nn
+from typing import Any, Final
 
 from thunder.core.errors import InvalidArgument
 from thunder.core.module import get_thunder_module
@@ -14,7 +12,7 @@ from thunder.core.proxies import TensorProxy
 from thunder.core.trace import TraceCtx
 
 from .distribution import Distributing
-from .forms import applied
+from .forms import forms_of
 from .layouts import DistParallelType
 from .sequences.composites import RULES
 from .sequences.parts import ARRANGEMENTS, Part
@@ -22,8 +20,6 @@ from .sequences.programs import Settings, divide_program
 from .stages import add_division
 
 __all__ = ["ContextParallelTransform", "context_parallel"]
-
-M = TypeVar("M", bound=nn.Module)
 
 #: the values that each option has
 CHOICES: Final = {
@@ -60,7 +56,7 @@ class ContextParallelTransform(Distributing):
 
     def __init__(
         self,
-        divide: Mapping[str, int],
+        divide: Mapping[str, int] | None = None,
         *,
         rotate: str = "ring",
         arrangement: str = "zigzag",
@@ -103,6 +99,7 @@ class ContextParallelTransform(Distributing):
         """Give parameters and buffers the values of the chosen rank."""
         for _, tensor in (*model.named_parameters(), *model.named_buffers()):
             self.broadcast(tensor)
+        self._known = {name for name, _ in model.named_parameters(remove_duplicate=False)}
 
     def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
         """Add the stage that divides the program, after the transforms that change its inputs."""
@@ -160,28 +157,4 @@ class ContextParallelTransform(Distributing):
         return Part(dim, p.shape[dim])
 
 
-def context_parallel(
-    model: M | None = None,
-    divide: Mapping[str, int] | None = None,
-    *,
-    rotate: str = "ring",
-    arrangement: str = "zigzag",
-    otherwise: str = "refuse",
-    broadcast_from: int | None = 0,
-    process_group: Any = None,
-) -> Any:
-    """Return a transform for context parallelism, or a module with it.
-
-    Without a module the result is a :class:`ContextParallelTransform`. A module is returned with the
-    transform attached, which `thunder.jit` applies; of a compiled module a new one with the transform. The
-    arguments are those of the class.
-    """
-    transform = ContextParallelTransform(
-        divide or {},
-        rotate=rotate,
-        arrangement=arrangement,
-        otherwise=otherwise,
-        broadcast_from=broadcast_from,
-        process_group=process_group,
-    )
-    return applied(transform, model)
+context_parallel = forms_of(ContextParallelTransform, "context parallelism")

@@ -12,8 +12,6 @@ from torch import nn
 
 import thunder
 from thunder.core.errors import InvalidArgument
-from thunder.core.rewrite import module_tensors, replace_inputs
-from thunder.core.trace import TraceCtx
 
 from .distribution import Distributing, distributed_parameters, names_of
 from .gradient_synchronization import GradientMode, SynchronizationSwitch
@@ -75,6 +73,7 @@ class DataParallel(Distributing, ABC):
             )
             self._names[name] = names_of(model, name, parameter)
             self.distribute(model, layout, parameter)
+        self._known = {alias for names in self._names.values() for alias in names}
 
     def _check_order(self, transforms: Sequence[thunder.Transform]) -> None:
         """Raise InvalidArgument for parameters that are replicated before they are sharded, or divided."""
@@ -98,35 +97,12 @@ class DataParallel(Distributing, ABC):
                     f'{self.made_by}(process_group=mesh["dp"]).',
                 )
 
-    def transform_traces_pre_prologue(
-        self,
-        prologue_trace: TraceCtx,
-        computation_trace: TraceCtx,
-        epilogue_trace: TraceCtx | None,
-        **kwargs: Any,
-    ) -> tuple[TraceCtx, TraceCtx, TraceCtx | None]:
-        """Let the program read synchronised parameters."""
-        tensors, mode = module_tensors(prologue_trace), self._switch.mode
-        self._check_all_are_distributed(tensors)
-        replacements = {}
-        for name, layout in self.layouts.items():
-            for alias in self._names[name]:
-                if alias in tensors and self.is_synchronized(tensors[alias]):
-                    self._check_form(layout, tensors[alias])
-                    replacements[alias] = _synchronized(layout, mode), ()
-        replace_inputs(prologue_trace, computation_trace, replacements, recompute=self.recomputes())
-        return prologue_trace, computation_trace, epilogue_trace
-
-    def _check_all_are_distributed(self, tensors: Mapping[str, Any]) -> None:
-        """Raise InvalidArgument for a parameter with a gradient that came after the others were laid out."""
-        names = set[str]().union(*self._names.values())
-        for name, tensor in tensors.items():
-            if tensor.requires_grad and tensor.numel() and name not in names:
-                raise InvalidArgument(
-                    f"{name} requires grad, and came after {self.made_by} had distributed the parameters",
-                    hint=f"Put {self.made_by}() after the transforms that add parameters, and compile again "
-                    "after the module got one.",
-                )
+    def computed(self, layout: Layout, in_use: Any) -> Callable[[Any], Any] | None:
+        """Return what synchronises a parameter."""
+        if not self.is_synchronized(in_use):
+            return None
+        self._check_form(layout, in_use)
+        return _synchronized(layout, self._switch.mode)
 
     def _check_form(self, layout: Layout, in_use: Any) -> None:
         """Raise InvalidArgument if the tensor in use is not the part that this transform has made."""

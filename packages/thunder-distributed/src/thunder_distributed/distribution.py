@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,10 +11,12 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 import thunder
-from thunder.core.errors import InvalidArgument
+from thunder.core.errors import InvalidArgument, UnsupportedProgram
 from thunder.core.module import get_thunder_module
+from thunder.core.rewrite import module_tensors, replace_inputs
+from thunder.core.trace import TraceCtx
 
-from .layouts import DistParallelType
+from .layouts import IN_PARTS, DistParallelType
 from .process_groups import Members, group_named, members_of
 from .stages import add_stages
 
@@ -33,6 +35,8 @@ class Distributing(thunder.Transform):
     #: the function that makes the transform, for messages
     made_by: str
     kind: DistParallelType
+    #: whether state dicts with whole parameters are on the CPU
+    move_state_dict_to_cpu = False
 
     def __init__(self, process_group: Any, broadcast_from: int | None) -> None:
         self.process_group, self.broadcast_from = process_group, broadcast_from
@@ -41,6 +45,8 @@ class Distributing(thunder.Transform):
         self.layouts: dict[str, Any] = {}
         #: dotted name of a parameter → all names under which the module has it
         self._names: dict[str, list[str]] = {}
+        #: the names of the parameters that were there when this transform was applied
+        self._known: Collection[str] = ()
 
     @property
     def members(self) -> Members:
@@ -88,6 +94,89 @@ class Distributing(thunder.Transform):
     def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
         """Add the stages that make collectives of buckets, overlap them, and compare them."""
         add_stages(pipeline)
+
+    # -- the parameters that a program reads
+
+    def check_hooks(self, name: str, parameter: torch.Tensor) -> None:
+        """Raise UnsupportedProgram for a parameter with hooks, in whose place another tensor is used."""
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise UnsupportedProgram(
+                f"{self.made_by} puts another tensor in the place of {name}, whose hooks would not run",
+                hint="Remove the hooks, or use ddp.",
+            )
+
+    def computed(self, layout: Any, in_use: Any) -> Callable[[Any], Any] | None:
+        """Return what computes a parameter, as the program reads it, from what this process has of it.
+
+        `in_use` is the proxy of that. None: the program reads it as it is.
+        """
+        return None
+
+    def recomputes(self) -> bool:
+        """Return whether a backward computes again what `computed` computes."""
+        return False
+
+    def transform_traces_pre_prologue(
+        self,
+        prologue_trace: TraceCtx,
+        computation_trace: TraceCtx,
+        epilogue_trace: TraceCtx | None,
+        **kwargs: Any,
+    ) -> tuple[TraceCtx, TraceCtx, TraceCtx | None]:
+        """Let the program compute the parameters that it reads from what this process has of them."""
+        tensors = module_tensors(prologue_trace)
+        self._check_are_known(tensors)
+        replacements = {}
+        for name, layout in self.layouts_by_name().items():
+            compute = self.computed(layout, tensors[name]) if name in tensors else None
+            if compute is not None:
+                replacements[name] = compute, ()
+        if replacements:
+            replace_inputs(prologue_trace, computation_trace, replacements, recompute=self.recomputes())
+        return prologue_trace, computation_trace, epilogue_trace
+
+    def _check_are_known(self, tensors: Mapping[str, Any]) -> None:
+        """Raise InvalidArgument for a parameter with a gradient that was not there in time."""
+        for name, tensor in tensors.items():
+            if tensor.requires_grad and tensor.numel() and name not in self._known:
+                raise InvalidArgument(
+                    f"{name} requires grad, and came after {self.made_by} had distributed the parameters",
+                    hint=f"Put {self.made_by} after the transforms that add parameters, and compile again "
+                    "after the module got one.",
+                )
+
+    # -- state dicts
+
+    def transform_state_dict_for_submodule(
+        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Divide the parameters of a submodule that are in parts."""
+        for key, layout in self._parts_of(submodule_name, state_dict):
+            if tuple(state_dict[key].shape) != layout.shape:
+                raise InvalidArgument(
+                    f"{layout.name} of the state dict has another shape than the module's",
+                    found={"state dict": tuple(state_dict[key].shape), "module": layout.shape},
+                )
+            state_dict[key] = layout.shard(state_dict[key])
+        return state_dict
+
+    def reverse_transform_state_dict_for_submodule(
+        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Gather the parameters of a submodule that are in parts; each process has to call it."""
+        for key, layout in self._parts_of(submodule_name, state_dict):
+            whole = layout.gather(state_dict[key])
+            state_dict[key] = whole.cpu() if self.move_state_dict_to_cpu else whole
+        return state_dict
+
+    def _parts_of(self, submodule_name: str, state_dict: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Yield the layouts of the parameters in parts that a state dict has, with their keys."""
+        prefix = f"{submodule_name}." if submodule_name else ""
+        layouts = self.layouts_by_name()
+        for key in state_dict:
+            layout = layouts.get(prefix + key)
+            if layout is not None and layout.kind in IN_PARTS:
+                yield key, layout
 
 
 def all_layouts_of(compiled: Any) -> dict[str, tuple[Any, ...]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from torch import nn
 
@@ -12,21 +12,17 @@ import thunder
 from thunder.core.errors import InvalidArgument, UnsupportedProgram
 from thunder.core.module import get_thunder_module
 from thunder.core.proxies import Variable
-from thunder.core.rewrite import module_tensors, replace_inputs
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 
-from .collectives import gathered
 from .distribution import Distributing
 from .expert_products import expert_product, experts_of
-from .forms import applied
+from .forms import forms_of
 from .layouts import DistParallelType, Layout, memory_order
 from .replication import DDPTransform
 from .stages import add_division
 
 __all__ = ["ExpertParallelTransform", "expert_parallel"]
-
-M = TypeVar("M", bound=nn.Module)
 
 #: operators of rows, weights of experts, ends of experts: the rows of each expert times its weights
 GROUPED_PRODUCTS: Final = frozenset(
@@ -55,7 +51,7 @@ class ExpertParallelTransform(DDPTransform):
 
     def __init__(
         self,
-        experts: Sequence[str],
+        experts: Sequence[str] = (),
         *,
         broadcast_from: int | None = 0,
         bucket_size_in_mb: float = 25.0,
@@ -105,9 +101,12 @@ class ExpertParallelTransform(DDPTransform):
         super().transform_module(model)
         for name in [name for name in self.layouts if self._has_experts(name)]:
             layout, parameter = self.layouts.pop(name), model.get_parameter(name)
-            if parameter._backward_hooks or memory_order(parameter) != (0, 1, 2):
+            self.check_hooks(name, parameter)
+            if memory_order(parameter) != (0, 1, 2):
                 raise UnsupportedProgram(
-                    f"expert_parallel puts a part in the place of {name}, which has hooks, or other strides"
+                    f"expert_parallel divides the first dimension of {name}, whose strides are others",
+                    found={"shape": tuple(parameter.shape), "strides": parameter.stride()},
+                    hint="Assign a contiguous parameter.",
                 )
             self.parts[name] = part = Layout(
                 name=name,
@@ -124,50 +123,16 @@ class ExpertParallelTransform(DDPTransform):
         layouts = {**self.layouts, **self.parts}
         return {alias: layouts[name] for name, names in self._names.items() for alias in names}
 
-    def transform_traces_pre_prologue(
-        self,
-        prologue_trace: TraceCtx,
-        computation_trace: TraceCtx,
-        epilogue_trace: TraceCtx | None,
-        **kwargs: Any,
-    ) -> tuple[TraceCtx, TraceCtx, TraceCtx | None]:
-        """Let the program read the parts of experts, and the other parameters as with `ddp`."""
-        tensors, group = module_tensors(prologue_trace), self.members.group
-        replacements: dict[str, Any] = {
-            alias: (lambda part: experts_of(part, group), ())
-            for name in self.parts
-            for alias in self._names[name]
-            if alias in tensors
-        }
-        replace_inputs(prologue_trace, computation_trace, replacements, recompute=False)
-        return super().transform_traces_pre_prologue(
-            prologue_trace, computation_trace, epilogue_trace, **kwargs
-        )
+    def computed(self, layout: Layout, in_use: Any) -> Callable[[Any], Any] | None:
+        """Return what records how the program reads experts, or synchronises another parameter."""
+        if layout.kind is DistParallelType.REPLICATED:
+            return super().computed(layout, in_use)
+        return lambda part: experts_of(part, layout.members.group)
 
     def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
         """Add the stage that makes products of experts, after the transforms that change inputs."""
         super().configure_pipeline(pipeline, options)
         add_division(pipeline, f"distributed.experts.{self.members.group}", with_expert_products)
-
-    def transform_state_dict_for_submodule(
-        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Divide the experts of a submodule."""
-        for key, layout in self._parts_of(submodule_name, state_dict):
-            state_dict[key] = layout.shard(state_dict[key])
-        return state_dict
-
-    def reverse_transform_state_dict_for_submodule(
-        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Gather the experts of a submodule; each process has to call it."""
-        for key, layout in self._parts_of(submodule_name, state_dict):
-            state_dict[key] = layout.whole(gathered(state_dict[key].detach(), layout.members.group))
-        return state_dict
-
-    def _parts_of(self, submodule_name: str, state_dict: Mapping[str, Any]) -> list[tuple[str, Layout]]:
-        prefix = f"{submodule_name}." if submodule_name else ""
-        return [(key, self.parts[prefix + key]) for key in state_dict if prefix + key in self.parts]
 
 
 def with_expert_products(trace: TraceCtx, context: Any) -> TraceCtx:
@@ -239,24 +204,4 @@ def _leaves_experts_apart(bsym: BoundSymbol, operator: str) -> bool:
     return bool(order) and order[0] == 0
 
 
-def expert_parallel(
-    model: M | None = None,
-    experts: Sequence[str] = (),
-    *,
-    broadcast_from: int | None = 0,
-    bucket_size_in_mb: float = 25.0,
-    process_group: Any = None,
-) -> Any:
-    """Return a transform for expert parallelism, or a module with it.
-
-    Without a module the result is an :class:`ExpertParallelTransform`. A module is returned with the
-    transform attached, which `thunder.jit` applies; of a compiled module a new one with the transform. The
-    arguments are those of the class.
-    """
-    transform = ExpertParallelTransform(
-        experts,
-        broadcast_from=broadcast_from,
-        bucket_size_in_mb=bucket_size_in_mb,
-        process_group=process_group,
-    )
-    return applied(transform, model)
+expert_parallel = forms_of(ExpertParallelTransform, "expert parallelism")

@@ -35,7 +35,7 @@ _functional = torch.ops._c10d_functional
 
 @dataclass(frozen=True)
 class _Routes:
-    """How many rows this process exchanges with each of the others, and which of its experts they are for."""
+    """Numbers of rows that this process exchanges with each of the others, and the experts they are for."""
 
     group: str
     sent: list[int]

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import nn
 
-from thunder.core.errors import InvalidArgument, UnsupportedProgram
+from thunder.core.errors import InvalidArgument
 from thunder.core.module import get_thunder_module
 
 from .buckets import buckets_of_modules
-from .collectives import gathered
 from .data_parallel import DataParallel
-from .forms import applied
+from .forms import forms_of
 from .layouts import DistParallelType, FSDPBucketingStrategy, FSDPType, Layout
 from .process_groups import process_device
 
 __all__ = ["FSDPTransform", "fsdp"]
-
-M = TypeVar("M", bound=nn.Module)
 
 
 class FSDPTransform(DataParallel):
@@ -85,11 +82,7 @@ class FSDPTransform(DataParallel):
 
     def distribute(self, model: Any, layout: Layout, parameter: nn.Parameter) -> None:
         """Put the part of this process into use, on the device."""
-        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
-            raise UnsupportedProgram(
-                f"fsdp puts a part in the place of {layout.name}, whose hooks are for the whole parameter",
-                hint="Remove the hooks, or use ddp.",
-            )
+        self.check_hooks(layout.name, parameter)
         if not parameter.is_meta and self.broadcast_from is not None:
             moved = parameter.detach().to(self.device, copy=True)
             self.broadcast(moved)
@@ -106,64 +99,5 @@ class FSDPTransform(DataParallel):
         """Return whether the strategy is ZERO3."""
         return self.sharding_strategy is FSDPType.ZERO3
 
-    # -- state dicts
 
-    def transform_state_dict_for_submodule(
-        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Shard the parameters of a submodule."""
-        for key, layout in self._layouts_of(submodule_name, state_dict):
-            if tuple(state_dict[key].shape) != layout.shape:
-                raise InvalidArgument(
-                    f"{layout.name} of the state dict has another shape than the module's",
-                    found={"state dict": tuple(state_dict[key].shape), "module": layout.shape},
-                )
-            state_dict[key] = layout.shard(state_dict[key])
-        return state_dict
-
-    def reverse_transform_state_dict_for_submodule(
-        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Gather the parameters of a submodule; each process has to call it."""
-        for key, layout in self._layouts_of(submodule_name, state_dict):
-            whole = layout.whole(gathered(state_dict[key].detach(), layout.members.group))
-            state_dict[key] = whole.cpu() if self.move_state_dict_to_cpu else whole
-        return state_dict
-
-    def _layouts_of(self, submodule_name: str, state_dict: Mapping[str, Any]) -> Iterator[tuple[str, Layout]]:
-        """Yield the layouts of the parameters of a submodule that a state dict has, with their keys."""
-        prefix = f"{submodule_name}." if submodule_name else ""
-        layouts = self.layouts_by_name()
-        for key in state_dict:
-            layout = layouts.get(prefix + key)
-            if layout is not None:
-                yield key, layout
-
-
-def fsdp(
-    model: M | None = None,
-    *,
-    device: torch.device | str | None = None,
-    broadcast_from: int | None = None,
-    sharding_strategy: FSDPType = FSDPType.ZERO2,
-    bucketing_strategy: FSDPBucketingStrategy = FSDPBucketingStrategy.NONE,
-    move_state_dict_to_cpu: bool | None = None,
-    process_group: Any = None,
-    release: bool = False,
-) -> Any:
-    """Return a transform for fully sharded data parallelism, or a module with it.
-
-    Without a module the result is an :class:`FSDPTransform`. A module is returned with the transform
-    attached, which `thunder.jit` applies; of a compiled module a new one with the transform. The arguments
-    are those of the class.
-    """
-    transform = FSDPTransform(
-        device=device,
-        broadcast_from=broadcast_from,
-        sharding_strategy=sharding_strategy,
-        bucketing_strategy=bucketing_strategy,
-        move_state_dict_to_cpu=move_state_dict_to_cpu,
-        process_group=process_group,
-        release=release,
-    )
-    return applied(transform, model)
+fsdp = forms_of(FSDPTransform, "fully sharded data parallelism")

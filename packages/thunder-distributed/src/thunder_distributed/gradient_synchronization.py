@@ -35,7 +35,7 @@ __all__ = [
 
 
 class GradientMode(Enum):
-    """What a backward does with the gradients of distributed parameters.
+    """A mode says what a backward does with the gradients of distributed parameters.
 
     `SYNCHRONIZED`: they are communicated. `LOCAL`: they stay in this process. `ACCUMULATED`: they are
     communicated together with those that stayed (Note [Local gradients]).
@@ -87,7 +87,7 @@ class SynchronizationSwitch:
 
     @property
     def mode(self) -> GradientMode:
-        """What the backward of a call that is made now does."""
+        """Return what the backward of a call that is made now does."""
         if _skipped.get() or self._skips.get():
             return GradientMode.LOCAL
         return GradientMode.ACCUMULATED if _Uses.count else GradientMode.SYNCHRONIZED

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .collectives import gathered
 from .process_groups import Members
 
 __all__ = ["DIVIDING", "IN_PARTS", "DistParallelType", "FSDPBucketingStrategy", "FSDPType", "Layout"]
@@ -30,7 +31,7 @@ IN_PARTS = DIVIDING | {DistParallelType.FULLY_SHARDED}
 
 
 class FSDPType(Enum):
-    """What a backward does for the whole parameters (Rajbhandari et al., ZeRO, arXiv:1910.02054).
+    """A level of ZeRO says how a backward gets whole parameters (Rajbhandari et al., arXiv:1910.02054).
 
     `ZERO2` keeps those that the forward gathered; `ZERO3` frees them and gathers them again.
     """
@@ -53,7 +54,7 @@ class FSDPBucketingStrategy(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """How one parameter is laid out over the processes of a group: a row of the table.
+    """A row of the table: it says how one parameter is laid out over the processes of a group.
 
     A replicated parameter is whole in each process. Of a fully sharded one, process r of n has the rows
     [r * k, (r + 1) * k) with k = ceil(rows / n), zeros where there are no rows; a scalar is one row. Strides
@@ -104,15 +105,20 @@ class Layout:
         """Return the rows of the part of this process that are rows of the parameter."""
         return part[: len(self.rows_here)]
 
-    def whole(self, gathered: Any) -> Any:
+    def whole(self, parts: Any) -> Any:
         """Return the parameter from the parts of all processes, which are rows of one tensor or proxy."""
-        if gathered.shape[0] != self.rows:
-            gathered = gathered[: self.rows]
+        if parts.shape[0] != self.rows:
+            parts = parts[: self.rows]
         if not self.shape:
-            return gathered.reshape(())
+            return parts.reshape(())
         if self.order != tuple(range(len(self.shape))):
-            gathered = gathered.permute(tuple(self.order.index(dim) for dim in range(len(self.order))))
-        return gathered
+            parts = parts.permute(tuple(self.order.index(dim) for dim in range(len(self.order))))
+        return parts
+
+    def gather(self, part: torch.Tensor) -> torch.Tensor:
+        """Return the parameter from the part of this process; each process has to call it."""
+        whole: torch.Tensor = self.whole(gathered(part.detach(), self.members.group))
+        return whole
 
 
 def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:

@@ -42,7 +42,7 @@ def with_agreement(trace: TraceCtx, context: Any) -> TraceCtx:
     """Return a final trace that agrees with the other processes before it communicates.
 
     A backward without collectives agrees, too: another process may have called the module outside of
-    `no_sync()`. A program that has neither communicates with nobody, and any process may run it alone.
+    `no_sync()`. A program that has neither does not communicate, and any process may run it alone.
     """
     inputs = context.state(_Inputs)
     if not context.is_backward or TraceTag.AUGMENTED_FORWARD in trace.tags:

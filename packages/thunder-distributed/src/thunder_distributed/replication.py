@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,12 +12,10 @@ from thunder.core.errors import InvalidArgument
 
 from .buckets import buckets_of_bytes
 from .data_parallel import DataParallel
-from .forms import applied
+from .forms import forms_of
 from .layouts import DistParallelType, Layout
 
 __all__ = ["DDPTransform", "ddp"]
-
-M = TypeVar("M", bound=nn.Module)
 
 
 class DDPTransform(DataParallel):
@@ -71,20 +69,4 @@ class DDPTransform(DataParallel):
         return parameter.requires_grad
 
 
-def ddp(
-    model: M | None = None,
-    *,
-    broadcast_from: int | None = 0,
-    bucket_size_in_mb: float = 25.0,
-    process_group: Any = None,
-) -> Any:
-    """Return a transform for data parallelism, or a module with it.
-
-    Without a module the result is a :class:`DDPTransform`. A module is returned with the transform attached,
-    which `thunder.jit` applies; of a compiled module a new one with the transform. The arguments are those of
-    the class.
-    """
-    transform = DDPTransform(
-        broadcast_from=broadcast_from, bucket_size_in_mb=bucket_size_in_mb, process_group=process_group
-    )
-    return applied(transform, model)
+ddp = forms_of(DDPTransform, "data parallelism")

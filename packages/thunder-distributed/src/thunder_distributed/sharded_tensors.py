@@ -32,8 +32,8 @@ def as_dtensor(layouts: Sequence[Layout | TensorLayout], part: torch.Tensor) -> 
         dim = layout.dim if isinstance(layout, TensorLayout) else 0
         return _dtensor(layout.valid(part), mesh, [Shard(dim)], _shape(layout, part))
     tensor, sharded = layouts
-    assert isinstance(tensor, TensorLayout)
-    assert isinstance(sharded, Layout)
+    assert isinstance(tensor, TensorLayout), "a parameter is divided before its parts are sharded"
+    assert isinstance(sharded, Layout), "the parts of a divided parameter are sharded"
     if tensor.dim == 0 and tensor.shape[0] % (tensor.members.size * sharded.members.size):
         raise UnsupportedProgram(
             f"the rows of {tensor.name} are divided unevenly over two groups: DTensor has no such layout",

@@ -28,7 +28,7 @@ DIMENSIONS: Final[dict[DistParallelType, dict[type[nn.Module], dict[str, int]]]]
 
 @dataclass(frozen=True, kw_only=True)
 class TensorLayout:
-    """How one parameter is divided: process r of n has part r of a dimension.
+    """A layout says how one parameter is divided: process r of n has part r of a dimension.
 
     Parts have ceil(extent / n) elements of the dimension, with zeros where there are no elements.
     """
@@ -71,7 +71,7 @@ class TensorLayout:
         """Return the elements of the part of this process that are elements of the parameter."""
         return part.narrow(self.dim, 0, len(self.range_here))
 
-    def whole(self, part: torch.Tensor) -> torch.Tensor:
+    def gather(self, part: torch.Tensor) -> torch.Tensor:
         """Return the parameter from the part of this process; each process has to call it."""
         parts = gathered(part.detach(), self.members.group, self.dim)
         return parts.narrow(self.dim, 0, self.shape[self.dim])

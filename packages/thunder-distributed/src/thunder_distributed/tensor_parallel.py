@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
 import thunder
-from thunder.core.errors import InvalidArgument, UnsupportedProgram
+from thunder.core.errors import InvalidArgument
 from thunder.core.module import get_thunder_module
-from thunder.core.rewrite import module_tensors, replace_input
-from thunder.core.trace import TraceCtx
 
 from .data_parallel import DataParallel
 from .distribution import Distributing, distributed_parameters, names_of
 from .division.operators import assembled
-from .forms import applied
+from .forms import forms_of
 from .layouts import DistParallelType
 from .process_groups import process_device
 from .tensor_layouts import TensorLayout, chosen_parameters
@@ -29,8 +27,6 @@ __all__ = [
     "column_parallel",
     "row_parallel",
 ]
-
-M = TypeVar("M", bound=nn.Module)
 
 
 class TensorParallel(Distributing):
@@ -45,18 +41,18 @@ class TensorParallel(Distributing):
             Parameters on the meta device stay there, for a `MaterializationTransform` after this one.
         broadcast_from: the rank of the group whose parameters and buffers all processes begin with; None:
             they are equal already.
-        sequence_dim: the dimension in which results that are sums over the processes are divided; None: they
-            are whole. Negative ones are counted from the last. Results that cannot be divided are whole.
     """
+
+    #: the dimension in which sums over the processes are divided; None: they are whole
+    sequence_dim: int | None = None
 
     def __init__(
         self,
-        target_modules: Sequence[str],
+        target_modules: Sequence[str] = (),
         process_group: Any = None,
         *,
         device: torch.device | str | None = None,
         broadcast_from: int | None = 0,
-        sequence_dim: int | None = None,
     ) -> None:
         if isinstance(target_modules, str) or not all(isinstance(name, str) for name in target_modules):
             raise InvalidArgument(
@@ -67,14 +63,10 @@ class TensorParallel(Distributing):
             raise InvalidArgument(
                 f"{self.made_by} has no target_modules", hint='Name layers: target_modules=["blocks.*.up"].'
             )
-        if sequence_dim is not None and (isinstance(sequence_dim, bool) or not isinstance(sequence_dim, int)):
-            raise InvalidArgument(f"sequence_dim={sequence_dim!r} is not a dimension", hint="Write -2.")
         super().__init__(process_group, broadcast_from)
         self.target_modules = tuple(target_modules)
         self.device = None if device is None else torch.device(device)
-        self.sequence_dim = sequence_dim
         self.layouts: dict[str, TensorLayout] = {}
-        self._known: set[str] = set()
 
     # -- hooks
 
@@ -134,7 +126,7 @@ class TensorParallel(Distributing):
             if id(parameter) in divided or parameter.is_meta:
                 continue
             if parameter.device != self.device:
-                self._check_hooks(name, parameter)
+                self.check_hooks(name, parameter)
                 moved = nn.Parameter(
                     parameter.detach().to(self.device), requires_grad=parameter.requires_grad
                 )
@@ -168,72 +160,11 @@ class TensorParallel(Distributing):
                 found={"module": tuple(own.shape), "in use": tuple(parameter.shape)},
                 hint=f"Put {self.made_by} before it in the list of transforms.",
             )
-        self._check_hooks(name, parameter)
+        self.check_hooks(name, parameter)
 
-    def _check_hooks(self, name: str, parameter: torch.Tensor) -> None:
-        """Raise UnsupportedProgram for a parameter with hooks, in whose place another tensor is used."""
-        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
-            raise UnsupportedProgram(
-                f"{self.made_by} puts another tensor in the place of {name}, whose hooks would not run",
-                hint="Remove the hooks.",
-            )
-
-    def transform_traces_pre_prologue(
-        self,
-        prologue_trace: TraceCtx,
-        computation_trace: TraceCtx,
-        epilogue_trace: TraceCtx | None,
-        **kwargs: Any,
-    ) -> tuple[TraceCtx, TraceCtx, TraceCtx | None]:
-        """Let the program read parameters that are in parts."""
-        tensors = module_tensors(prologue_trace)
-        for name, tensor in tensors.items():
-            if tensor.requires_grad and tensor.numel() and name not in self._known:
-                raise InvalidArgument(
-                    f"{name} requires grad, and came after {self.made_by} had made the parameters equal",
-                    hint=f"Put {self.made_by} after the transforms that add parameters, and compile again "
-                    "after the module got one.",
-                )
-        for name, layout in self.layouts.items():
-            for alias in self._names[name]:
-                if alias in tensors:
-                    whole = _assembled(layout)
-                    replace_input(prologue_trace, computation_trace, alias, whole, recompute=False)
-        return prologue_trace, computation_trace, epilogue_trace
-
-    # -- state dicts
-
-    def transform_state_dict_for_submodule(
-        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Divide the parameters of a submodule."""
-        for key, layout in self._layouts_of(submodule_name, state_dict):
-            if tuple(state_dict[key].shape) != layout.shape:
-                raise InvalidArgument(
-                    f"{layout.name} of the state dict has another shape than the module's",
-                    found={"state dict": tuple(state_dict[key].shape), "module": layout.shape},
-                )
-            state_dict[key] = layout.shard(state_dict[key])
-        return state_dict
-
-    def reverse_transform_state_dict_for_submodule(
-        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Gather the parameters of a submodule; each process has to call it."""
-        for key, layout in self._layouts_of(submodule_name, state_dict):
-            state_dict[key] = layout.whole(state_dict[key])
-        return state_dict
-
-    def _layouts_of(
-        self, submodule_name: str, state_dict: Mapping[str, Any]
-    ) -> Iterator[tuple[str, TensorLayout]]:
-        """Yield the layouts of the parameters of a submodule that a state dict has, with their keys."""
-        prefix = f"{submodule_name}." if submodule_name else ""
-        layouts = self.layouts_by_name()
-        for key in state_dict:
-            layout = layouts.get(prefix + key)
-            if layout is not None:
-                yield key, layout
+    def computed(self, layout: TensorLayout, in_use: Any) -> Callable[[Any], Any] | None:
+        """Return what records how the program reads a parameter in parts."""
+        return _assembled(layout)
 
 
 def _assembled(layout: TensorLayout) -> Callable[[Any], Any]:
@@ -261,54 +192,32 @@ class RowParallelTransform(TensorParallel):
     """Divides the operands of linear layers, and the rows of embeddings: processes compute terms of sums.
 
     Of a linear layer, the columns of the weight are divided, and the bias is whole; of an embedding, the
-    rows of the table.
+    rows of the table. With `sequence_dim` the sums are divided along the sequence, and what follows is
+    computed on parts of it: sequence parallelism.
+
+    Args:
+        target_modules, process_group, device, broadcast_from: those of `column_parallel`.
+        sequence_dim: the dimension in which results that are sums over the processes are divided; None: they
+            are whole. Negative ones are counted from the last. Results that cannot be divided are whole.
     """
 
     made_by = "row_parallel"
     kind = DistParallelType.ROW_WISE
 
-
-def column_parallel(
-    model: M | None = None,
-    target_modules: Sequence[str] = (),
-    process_group: Any = None,
-    *,
-    device: torch.device | str | None = None,
-    broadcast_from: int | None = 0,
-) -> Any:
-    """Return a transform that divides the results of layers, or a module with it.
-
-    Without a module the result is a :class:`ColumnParallelTransform`. A module is returned with the transform
-    attached, which `thunder.jit` applies; of a compiled module a new one with the transform. The arguments
-    are those of the class.
-    """
-    transform = ColumnParallelTransform(
-        target_modules, process_group, device=device, broadcast_from=broadcast_from
-    )
-    return applied(transform, model)
+    def __init__(
+        self,
+        target_modules: Sequence[str] = (),
+        process_group: Any = None,
+        *,
+        sequence_dim: int | None = None,
+        device: torch.device | str | None = None,
+        broadcast_from: int | None = 0,
+    ) -> None:
+        if sequence_dim is not None and (isinstance(sequence_dim, bool) or not isinstance(sequence_dim, int)):
+            raise InvalidArgument(f"sequence_dim={sequence_dim!r} is not a dimension", hint="Write -2.")
+        super().__init__(target_modules, process_group, device=device, broadcast_from=broadcast_from)
+        self.sequence_dim = sequence_dim
 
 
-def row_parallel(
-    model: M | None = None,
-    target_modules: Sequence[str] = (),
-    process_group: Any = None,
-    *,
-    device: torch.device | str | None = None,
-    broadcast_from: int | None = 0,
-    sequence_dim: int | None = None,
-) -> Any:
-    """Return a transform that divides the operands of layers, or a module with it.
-
-    Without a module the result is a :class:`RowParallelTransform`. A module is returned with the transform
-    attached, which `thunder.jit` applies; of a compiled module a new one with the transform. The arguments
-    are those of the class. With `sequence_dim` results are divided along the sequence, and what follows is
-    computed on parts of it: sequence parallelism.
-    """
-    transform = RowParallelTransform(
-        target_modules,
-        process_group,
-        device=device,
-        broadcast_from=broadcast_from,
-        sequence_dim=sequence_dim,
-    )
-    return applied(transform, model)
+column_parallel = forms_of(ColumnParallelTransform, "layers whose results are divided")
+row_parallel = forms_of(RowParallelTransform, "layers whose operands are divided")

@@ -1,4 +1,4 @@
-"""How a value of a program is divided over the processes of a group, and the operators between the layouts.
+"""Defines how a value is divided over the processes of a group, and the operators between the layouts.
 
 A value is whole, the same in each process, or divided: process r of n has part r of one of its dimensions.
 The gradient of a whole value is whole, that of a divided one is divided, so each operator has the gradient

@@ -133,7 +133,7 @@ def _matmul(bsym: BoundSymbol, values: Values) -> Computation | None:
     if not all(d is None or d.is_even for d in (left, right)) or min(a.ndim, b.ndim) < 2:
         return None
     divided, other = (left, b) if left is not None else (right, a)
-    assert divided is not None
+    assert divided is not None, "a rule is called for divided operands"
     own = a if left is not None else b
     from_last = own.ndim - divided.dim
     group, ndim = divided.group, bsym.output.ndim

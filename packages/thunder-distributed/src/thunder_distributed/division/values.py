@@ -1,4 +1,4 @@
-"""What a rule of an operator is given: the values of a program that is divided, and their conversions.
+"""Defines what the rule of an operator receives: the values of a divided program, and their conversions.
 
 A rule is a function `(bsym, values)` that returns None where it does not apply. Otherwise it returns a
 function that records the calls and returns each result with its division, None for a whole one.

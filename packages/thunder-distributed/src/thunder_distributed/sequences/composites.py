@@ -1,4 +1,4 @@
-"""What attention and losses compute from parts of a sequence; their primitives do not say it."""
+"""Rules that compute attention and losses from parts of a sequence; their primitives do not say how."""
 
 from __future__ import annotations
 

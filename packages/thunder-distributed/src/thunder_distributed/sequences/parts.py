@@ -1,4 +1,4 @@
-"""How a value is divided between the processes of a group, and the operators that divide and join values.
+"""Defines how a value is divided between the processes of a group, and what divides and joins values.
 
 Note [Values of a divided program]
 In a program whose sequences are divided, a value has one of three layouts:

@@ -76,7 +76,7 @@ class Value:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the user has chosen."""
+    """A record of what the user has chosen."""
 
     members: Members
     arrangement: str
@@ -192,7 +192,7 @@ class Program:
 
     def _expand(self, value: Value, layout: Part | None, same: bool = False) -> Any:
         """Return an expanded or constant value in a layout."""
-        assert value.expanded is not None, "the caller has asked"
+        assert value.expanded is not None, "only expanded values are expanded again"
         base, bsym = value.expanded
         size = self.settings.members.size
         if base is None:

@@ -1,4 +1,4 @@
-"""What primitives compute from parts of a sequence: a rule for each.
+"""Rules that compute primitives from parts of a sequence.
 
 A rule has the program and the call. It records what a process computes from its parts, and says how the
 results are divided; it raises NoRule with the reason where results would not be parts.
