@@ -55,11 +55,13 @@ def columns(x: torch.Tensor, w: torch.Tensor) -> Any:
 CORPUS = {f.__name__: f for f in (chain, softmax, norms, columns)}
 
 
-def programs(function: Any, dtype: torch.dtype, shape: tuple[int, int]) -> list[FusionProgram]:
+def programs(
+    function: Any, dtype: torch.dtype, shape: tuple[int, int], **options: Any
+) -> list[FusionProgram]:
     """Return the programs of the fusions of a plan for a GPU that is not here."""
     with torch.device("meta"):
         x, w = torch.empty(shape, dtype=dtype), torch.empty(shape[-1:], dtype=dtype)
-    plan = thunder.plan(function, x, w, device="h100", executors=[ex])
+    plan = thunder.plan(function, x, w, device="h100", executors=[ex], **options)
     fusions = [b for trace in plan.traces[-1:] for b in trace.bound_symbols if b.sym.is_fusion]
     assert fusions
     assert all(isinstance(b.sym.python_impl, RegionFunction) for b in fusions)
@@ -103,6 +105,20 @@ def test_kernels_compile_without_spills(
             assert result.metadata.shared <= 48 * 1024
             if shape[1] % 8 == 0 and "x" in source.parameters:
                 assert re.search(r"ld\.global\S*\.v[248]", ptx), "no vector loads"
+
+
+@pytest.mark.parametrize("capability", one_in(3, [90, 80, 100]))
+def test_a_dropout_compiles_without_spills(capability: int):
+    def dropped(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.dropout(F.silu(x * w), 0.1) + x
+
+    with get_manager().temporary(thunder_triton, name="triton-under-test"):
+        (program,) = programs(dropped, torch.bfloat16, (64, 4096), triton_random=True)
+    dtypes = dict.fromkeys(("x", "w"), torch.bfloat16) | {a.name: a.dtype for a in program.allocations}
+    seeds = {name: torch.int64 for name in program.inputs if name not in dtypes}
+    (result,) = compiled(program, dtypes | seeds, capability)
+    assert "mul.hi.u32" in result.asm["ptx"]
+    assert max(stack_bytes(result.asm["cubin"])) == 0
 
 
 @pytest.mark.parametrize(

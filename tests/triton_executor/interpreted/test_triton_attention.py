@@ -101,6 +101,13 @@ def test_keys_outside_of_a_window_are_not_read():
     assert compiled(q, k, v).isfinite().all()
 
 
+def test_a_window_of_tensors_that_the_kernels_do_not_take_is_torchs():
+    q, k, v = (torch.randn(1, 1, 20, 8, dtype=torch.float64) for _ in range(3))
+    compiled = thunder.jit(lambda q, k, v: windowed_attention(q, k, v, 4), executors=[ex])
+    torch.testing.assert_close(compiled(q, k, v), windowed_attention(q, k, v, 4))
+    assert not claimed(compiled)
+
+
 def test_queries_that_read_no_key_have_zeros_and_gradients_of_zero():
     q, k, v = (torch.randn(1, 1, 4, 8, requires_grad=True) for _ in range(3))
     mask = torch.tensor([True, False, True, False]).unsqueeze(1).expand(4, 4)

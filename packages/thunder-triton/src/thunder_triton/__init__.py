@@ -37,7 +37,7 @@ def thunder_executors() -> list[ExecutorSpec]:
 
 @hookimpl
 def thunder_options() -> list[Option]:
-    """Declare the option of `thunder.jit` that the executor `triton` reads."""
+    """Declare the options of `thunder.jit` that the executor `triton` reads."""
     return [
         Option(
             "triton_autotune",
@@ -45,7 +45,14 @@ def thunder_options() -> list[Option]:
             False,
             "Whether block sizes of generated Triton kernels are measured when they first run; the choice is "
             "kept on disk.",
-        )
+        ),
+        Option(
+            "triton_random",
+            bool,
+            False,
+            "Whether generated Triton kernels draw random numbers (dropout, rand_like, bernoulli): of "
+            "torch's distribution, and not those that torch draws with the same seed.",
+        ),
     ]
 
 

@@ -32,6 +32,7 @@ from thunder.plugins import Unavailable
 from .environment import missing_device, triton_version, unavailable
 from .fusions.building import BUILDERS, Unsupported
 from .operators import CHECKERS, is_view
+from .random_numbers import COMPOSITES, DRAWS, draws_in_kernels
 from .region_functions import RegionFunction
 
 __all__ = ["TritonExecutor", "ex", "executor"]
@@ -57,10 +58,16 @@ class TritonExecutor(FusionExecutor):
 
     def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
         """Return True for a call that a kernel can compute, else the reason why not."""
-        for refusal in (refuse_package(bsym), refuse_draws(bsym), _unfit_values(bsym)):
-            if refusal is not None:
-                return refusal
-        return super().can_fuse(bsym)
+        is_draw = bsym.sym.id in DRAWS and draws_in_kernels()
+        is_own = bsym.sym in COMPOSITES
+        if not (is_draw or is_own):
+            for refusal in (refuse_package(bsym), refuse_draws(bsym)):
+                if refusal is not None:
+                    return refusal
+        unfit = _unfit_values(bsym)
+        if unfit is not None:
+            return unfit
+        return is_own or (self._accepts(bsym) if is_draw else super().can_fuse(bsym))
 
     def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
         """Replace each region by a call of generated kernels: trace → trace.
@@ -177,3 +184,10 @@ def _on_several_devices(region: Region) -> Refusal | None:
 ex = TritonExecutor("triton", version=triton_version(), rank=Rank.FUSION)
 for _name in sorted(BUILDERS):
     ex.register_supported(f"prims.{_name}", CHECKERS.get(_name))
+for _name, _draw in DRAWS.items():
+    ex.register_supported(
+        _name,
+        _draw.checker,
+        execution_transform=_draw.execution_transform,
+        grad_transform=_draw.grad_transform,
+    )

@@ -296,7 +296,7 @@ class Layouts:
     def _run(self, call: BoundSymbol) -> None:
         if not any(isinstance(p, TensorProxy) for p in call.flat_proxy_outs):
             return  # a number or a check has no layout
-        if self._is_of_numbers(call):
+        if self._is_of_numbers(call) or _declares_strides(call):
             for p in call.flat_proxy_outs:
                 self._values[p.name] = self._empty(p)
             return
@@ -350,6 +350,11 @@ class Layouts:
         elif isinstance(output, (tuple, list)):
             for o, r in zip(output, result, strict=True):
                 self._bind(o, r)
+
+
+def _declares_strides(call: BoundSymbol) -> bool:
+    """Return whether the results of a call are tensors whose operator declares their strides."""
+    return all(isinstance(p, TensorProxy) and p.strides is not None for p in call.flat_proxy_outs)
 
 
 def _unknown_strides(call: BoundSymbol) -> UnsupportedProgram:

@@ -15,10 +15,13 @@ from thunder.extend import Refusal, Region
 
 from .elementwise import has_operation, kind_of, words
 from .indices import Index, delinearise, linearise
-from .nodes import Compute, Count, Fill, Load, Node, Number, Piece, Pieces, Triangle, View
+from .nodes import Compute, Count, Drawn, Fill, Load, Node, Number, Piece, Pieces, Triangle, View
 from .reductions import reduced
 
-__all__ = ["BUILDERS", "ELEMENTWISE", "REDUCTIONS", "VIEWS", "Unsupported", "nodes_of"]
+__all__ = ["BUILDERS", "ELEMENTWISE", "NUMBERS", "REDUCTIONS", "VIEWS", "Unsupported", "nodes_of"]
+
+#: the operator of numbers that depend on a seed and their place
+NUMBERS: Final = "triton_random.numbers"
 
 Arguments = Sequence[Any]
 Builder = Callable[..., "Node | tuple[Node, ...]"]
@@ -76,7 +79,7 @@ def _rounds_numbers(call: BoundSymbol) -> bool:
 def _evaluate(call: BoundSymbol, values: dict[str, Node], line: str, *, rounds: bool) -> None:
     """Enter the results of a call, or of the calls into which it decomposes."""
     name = call.sym.id.removeprefix("prims.")
-    builder = BUILDERS.get(name) if call.sym.id != name else None
+    builder = BUILDERS.get(name) if call.sym.id != name else OWN.get(name)
     if builder is None:
         if not call.subsymbols and call.flat_proxy_outs:
             inputs = {p.name for p in call.flat_proxy_args}
@@ -198,6 +201,10 @@ def _iota(length: int, *, start: float, step: float, device: Any, dtype: torch.d
     if type(start) is not int or type(step) is not int:
         raise Unsupported(Refusal("number", "kernels count in integers"))
     return _convert(Count(start=start, step=step, shape=(length,), dtype=torch.int64), dtype)
+
+
+def _drawn(shape: Sequence[int], seed: Node) -> Node:
+    return Drawn(seed=seed, shape=tuple(shape), dtype=torch.float32)
 
 
 def _lerp(start: Node, end: Node, weight: Node | Number) -> Node:
@@ -432,3 +439,6 @@ BUILDERS: Final[Mapping[str, Builder]] = {
     "var": _variance,
     "var_mean": _variance_and_mean,
 }
+
+#: name of an operator of the package → likewise
+OWN: Final[Mapping[str, Builder]] = {NUMBERS: _drawn}

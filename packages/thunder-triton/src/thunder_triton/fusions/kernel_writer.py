@@ -16,8 +16,8 @@ import torch
 
 from .blocks import Blocks, is_partial
 from .elementwise import cast, expression, filled, held, kind_of, literal, type_name
-from .indices import Expr, Index
-from .nodes import Compute, Count, Fill, Load, Node, Pieces, Reduction, Triangle, View
+from .indices import Expr, Index, linearise
+from .nodes import Compute, Count, Drawn, Fill, Load, Node, Pieces, Reduction, Triangle, View
 from .reductions import absent_number
 from .schedule import Kernel
 
@@ -277,6 +277,11 @@ class Writer:
                 if steps.variables
                 else literal(steps.constant, node.dtype)
             )
+        if isinstance(node, Drawn):
+            seed = self._value(node.seed, (), conditions)
+            place = linearise(index, node.shape)
+            text = place.text() if place.variables else f"tl.full({self._ones()}, {place.text()}, tl.int32)"
+            return f"tl.rand({seed}, {text})"
         if isinstance(node, Compute):
             return self._compute(node, index, conditions)
         if isinstance(node, Triangle):
@@ -342,7 +347,7 @@ class Writer:
     def _reads_element(self, node: Node, index: Index) -> bool:
         if isinstance(node, Load) or node in self.kernel.earlier:
             return any("j" in i.variables for i in index)
-        if isinstance(node, Count | Triangle | Pieces) and any("j" in i.variables for i in index):
+        if isinstance(node, Count | Drawn | Triangle | Pieces) and any("j" in i.variables for i in index):
             return True
         return any(self._depends_on_element(arg, at, ()) for arg, at in node.operands(index))
 

@@ -13,7 +13,19 @@ import torch
 
 from .indices import Expr, Index
 
-__all__ = ["Compute", "Count", "Fill", "Load", "Node", "Number", "Pieces", "Reduction", "Triangle", "View"]
+__all__ = [
+    "Compute",
+    "Count",
+    "Drawn",
+    "Fill",
+    "Load",
+    "Node",
+    "Number",
+    "Pieces",
+    "Reduction",
+    "Triangle",
+    "View",
+]
 
 Shape = tuple[int, ...]
 Number = bool | int | float
@@ -56,6 +68,17 @@ class Count(Node):
 
     start: int
     step: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Drawn(Node):
+    """Random numbers of [0, 1), each a function of a seed, of shape (), and its row-major place."""
+
+    seed: Node
+
+    def operands(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        """Yield the seed."""
+        yield self.seed, ()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

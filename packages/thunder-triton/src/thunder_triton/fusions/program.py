@@ -18,7 +18,7 @@ from .kernel_writer import Buffer
 from .nodes import Load, Node, View
 from .schedule import schedule
 
-__all__ = ["Allocation", "FusionProgram", "program_of"]
+__all__ = ["Allocation", "FusionProgram", "contiguous_strides", "program_of"]
 
 Strides = tuple[int, ...]
 
@@ -95,6 +95,7 @@ def program_of(
     places = [(load.shape, buffer.strides) for load, buffer in inputs.items()]
     places += [(a.shape, a.strides) for a in allocations.values()]
     wide = any(_extent(shape, layout) > _NARROW for shape, layout in places)
+    wide = wide or any(kernel.space.rows * kernel.space.length > _NARROW for kernel in kernels)
     launched = [(i, kernel) for i, kernel in enumerate(kernels) if kernel.space.rows]
     choice: Sequence[Blocks | None] = blocks or [None] * len(launched)
     sources = tuple(

@@ -208,22 +208,14 @@ def windowed_attention(
     )
 
 
-def _launch_windowed(query: Any, key: Any, value: Any, window: int, scale: float | None = None) -> Any:
-    """Compute attention to a window; for calls that no rule takes apart into operators."""
-    is_batch = query.dim() == 4
-    tensors = (x if is_batch else x.unsqueeze(0) for x in (query, key, value))
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    out, _ = kernel("attention", "forward")(*tensors, None, True, window, factor)
-    return out if is_batch else out.squeeze(0)
-
-
 def _check_windowed(
     query: Tensor, key: Tensor, value: Tensor, window: int, scale: float | None = None
 ) -> bool | Refusal:
     """Refuse windows without keys, and tensors that the kernels do not take."""
     if window < 1:
         return Refusal("window", "a window has at least one key", window=window)
-    return _unfit_tensors(query, key, value) or True
+    refusal = _unfit_tensors(query, key, value)
+    return True if refusal is None else refusal
 
 
 def _windowed(query: Any, key: Any, value: Any, window: int, scale: float | None = None) -> Any:
@@ -231,7 +223,7 @@ def _windowed(query: Any, key: Any, value: Any, window: int, scale: float | None
 
 
 _windowed_operator = ex.register_operator(
-    "windowed_attention", like=windowed_attention, fn=_launch_windowed, replaces=windowed_attention
+    "windowed_attention", like=windowed_attention, replaces=windowed_attention
 )
 ex.register_implementation(
     _windowed_operator, checker=_check_windowed, execution_transform=_windowed, grad_transform=_windowed
