@@ -8,7 +8,7 @@ from typing import Any
 
 from thunder.base.provenance import Path
 from thunder.frontend.value_names import Input
-from thunder.ir.size_facts import SizeFact, SizeFacts
+from thunder.ir.size_facts import FloatFact, SizeFact, SizeFacts
 from thunder.ir.symbolic_sizes import SymbolicInt, hint_of, new_size
 
 __all__ = ["FreeSizes", "SizeRelation", "free_sizes", "size_relations", "size_source"]
@@ -68,7 +68,7 @@ def _strides(symbols: Sequence[Any], shape: Sequence[int], strides: Sequence[int
 class SizeRelation:
     """A fact about sizes, with the variables that it is about, in the order of its paths."""
 
-    fact: SizeFact
+    fact: SizeFact | FloatFact
     variables: tuple[int, ...]
     text: str
 
@@ -85,7 +85,7 @@ def size_relations(facts: SizeFacts, inputs: Sequence[Input]) -> list[tuple[Size
     paths = {proxy.variable: path for proxy, path in inputs if isinstance(proxy, SymbolicInt)}
     relations = []
     for fact in facts.checked():
-        variables = tuple(sorted(fact.polynomial.variables))
+        variables = tuple(sorted(fact.variables))
         text = fact.text(lambda v: paths[v].source)
         relations.append((SizeRelation(fact, variables, text), [paths[v] for v in variables]))
     return relations

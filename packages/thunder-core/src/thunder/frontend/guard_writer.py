@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import weakref
 from collections import Counter
@@ -316,10 +317,15 @@ HELPERS = {
     "from_numpy": torch.from_numpy,
     "plain_tensor": plain_tensor,
     "part_of_iterator": part_of_iterator,
+    "math": math,
 }
 
 
 _OWN_NAMES = frozenset({*HELPERS, "args", "kwargs", "check_tensors", "ambient_details"})
 #: names of functions that the text calls, which an argument may have as well
-_CALLED = _OWN_NAMES | ambient_state.AMBIENT_QUERIES.keys() | {"len", "type", "hasattr", "isinstance"}
+_CALLED = (
+    _OWN_NAMES
+    | ambient_state.AMBIENT_QUERIES.keys()
+    | {"len", "type", "hasattr", "isinstance", "float", "abs"}
+)
 _VARIABLE = re.compile(r"v\d+")

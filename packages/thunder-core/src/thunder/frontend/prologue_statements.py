@@ -19,9 +19,9 @@ from thunder.base.provenance import ABSENT, MEMBER_DICTS, Path, StepKind
 from thunder.frontend.facts import KINDS, Fact, GuardKind, Relation, TensorFacts
 from thunder.ir.object_names import Constant, as_argument, readable_name
 from thunder.ir.proxies import AnyProxy, DictProxy, GeneratorProxy, NumberProxy, TensorProxy, TupleProxy
-from thunder.ir.size_facts import SizeFact, SizeFacts
+from thunder.ir.size_facts import FloatFact, SizeFact, SizeFacts
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, Symbol
-from thunder.ir.symbolic_sizes import SymbolicInt, expression
+from thunder.ir.symbolic_sizes import SymbolicInt, number_of
 from thunder.ir.trace import TraceCtx, TraceProvenance, tracectx
 from thunder.ops import prims
 from thunder.wrappers.overrides import OVERRIDES
@@ -250,11 +250,11 @@ def _owner(path: Path) -> Path | None:
     return None if path.parent is None else path.parent.parent
 
 
-def _compared(sizes: SizeFacts | None, fact: SizeFact) -> tuple[Any, str, Any]:
+def _compared(sizes: SizeFacts | None, fact: SizeFact | FloatFact) -> tuple[Any, str, Any]:
     """Return both sides of a fact about sizes, and the sign between them."""
     assert sizes is not None, "facts about sizes are those of a compile"
-    left, right = fact.polynomial.sides()
-    return expression(sizes, left), fact.relation, expression(sizes, right)
+    left, right = fact.sides()
+    return number_of(sizes, left), fact.relation, number_of(sizes, right)
 
 
 def _is_named(path: Path, dictionaries: frozenset[str] = MEMBER_DICTS) -> bool:

@@ -15,6 +15,8 @@ _SHOWN = {
     "IntegerProxy": "int",
     "FloatProxy": "float",
     "ComplexProxy": "complex",
+    "SymbolicInt": "int",
+    "SymbolicFloat": "float",
 }
 _PLAIN = LEAVES | {type}
 

@@ -77,7 +77,7 @@ from thunder.frontend.traced_replacements import ReplacedCalls, ReplacementTable
 from thunder.interpreter.frame import Frame, has_handler
 from thunder.interpreter.policy import MISSING, FunctionParts
 from thunder.ir.proxies import NumberProxy, TensorProxy
-from thunder.ir.symbolic_sizes import SizeTuple, SymbolicInt
+from thunder.ir.symbolic_sizes import SizeTuple, SymbolicFloat, SymbolicInt
 from thunder.ir.trace import Source, TraceCtx
 from thunder.ops.torch_errors import as_torch_raises
 from thunder.wrappers.compiled_function import CompiledFunction
@@ -129,7 +129,7 @@ class Tracer(AttributePolicy):
             member = module_members.load_member(self, obj, name) if getter is _PLAIN_GETTER else MISSING
             if member is not MISSING:
                 return member
-        elif type(obj) is SymbolicInt:
+        elif type(obj) is SymbolicInt or type(obj) is SymbolicFloat:
             return self.machine.generic_load_attr(obj.value, name)
         elif type(obj) is SizeTuple and name == "__class__":
             return torch.Size

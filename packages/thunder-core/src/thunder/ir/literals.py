@@ -176,7 +176,10 @@ _LITERALS: dict[type, Callable[[Any, Names], str]] = {
 
 def value_text(x: Any, names: Names) -> str:
     """Return the text of a value in a statement."""
-    if isinstance(x, (TensorProxy, Proxy)):
+    if isinstance(x, TensorProxy):
+        return x.name
+    if isinstance(x, Proxy):
+        names.modules.update(x.modules)
         return x.name
     printer = _LITERALS.get(type(x))
     return printer(x, names) if printer is not None else _structured(x, names)

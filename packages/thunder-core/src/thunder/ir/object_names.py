@@ -23,6 +23,8 @@ RESERVED_NAMES = frozenset(
         "dtypes",
         "devices",
         "Tensor",
+        "math",
+        "abs",
         "no_autocast",
         "args",
         "kwargs",

@@ -10,7 +10,7 @@ import torch
 from thunder.base.errors import TraceError
 from thunder.base.pytree import tree_flatten_with_dataclass
 from thunder.ir.proxies import Proxy, TensorProxy, Variable, variableify
-from thunder.ir.symbolic_sizes import SymbolicInt
+from thunder.ir.symbolic_numbers import SymbolicNumber
 
 
 def proxies_in(tree: Any) -> tuple[Any, ...]:
@@ -30,7 +30,7 @@ def _collect_proxies(tree: Any, proxies: list[Any]) -> None:
     if kind in _PLAIN:
         return
     if isinstance(tree, (TensorProxy, Proxy)):
-        if isinstance(tree, SymbolicInt):
+        if isinstance(tree, SymbolicNumber):
             proxies.extend(tree.roots)
         else:
             proxies.append(tree)
@@ -54,7 +54,7 @@ def follow(swap_map: Mapping[Variable, Any], leaf: Any) -> Any:
 
     Raises TraceError for a cycle.
     """
-    if isinstance(leaf, SymbolicInt):
+    if isinstance(leaf, SymbolicNumber):
         leaf.refuse_other_sizes({variable.name: value for variable, value in swap_map.items()})
         return leaf
     seen: set[str] = set()

@@ -12,7 +12,7 @@ from thunder.base import devices, dtypes
 from thunder.ir.fusion_regions import Region
 from thunder.ir.literals import Names, value_text
 from thunder.ir.proxies import Proxy, TensorProxy
-from thunder.ir.symbolic_sizes import SymbolicInt, has_symbols
+from thunder.ir.symbolic_sizes import SymbolicInt, SymbolicNumber, has_symbols
 
 __all__ = ["structural_key"]
 
@@ -71,8 +71,8 @@ class _Writer:
 
     def text(self, value: Any) -> str:
         """Return the text of an argument; raises _NotPrinted."""
-        if isinstance(value, SymbolicInt):  # sizes by number, in the order of their first occurrence
-            return f"({value.polynomial.text(lambda v: self._size(value.facts.names[v]))})"
+        if isinstance(value, SymbolicNumber):  # sizes by number, in the order of their first occurrence
+            return f"({value.formula.text(lambda v: self._size(value.facts.names[v]))})"
         if isinstance(value, TensorProxy | Proxy):
             return f"%{self._numbers.setdefault(value.name, len(self._numbers))}"
         if isinstance(value, slice):

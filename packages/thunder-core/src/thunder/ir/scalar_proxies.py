@@ -45,6 +45,8 @@ class Proxy:
     """A named value of a trace other than a tensor."""
 
     prefix = "p"
+    #: the modules of Python that the text of an expression names
+    modules: tuple[str, ...] = ()
 
     def __init__(
         self,

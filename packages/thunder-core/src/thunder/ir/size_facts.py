@@ -18,15 +18,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from thunder.base.errors import UnsupportedProgram
+from thunder.base.float_expressions import (
+    NEGATED,
+    FloatExpression,
+    Operand,
+    compare,
+    key_of,
+    text_of,
+    variables_of,
+)
 from thunder.base.integer_polynomials import Interval, Polynomial
 
-__all__ = ["Relation", "SizeFact", "SizeFacts"]
+__all__ = ["FloatFact", "Relation", "SizeFact", "SizeFacts"]
 
 #: a relation between a polynomial and 0
 Relation = Literal["==", "!=", ">="]
+_Formula = TypeVar("_Formula", bound=Polynomial | FloatExpression)
 _OPPOSITE: Final = {"==": "!=", "!=": "=="}
 
 
@@ -41,6 +51,15 @@ class SizeFact:
     relation: Relation
     origin: str = ""
 
+    @property
+    def variables(self) -> frozenset[int]:
+        """The sizes that it is about, by their numbers."""
+        return self.polynomial.variables
+
+    def sides(self) -> tuple[Polynomial, Polynomial]:
+        """Return two numbers between which the relation holds."""
+        return self.polynomial.sides()
+
     def holds(self, values: Callable[[int], int]) -> bool:
         """Return whether the fact holds for these sizes."""
         return _relates(self.polynomial.value(values), self.relation)
@@ -53,6 +72,36 @@ class SizeFact:
             left, right = right, left
             return f"{left.text(names)} {'<=' if relation == '>=' else relation} {right.text(names)}"
         return f"{left.text(names)} {relation} {right.text(names)}"
+
+
+@dataclass(frozen=True)
+class FloatFact:
+    """A comparison of numbers, one of which is a float, on which a program depends."""
+
+    left: Operand
+    relation: str
+    right: Operand
+    origin: str = ""
+
+    @property
+    def variables(self) -> frozenset[int]:
+        """The sizes that it is about, by their numbers."""
+        return variables_of(self.left) | variables_of(self.right)
+
+    def sides(self) -> tuple[Operand, Operand]:
+        """Return the two numbers that are compared."""
+        return self.left, self.right
+
+    def holds(self, values: Callable[[int], int]) -> bool:
+        """Return whether the fact holds for these sizes."""
+        try:
+            return compare(self.left, self.relation, self.right, values)
+        except (ArithmeticError, ValueError):  # for sizes for which another fact does not hold
+            return False
+
+    def text(self, names: Callable[[int], str]) -> str:
+        """Return the condition as an expression of Python."""
+        return f"{text_of(self.left, names)} {self.relation} {text_of(self.right, names)}"
 
 
 class SizeFacts:
@@ -70,9 +119,11 @@ class SizeFacts:
         self.sources: list[str] = []
         #: the sizes of inputs as objects of the trace, by their numbers
         self.symbols: list[Any] = []
-        self.facts: list[SizeFact] = []
+        self.facts: list[SizeFact | FloatFact] = []
         self._answers: dict[tuple[Polynomial, Relation], bool] = {}
+        self._comparisons: dict[tuple[str, str, str], bool] = {}
         self._bounds: list[Interval] = []
+        self._are_sizes: list[bool] = []
         self._equal: dict[int, Polynomial] = {}
         self._is_complete = False
 
@@ -83,7 +134,12 @@ class SizeFacts:
         self.hints.append(hint)
         self.sources.append(source)
         self._bounds.append(Interval(low, None))
+        self._are_sizes.append(low is not None)
         return number
+
+    def is_size(self, variable: int) -> bool:
+        """Return whether a variable is a size, and no number without a bound."""
+        return self._are_sizes[variable]
 
     def bound(self, variable: int, low: int, high: int | None, origin: str) -> None:
         """Note bounds of a variable, which it keeps in the call that is traced, as facts."""
@@ -97,7 +153,7 @@ class SizeFacts:
         """Return the values of the variables, by their sources, that the facts determine, else None."""
         return {source: self.known(Polynomial.variable(v)) for v, source in enumerate(self.sources)}
 
-    def fixed_by(self, variable: int) -> SizeFact | None:
+    def fixed_by(self, variable: int) -> SizeFact | FloatFact | None:
         """Return the fact after which the value of a variable was determined, or None if it is free."""
         size = Polynomial.variable(variable)
         if self.known(size) is None:
@@ -106,27 +162,36 @@ class SizeFacts:
         for hint, source in zip(self.hints, self.sources, strict=True):
             replayed.add(hint, source)
         for fact in self.facts:
+            if isinstance(fact, FloatFact):  # from which no value is derived
+                continue
             replayed._note(fact.polynomial, fact.relation, True, fact.origin)
             if replayed.known(size) is not None:
                 return fact
         raise AssertionError("a variable is determined by the facts")
 
-    def hint(self, polynomial: Polynomial) -> int:
+    def hint(self, formula: Polynomial | FloatExpression) -> Any:
         """Return the value in the call that is traced; what depends on it needs a fact."""
-        return polynomial.value(self.hints.__getitem__)
+        return formula.value(self.hints.__getitem__)
 
     def text(self, polynomial: Polynomial) -> str:
         """Return the expression of Python."""
         return polynomial.text(self.names.__getitem__)
 
-    def known(self, polynomial: Polynomial) -> int | None:
-        """Return the value of a polynomial that the facts determine, or None."""
-        return self._reduced(polynomial).constant
+    def known(self, formula: Polynomial | FloatExpression) -> Any:
+        """Return the value that the facts determine, or None."""
+        reduced = self._reduced(formula)
+        if isinstance(reduced, Polynomial):
+            return reduced.constant
+        return None if reduced.variables else reduced.value(self.hints.__getitem__)
 
-    def fix(self, polynomial: Polynomial) -> int:
+    def fix(self, formula: Polynomial | FloatExpression) -> Any:
         """Return the value, which the entry is compiled for from now on."""
-        value = self.hint(polynomial)
-        self.ask(polynomial - Polynomial.of(value), "==")
+        value = self.hint(formula)
+        if isinstance(formula, Polynomial):
+            self.ask(formula - Polynomial.of(value), "==")
+        else:
+            for variable in sorted(formula.variables):
+                self.fix(Polynomial.variable(variable))
         return value
 
     def ask(self, polynomial: Polynomial, relation: Relation) -> bool:
@@ -147,27 +212,58 @@ class SizeFacts:
         self._note(polynomial, relation, answer, self.locate())
         return answer
 
+    def compare(self, left: Operand, relation: str, right: Operand) -> bool:
+        """Return the answer to a comparison of numbers, one of which is a float, as :meth:`ask` does."""
+        left, right = (x if isinstance(x, int | float) else self._reduced(x) for x in (left, right))
+        hints = self.hints.__getitem__
+        answer = compare(left, relation, right, hints)
+        if not (variables_of(left) | variables_of(right)):
+            return answer
+        key = key_of(left), relation, key_of(right)
+        if key in self._comparisons:
+            return self._comparisons[key]
+        if self._is_complete:
+            text = FloatFact(left, relation, right).text(self.names.__getitem__)
+            raise UnsupportedProgram(
+                f"a number is asked for after the program was compiled: {text}",
+                hint='Use cache="constant values" for this program.',
+            )
+        stated = relation if answer else NEGATED[relation]
+        if not compare(left, stated, right, hints):  # nan, of which a relation and its negation are false
+            for variable in sorted(variables_of(left) | variables_of(right)):
+                self.fix(Polynomial.variable(variable))
+            return answer
+        self.facts.append(FloatFact(left, stated, right, self.locate()))
+        self._comparisons[key] = answer
+        self._comparisons[key[0], NEGATED[relation], key[2]] = not answer
+        return answer
+
     @contextmanager
     def attempt(self) -> Iterator[None]:
         """Drop the facts that are noted within the context if that raises an error."""
         noted = len(self.facts)
-        known = dict(self._answers), list(self._bounds), dict(self._equal)
+        known = dict(self._answers), list(self._bounds), dict(self._equal), dict(self._comparisons)
         try:
             yield
         except BaseException:
             del self.facts[noted:]
-            self._answers, self._bounds, self._equal = known
+            self._answers, self._bounds, self._equal, self._comparisons = known
             raise
 
     def complete(self) -> None:
         """End the compile: from now on only questions are answered that the facts answer."""
         self._is_complete = True
 
-    def checked(self) -> list[SizeFact]:
+    def checked(self) -> list[SizeFact | FloatFact]:
         """Return the facts that the prologue checks: those that no other one implies plainly."""
-        kept = []
+        kept: list[SizeFact | FloatFact] = []
+        about_integers = [f for f in self.facts if isinstance(f, SizeFact)]
         for fact in self.facts:
-            others = [f for f in self.facts if f is not fact]
+            if isinstance(fact, FloatFact):
+                if not fact.variables <= {v for v in self._equal if self._equal[v].constant is not None}:
+                    kept.append(fact)  # else the equalities imply it
+                continue
+            others = [f for f in about_integers if f is not fact]
             if fact.relation != "==" and self._reduced(fact.polynomial).constant is not None:
                 continue  # the equalities imply it
             if not any(_implies(other, fact) for other in others):
@@ -176,8 +272,8 @@ class SizeFacts:
 
     # -- reasoning -------------------------------------------------------------------------------------------
 
-    def _reduced(self, polynomial: Polynomial) -> Polynomial:
-        return polynomial.substituted(self._equal) if self._equal else polynomial
+    def _reduced(self, formula: _Formula) -> _Formula:
+        return formula.substituted(self._equal) if self._equal else formula  # type: ignore[return-value]
 
     def _implied(self, polynomial: Polynomial, relation: Relation) -> bool | None:
         """Return the answer that follows from the facts, or None."""

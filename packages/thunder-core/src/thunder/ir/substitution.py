@@ -14,7 +14,7 @@ from typing import Any
 from thunder.base.pytree import tree_flatten_with_dataclass, tree_unflatten
 from thunder.ir.proxies import Variable, is_proxy
 from thunder.ir.symbol import BoundSymbol
-from thunder.ir.symbolic_sizes import SymbolicInt
+from thunder.ir.symbolic_numbers import SymbolicNumber
 
 __all__ = [
     "follow_replacements",
@@ -33,7 +33,7 @@ def substitute_in_tree(tree: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _substituted(proxy: Any, values: Mapping[str, Any]) -> Any:
-    if isinstance(proxy, SymbolicInt):
+    if isinstance(proxy, SymbolicNumber):
         proxy.refuse_other_sizes(values)
         return proxy
     return values.get(proxy.name, proxy)

@@ -7,41 +7,45 @@ See Note [Symbolic sizes]. A size is no ``int`` of Python: C code that needs a n
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 
 from thunder.base.errors import UnsupportedProgram
+from thunder.base.float_expressions import FloatExpression, Operand
 from thunder.base.integer_polynomials import Polynomial
-from thunder.ir.number_proxies import CONSTRAINT, SWAPPED, IntegerProxy, overrides
+from thunder.ir.number_proxies import SWAPPED, IntegerProxy, overrides
 from thunder.ir.size_facts import SizeFacts
+from thunder.ir.symbolic_floats import SymbolicFloat, compared, float_of
+from thunder.ir.symbolic_numbers import SymbolicNumber
 
 __all__ = [
     "SizeTuple",
+    "SymbolicFloat",
     "SymbolicInt",
+    "SymbolicNumber",
     "are_same",
     "as_lengths",
     "expression",
     "has_symbols",
     "hint_of",
     "new_size",
+    "number_of",
     "shape_of",
     "size_text",
 ]
 
 
-class SymbolicInt(IntegerProxy):
+class SymbolicInt(SymbolicNumber, IntegerProxy):
     """An integer that sizes of inputs determine: one of them, an input of the trace, or an expression.
 
     ``name`` is the text of the expression, which is a statement's argument in the text of a trace.
     """
 
     def __init__(self, facts: SizeFacts, polynomial: Polynomial, variable: int | None = None) -> None:
-        # no name of the trace is taken: that of an input is taken when all inputs are named
-        self.facts, self.polynomial, self.variable = facts, polynomial, variable
-        self.python_type, self.constraint = int, CONSTRAINT.CONSTRAINABLE
-        self.tags, self.history = set(), None
+        super().__init__(facts, polynomial, int)
+        self.polynomial, self.variable = polynomial, variable
 
     @property
     def name(self) -> str:
@@ -55,26 +59,6 @@ class SymbolicInt(IntegerProxy):
         self.facts.names[self.variable] = name
 
     @property
-    def text(self) -> str:
-        """The text of the expression."""
-        return self.facts.text(self.polynomial)
-
-    @property
-    def value(self) -> int:  # type: ignore[override]
-        """The number, which is fixed by this."""
-        return self.facts.fix(self.polynomial)
-
-    @property
-    def stand_in(self) -> int:
-        """The number, which is fixed by this."""
-        return self.value
-
-    @property
-    def hint(self) -> int:
-        """The number in the call that is traced; nothing may depend on it."""
-        return self.facts.hint(self.polynomial)
-
-    @property
     def is_input(self) -> bool:
         """Whether it is the size of an input, and no expression."""
         return self.variable is not None
@@ -82,42 +66,18 @@ class SymbolicInt(IntegerProxy):
     @property
     def roots(self) -> tuple[SymbolicInt, ...]:
         """The sizes of inputs in the expression, each as one object."""
-        if self.variable is not None:
-            return (self,)
-        return tuple(self.facts.symbols[v] for v in sorted(self.polynomial.variables))
+        return (self,) if self.variable is not None else super().roots
 
-    def for_values(self, values: Mapping[str, Any]) -> int:
-        """Return the number for these sizes of inputs, by name."""
-        return self.polynomial.value(lambda variable: values[self.facts.names[variable]])
-
-    def refuse_other_sizes(self, values: Mapping[str, Any]) -> None:
-        """Raise UnsupportedProgram if a size in the expression is to become another value.
-
-        Shapes of tensors contain sizes too, which no substitution reaches.
-        """
-        for size in self.roots:
-            if values.get(size.name, size) is not size:
-                raise UnsupportedProgram(f"the size {size.name} cannot be replaced by another value")
-
-    def known_value(self) -> bool:
-        """Return whether the facts determine the value."""
-        return self.facts.known(self.polynomial) is not None
-
-    def replace(self, **changes: Any) -> Self:
-        """Return itself; raise UnsupportedProgram for another name, since a size has one in a program."""
-        if changes == {"name": self.name}:
-            return self
-        raise UnsupportedProgram(f"the size {self.name} cannot be replaced by another value")
-
-    def type_string(self) -> str:
-        return f"int {self.hint}"
+    def derived(self, polynomial: Polynomial) -> Any:
+        """Return the number that a polynomial of the same sizes is."""
+        return expression(self.facts, polynomial)
 
     def __call__(self) -> SymbolicInt:
         """Return itself, as the result of ``t.numel()``."""
         return self
 
     def __index__(self) -> int:
-        return self.value
+        return int(self.value)
 
     __int__ = __index__
 
@@ -129,14 +89,10 @@ class SymbolicInt(IntegerProxy):
     def __float__(self) -> float:
         return float(self.value)
 
-    def __complex__(self) -> complex:
-        return complex(self.value)
-
     def __bool__(self) -> bool:
         return self.facts.ask(self.polynomial, "!=")
 
-    def __hash__(self) -> int:
-        return hash(self.value)
+    __hash__ = SymbolicNumber.__hash__
 
     def __round__(self, digits: int | None = None) -> Any:
         return self if digits is None else round(self.value, digits)
@@ -171,6 +127,13 @@ def expression(facts: SizeFacts, polynomial: Polynomial) -> Any:
     return SymbolicInt(facts, polynomial)
 
 
+def number_of(facts: SizeFacts, formula: Operand) -> Any:
+    """Return the number that a side of a fact is."""
+    if isinstance(formula, FloatExpression):
+        return SymbolicFloat(facts, formula)
+    return expression(facts, formula) if isinstance(formula, Polynomial) else formula
+
+
 def _polynomial(x: Any) -> Polynomial | None:
     if isinstance(x, SymbolicInt):
         return x.polynomial
@@ -196,6 +159,8 @@ def _combined(
             return NotImplemented
         p = _polynomial(other)
         if p is None:
+            if type(other) is float or isinstance(other, SymbolicFloat):
+                return float_of(self.facts, operation, *((other, self) if reflected else (self, other)))
             if isinstance(other, float | complex):
                 return _by_value(operation, (other, self) if reflected else (self, other))
             return parent(self, other)
@@ -232,6 +197,8 @@ def _comparing(operation: Callable[..., Any]) -> Callable[..., Any]:
             return NotImplemented
         p = _polynomial(other)
         if p is None:
+            if type(other) is float or isinstance(other, SymbolicFloat):
+                return compared(self.facts, name, self, other)
             if isinstance(other, float):
                 return _by_value(operation, (self, other))
             return parent(self, other)
@@ -262,15 +229,23 @@ _COMBINED: dict[Callable[..., Any], Callable[[SizeFacts, Polynomial, Polynomial]
     operator.mul: lambda facts, a, b: expression(facts, a * b),
     operator.floordiv: _dividing("//"),
     operator.mod: _dividing("%"),
-    operator.truediv: lambda facts, a, b: facts.fix(a) / facts.fix(b),
+    operator.truediv: lambda facts, a, b: _quotient(facts, a, b),
     operator.pow: lambda facts, a, b: _power(facts, a, b),
 }
+
+
+def _quotient(facts: SizeFacts, a: Polynomial, b: Polynomial) -> Any:
+    if facts.ask(b, "=="):
+        raise ZeroDivisionError("division by zero")
+    return float_of(facts, operator.truediv, a, b)
 
 
 def _power(facts: SizeFacts, a: Polynomial, b: Polynomial) -> Any:
     exponent = facts.fix(b)
     if exponent < 0:
-        return facts.fix(a) ** exponent
+        if facts.ask(a, "=="):
+            raise ZeroDivisionError("0.0 cannot be raised to a negative power")
+        return float_of(facts, operator.pow, a, exponent)
     power = Polynomial.of(1)
     for _ in range(exponent):
         power = power * a
@@ -327,7 +302,7 @@ def has_symbols(sizes: Sequence[Any]) -> bool:
 
 def hint_of(size: Any) -> int:
     """Return a size, or its value in the call that is traced."""
-    return size.hint if isinstance(size, SymbolicInt) else size
+    return int(size.hint) if isinstance(size, SymbolicInt) else size
 
 
 def size_text(size: Any) -> str:

@@ -15,7 +15,7 @@ from thunder.base.pytree import tree_map
 from thunder.ir.fusion_regions import Region
 from thunder.ir.proxies import NumberProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol
-from thunder.ir.symbolic_sizes import SymbolicInt
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ops.operator import row_of
 
 __all__ = ["evaluate_calls", "evaluate_region"]
@@ -45,7 +45,7 @@ def _run(calls: Iterable[BoundSymbol], values: dict[str, Any]) -> None:
     """Compute calls in order, and enter their results into `values` by name."""
 
     def value(leaf: Any) -> Any:
-        if isinstance(leaf, SymbolicInt):
+        if isinstance(leaf, SymbolicNumber):
             return leaf.for_values(values)
         if is_proxy(leaf):
             if leaf.name not in values and isinstance(leaf, NumberProxy):

@@ -26,8 +26,7 @@ from thunder.base.optional_modules import optional_module
 from thunder.base.pytree import tree_iter
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.size_facts import SizeFacts
-from thunder.ir.symbolic_sizes import SymbolicInt, hint_of
-from thunder.ops.exact_ratios import Ratio, ratio_of
+from thunder.ir.symbolic_sizes import SymbolicFloat, SymbolicInt, SymbolicNumber, hint_of
 
 __all__ = ["facts_in", "shape_in", "size_in", "to_symint", "with_symbolic_sizes"]
 
@@ -36,7 +35,7 @@ def facts_in(tree: Any) -> SizeFacts | None:
     """Return the facts of symbolic sizes among the leaves, or in the shapes of tensors; None without any."""
     for leaf in tree_iter(tree):
         for size in leaf.shape if isinstance(leaf, TensorProxy) else (leaf,):
-            if isinstance(size, SymbolicInt):
+            if isinstance(size, SymbolicNumber):
                 return size.facts
     return None
 
@@ -49,7 +48,9 @@ def with_symbolic_sizes(facts: SizeFacts) -> Iterator[None]:
 
 
 def to_symint(size: Any) -> Any:
-    """Return torch's form of a symbolic size; a number as it is."""
+    """Return torch's form of a symbolic size, or of a float of sizes; a number as it is."""
+    if isinstance(size, SymbolicFloat):
+        return torch.SymFloat(_SizeNode(size))
     return torch.SymInt(_SizeNode(size)) if isinstance(size, SymbolicInt) else size
 
 
@@ -58,7 +59,7 @@ def size_in(number: Any) -> Any:
     if not isinstance(number, torch.SymInt | torch.SymFloat | torch.SymBool):
         return number
     value = number.node.value
-    return float(value) if isinstance(value, Ratio) else value
+    return float(value) if isinstance(value, SymbolicFloat) else value
 
 
 def shape_in(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -93,7 +94,7 @@ class _SizeNode:
         return type(self.value) is bool
 
     def is_float(self) -> bool:
-        return isinstance(self.value, float | Ratio)
+        return isinstance(self.value, float | SymbolicFloat)
 
     def is_int(self) -> bool:
         return not self.is_bool() and not self.is_float()
@@ -161,7 +162,7 @@ class _SizeNode:
     # -- arithmetic ------------------------------------------------------------------------------------------
 
     def sym_float(self) -> _SizeNode:
-        return self if self.is_float() else _SizeNode(ratio_of(self.value))
+        return self if self.is_float() else _SizeNode(self.value * 1.0)
 
     def sym_int(self) -> _SizeNode:
         return _SizeNode(math.trunc(self.value))
@@ -198,11 +199,6 @@ class _SizeNode:
     def is_integer(self) -> _SizeNode:
         return _SizeNode(self.is_int() or float(self.value).is_integer())
 
-    def truediv(self, other: _SizeNode) -> _SizeNode:
-        return _SizeNode(ratio_of(self.value) / ratio_of(other.value))
-
-    float_truediv = int_truediv = truediv
-
     # -- layouts ---------------------------------------------------------------------------------------------
 
     def is_contiguous(self, sizes: Sequence[Any], strides: Sequence[Any]) -> _SizeNode:
@@ -235,9 +231,14 @@ def _elementary(operation: Callable[..., Any]) -> Callable[..., _SizeNode]:
 
 
 for _name, _operation in {
-    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "mod", "pow", "lshift", "rshift")},
+    **{
+        name: getattr(operator, name)
+        for name in ("add", "sub", "mul", "mod", "pow", "truediv", "lshift", "rshift")
+    },
     **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge", "neg", "abs")},
     **{f"bitwise_{name.rstrip('_')}": getattr(operator, name) for name in ("and_", "or_", "xor")},
+    "float_truediv": operator.truediv,
+    "int_truediv": operator.truediv,
     "floordiv": operator.floordiv,
     "int_floordiv": operator.floordiv,
     "pow_by_natural": operator.pow,

@@ -15,7 +15,7 @@ from thunder.base.errors import DataDependentControlFlow
 from thunder.base.pytree import tree_flatten, tree_map, tree_unflatten
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import IntegerProxy, NumberProxy, TensorProxy
-from thunder.ir.symbolic_sizes import SymbolicInt
+from thunder.ir.symbolic_sizes import SymbolicInt, SymbolicNumber
 
 __all__ = ["call_with_decided_arguments", "with_decided_integers"]
 
@@ -88,7 +88,7 @@ def call_with_decided_arguments(
     speculation = session.speculation
 
     def decided(x: Any) -> Any:
-        if isinstance(x, SymbolicInt):
+        if isinstance(x, SymbolicNumber):
             return x.value
         if isinstance(x, NumberProxy):
             return speculation.decide("value", (x,))

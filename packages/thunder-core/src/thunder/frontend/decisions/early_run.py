@@ -25,7 +25,7 @@ from thunder.frontend.host_draws.draw_statements import draw_decided
 from thunder.ir.effects import KEPT
 from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol, has_tags, with_parts
-from thunder.ir.symbolic_sizes import SymbolicInt
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.trace import TraceCtx
 from thunder.ops import prims
 from thunder.ops.data_errors import RUN_OPAQUE, is_opaque
@@ -89,7 +89,7 @@ class EarlyRun:
 
     def value(self, proxy: Any) -> Any:
         """Return the value of a proxy; raises as :meth:`answer` does."""
-        if isinstance(proxy, SymbolicInt):
+        if isinstance(proxy, SymbolicNumber):
             return proxy.hint  # the program is run for the inputs of this call
         self._advance()
         value = self._values.get(proxy.name, _UNKNOWN)
@@ -114,7 +114,7 @@ class EarlyRun:
         self._advance()
 
         def value(leaf: Any) -> Any:
-            if isinstance(leaf, SymbolicInt):
+            if isinstance(leaf, SymbolicNumber):
                 return leaf.hint
             if is_proxy(leaf):
                 return self._values[leaf.name]

@@ -18,7 +18,7 @@ from thunder.frontend.inner_transforms.inner_programs import InnerPrograms
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import Proxy, TensorProxy, is_proxy, pytype
 from thunder.ir.recorder import UNDECIDED
-from thunder.ir.symbolic_sizes import SymbolicInt
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ops import prims
 from thunder.ops.prims.decision_checks import answer_to
 from thunder.ops.sized_results import described
@@ -46,7 +46,7 @@ class Speculation:
 
     def decide(self, question: str, operands: tuple[Any, ...]) -> Any:
         """Return the answer to a question, and record its check; UNDECIDED where that is not possible."""
-        if len(operands) == 1 and isinstance(operands[0], SymbolicInt):
+        if len(operands) == 1 and isinstance(operands[0], SymbolicNumber):
             return answer_to(question, (operands[0].value,))
         if not self._may_decide():
             return UNDECIDED

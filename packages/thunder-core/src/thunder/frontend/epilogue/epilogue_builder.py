@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import enum
 import re
+import sys
 from collections import Counter, deque
 from contextlib import suppress
 from types import CellType, MappingProxyType
@@ -41,7 +42,7 @@ from thunder.interpreter.policy import MISSING
 from thunder.ir.object_names import readable_name
 from thunder.ir.proxies import AnyProxy, GeneratorProxy, NumberProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
-from thunder.ir.symbolic_sizes import SymbolicInt
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.trace import detached_trace
 from thunder.ops import prims
 
@@ -143,7 +144,8 @@ class EpilogueBuilder:
 
     def expression(self, value: Any) -> str:
         """Return code that evaluates to the value as eager has it."""
-        if isinstance(value, SymbolicInt):
+        if isinstance(value, SymbolicNumber):
+            self.named |= {name: sys.modules[name] for name in value.modules}
             self.tensors |= {size.name: size for size in value.roots}
             return value.name
         if isinstance(value, TensorProxy | NumberProxy):

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from thunder.base.errors import UnsupportedProgram
+from thunder.base.float_expressions import FUNCTIONS
 from thunder.base.provenance import ABSENT
 from thunder.frontend.lookasides.globals_view import GlobalsView, namespace_of_view
 from thunder.frontend.lookasides.gradient_nodes import GradientNode
@@ -28,7 +29,8 @@ from thunder.frontend.torch_functions.override_state import seen_type
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
-from thunder.ir.symbolic_sizes import SizeTuple, SymbolicInt
+from thunder.ir.symbolic_floats import of_function
+from thunder.ir.symbolic_sizes import SizeTuple, SymbolicNumber
 
 TABLE = LookasideTable()
 
@@ -149,9 +151,24 @@ def _of_proxy(method: Callable[..., Any]) -> LookasideRule:
 
 @TABLE.lookaside(int)
 def _int(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) == 1 and not kwargs and isinstance(args[0], SymbolicInt):
-        return args[0]
+    if len(args) == 1 and not kwargs and isinstance(args[0], SymbolicNumber):
+        return args[0].__trunc__()
     return session.machine.generic_call(int, args, kwargs)
+
+
+def _function_of_number(function: Callable[..., Any]) -> LookasideRule:
+    """Return the rule of a function of a number, with a float as its result."""
+
+    def rule(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if len(args) == 1 and not kwargs and isinstance(args[0], SymbolicNumber):
+            return of_function(function, args[0])
+        return session.machine.generic_call(function, args, kwargs)
+
+    return rule
+
+
+for _function in FUNCTIONS:
+    TABLE.lookaside(_function)(_function_of_number(_function))
 
 
 # -- texts --------------------------------------------------------------------------------------------------
@@ -168,7 +185,7 @@ def _int(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any])
 )
 def _text(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     proxy, *spec = args
-    if isinstance(proxy, SymbolicInt):
+    if isinstance(proxy, SymbolicNumber):
         return format(proxy.value, *spec) if spec else repr(proxy.value)
     text = deferred(session, proxy, spec[0] if spec else None)
     if text is not None:

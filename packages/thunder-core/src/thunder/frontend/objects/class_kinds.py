@@ -21,7 +21,7 @@ import torch
 from thunder.frontend.natives.libraries import is_library_class
 from thunder.frontend.objects.shadow_copies import CONTAINERS
 from thunder.ir.proxies import Proxy
-from thunder.ir.symbolic_sizes import SizeTuple, SymbolicInt
+from thunder.ir.symbolic_sizes import SizeTuple, SymbolicFloat, SymbolicInt
 from thunder.wrappers.compiled_function import CompiledFunction
 
 #: immutable values without identity worth keeping: read once, guarded by type and value
@@ -250,6 +250,6 @@ def is_immutable(cls: type) -> bool:
     return bool(cls.__flags__ & _IMMUTABLETYPE) or cls in _OF_SIZES
 
 
-#: the classes of symbolic sizes, which a program sees as int and torch.Size
-_OF_SIZES = frozenset({*SymbolicInt.__mro__, SizeTuple})
+#: the classes of symbolic sizes, which a program sees as int, float and torch.Size
+_OF_SIZES = frozenset({*SymbolicInt.__mro__, *SymbolicFloat.__mro__, SizeTuple})
 _IMMUTABLETYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE

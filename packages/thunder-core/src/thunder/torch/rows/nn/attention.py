@@ -12,6 +12,8 @@ from thunder.base import dtypes
 from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbolic_floats import square_root
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.symbolic_sizes import has_symbols, hint_of
 from thunder.ops import prims
 from thunder.ops.meta_kernels import without_checks
@@ -46,6 +48,8 @@ def scaled_dot_product_attention(
         )
     if len(query.shape) < 2 or query.dtype is not key.dtype or query.dtype is not value.dtype:
         raise OperatorError("Expected query, key, and value to have the same dtype and at least 2 dimensions")
+    if isinstance(scale, SymbolicNumber):  # torch chooses a kernel by numbers alone
+        scale = scale.value
     arguments = (query, key, value, dropout_p, is_causal)
     if _takes_flash_kernel(*arguments, attn_mask, scale, enable_gqa):
         return _by_flash_kernel(query, key, value, attn_mask, dropout_p, is_causal, scale)
@@ -77,7 +81,7 @@ def attention_weights(
 
 def default_scale(query: TensorProxy) -> float:
     """Return ``1 / sqrt(e)``; 1 for vectors without elements, whose products are 0."""
-    return 1 / math.sqrt(max(query.shape[-1], 1))
+    return 1 / square_root(max(query.shape[-1], 1))
 
 
 def masked_scores(

@@ -1,0 +1,225 @@
+"""Floats that a program computes from sizes of its inputs, as Python computes them.
+
+    x.shape[-1] ** -0.5    →    (i1 ** -0.5)
+    1 / math.sqrt(n)       →    (1 / math.sqrt(i0))
+
+An expression keeps the operations of the program in their order, since floats have no other form that is
+equal in each bit. It has the value of the program wherever its operations are defined, for which
+:func:`requirements` says what must hold.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, TypeAlias
+
+import torch
+
+from thunder.base.integer_polynomials import Polynomial
+
+__all__ = [
+    "FUNCTIONS",
+    "NEGATED",
+    "OPERATORS",
+    "FloatExpression",
+    "Operand",
+    "Requirement",
+    "compare",
+    "compute",
+    "key_of",
+    "requirements",
+    "text_of",
+    "variables_of",
+]
+
+Operand: TypeAlias = "FloatExpression | Polynomial | float"
+#: ``(operand, relation, bound)``, without which an operation is not defined
+Requirement: TypeAlias = "tuple[Operand, str, float]"
+
+#: operators of Python → signs
+OPERATORS: Final[dict[Callable[..., Any], str]] = {
+    operator.add: "+",
+    operator.sub: "-",
+    operator.mul: "*",
+    operator.truediv: "/",
+    operator.pow: "**",
+}
+#: functions of one number → their names in the text
+FUNCTIONS: Final[dict[Callable[..., Any], str]] = {
+    float: "float",
+    math.sqrt: "math.sqrt",
+    math.log: "math.log",
+    math.log2: "math.log2",
+    math.log10: "math.log10",
+    math.exp: "math.exp",
+}
+_TEXTS: Final[dict[Callable[..., Any], str]] = {
+    **OPERATORS,
+    **FUNCTIONS,
+    operator.neg: "-",
+    operator.abs: "abs",
+}
+
+#: functions of numbers that torch knows by expressions
+_OF_TORCH: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
+    float: torch.sym_float,
+    math.sqrt: torch._sym_sqrt,  # type: ignore[attr-defined]
+    math.log2: torch._sym_log2,  # type: ignore[attr-defined]
+}
+
+_RELATIONS: Final = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+}
+#: relation → the one that holds of numbers where it does not
+NEGATED: Final = {"==": "!=", "!=": "==", ">=": "<", "<": ">=", "<=": ">", ">": "<="}
+
+#: the exponents of powers that no size makes too large
+_EXPONENT: Final = 8
+#: the bases of such powers, and what is less than the logarithm of the largest float
+_BASE: Final = 1e18
+_LOGARITHM: Final = 700.0
+
+
+@dataclass(frozen=True)
+class FloatExpression:
+    """An operation of Python on numbers, with a float as its result."""
+
+    operation: Callable[..., Any]
+    operands: tuple[Operand, ...]
+
+    @cached_property
+    def key(self) -> str:
+        """A text that equal expressions share."""
+        return f"{_TEXTS[self.operation]}({', '.join(map(key_of, self.operands))})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FloatExpression) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @cached_property
+    def variables(self) -> frozenset[int]:
+        """The variables that occur in it."""
+        return frozenset().union(*(x.variables for x in self.operands if not isinstance(x, int | float)))
+
+    @cached_property
+    def reads_math(self) -> bool:
+        """Whether the text names the module ``math``."""
+        if FUNCTIONS.get(self.operation, "").startswith("math."):
+            return True
+        return any(isinstance(x, FloatExpression) and x.reads_math for x in self.operands)
+
+    def value(self, values: Callable[[int], Any]) -> Any:
+        """Return the value for these values of the variables; raises what Python raises."""
+        return compute(self.operation, *(_value(x, values) for x in self.operands))
+
+    def substituted(self, replacements: Mapping[int, Polynomial]) -> FloatExpression:
+        """Return the expression in which polynomials replace variables."""
+        if self.variables.isdisjoint(replacements):
+            return self
+        operands = (x if isinstance(x, int | float) else x.substituted(replacements) for x in self.operands)
+        return FloatExpression(self.operation, tuple(operands))
+
+    def text(self, names: Callable[[int], str]) -> str:
+        """Return the expression of Python, for the names of the variables."""
+        function = FUNCTIONS.get(self.operation)
+        if function is not None:
+            return f"{function}({text_of(self.operands[0], names)})"
+        if self.operation is operator.abs:
+            return f"abs({text_of(self.operands[0], names)})"
+        sign = _TEXTS[self.operation]
+        first, *rest = (_word(x, names) for x in self.operands)
+        if not rest:
+            return f"-{first}"
+        return f"{first} {sign} {rest[0]}"
+
+
+def compute(operation: Callable[..., Any], *values: Any) -> Any:
+    """Return the result of an operation; of torch's numbers without values, that of torch's function."""
+    if operation in _OF_TORCH and isinstance(values[0], torch.SymInt | torch.SymFloat):
+        return _OF_TORCH[operation](*values)
+    return operation(*values)
+
+
+def requirements(operation: Callable[..., Any], operands: tuple[Operand, ...]) -> Iterator[Requirement]:
+    """Yield what must hold so that an operation raises nothing and has a real result.
+
+    Raises ValueError for an operation of which this is not known.
+    """
+    first, *rest = operands
+    if operation is math.sqrt:
+        yield first, ">=", 0
+    elif operation in (math.log, math.log2, math.log10):
+        yield first, ">", 0
+    elif operation is math.exp:
+        yield first, "<=", _LOGARITHM
+    elif operation is operator.truediv:
+        yield rest[0], "!=", 0
+    elif operation is operator.pow:
+        yield from _of_power(first, rest[0])
+
+
+def _of_power(base: Operand, exponent: Operand) -> Iterator[Requirement]:
+    if isinstance(exponent, int | float):
+        if abs(exponent) > _EXPONENT:
+            raise ValueError("a power that may be too large")
+        if exponent != int(exponent):
+            yield base, ">=", 0
+        if exponent < 0:
+            yield base, "!=", 0
+            if isinstance(base, FloatExpression):
+                yield FloatExpression(operator.abs, (base,)), ">=", 1 / _BASE
+        if isinstance(base, FloatExpression):
+            yield FloatExpression(operator.abs, (base,)), "<=", _BASE
+        return
+    if not isinstance(base, int | float) or base <= 0:
+        raise ValueError("a power whose result may be complex")
+    if base != 1:
+        largest = _LOGARITHM / abs(math.log(base))
+        yield exponent, "<=", largest
+        yield exponent, ">=", -largest
+
+
+def key_of(x: Operand) -> str:
+    """Return a text that equal operands share."""
+    if isinstance(x, float):
+        return x.hex()
+    return str(x) if isinstance(x, int) else x.key
+
+
+def variables_of(x: Operand) -> frozenset[int]:
+    """Return the variables that occur in an operand."""
+    return frozenset() if isinstance(x, int | float) else x.variables
+
+
+def compare(left: Operand, relation: str, right: Operand, values: Callable[[int], Any]) -> bool:
+    """Return whether a relation holds for these values of the variables."""
+    return bool(_RELATIONS[relation](_value(left, values), _value(right, values)))
+
+
+def _value(x: Operand, values: Callable[[int], Any]) -> Any:
+    return x if isinstance(x, int | float) else x.value(values)
+
+
+def text_of(x: Operand, names: Callable[[int], str]) -> str:
+    """Return the text of an operand, for the names of the variables."""
+    return repr(x) if isinstance(x, int | float) else x.text(names)
+
+
+def _word(x: Operand, names: Callable[[int], str]) -> str:
+    """Return the text of an operand, in parentheses where it needs them."""
+    text = text_of(x, names)
+    if isinstance(x, int | float):
+        return f"({text})" if x < 0 else text
+    is_word = x.is_one_word if isinstance(x, Polynomial) else x.operation in FUNCTIONS
+    return text if is_word else f"({text})"

@@ -1,0 +1,282 @@
+"""Floats that sizes of inputs determine, as the numbers that a program computes with.
+
+Note [Floats of sizes]
+An operation of Python on a size whose result is a float is an expression of the trace, printed where it is
+used and computed by Python in each call, so that it is exact:
+
+    scale = q.shape[-1] ** -0.5    →    t1 = mul(t0, (i3 ** -0.5))
+
+What an operation needs (a root of a number that is not negative, a divisor that is not 0) and each comparison
+is a fact. Rounded to an integer, a float is an expression of integers where it is a quotient of integers
+without an error, else the fact is that it lies between two integers. Anything else fixes the sizes.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from thunder.base.float_expressions import (
+    OPERATORS,
+    FloatExpression,
+    Operand,
+    requirements,
+)
+from thunder.base.integer_polynomials import Polynomial
+from thunder.ir.exact_quotients import BOUND, quotient_of
+from thunder.ir.number_proxies import SWAPPED, FloatProxy, overrides
+from thunder.ir.size_facts import SizeFacts
+from thunder.ir.symbolic_numbers import SymbolicNumber
+
+__all__ = ["SymbolicFloat", "compared", "float_of", "of_function", "square_root"]
+
+_SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+class SymbolicFloat(SymbolicNumber, FloatProxy):
+    """A float that sizes of inputs determine, see Note [Floats of sizes]."""
+
+    formula: FloatExpression
+
+    def __init__(self, facts: SizeFacts, expression: FloatExpression) -> None:
+        super().__init__(facts, expression, float)
+
+    @property
+    def modules(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The modules that the text names."""
+        return ("math",) if self.formula.reads_math else ()
+
+    @property
+    def stand_in(self) -> float:
+        """The number in the call that is traced: metadata depend on the type alone."""
+        return float(self.hint)
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __index__(self) -> int:
+        raise TypeError("'float' object cannot be interpreted as an integer")
+
+    def __int__(self) -> int:
+        return int(self.__trunc__())
+
+    def __bool__(self) -> bool:
+        return bool(compared(self.facts, "ne", self, 0.0))
+
+    __hash__ = SymbolicNumber.__hash__
+
+    def __pos__(self) -> SymbolicFloat:
+        return self
+
+    def __neg__(self) -> Any:
+        return float_of(self.facts, operator.neg, self)
+
+    def __abs__(self) -> Any:
+        return float_of(self.facts, operator.abs, self)
+
+    def __floor__(self) -> Any:
+        return self._rounded(math.floor)
+
+    def __ceil__(self) -> Any:
+        return self._rounded(math.ceil)
+
+    def __trunc__(self) -> Any:
+        return self.__floor__() if compared(self.facts, "ge", self, 0) else self.__ceil__()
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self.value, digits)
+
+    def _rounded(self, function: Callable[[Any], int]) -> Any:
+        """Return the integer below or above."""
+        quotient = self.exact_quotient()
+        if quotient is not None:
+            p, q = quotient
+            if function is math.floor:
+                return self._integer(p.divided(q, "//"))
+            return self._integer(-(-p).divided(q, "//"))
+        number = function(self.hint)
+        below, above = (">=", "<") if function is math.floor else (">", "<=")
+        first = number if function is math.floor else number - 1
+        if self.facts.compare(self.formula, below, first) and self.facts.compare(
+            self.formula, above, first + 1
+        ):
+            return number
+        return function(self.value)
+
+    def exact_quotient(self) -> tuple[Polynomial, Polynomial] | None:
+        """Return the integers of which it is the quotient without an error; else None.
+
+        It is one for sizes with less than 40 bits, which is a fact from then on.
+        """
+        found = quotient_of(self.formula)
+        if found is None:
+            return None
+        for variable in sorted(found[0].variables | found[1].variables):
+            size = Polynomial.variable(variable)
+            for side in (Polynomial.of(BOUND) - size, size + Polynomial.of(BOUND)):
+                if not self.facts.ask(side, ">="):
+                    return None
+        return found if self.facts.ask(found[1] - Polynomial.of(1), ">=") else None
+
+    def _integer(self, polynomial: Polynomial) -> Any:
+        return self.facts.symbols[0].derived(polynomial)
+
+
+def float_of(facts: SizeFacts, operation: Callable[..., Any], *operands: Any) -> Any:
+    """Return the float that an operation of Python computes from sizes and numbers, or raise its error."""
+    formulas = tuple(map(_formula, operands))
+    values = [x if isinstance(x, int | float) else facts.hint(x) for x in formulas]
+    try:
+        computed = operation(*values)
+    except (ArithmeticError, ValueError):  # what Python raises for this call
+        _fix(facts, formulas)
+        raise
+    if type(computed) is not float or not _is_defined(facts, operation, formulas):
+        _fix(facts, formulas)
+        return computed
+    return SymbolicFloat(facts, FloatExpression(operation, formulas))
+
+
+def _formula(x: Any) -> Operand:
+    """Return the expression of a number; of a constant, Python's number."""
+    formula = x.formula if isinstance(x, SymbolicNumber) else x
+    if isinstance(formula, Polynomial) and formula.constant is not None:
+        return formula.constant
+    return formula
+
+
+def _fix(facts: SizeFacts, operands: tuple[Operand, ...]) -> None:
+    for x in operands:
+        if not isinstance(x, int | float):
+            facts.fix(x)
+
+
+def _is_defined(facts: SizeFacts, operation: Callable[..., Any], operands: tuple[Operand, ...]) -> bool:
+    """Return whether the facts from now on say that an operation raises nothing and gives a finite float."""
+    if any(isinstance(x, float) and not math.isfinite(x) for x in operands):
+        return False
+    try:
+        needed = list(requirements(operation, operands))
+    except ValueError:
+        return False
+    return all(_holds(facts, *each) for each in (*needed, *_finite(facts, operands)))
+
+
+def _finite(facts: SizeFacts, operands: tuple[Operand, ...]) -> list[tuple[Operand, str, float]]:
+    """Return the bounds of integers that come as arguments: sizes are never too large for a float."""
+    return [
+        (Polynomial.variable(v), *bound)
+        for x in operands
+        if isinstance(x, Polynomial)
+        for v in sorted(x.variables)
+        if not facts.is_size(v)
+        for bound in (("<=", BOUND), (">=", -BOUND))
+    ]
+
+
+def _holds(facts: SizeFacts, operand: Operand, relation: str, bound: float) -> bool:
+    """Ask whether an operand is in a relation to a number."""
+    if isinstance(operand, Polynomial):
+        return _integer_in_relation(facts, operand, relation, bound)
+    return facts.compare(operand, relation, bound)
+
+
+def _integer_in_relation(facts: SizeFacts, p: Polynomial, relation: str, number: float) -> bool:
+    """Ask for the relation of an integer to a finite number, as a question about integers."""
+    low, high = math.floor(number), math.ceil(number)
+    if relation in ("==", "!="):
+        return relation == "!=" if low != high else facts.ask(p - Polynomial.of(low), relation)  # type: ignore[arg-type]
+    if relation == ">=":
+        return facts.ask(p - Polynomial.of(high), ">=")
+    if relation == ">":
+        return facts.ask(p - Polynomial.of(low + 1), ">=")
+    if relation == "<=":
+        return facts.ask(Polynomial.of(low) - p, ">=")
+    return facts.ask(Polynomial.of(high - 1) - p, ">=")
+
+
+def compared(facts: SizeFacts, operation: str, left: Any, right: Any) -> bool:
+    """Return the answer to ``left < right``, of which one is a float: a fact."""
+    a, b = _formula(left), _formula(right)
+    if isinstance(a, int | float):
+        return compared(facts, SWAPPED.get(operation, operation), right, left)
+    if isinstance(b, int | float):
+        if not math.isfinite(b):  # integers are finite, and floats of sizes may become infinite
+            return bool(getattr(operator, operation)(0 if isinstance(a, Polynomial) else facts.fix(a), b))
+        if isinstance(left, SymbolicFloat):
+            quotient = left.exact_quotient() if quotient_of(left.formula, dyadic=True) else None
+            if quotient is not None:
+                p, q = quotient
+                numerator, denominator = b.as_integer_ratio()
+                difference = p * Polynomial.of(denominator) - q * Polynomial.of(numerator)
+                return _integer_in_relation(facts, difference, _SIGNS[operation], 0)
+        return _holds(facts, a, _SIGNS[operation], b)
+    return facts.compare(a, _SIGNS[operation], b)
+
+
+def of_function(function: Callable[..., Any], number: SymbolicNumber) -> Any:
+    """Return the result of a function of ``FUNCTIONS`` for a number that sizes determine."""
+    if function is float and isinstance(number, SymbolicFloat):
+        return number
+    return float_of(number.facts, function, number)
+
+
+def square_root(number: Any) -> Any:
+    """Return ``math.sqrt`` of a number, or of one that sizes determine."""
+    return of_function(math.sqrt, number) if isinstance(number, SymbolicNumber) else math.sqrt(number)
+
+
+def _is_number(x: Any) -> bool:
+    return type(x) in (int, bool, float) or isinstance(x, SymbolicNumber)
+
+
+def _method(operation: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
+    """Return the method of an operation of arithmetic."""
+    name = operation.__name__
+    parent = getattr(FloatProxy, f"__{'r' if reflected else ''}{name}__")
+    swapped = f"__{'' if reflected else 'r'}{name}__"
+
+    def compute(self: SymbolicFloat, other: Any) -> Any:
+        if overrides(other, self, swapped):
+            return NotImplemented
+        if not _is_number(other):
+            if isinstance(other, int | float | complex):
+                return operation(other, self.value) if reflected else operation(self.value, other)
+            return parent(self, other)
+        other = int(other) if type(other) is bool else other
+        return float_of(self.facts, operation, *((other, self) if reflected else (self, other)))
+
+    return compute
+
+
+def _comparison(operation: str) -> Callable[..., Any]:
+    """Return the method of a comparison with a number."""
+    parent = getattr(FloatProxy, f"__{operation}__")
+
+    def compare(self: SymbolicFloat, other: Any) -> Any:
+        if overrides(other, self, f"__{SWAPPED.get(operation, operation)}__"):
+            return NotImplemented
+        return compared(self.facts, operation, self, other) if _is_number(other) else parent(self, other)
+
+    return compare
+
+
+def _of_values(operation: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
+    """Return the method of an operation that fixes sizes."""
+
+    def compute(self: SymbolicFloat, other: Any) -> Any:
+        return operation(other, self.value) if reflected else operation(self.value, other)
+
+    return compute
+
+
+for _operation in OPERATORS:
+    setattr(SymbolicFloat, f"__{_operation.__name__}__", _method(_operation, False))
+    setattr(SymbolicFloat, f"__r{_operation.__name__}__", _method(_operation, True))
+for _operation in (operator.floordiv, operator.mod):
+    setattr(SymbolicFloat, f"__{_operation.__name__}__", _of_values(_operation, False))
+    setattr(SymbolicFloat, f"__r{_operation.__name__}__", _of_values(_operation, True))
+for _name in _SIGNS:
+    setattr(SymbolicFloat, f"__{_name}__", _comparison(_name))

@@ -1,0 +1,101 @@
+"""Numbers that sizes of inputs determine: what is common to integers and floats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.float_expressions import FloatExpression
+from thunder.base.integer_polynomials import Polynomial
+from thunder.ir.number_proxies import CONSTRAINT, NumberProxy
+from thunder.ir.size_facts import SizeFacts
+
+__all__ = ["SymbolicNumber"]
+
+
+class SymbolicNumber(NumberProxy):
+    """A number that sizes of inputs determine, an expression in the text of a statement.
+
+    ``formula`` is the expression. Code that asks for the value fixes the sizes in it.
+    """
+
+    def __init__(self, facts: SizeFacts, formula: Polynomial | FloatExpression, python_type: type) -> None:
+        # no name of the trace is taken: that of an input is taken when all inputs are named
+        self.facts, self.formula = facts, formula
+        self.python_type, self.constraint = python_type, CONSTRAINT.CONSTRAINABLE
+        self.tags, self.history = set(), None
+
+    @property
+    def name(self) -> str:
+        """The text of the expression, in parentheses."""
+        return f"({self.text})"
+
+    @name.setter
+    def name(self, name: str) -> None:
+        raise UnsupportedProgram("an expression of sizes has no name of its own")
+
+    @property
+    def text(self) -> str:
+        """The text of the expression."""
+        return self.formula.text(self.facts.names.__getitem__)
+
+    @property
+    def value(self) -> Any:  # type: ignore[override]
+        """The number, which is fixed by this."""
+        return self.facts.fix(self.formula)
+
+    @property
+    def stand_in(self) -> Any:
+        """The number, which is fixed by this."""
+        return self.value
+
+    @property
+    def hint(self) -> Any:
+        """The number in the call that is traced; nothing may depend on it."""
+        return self.facts.hint(self.formula)
+
+    @property
+    def is_input(self) -> bool:
+        """Whether it is the size of an input, and no expression."""
+        return False
+
+    @property
+    def roots(self) -> tuple[Any, ...]:
+        """The sizes of inputs in the expression, each as one object."""
+        return tuple(self.facts.symbols[v] for v in sorted(self.formula.variables))
+
+    def for_values(self, values: Mapping[str, Any]) -> Any:
+        """Return the number for these sizes of inputs, by name."""
+        return self.formula.value(lambda variable: values[self.facts.names[variable]])
+
+    def refuse_other_sizes(self, values: Mapping[str, Any]) -> None:
+        """Raise UnsupportedProgram if a size in the expression is to become another value.
+
+        Shapes of tensors contain sizes too, which no substitution reaches.
+        """
+        for size in self.roots:
+            if values.get(size.name, size) is not size:
+                raise UnsupportedProgram(f"the size {size.name} cannot be replaced by another value")
+
+    def known_value(self) -> bool:
+        """Return whether the facts determine the value."""
+        return self.facts.known(self.formula) is not None
+
+    def replace(self, **changes: Any) -> Self:
+        """Return itself; raise UnsupportedProgram for another name, since a size has one in a program."""
+        if changes == {"name": self.name}:
+            return self
+        raise UnsupportedProgram(f"the size {self.name} cannot be replaced by another value")
+
+    def type_string(self) -> str:
+        return f"{self.python_type.__name__} {self.hint}"
+
+    def __trunc__(self) -> Any:
+        raise NotImplementedError
+
+    def __complex__(self) -> complex:
+        return complex(self.value)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
