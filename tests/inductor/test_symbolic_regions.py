@@ -34,7 +34,12 @@ def _normed(x, w):
     return F.layer_norm(x, x.shape[-1:], w).relu() * x.shape[0]
 
 
-PROGRAMS = {f.__name__: f for f in (_softmax_of_sum, _gated, _shifted, _transposed, _normed)}
+def _halved(x, w):
+    half = x.shape[1] // 2
+    return (x[:, :half] * 2).exp() + 1, (x * w)[:, half:].sin() * 3
+
+
+PROGRAMS = {f.__name__: f for f in (_softmax_of_sum, _gated, _shifted, _transposed, _normed, _halved)}
 
 
 def _fused(compiled):
@@ -53,6 +58,14 @@ def test_one_region_serves_many_shapes_and_its_questions_are_facts():
     (entry,) = thunder.compile_stats(compiled).interpreter_cache
     facts = [str(fact) for fact in entry.guards if fact.kind == "size"]
     assert "args[0].shape[1] <= 4096" in facts  # TorchInductor chose code for short rows
+
+
+def test_the_bounds_of_a_slice_are_those_of_each_call():
+    compiled = thunder.jit(_halved, cache="symbolic values")
+    for columns in (4, 6, 8, 11):
+        x, w = torch.randn(3, columns), torch.randn(columns)
+        torch.testing.assert_close(compiled(x, w), _halved(x, w))
+    assert _fused(compiled)
 
 
 @pytest.mark.parametrize(("name", "grad"), one_in(100, [(n, g) for n in PROGRAMS for g in (False, True)], 99))

@@ -39,6 +39,12 @@ def thunder_options() -> list[Option]:
             "Whether regions contain gathers and scatters; nvFuser does not check indices, as torch does.",
         ),
         Option(
+            "nvfuser_sorts",
+            bool,
+            False,
+            "Whether regions contain sorts and topk; nvFuser sorts a row in one block of threads.",
+        ),
+        Option(
             "nvfuser_random",
             bool,
             False,

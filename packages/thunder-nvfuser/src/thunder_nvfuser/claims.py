@@ -15,6 +15,7 @@ from thunder.extend import Refusal, compile_option, device_profile
 
 from .data_types import DTYPES, NUMBERS, names
 from .shape_rules import ATTENTION
+from .sort_rules import RUNNING, SORTS
 
 __all__ = ["CHECKERS", "INDEXED", "PRODUCTS", "is_trivial", "value_refusal"]
 
@@ -104,6 +105,14 @@ def _scan(a: Any, dim: int) -> bool | Refusal:
     return answer and (a.ndim > 0 or Refusal("dims", "a scan of one number"))
 
 
+def _sorted(a: Any, *args: Any) -> bool | Refusal:
+    if not compile_option("nvfuser_sorts"):
+        return Refusal("sorts", "nvfuser_sorts=False leaves sorts to torch")
+    if a.dtype.torch_dtype is torch.bool:
+        return Refusal("bools", "nvFuser does not sort bools")
+    return a.ndim > 0 or Refusal("dims", "a sort of one number")
+
+
 def _unit_steps(a: Any, starts: Any, ends: Any, strides: Any = None) -> bool | Refusal:
     return all(s == 1 for s in strides or ()) or Refusal("steps", "nvFuser slices with steps of 1")
 
@@ -184,7 +193,8 @@ CHECKERS: Final[Mapping[str, Callable[..., bool | Refusal]]] = {
     "prod": _floats_over_dims,
     **dict.fromkeys(("any", "all"), _some_dims),
     **dict.fromkeys(("var", "std", "var_mean"), _unbiased),
-    **dict.fromkeys(("cumsum", "cumprod"), _scan),
+    **dict.fromkeys(("cumsum", "cumprod", *RUNNING), _scan),
+    **dict.fromkeys(SORTS, _sorted),
     **dict.fromkeys(PRODUCTS, _product),
     **dict.fromkeys(INDEXED, _indexed),
     "embedding": _embedding,

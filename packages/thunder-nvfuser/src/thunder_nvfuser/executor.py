@@ -8,7 +8,7 @@ from typing import Any
 from thunder.core.symbol import BoundSymbol
 from thunder.extend import FusionExecutor, Rank, Refusal, Region, refuse_package
 
-from . import elementwise_rules, shape_rules  # noqa: F401  (they register their rules)
+from . import elementwise_rules, shape_rules, sort_rules  # noqa: F401  (they register their rules)
 from .claims import CHECKERS, is_trivial, value_refusal
 from .kernels import RegionKernel
 from .settings import current_settings
@@ -27,6 +27,7 @@ class NvFuserExecutor(FusionExecutor):
     """
 
     fusion_name = "nvFusion"
+    symbolic_sizes = True
     horizontal = "siblings"
 
     def __init__(self, name: str, *, replays: bool = False) -> None:

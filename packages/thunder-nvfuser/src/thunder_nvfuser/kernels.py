@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from thunder.extend import EagerStrides, Region
+from thunder.extend import Region, SymbolicInt
 
 from .data_types import DataType
 from .layouts import Layout, layout_of
@@ -16,16 +16,24 @@ from .library import library
 from .recorder import RecordedDefinition
 from .reproducers import reproducer, write_reproducer
 from .settings import Settings
+from .sizes import StridesBySize, without_sizes
 from .translation import define
 
 __all__ = ["RegionKernel", "recorded"]
 
 
-def recorded(region: Region, layouts: Sequence[Layout | None]) -> RecordedDefinition:
-    """Return the definition of a region whose inputs have these layouts, as the recorder writes it."""
+class _Recorded(NamedTuple):
+    """A definition as the recorder writes it, and the numbers that it takes after its other inputs."""
+
+    definition: RecordedDefinition
+    lengths: tuple[SymbolicInt, ...]
+
+
+def recorded(region: Region, layouts: Sequence[Layout | None]) -> _Recorded:
+    """Return the definition of a region whose inputs have these layouts."""
     with RecordedDefinition() as definition:
-        define(definition, DataType, region, layouts)
-    return definition
+        lengths = define(definition, DataType, region, layouts)
+    return _Recorded(definition, lengths)
 
 
 #: the text of a definition and the options → the library's definition, which compiles for each size once
@@ -49,40 +57,57 @@ def _of_library(region: Region, layouts: Sequence[Layout | None], text: str, set
 class RegionKernel:
     """The definitions of the regions of one structure: one for each combination of input layouts.
 
-    Results have eager's strides: those that nvFuser gives others are copied. With `replays` torch computes
-    the definitions. Not synchronised: two threads may write the same definition.
+    A definition serves all sizes that are symbols of the region. Results have eager's strides: those that
+    nvFuser gives others are copied. With `replays` torch computes the definitions. Not synchronised: two
+    threads may write the same definition.
     """
 
     def __init__(self, region: Region, settings: Settings, *, replays: bool = False) -> None:
         self._region, self._settings, self._replays = region, settings, replays
-        self._strides = EagerStrides(region)
-        self._runs: dict[tuple[Layout | None, ...], Any] = {}
+        self._strides = StridesBySize(region)
+        self._runs: dict[tuple[Layout | None, ...], _Run] = {}
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """Return the outputs of the region."""
         dense = [_without_zero_strides(x) for x in inputs]
-        layouts = tuple(layout_of(x) if isinstance(x, torch.Tensor) else None for x in dense)
+        layouts = _layouts(dense)
         run = self._runs.get(layouts)
         if run is None:
             run = self._runs[layouts] = self._new_run(layouts, dense)
         with torch.no_grad():
-            return self._strides.apply(run(dense), inputs)
+            return self._strides.apply(run.execute(self._taken(run.lengths, dense)), inputs)
 
     def definition(self, *inputs: Any) -> str:
         """Return the definition for inputs of these layouts, as a program."""
-        layouts = [layout_of(x) if isinstance(x, torch.Tensor) else None for x in inputs]
-        return str(recorded(self._region, layouts))
+        return str(recorded(self._region, _layouts(inputs)).definition)
 
-    def _new_run(self, layouts: tuple[Layout | None, ...], inputs: Sequence[Any]) -> Any:
-        definition = recorded(self._region, layouts)
+    def _taken(self, lengths: Sequence[SymbolicInt], inputs: Sequence[Any]) -> list[Any]:
+        """Return what a definition takes for the inputs of the region."""
+        return [*without_sizes(self._region, inputs), *self._strides.lengths(lengths, inputs)]
+
+    def _new_run(self, layouts: tuple[Layout | None, ...], inputs: Sequence[Any]) -> _Run:
+        definition, lengths = recorded(self._region, layouts)
         options = _options(self._settings)
         if self._settings.reproducers:
             shown = "".join(f", {name}={value!r}" for name, value in options.items())
-            write_reproducer(self._settings.reproducers, reproducer(definition, inputs, shown))
+            program = reproducer(definition, self._taken(lengths, inputs), shown)
+            write_reproducer(self._settings.reproducers, program)
         if self._replays:
-            return definition.execute
+            return _Run(definition.execute, lengths)
         of_library = _of_library(self._region, layouts, str(definition), self._settings)
-        return partial(of_library.execute, **options)
+        return _Run(partial(of_library.execute, **options), lengths)
+
+
+class _Run(NamedTuple):
+    """How a definition is run, and the numbers that it takes after its other inputs."""
+
+    execute: Callable[[list[Any]], list[Any]]
+    lengths: tuple[SymbolicInt, ...]
+
+
+def _layouts(inputs: Sequence[Any]) -> tuple[Layout | None, ...]:
+    """Return the layouts of inputs; None for a number."""
+    return tuple(layout_of(x) if isinstance(x, torch.Tensor) else None for x in inputs)
 
 
 def _options(settings: Settings) -> dict[str, list[str]]:

@@ -157,7 +157,9 @@ class RecordedDefinition:
             raise TypeError(f"the recorder does not compute {name}")
         dtypes = replayed.dtypes(*args, **kwargs)
         several = isinstance(dtypes, tuple)
-        is_tensor = replayed.creates or any(_is_tensor(x) for x in (*args, *kwargs.values()))
+        is_tensor = not replayed.is_number and (
+            replayed.creates or any(_is_tensor(x) for x in (*args, *kwargs.values()))
+        )
         results = tuple(self._new(dtype, is_tensor) for dtype in (dtypes if several else (dtypes,)))
         self.calls.append(Call(results, f"ops.{name}", args, kwargs))
         return results if several else results[0]

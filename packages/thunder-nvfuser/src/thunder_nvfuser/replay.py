@@ -22,12 +22,14 @@ __all__ = ["REPLAY", "Replayed"]
 class Replayed:
     """An operation: how torch computes it, and the dtypes of its results from its arguments.
 
-    `creates` marks one without tensor arguments, whose function takes the device as well.
+    `creates` marks one without tensor arguments, whose function takes the device as well, and `is_number` one
+    whose result is a number although its argument is a tensor.
     """
 
     compute: Callable[..., Any]
     dtypes: Callable[..., Any]
     creates: bool = False
+    is_number: bool = False
 
 
 def _promoted(*operands: Any, **kwargs: Any) -> torch.dtype:
@@ -172,12 +174,12 @@ def _uniform(
 def _attention(query: Tensor, key: Tensor, value: Tensor, **kwargs: Any) -> tuple[Tensor, ...]:
     """Attention; the results for a backward are not computed."""
     result = torch.nn.functional.scaled_dot_product_attention(query, key, value, **kwargs)
-    unused = query.new_zeros((), dtype=torch.float32), query.new_zeros((), dtype=torch.int64)
+    unused = query.new_zeros((), dtype=torch.float32), query.new_zeros((), dtype=torch.uint64)
     return result, unused[0], unused[1], unused[1]
 
 
 def _attention_dtypes(query: Any, *args: Any, **kwargs: Any) -> tuple[torch.dtype, ...]:
-    return query.dtype, torch.float32, torch.int64, torch.int64
+    return query.dtype, torch.float32, torch.uint64, torch.uint64
 
 
 def _stated(*args: Any, dtype: Any, **kwargs: Any) -> torch.dtype:
@@ -214,6 +216,19 @@ REPLAY: Final[dict[str, Replayed]] = {
         ),
         _pair,
     ),
+    "size": Replayed(lambda a, dim: a.shape[dim], lambda a, dim: torch.int64, is_number=True),
+    "argsort": Replayed(
+        lambda a, dim, descending=False, stable=False: torch.sort(
+            a, dim=dim, descending=descending, stable=stable
+        )[1],
+        lambda a, *args, **kwargs: torch.int64,
+    ),
+    "topk": Replayed(
+        lambda a, k, dim=-1, largest=True, sorted=False: tuple(torch.topk(a, k, dim, largest, sorted)),
+        lambda a, *args, **kwargs: (a.dtype, torch.int64),
+    ),
+    "cummax": Replayed(lambda a, dim: torch.cummax(a, dim)[0], _same),
+    "cummin": Replayed(lambda a, dim: torch.cummin(a, dim)[0], _same),
     "cumsum": _scanned(torch.cumsum),
     "cumprod": _scanned(torch.cumprod),
     "broadcast_in_dim": Replayed(lambda a, shape, broadcast_dims: _in_dims(a, shape, broadcast_dims), _same),

@@ -75,7 +75,7 @@ def _scan(t: Translation, call: BoundSymbol) -> None:
 @rule("broadcast_in_dim")
 def _broadcast(t: Translation, call: BoundSymbol) -> None:
     a, shape, dims = call.args
-    t.move(call.output, a, lambda v: t.ops.broadcast_in_dim(v, list(shape), list(dims)))
+    t.move(call.output, a, lambda v: t.ops.broadcast_in_dim(v, t.sizes(shape), list(dims)))
 
 
 @rule("transpose")
@@ -87,7 +87,7 @@ def _transpose(t: Translation, call: BoundSymbol) -> None:
 @rule("reshape", "view")
 def _reshape(t: Translation, call: BoundSymbol) -> None:
     a, shape = call.args
-    t.move(call.output, a, lambda v: t.ops.reshape(v, list(shape)))
+    t.move(call.output, a, lambda v: t.ops.reshape(v, t.sizes(shape)))
 
 
 @rule("squeeze")
@@ -100,15 +100,16 @@ def _squeeze(t: Translation, call: BoundSymbol) -> None:
 def _slice(t: Translation, call: BoundSymbol) -> None:
     a, starts, ends, strides = arguments(call, "a", "starts", "ends", "strides")
     steps = list(strides or [1] * len(starts))
-    t.move(call.output, a, lambda v: t.ops.slice(v, list(starts), list(ends), steps))
+    t.move(call.output, a, lambda v: t.ops.slice(v, t.sizes(starts), t.sizes(ends), steps))
 
 
 @rule("pad")
 def _pad(t: Translation, call: BoundSymbol) -> None:
     """The widths of nvFuser are torch's: low and high, from the last dimension to the first."""
     a, value, padding = call.args
-    widths = [width for low, high, _ in reversed(padding) for width in (low, high)]
-    t.move(call.output, a, lambda v: t.ops.pad(v, widths, t.value(value)))
+    widths = t.sizes(width for low, high, _ in reversed(padding) for width in (low, high))
+    number = t.fill(value, to_torch_dtype(a.dtype))
+    t.move(call.output, a, lambda v: t.ops.pad(v, widths, number))
 
 
 @rule("cat")
@@ -127,7 +128,7 @@ def _triu(t: Translation, call: BoundSymbol) -> None:
 def _tril(t: Translation, call: BoundSymbol) -> None:
     """The elements that are not above a diagonal, and zeros."""
     a, diagonal = call.args
-    ones = t.ops.full(list(a.shape), t.value(1), dtype=t.type(torch.int32))
+    ones = t.ops.full(t.sizes(a.shape), t.value(1), dtype=t.type(torch.int32))
     kept = t.ops.eq(t.ops.triu(ones, diagonal + 1), t.value(0))
     zero = False if a.dtype.torch_dtype is torch.bool else 0
     t.set_wide(call.output, t.ops.where(kept, t.wide(a), t.value(zero)))
@@ -139,7 +140,7 @@ def _tril(t: Translation, call: BoundSymbol) -> None:
 @rule("full")
 def _full(t: Translation, call: BoundSymbol) -> None:
     shape, value, dtype = arguments(call, "shape", "value", "dtype")
-    t.set(call.output, t.ops.full(list(shape), t.value(value), dtype=t.type(to_torch_dtype(dtype))))
+    t.set(call.output, t.ops.full(t.sizes(shape), t.value(value), dtype=t.type(to_torch_dtype(dtype))))
 
 
 @rule("iota")
@@ -189,7 +190,7 @@ def _uniform(t: Translation, call: BoundSymbol) -> None:
         "rng_offset": t.value(offset),
         "dtype": t.type(to_torch_dtype(dtype)),
     }
-    t.set(call.output, t.ops.uniform(t.value(low), t.value(high), list(shape), **kwargs))
+    t.set(call.output, t.ops.uniform(t.value(low), t.value(high), t.sizes(shape), **kwargs))
 
 
 # -- products

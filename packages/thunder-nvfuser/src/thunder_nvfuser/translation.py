@@ -18,7 +18,7 @@ from thunder.core.dtypes import to_torch_dtype
 from thunder.core.errors import TraceError
 from thunder.core.proxies import NumberProxy, TensorProxy
 from thunder.core.symbol import BoundSymbol
-from thunder.extend import Region
+from thunder.extend import Region, SymbolicInt
 
 from .data_types import NUMBERS, compute_dtype, data_type
 from .layouts import Layout
@@ -38,16 +38,22 @@ class Translation:
 
     Attributes:
         ops: the operations of the definition.
+        lengths: numbers that are computed from symbolic sizes, inputs of the definition after those of the
+            region.
     """
 
     def __init__(self, definition: Any, types: Any) -> None:
         self._definition, self._types = definition, types
         self.ops = definition.ops
+        self.lengths: list[SymbolicInt] = []
         self._values: dict[str, _Computed] = {}
         #: (identity of a value, dtype) → the value, which keeps the identity its own, and its cast
         self._casts: dict[tuple[int, torch.dtype], tuple[Any, Any]] = {}
         #: whether results of 16 bits are rounded now
         self._rounds = True
+        #: the name of a size → a tensor input and its dimension of this size
+        self._dimensions: dict[str, tuple[Any, int]] = {}
+        self._lengths: dict[str, Any] = {}
 
     def type(self, dtype: torch.dtype) -> Any:
         """Return the definition's name of a dtype."""
@@ -65,9 +71,31 @@ class Translation:
             shape=list(layout.shape), contiguity=list(layout.contiguity), dtype=self.type(dtype), **order
         )
         self._values[proxy.name] = _Computed(tensor, dtype)
+        for dimension, size in enumerate(proxy.shape):
+            if isinstance(size, SymbolicInt) and size.is_input:
+                self._dimensions.setdefault(size.name, (tensor, dimension))
+
+    def size(self, size: Any) -> Any:
+        """Return a number, or the value of a symbolic size: that of an input's dimension, or an input."""
+        if not isinstance(size, SymbolicInt):
+            return size
+        if size.name not in self._lengths:
+            place = self._dimensions.get(size.name)
+            if place is not None:
+                self._lengths[size.name] = self.ops.size(*place)
+            else:
+                self._lengths[size.name] = self._definition.define_scalar(None, dtype=self._number_type(size))
+                self.lengths.append(size)
+        return self._lengths[size.name]
+
+    def sizes(self, sizes: Iterable[Any]) -> list[Any]:
+        """Return the values of sizes."""
+        return [self.size(size) for size in sizes]
 
     def value(self, operand: Any) -> Any:
         """Return the value of a proxy in the proxy's dtype, or a constant of a number."""
+        if isinstance(operand, SymbolicInt):
+            return self.size(operand)
         if getattr(operand, "name", None) not in self._values:
             number = operand.value if isinstance(operand, NumberProxy) else operand
             return self._definition.define_scalar(number, dtype=self._number_type(number))
@@ -84,6 +112,18 @@ class Translation:
             return self.ops.cast(self.value(number), dtype=self.type(dtype))
         value = number.value if isinstance(number, NumberProxy) else number
         return self.value(torch.tensor(value, dtype=dtype).item())
+
+    def fill(self, number: Any, dtype: torch.dtype) -> Any:
+        """Return a number in the kind of a dtype (bool, int or float), which paddings need."""
+        kind = next(
+            k
+            for k in (bool, int, float)
+            if NUMBERS[k].is_floating_point == dtype.is_floating_point
+            and (k is bool) == (dtype is torch.bool)
+        )
+        if isinstance(number, SymbolicInt) or getattr(number, "name", None) in self._values:
+            return self.ops.cast(self.value(number), dtype=self.type(NUMBERS[kind]))
+        return self.value(kind(number.value if isinstance(number, NumberProxy) else number))
 
     def wide(self, operand: Any) -> Any:
         """Return the value of an operand in the dtype that nvFuser computes in."""
@@ -179,11 +219,19 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def define(definition: Any, types: Any, region: Region, layouts: Sequence[Layout | None]) -> None:
-    """Write a region into an open definition, whose inputs have these layouts; None is for a number."""
+def define(
+    definition: Any, types: Any, region: Region, layouts: Sequence[Layout | None]
+) -> tuple[SymbolicInt, ...]:
+    """Write a region into an open definition, whose inputs have these layouts; None is for a number.
+
+    Symbolic sizes are no inputs. Return the numbers computed from them that the definition takes after its
+    other inputs.
+    """
     translation = Translation(definition, types)
     for proxy, layout in zip(region.inputs, layouts, strict=True):
-        translation.add_input(proxy, layout)
+        if not isinstance(proxy, SymbolicInt):
+            translation.add_input(proxy, layout)
     translation.add_calls(region.bsyms)
     for proxy in region.outputs:
         definition.add_output(translation.value(proxy))
+    return tuple(translation.lengths)

@@ -53,6 +53,8 @@ def _run(calls: Iterable[BoundSymbol], values: dict[str, Any]) -> None:
             return values[leaf.name]
         if isinstance(leaf, dtype):
             return to_torch_dtype(leaf)
+        if isinstance(leaf, slice):  # a leaf of pytrees, whose bounds may be symbolic sizes
+            return slice(value(leaf.start), value(leaf.stop), value(leaf.step))
         return to_torch_device(leaf) if isinstance(leaf, Device) else leaf
 
     for call in calls:
