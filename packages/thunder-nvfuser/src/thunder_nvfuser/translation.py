@@ -115,15 +115,11 @@ class Translation:
 
     def fill(self, number: Any, dtype: torch.dtype) -> Any:
         """Return a number in the kind of a dtype (bool, int or float), which paddings need."""
-        kind = next(
-            k
-            for k in (bool, int, float)
-            if NUMBERS[k].is_floating_point == dtype.is_floating_point
-            and (k is bool) == (dtype is torch.bool)
-        )
+        kind = float if dtype.is_floating_point else bool if dtype is torch.bool else int
         if isinstance(number, SymbolicInt) or getattr(number, "name", None) in self._values:
             return self.ops.cast(self.value(number), dtype=self.type(NUMBERS[kind]))
-        return self.value(kind(number.value if isinstance(number, NumberProxy) else number))
+        value: Any = number.value if isinstance(number, NumberProxy) else number
+        return self.value(kind(value))
 
     def wide(self, operand: Any) -> Any:
         """Return the value of an operand in the dtype that nvFuser computes in."""
