@@ -22,16 +22,16 @@ from thunder.torch.rows import cat_split, padding  # noqa: F401  (the rows)
 # -- joining -------------------------------------------------------------------------------------------------
 
 
-def _parts(c: VjpCall) -> list[TensorProxy | None]:
+def _parts(c: VjpCall) -> list[TensorProxy]:
     """Split the cotangent where the tensors meet.
 
-    ``torch.cat`` skips vectors without elements.
+    ``torch.cat`` skips vectors without elements; their gradient has none either.
     """
     counted = [t.shape != (0,) or c.g.shape == (0,) for t in c.tensors]
     dim = canonical_dim(c.dim, len(c.g.shape))
     sizes = [t.shape[dim] for t, counts in zip(c.tensors, counted, strict=True) if counts]
     pieces = iter(ltorch.split_with_sizes(c.g, sizes, dim))
-    return [next(pieces) if counts else None for counts in counted]
+    return [next(pieces) if counts else zeros((0,), t) for t, counts in zip(c.tensors, counted, strict=True)]
 
 
 formulas("prims.cat", "torch.cat", tensors=_parts)

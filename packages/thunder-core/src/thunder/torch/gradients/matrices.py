@@ -88,7 +88,15 @@ def _of_slogdet(c: VjpCall) -> dict[str, Any]:
 
 
 formulas("torch.linalg.det", A=lambda c: ltorch.det_backward(c.g, c.A, c.out))
-formulas("torch.logdet", input=lambda c: ltorch.log_det_backward(c.g, c.input))
+
+
+def _of_logdet(c: VjpCall) -> Tensor:
+    """The gradient of ``log|det|``; zero where a real determinant is negative, and the result NaN."""
+    g = c.g if c.g.dtype.is_complex else ltorch.masked_fill(c.g, ltorch.isnan(c.out), 0.0)
+    return ltorch.log_det_backward(g, c.input)
+
+
+formulas("torch.logdet", input=_of_logdet)
 
 # -- inverses and solutions ----------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.promotion import float_result
 from thunder.torch.broadcasting import canonical_dims
+from thunder.torch.meta_by_torch import meta_by_torch
 from thunder.torch.mixed_precision import computed_in
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torch_names, torchsymbol
@@ -134,12 +135,35 @@ def norm_of_any(
 ) -> TensorProxy:
     """``torch.norm``, whose nuclear norm is one of matrices."""
     if p == "nuc":
-        return ltorch.matrix_norm(input, p, _MATRIX_DIMS if dim is None else dim, keepdim, **kwargs)
+        return matrix_norm(input, p, _MATRIX_DIMS if dim is None else dim, keepdim, **kwargs)
     return norm(input, p, dim, keepdim, **kwargs)
 
 
 #: the dimensions of matrices by default
 _MATRIX_DIMS = (-2, -1)
+
+_norm_of_matrices = meta_by_torch(
+    "torch.linalg.matrix_norm",
+    "A, ord='fro', dim=(-2, -1), keepdim=False, *, dtype=None",
+    in_language=False,
+)
+#: orders of norms that are the largest of several numbers → the dimensions that are empty if there are none
+_LARGEST: dict[float, tuple[int, ...]] = {1: (1,), 2: (0, 1), math.inf: (0,)}
+
+
+@torch_names("torch.linalg.matrix_norm")
+def matrix_norm(
+    A: TensorProxy,
+    ord: Any = "fro",
+    dim: Sequence[int] = _MATRIX_DIMS,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+) -> TensorProxy:
+    """The norm of matrices; where it is the largest of no numbers, a constant 0."""
+    norm = _norm_of_matrices(A, ord, dim, keepdim, dtype=dtype)
+    emptied = () if isinstance(ord, str) else _LARGEST.get(ord, ())
+    return ltorch.zeros_like(norm) if any(A.shape[dim[i]] == 0 for i in emptied) else norm
 
 
 @torch_names("torch.linalg.norm")
@@ -153,7 +177,7 @@ def linalg_norm(
     count = 1 if isinstance(dim, int) else len(A.shape) if dim is None else len(dim)
     if ord is None or count == 1:
         return vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype)
-    return ltorch.matrix_norm(A, ord, _MATRIX_DIMS if dim is None else dim, keepdim, dtype=dtype)
+    return matrix_norm(A, ord, _MATRIX_DIMS if dim is None else dim, keepdim, dtype=dtype)
 
 
 @torchsymbol(

@@ -102,7 +102,6 @@ MATRICES = (
     ("torch.linalg.eigh", "A, UPLO='L'"),
     ("torch.linalg.eigvalsh", "A, UPLO='L'"),
     ("torch.linalg.inv", "A"),
-    ("torch.linalg.matrix_norm", "A, ord='fro', dim=(-2, -1), keepdim=False, *, dtype=None"),
     ("torch.linalg.matrix_power", "A, n"),
     ("torch.linalg.pinv", "A, *, atol=None, rtol=None, hermitian=False"),
     ("torch.linalg.qr", "A, mode='reduced'"),
