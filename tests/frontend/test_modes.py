@@ -71,14 +71,14 @@ def test_the_cache_option_is_reported_as_an_enum():
 
 
 def test_an_entry_that_matches_again_is_found_among_several():
-    compiled = thunder.jit(scaled)
+    compiled = thunder.jit(scaled, cache="constant values")
     for k in (1, 2, 3, 1, 3, 2):
         assert torch.equal(compiled(ramp(3), k), ramp(3) * k)
     assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (3, 3)
 
 
 def test_the_recompile_limit_warns_once_and_names_the_changing_fact():
-    compiled = thunder.jit(scaled, recompile_limit=3)
+    compiled = thunder.jit(scaled, recompile_limit=3, cache="constant values")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for k in range(8):
@@ -92,7 +92,7 @@ def test_the_recompile_limit_warns_once_and_names_the_changing_fact():
 
 
 def test_no_recompile_limit_never_warns():
-    compiled = thunder.jit(scaled, recompile_limit=None)
+    compiled = thunder.jit(scaled, recompile_limit=None, cache="constant values")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for k in range(20):

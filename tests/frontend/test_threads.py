@@ -34,7 +34,7 @@ def in_threads(*works: Callable[[], None]) -> list[BaseException]:
 
 def test_two_threads_call_one_module_that_is_not_compiled_yet():
     model = numbered(nn.Sequential(nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 3)))
-    compiled = thunder.jit(model)
+    compiled = thunder.jit(model, cache="constant values")
 
     def work(seed):
         def run():

@@ -206,7 +206,7 @@ def test_an_error_in_a_prologue_is_reported_and_not_taken_for_a_miss():
 
 
 def test_hits_and_misses_add_up_to_the_calls():
-    compiled = thunder.jit(lambda x, k: x * k)
+    compiled = thunder.jit(lambda x, k: x * k, cache="constant values")
     for k in (1, 2, 1, 3, 2, 2):
         compiled(ramp(3), k)
     stats = thunder.compile_stats(compiled)
@@ -215,7 +215,7 @@ def test_hits_and_misses_add_up_to_the_calls():
 
 
 def test_a_miss_has_one_reason_for_each_entry_tried():
-    compiled = thunder.jit(lambda x, k: x * k)
+    compiled = thunder.jit(lambda x, k: x * k, cache="constant values")
     compiled(ramp(3), 1)
     assert thunder.last_recompile_reasons(compiled) == []
     compiled(ramp(3), 2)
@@ -231,14 +231,16 @@ def test_a_miss_has_one_reason_for_each_entry_tried():
 
 
 def test_eviction_never_returns_a_stale_result():
-    compiled = thunder.jit(lambda x, k: x * k, max_cache_entries=2, recompile_limit=None)
+    compiled = thunder.jit(
+        lambda x, k: x * k, max_cache_entries=2, recompile_limit=None, cache="constant values"
+    )
     for k in (1, 2, 3, 1, 2, 3, 3, 2, 1):
         assert torch.equal(compiled(ramp(3), k), ramp(3) * k)
         assert len(thunder.compile_stats(compiled).interpreter_cache) <= 2
 
 
 def test_the_least_recently_used_entry_is_dropped():
-    compiled = thunder.jit(lambda x, k: x * k, max_cache_entries=2)
+    compiled = thunder.jit(lambda x, k: x * k, max_cache_entries=2, cache="constant values")
     for k in (1, 2, 1, 3):
         compiled(ramp(3), k)
     compiled(ramp(3), 1)

@@ -5,12 +5,22 @@ import torch
 import torch.nn.functional as F
 
 import thunder
+from thunder.extend import FusionExecutor, evaluate_region
 
 R = torch.randn
 
 
 def _compiled(fn, **options):
     return thunder.jit(fn, cache="automatic", executors=["torch"], **options)
+
+
+def test_it_is_the_default_and_an_option_turns_it_off():
+    for options, most in (({}, 2), ({"cache": "automatic"}, 2), ({"cache": "constant values"}, 10)):
+        compiled = thunder.jit(lambda x, n: x.softmax(-1) * n, recompile_limit=None, **options)
+        for length in range(3, 13):
+            x = R(2, length)
+            torch.testing.assert_close(compiled(x, length), x.softmax(-1) * length)
+        assert thunder.cache_misses(compiled) == most
 
 
 def _types(compiled):
@@ -141,6 +151,39 @@ def test_a_program_that_fails_with_symbols_is_compiled_for_each_size_and_not_tri
         assert torch.equal(compiled(x), x * 2)
     assert (thunder.cache_misses(compiled), transform.symbolic) == (4, 1)
     assert "shapes are numbers" in str(thunder.compile_stats(compiled).last_static_reason)
+
+
+class _FusingNumbers(FusionExecutor):
+    """An executor of regions whose sizes are numbers."""
+
+    def compile_region(self, region):
+        assert all(type(n) is int for p in region.inputs for n in p.shape)
+        return lambda *tensors: evaluate_region(region, tensors)
+
+
+def test_a_program_with_few_lengths_keeps_the_regions_that_are_for_numbers():
+    ex = _FusingNumbers("acme_numbers")
+    for name in ("torch.sin", "torch.cos"):
+        ex.register_supported(name)
+    compiled = thunder.jit(lambda x: x.sin().cos(), executors=[ex, "torch"], recompile_limit=None)
+    for length in range(2, 12):
+        x = R(length, 3)
+        torch.testing.assert_close(compiled(x), x.sin().cos())
+    kinds = [next(iter(t.values())) for t in _types(compiled)]
+    assert kinds == [f"cpu f32[{n}, 3]" for n in range(2, 8)] + ["cpu f32[i0, 3]"]
+    assert "acme_numbers" in str(thunder.compile_stats(compiled).last_static_reason)
+    assert thunder.cache_misses(compiled) == 7
+
+
+def test_an_executor_for_numbers_that_would_run_no_call_changes_nothing():
+    ex = _FusingNumbers("acme_elsewhere")
+    ex.register_supported("torch.sin", checker=lambda x: x.shape[0] == 1000)
+    compiled = thunder.jit(lambda x: x.sin().cos(), executors=[ex, "torch"])
+    for length in (3, 4, 5):
+        compiled(R(length))
+    assert thunder.cache_misses(compiled) == 2
+    (entry,) = thunder.compile_stats(compiled).interpreter_cache[1:]
+    assert not [fact for fact in entry.guards if fact.kind == "size"], "what was asked is forgotten"
 
 
 def test_parameters_buffers_and_globals_have_numbers_as_sizes():

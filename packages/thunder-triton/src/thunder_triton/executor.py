@@ -147,13 +147,13 @@ def _unfit_values(bsym: BoundSymbol) -> Refusal | None:
             return Refusal("number", "a kernel computes tensors from tensors", value=p.name)
         if p.dtype.torch_dtype not in _DTYPES:
             return Refusal("dtype", "no kernel is generated for this dtype", dtype=p.dtype)
-        if not all(type(size) is int for size in p.shape):
-            return Refusal("static_shape", "kernels are generated for sizes that are known", value=p.name)
         missing = missing_device(p.device.type)
         if missing is not None:
             return missing
         if p.dtype not in device_profile(p.device).dtypes:
             return Refusal("dtype", "the device does not compute in this dtype", dtype=p.dtype)
+        if not all(type(size) is int for size in p.shape):
+            return Refusal("static_shape", "kernels are generated for sizes that are known", value=p.name)
     return None
 
 

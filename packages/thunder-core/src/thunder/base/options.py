@@ -110,11 +110,11 @@ def _resolve_enum(value: object, enum: type[_E], argument: str, default: _E) -> 
 
 
 def resolve_cache_option(value: CACHE_OPTIONS | str | None) -> CACHE_OPTIONS:
-    """Return the member that `cache=value` means; None is `"constant values"`.
+    """Return the member that `cache=value` means; None is `"automatic"`.
 
     Raises InvalidArgument for other values.
     """
-    return _resolve_enum(value, CACHE_OPTIONS, "cache", CACHE_OPTIONS.CONSTANT_VALUES)
+    return _resolve_enum(value, CACHE_OPTIONS, "cache", CACHE_OPTIONS.AUTOMATIC)
 
 
 def resolve_sharp_edges_option(value: SHARP_EDGES_OPTIONS | str | None) -> SHARP_EDGES_OPTIONS:

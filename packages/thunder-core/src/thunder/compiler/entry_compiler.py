@@ -11,7 +11,13 @@ import torch
 
 from thunder.autograd.residuals import graph_library
 from thunder.base.devices import Device
-from thunder.base.errors import OperatorError, RaisedByProgram, StateChanged, without_frames
+from thunder.base.errors import (
+    OperatorError,
+    RaisedByProgram,
+    StateChanged,
+    UnsupportedProgram,
+    without_frames,
+)
 from thunder.base.langctx import LanguageContext
 from thunder.base.options import CACHE_OPTIONS
 from thunder.base.plugin_calls import checking
@@ -40,6 +46,7 @@ from thunder.frontend.guards import Trusted, ambient_fact, prologue_trace
 from thunder.frontend.prologue_reading import interface_of
 from thunder.frontend.size_choice import SizeChoice
 from thunder.ir.trace import TraceCtx
+from thunder.passes.placement import calls_for_numbers
 from thunder.passes.transform import Transform, defines_hook
 from thunder.plugins.specs import DeviceProfile
 from thunder.torch.fallback.unknown_functions import without_fallback
@@ -79,25 +86,45 @@ class EntryCompiler:
         """
         with checking(self.data.debug_options.check_traces):
             numbers = self.varying.sources if like is None else like.varying
-            sizes = self.sizes.sizes if like is None else like.varying_sizes
+            sizes = self.sizes.for_compile() if like is None else like.varying_sizes
             known = self._known_answers(answers)
             choice = self._size_choice(sizes) if device is None else None
             if choice is None:
                 return self._compile(args, kwargs, device, known, numbers)
             try:
                 entry = self._compile(args, kwargs, device, known, numbers, choice)
-                entry.varying_sizes = sizes
-                return entry
+                if not self._should_be_for_numbers(entry, choice):
+                    entry.varying_sizes = sizes
+                    return entry
             except Exception as error:  # the program is compiled for the sizes of this call
                 if error is choice.error or isinstance(error, StateChanged) or not choice.has_symbols:
                     raise
-                failure = self.stats.last_static_reason = without_frames(error)
+                self.stats.last_static_reason = without_frames(error)
                 self.sizes.note_failure()
             # with numbers as sizes, the program may ask other questions
             entry = self._compile(args, kwargs, device, None if known is None else (), numbers)
             if choice.has_wishes:
-                raise choice.refused(failure)
+                assert self.stats.last_static_reason is not None, "a compile with symbols has failed"
+                raise choice.refused(self.stats.last_static_reason)
             return entry
+
+    def _should_be_for_numbers(self, entry: CacheEntry, choice: SizeChoice) -> bool:
+        """Return whether an executor would run a call of an entry if sizes were numbers, and they can be."""
+        if (
+            self.data.cache_option is not CACHE_OPTIONS.AUTOMATIC
+            or choice.has_wishes
+            or not choice.has_symbols
+        ):
+            return False
+        refused = calls_for_numbers([*entry.ledger, *(entry.backward_ledger or ())])
+        if not refused or self.sizes.are_worth_refusals:
+            return False
+        self.sizes.note_refused()
+        self.stats.last_static_reason = UnsupportedProgram(
+            "an executor runs calls of the program for sizes that are numbers",
+            found=refused,
+        )
+        return True
 
     def _size_choice(self, varying: frozenset[str] | None) -> SizeChoice | None:
         """Return which sizes of inputs are symbols, or None if they are numbers.

@@ -77,7 +77,8 @@ def jit(
             appended.
         sharp_edges: ``"error"``, ``"warn"`` or ``"allow"``: the policy for reads and writes that can be
             neither guarded nor replayed.
-        cache: how compiled programs are reused, a value of ``CACHE_OPTIONS``.
+        cache: how compiled programs are reused, a value of ``CACHE_OPTIONS``. By default, sizes and
+            integers that differ between calls are inputs of the program from then on.
         disable_torch_autograd: no output requires grad, whatever the inputs.
         transforms: applied in list order; those attached to the module come first.
         debug_options: see :class:`~thunder.core.options.DebugOptions`.

@@ -19,6 +19,10 @@ from thunder.ir.symbolic_sizes import SymbolicInt
 __all__ = ["VaryingSizes", "differing_sizes"]
 
 
+#: further compiles for numbers where executors refuse calls with symbolic sizes
+_COMPILES = 4
+
+
 class VaryingSizes:
     """The sizes and integers of a compiled function that have differed between its calls, by their sources.
 
@@ -32,13 +36,33 @@ class VaryingSizes:
 
     Integers among the arguments are symbols in the same way. A size that a second symbolic compile fixes to
     another number is one that the program needs. It is a number again, and so are all of a compile that
-    failed with symbols.
+    failed with symbols. Where an executor refuses calls because their sizes are symbols, which it would run
+    otherwise, the next programs are for numbers; after `_COMPILES` of them, one program for many sizes is
+    worth more than what that executor gains.
     """
 
     def __init__(self) -> None:
         self.sizes: frozenset[str] = frozenset()
         self._needed: frozenset[str] = frozenset()
         self._fixed: dict[str, int] = {}
+        #: how many compiles are for numbers, since executors refuse symbols; None if none has refused any
+        self._compiles: int | None = None
+
+    @property
+    def are_worth_refusals(self) -> bool:
+        """Whether there have been so many sizes that symbols are used though executors refuse them."""
+        return self._compiles == 0
+
+    def for_compile(self) -> frozenset[str]:
+        """Return the sizes that are symbols in a new compile."""
+        if self._compiles:
+            self._compiles -= 1
+            return frozenset()
+        return self.sizes
+
+    def note_refused(self) -> None:
+        """Note that an executor would have run calls whose sizes are numbers."""
+        self._compiles = _COMPILES
 
     def note(self, entries: Iterable[CacheEntry], roots: dict[str, object]) -> None:
         """Note the sizes in which the tensors of a call differ from those of entries."""

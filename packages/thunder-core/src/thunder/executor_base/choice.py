@@ -14,8 +14,9 @@ from thunder.executor_base.executor import Executor
 from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.executor_base.refusal import Refusal
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbol import BoundSymbol
-from thunder.ir.symbolic_sizes import SymbolicInt, has_symbols
+from thunder.ir.symbolic_sizes import SymbolicInt
 
 __all__ = ["Choice", "answer_as_executor", "choose", "in_rank_order"]
 
@@ -39,9 +40,14 @@ class Choice:
 def answer_as_executor(executor: Executor, bsym: BoundSymbol) -> bool | Refusal:
     """Return True if an executor runs a call, as an operator or in a fusion; else its refusal."""
     if isinstance(executor, FusionExecutor):
-        if not executor.symbolic_sizes and _has_symbolic_sizes(bsym):
-            return Refusal("static_shape", f"{executor.name} compiles regions for sizes that are numbers")
-        answer = executor.can_fuse(bsym)
+        facts = None if executor.symbolic_sizes else _facts_of_sizes(bsym)
+        if facts is not None:
+            with facts.supposed():  # what it asks about sizes matters to no program
+                answer = executor.can_fuse(bsym)
+            if answer is True:
+                return Refusal("static_shape", f"{executor.name} compiles regions for sizes that are numbers")
+        else:
+            answer = executor.can_fuse(bsym)
     else:
         answer = executor.can_execute(bsym)
     if answer is True or isinstance(answer, Refusal):
@@ -49,12 +55,13 @@ def answer_as_executor(executor: Executor, bsym: BoundSymbol) -> bool | Refusal:
     return Refusal("refused", f"{executor.name} does not run {bsym.sym.id}")  # a subclass may return False
 
 
-def _has_symbolic_sizes(bsym: BoundSymbol) -> bool:
-    """Return whether a tensor or a number of a call has a size that differs from call to call."""
-    return any(
-        has_symbols(p.shape) if isinstance(p, TensorProxy) else isinstance(p, SymbolicInt)
-        for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs)
-    )
+def _facts_of_sizes(bsym: BoundSymbol) -> SizeFacts | None:
+    """Return what is known of the sizes of a call that differ from call to call, or None without any."""
+    for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs):
+        for size in p.shape if isinstance(p, TensorProxy) else (p,):
+            if isinstance(size, SymbolicInt):
+                return size.facts
+    return None
 
 
 def choose(executors: Iterable[Executor], bsym: BoundSymbol, answer: Answer = answer_as_executor) -> Choice:

@@ -16,7 +16,7 @@ the entry: the fact is an equality.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
@@ -102,6 +102,10 @@ class FloatFact:
     def text(self, names: Callable[[int], str]) -> str:
         """Return the condition as an expression of Python."""
         return f"{text_of(self.left, names)} {self.relation} {text_of(self.right, names)}"
+
+
+class _Supposed(Exception):
+    """The end of questions that are forgotten."""
 
 
 class SizeFacts:
@@ -237,6 +241,13 @@ class SizeFacts:
         self._comparisons[key] = answer
         self._comparisons[key[0], NEGATED[relation], key[2]] = not answer
         return answer
+
+    @contextmanager
+    def supposed(self) -> Iterator[None]:
+        """Answer the questions within the context for the call that is traced, and forget them."""
+        with suppress(_Supposed), self.attempt():
+            yield
+            raise _Supposed
 
     @contextmanager
     def attempt(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -52,6 +53,16 @@ class Placement:
         """The line of torch's Python code that the user's line called, or None."""
         inner = self.bsym.source.inner if self.bsym.source is not None else None
         return inner.location if inner is not None else None
+
+
+def calls_for_numbers(placements: Iterable[Placement]) -> dict[str, str]:
+    """Return the executors that refuse a call only because its sizes are symbols, each with such a call."""
+    return {
+        name: placement.symbol
+        for placement in placements
+        for name, refusal in placement.refusals
+        if refusal.code == "static_shape"
+    }
 
 
 def is_executable(symbol: Symbol) -> bool:
