@@ -6,6 +6,7 @@ import contextlib
 import faulthandler
 import io
 import os
+import runpy
 import socket
 import sys
 import tempfile
@@ -24,7 +25,11 @@ import torch.multiprocessing
 
 from documents.blocks import examples
 
-README = Path(__file__).resolve().parents[2] / "packages" / "thunder-distributed" / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "packages" / "thunder-distributed" / "README.md"
+EXAMPLE = ROOT / "examples" / "distributed_training.py"
+#: the example's options for a model of a few thousand parameters
+TINY = ("--steps", "3", "--timed", "1", "--layers", "1", "--width", "24", "--length", "8", "--batch", "2")
 #: the functions by name
 CASES: dict[str, Callable[[], Any]] = {}
 #: the timeout of the groups of forks
@@ -88,13 +93,15 @@ def shared_folder() -> Path:
 
 def launched(size: int, folder: Path, modules: tuple[str, ...] = MODULES) -> dict[str, list[Outcome]]:
     """Return what each case of some modules returned in each of `size` processes."""
-    arguments = (size, str(folder), list(sys.path), _free_port(), modules)
+    arguments = (size, str(folder), list(sys.path), [_free_port(), _free_port()], modules)
     torch.multiprocessing.spawn(_process, arguments, nprocs=size)
     outcomes = [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(size)]
     return {name: [outcome[name] for outcome in outcomes] for name in outcomes[0]}
 
 
-def _process(rank: int, size: int, folder: str, path: list[str], port: int, modules: tuple[str, ...]) -> None:
+def _process(
+    rank: int, size: int, folder: str, path: list[str], ports: list[int], modules: tuple[str, ...]
+) -> None:
     """Run the cases in one process; an error ends its case alone."""
     sys.path[:] = path
     torch.set_num_threads(1)
@@ -119,7 +126,11 @@ def _process(rank: int, size: int, folder: str, path: list[str], port: int, modu
     for name, function in FORKED.items():
         outcomes[name] = _in_a_fork(rank, size, Path(folder) / name.replace(" ", "_"), function)
     if size == 2:
-        outcomes["readme"] = _printed_by_readme(rank, size, port)
+        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "localhost"}
+        readme = Path(folder) / f"readme{rank}.py"
+        readme.write_text(examples(README)[0].source, encoding="utf-8")
+        outcomes["readme"] = _printed(readme, ports[0])
+        outcomes["example"] = _printed(EXAMPLE, ports[1], *TINY, "--strategies", "zero2")
     torch.save(outcomes, Path(folder) / f"rank{rank}.pt")
 
 
@@ -149,15 +160,14 @@ def _in_a_fork(rank: int, size: int, folder: Path, function: Callable[[Path], An
     return outcome
 
 
-def _printed_by_readme(rank: int, size: int, port: int) -> Outcome:
-    """Run the program of the README as torchrun starts it; return what it prints."""
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size)}
-    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
-    (program, *_) = examples(README)
+def _printed(program: Path, port: int, *arguments: str) -> Outcome:
+    """Run a program as torchrun starts it, but for what this process has imported; return what it prints."""
+    os.environ["MASTER_PORT"] = str(port)
+    sys.argv, sys.path[:0] = [str(program), *arguments], [str(program.parent)]
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
-            exec(compile(program.source, str(README), "exec"), {"__name__": "__main__"})
+            runpy.run_path(str(program), run_name="__main__")
     except Exception:
         return Outcome(error=traceback.format_exc())
     return Outcome(printed.getvalue())

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.distributed.checkpoint as torch_checkpoint
 
-from distributed.launching import README, Outcome
+from distributed.launching import EXAMPLE, README, TINY, Outcome
 from distributed.small_models import words
 from distributed.training_cases import distance
 
@@ -73,3 +77,26 @@ def test_parameters_on_the_meta_device_get_their_parts_of_a_state_dict(outcomes)
 def test_the_readmes_program_prints_what_the_readme_shows(outcomes):
     shown = README.read_text(encoding="utf-8").split("```text\n")[1].split("```")[0]
     assert both(outcomes, "readme") == [shown, ""]
+
+
+def test_the_example_trains_as_one_process_and_communicates_what_torch_does(outcomes):
+    assert_table(both(outcomes, "example")[0], ["zero2"])
+
+
+@pytest.mark.sweep
+def test_the_example_trains_in_every_strategy():
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(EXAMPLE), *TINY]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert_table(run.stdout, ["ddp", "zero2", "zero3", "tensor", "context"])
+
+
+def assert_table(printed: str, strategies: list[str]) -> None:
+    """Check the example's table: torch's row of a strategy, if there is one, has as many bytes or more."""
+    assert "losses of 3 steps equal those of one process" in printed
+    rows = re.findall(r"^(\w+) +(thunder|torch) .*?([\d.]+) MiB +(\d+) +([\d.e+-]+)$", printed, re.M)
+    by_torch = {name: float(sent) for name, who, sent, *_ in rows if who == "torch"}
+    assert [name for name, who, *_ in rows if who == "thunder"] == strategies
+    for name, _, sent, calls, difference in rows:
+        assert 0 < float(sent) <= by_torch.get(name, float(sent))
+        assert int(calls) > 0
+        assert float(difference) < 1e-4
