@@ -24,6 +24,11 @@ def test_twenty_steps_equal_those_of_one_process_on_the_joined_batch(outcomes, n
         assert result["attributes"]
 
 
+def test_gathers_that_are_scheduled_change_no_number(outcomes):
+    for result in both(outcomes, "scheduled_fsdp"):
+        assert max(result["losses"], result["gradients"], result["state"]) < TOLERANCE
+
+
 def test_bucketing_changes_the_number_of_collectives(outcomes):
     counts = {name: len(both(outcomes, f"trained {name}")[0]["collectives"][0]) for name in STRATEGIES}
     # 15 parameters, of which one is frozen: each is gathered, and each gradient reduced

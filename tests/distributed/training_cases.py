@@ -14,6 +14,7 @@ from distributed.small_models import batches, part, words
 from thunder.distributed import (
     FSDPBucketingStrategy,
     FSDPType,
+    Machine,
     clip_grad_norm_,
     communication,
     ddp,
@@ -78,12 +79,12 @@ def reference(clip: float | None = None, accumulated: int = 1) -> Any:
 
 
 def trained(
-    transform: Any, clip: float | None = None, accumulated: int = 1, skip: Any = None
+    transform: Any, clip: float | None = None, accumulated: int = 1, skip: Any = None, **options: Any
 ) -> dict[str, Any]:
     """Return the differences from one process, and the collectives of a step."""
     expected = reference(clip, accumulated)
     model = words()
-    compiled, rank = thunder.jit(model, transforms=transform), dist.get_rank()
+    compiled, rank = thunder.jit(model, transforms=transform, **options), dist.get_rank()
     size = dist.get_world_size()
     optimizer = torch.optim.AdamW([p for p in compiled.parameters() if p.requires_grad], lr=0.01)
     losses, first, norms, sent = [], {}, [], []
@@ -119,6 +120,14 @@ def trained(
 
 for _name, _strategy in STRATEGIES.items():
     CASES[f"trained {_name}"] = lambda _strategy=_strategy: trained(_strategy())
+
+
+@case
+def scheduled_fsdp():
+    """Several gathers ahead, within a limit of bytes, as late as the figures of a machine allow."""
+    machine = Machine(flops={"f64": 1e9}, bandwidth=1e9, within=1e6, between=1e6)
+    zero3 = fsdp(sharding_strategy=FSDPType.ZERO3)
+    return trained(zero3, overlap_collectives=4, overlap_bytes=1500, overlap_machine=machine)
 
 
 @case

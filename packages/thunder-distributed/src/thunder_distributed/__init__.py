@@ -57,12 +57,31 @@ def thunder_transforms() -> list[TransformSpec]:
 
 @hookimpl
 def thunder_options() -> list[Option]:
-    """Declare the option of communication beside computation."""
-    doc = (
-        "how many collectives of a kind are in flight while a program computes: a parameter is gathered so "
-        "many gathers ahead, a gradient reduced so many reductions long; 0: each is waited for at once"
-    )
-    return [Option("overlap_collectives", int, 1, doc)]
+    """Declare the options of communication beside computation."""
+    machine: Any = import_module("thunder_distributed.machines").Machine
+    return [
+        Option(
+            "overlap_collectives",
+            int,
+            1,
+            "how many collectives of a kind are in flight while a program computes: a parameter is gathered "
+            "so many gathers ahead, a gradient reduced so many reductions long; with 0 each is waited for at "
+            "once",
+        ),
+        Option(
+            "overlap_bytes",
+            int | None,
+            None,
+            "the most bytes of parameters that are gathered before they are read; None for any number",
+        ),
+        Option(
+            "overlap_machine",
+            machine | str | None,
+            None,
+            "a thunder.distributed.Machine or the name of one that is known, such as 'h100': parameters are "
+            "gathered as late as they arrive in time on it; None for as early as overlap_collectives allows",
+        ),
+    ]
 
 
 @hookimpl

@@ -26,7 +26,7 @@ from .communication import Collective
 from .exchanges import EXCHANGES, rotate
 from .machines import Machine
 
-__all__ = ["collective_seconds", "flops_of", "nbytes_of", "nodes_of", "statement_seconds"]
+__all__ = ["collective_seconds", "computes_memory", "flops_of", "nbytes_of", "nodes_of", "statement_seconds"]
 
 
 def _products(factors: int, inner: Callable[[BoundSymbol], Any]) -> Callable[[BoundSymbol], int]:
@@ -75,6 +75,12 @@ def statement_seconds(bsym: BoundSymbol, machine: Machine, computes: bool) -> fl
             hint="Add it to the table `flops` of a thunder.distributed.Machine.",
         )
     return max(flops / machine.flops[dtype], memory)
+
+
+def computes_memory(bsym: BoundSymbol, storages: Mapping[str, str]) -> bool:
+    """Return whether a statement has a result with a memory of its own, by the storage of each name."""
+    outs = [p.name for p in bsym.flat_proxy_outs]
+    return any(storages.get(name) in outs for name in outs)
 
 
 def nodes_of(ranks: Iterable[int], machine: Machine) -> int:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx
 from thunder.examine.memory_calculation import allocations_of
 
@@ -20,7 +19,7 @@ from .collectives import COLLECTIVES, wait
 from .communication import collective_of
 from .exchanges import EXCHANGES
 from .machines import Machine
-from .roofline import collective_seconds, flops_of, statement_seconds
+from .roofline import collective_seconds, computes_memory, flops_of, statement_seconds
 
 __all__ = ["Timeline", "predicted"]
 
@@ -66,14 +65,8 @@ def predicted(trace: TraceCtx, ranks: Mapping[str, tuple[int, ...]], machine: Ma
         if bsym.sym.id == wait.id:
             now = max(now, arrives[bsym.args[0].name])
             continue
-        seconds = statement_seconds(bsym, machine, _computes(bsym, memory.storages))
+        seconds = statement_seconds(bsym, machine, computes_memory(bsym, memory.storages))
         now += seconds
         compute += seconds
         flops += flops_of(bsym) if seconds else 0
     return Timeline(total=max(now, network), compute=compute, communication=communication, flops=flops)
-
-
-def _computes(bsym: BoundSymbol, storages: Mapping[str, str]) -> bool:
-    """Return whether a statement has a result with a memory of its own."""
-    outs = [p.name for p in bsym.flat_proxy_outs]
-    return any(storages.get(name) in outs for name in outs)
