@@ -57,6 +57,13 @@ def test_a_plan_for_scales_of_blocks(device, recipe):
     assert text.count("transformer_engine.te_quantize_blocks ") == 4
 
 
+def test_a_plan_for_four_bits_on_a_blackwell():
+    text = plan("b200", NVFP4BlockScaling(disable_stochastic_rounding=True))
+    # the input and the cotangent for two products each, the weight for one: the input requires no gradient
+    assert text.count("transformer_engine.te_quantize_four_bits ") == 4
+    assert text.count("transformer_engine.te_gemm_four_bits ") == 2
+
+
 @pytest.mark.parametrize(
     ("device", "recipe", "sizes", "message"),
     [
@@ -65,7 +72,8 @@ def test_a_plan_for_scales_of_blocks(device, recipe):
         ("cpu", None, (64, 128), "computes on CUDA devices"),
         ("h100", MXFP8BlockScaling(), (64, 128), "needs compute capability 10.0 to below 12.0"),
         ("b200", Float8BlockScaling(), (64, 128), "needs compute capability 9.0 to below 10.0"),
-        ("b200", NVFP4BlockScaling(), (64, 128), "four bits"),
+        ("b200", NVFP4BlockScaling(), (64, 128), "stochastic rounding is not implemented"),
+        ("h100", NVFP4BlockScaling(False, True), (64, 128), "needs compute capability 10.0 or later"),
     ],
 )
 def test_a_plan_says_why_a_layer_is_not_claimed(device, recipe, sizes, message):

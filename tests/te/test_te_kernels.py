@@ -12,6 +12,7 @@ from torch import Tensor
 import thunder_te.te_kernels as te_kernels
 from thunder_te import formulas
 from thunder_te.executors import _REFERENCE
+from thunder_te.four_bits import dequantised_four_bits, four_bits
 from thunder_te.te_kernels import KERNELS
 
 FORMATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
@@ -67,6 +68,18 @@ class Quantizer:
             return self.stored(data, padded(inverse.t(), 1, 4))
         return self.stored(data.t().contiguous(), padded(inverse, 1, 4))
 
+    def four(self, x: Tensor) -> Any:
+        """Two elements in a byte, scales with padding, and the largest magnitude."""
+        rows, columns = self.kwargs["rowwise"], self.kwargs["columnwise"]
+        assert rows != columns
+        assert self.kwargs["with_rht"] == self.kwargs["with_post_rht_amax"]
+        square, transform = self.kwargs["with_2d_quantization"], self.kwargs["with_rht"]
+        data, scales, amax = four_bits(x, columns, square, transform)
+        part = "rowwise" if rows else "columnwise"
+        stored = self.stored(data, padded(scales.view(torch.uint8), 128, 4))
+        setattr(stored, f"_amax_{part}", amax)
+        return stored
+
     def stored(self, data: Tensor, scale_inv: Tensor) -> Any:
         prefix = "_rowwise" if self.kwargs["rowwise"] else "_columnwise"
         return SimpleNamespace(**{f"{prefix}_data": data.view(torch.uint8), f"{prefix}_scale_inv": scale_inv})
@@ -85,6 +98,12 @@ class Storage:
         self.fields["columnwise_data"] = self.fields["rowwise_data"].t().contiguous()
 
     def values(self, columnwise: bool) -> Tensor:
+        if self.kind == "four":
+            assert not columnwise, "both operands are read by rows"
+            assert self.fields["fp4_dtype"] == "e2m1"
+            data, amax = self.fields["rowwise_data"], self.fields["amax_rowwise"]
+            scales = self.fields["rowwise_scale_inv"][: data.shape[0], : data.shape[1] // 8]
+            return dequantised_four_bits(data, scales.view(torch.float8_e4m3fn), amax)
         dtype, part = FORMATS[self.fields["fp8_dtype"]], "columnwise" if columnwise else "rowwise"
         if self.kind == "tensor":
             assert not columnwise, "a kernel for Hopper reads rows"
@@ -125,13 +144,15 @@ def module(name: str) -> Any:
         return lambda **fields: Storage(kind, fields)
 
     return SimpleNamespace(
-        DType=SimpleNamespace(kFloat8E4M3="e4m3", kFloat8E5M2="e5m2"),
+        DType=SimpleNamespace(kFloat8E4M3="e4m3", kFloat8E5M2="e5m2", kFloat4E2M1="e2m1"),
         Float8CurrentScalingQuantizer=quantizer("current"),
         Float8Quantizer=quantizer("delayed"),
         MXFP8Quantizer=quantizer("mx"),
         Float8BlockQuantizer=quantizer("block"),
+        NVFP4Quantizer=quantizer("four"),
         Float8TensorStorage=storage("tensor"),
         MXFP8TensorStorage=storage("mx"),
+        NVFP4TensorStorage=storage("four"),
         Float8BlockwiseQTensorStorage=storage("block"),
         general_gemm=general_gemm,
     )
@@ -183,3 +204,29 @@ def test_a_scale_from_earlier_steps():
     found = KERNELS.quantize_by_scale(x, scales, 1, torch.float8_e4m3fn)
     for a, b in zip(expected, found, strict=True):
         torch.testing.assert_close(a.float(), b.float())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("transform", [False, True])
+def test_products_in_four_bits_are_those_of_the_reference(dtype: torch.dtype, transform: bool):
+    torch.manual_seed(0)
+    a, b, bias = (
+        torch.randn(64, 160, dtype=dtype),
+        torch.randn(160, 96, dtype=dtype),
+        torch.randn(96).to(dtype),
+    )
+    results = []
+    for kernels in (_REFERENCE, KERNELS):
+        left = kernels.quantize_four_bits(a, False, False, transform)
+        right = kernels.quantize_four_bits(b, True, not transform, transform)
+        for stored, shape in ((left, (64, 160)), (right, (96, 160))):
+            assert (stored[0].shape, stored[0].dtype) == ((shape[0], shape[1] // 2), torch.uint8)
+            assert (tuple(stored[1].shape), stored[1].dtype) == (
+                kernels.four_bit_scales(shape),
+                torch.float8_e4m3fn,
+            )
+            assert (stored[2].shape, stored[2].dtype) == ((1,), torch.float32)
+        results.append(kernels.gemm_four_bits(*left, *right, bias, dtype))
+    torch.testing.assert_close(*results, rtol=0, atol=0.02 if dtype is torch.bfloat16 else 1e-4)
+    exact = a.double() @ b.double() + bias
+    assert (results[0] - exact).norm() / exact.norm() < 0.2

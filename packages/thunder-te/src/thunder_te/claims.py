@@ -23,15 +23,16 @@ from .recipes import (
 __all__ = ["capability_refusal", "layer_refusal", "stored_refusal"]
 
 #: recipe → what the sizes of a layer must be multiples of
-_MULTIPLES: Final[dict[type[Recipe], int]] = {MXFP8BlockScaling: 32}
+_MULTIPLES: Final[dict[type[Recipe], int]] = {MXFP8BlockScaling: 32, NVFP4BlockScaling: 32}
 _DTYPES: Final = (thunder.float32, thunder.bfloat16, thunder.float16)
 #: recipe → the first compute capability with kernels, and the first without, or None. Transformer Engine's
-#: `check_fp8_support`, `check_fp8_block_scaling_support` and `check_mxfp8_support`
+#: `check_fp8_support`, `check_fp8_block_scaling_support`, `check_mxfp8_support`, `check_nvfp4_support`
 _CAPABILITIES: Final[dict[type[Recipe], tuple[tuple[int, int], tuple[int, int] | None]]] = {
     DelayedScaling: ((8, 9), None),
     Float8CurrentScaling: ((8, 9), None),
     Float8BlockScaling: ((9, 0), (10, 0)),
     MXFP8BlockScaling: ((10, 0), (12, 0)),
+    NVFP4BlockScaling: ((10, 0), None),
 }
 
 
@@ -45,8 +46,12 @@ def layer_refusal(x: Any, weight: Any, bias: Any, has_scales: bool) -> Refusal |
     name = type(recipe).__name__
     if isinstance(recipe, UnsupportedRecipe):
         return Refusal("recipe", recipe.reason)
-    if isinstance(recipe, NVFP4BlockScaling):
-        return Refusal("recipe", "products in four bits are not implemented", recipe=name)
+    if isinstance(recipe, NVFP4BlockScaling) and not recipe.disable_stochastic_rounding:
+        return Refusal(
+            "recipe",
+            "stochastic rounding is not implemented: disable_stochastic_rounding=True rounds to the nearest",
+            recipe=name,
+        )
     if isinstance(recipe, DelayedScaling) and not has_scales:
         return Refusal(
             "state",

@@ -9,6 +9,7 @@ from thunder.extend import OperatorExecutor
 
 from . import formulas
 from .claims import capability_refusal
+from .four_bits import BLOCK, dequantised_four_bits, four_bits
 from .operators import Block, Kernels, register
 from .rules import register_layers
 from .te_kernels import KERNELS
@@ -44,8 +45,37 @@ def _block_scales(shape: tuple[int, ...], block: tuple[int, int]) -> tuple[tuple
     return tuple(-(-size // length) for size, length in zip(shape, block, strict=True)), torch.float32
 
 
+def _gemm_four_bits(
+    a: Tensor,
+    a_scale: Tensor,
+    a_amax: Tensor,
+    b: Tensor,
+    b_scale: Tensor,
+    b_amax: Tensor,
+    bias: Tensor | None,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Return a @ b.T + bias of the dequantised operands."""
+    left = dequantised_four_bits(a, a_scale, a_amax)
+    return formulas.product(left, dequantised_four_bits(b, b_scale, b_amax).t(), dtype, bias)
+
+
+def _four_bit_scales(shape: tuple[int, int]) -> tuple[int, ...]:
+    """Return the shape of the scales: one for each 16 elements of a row."""
+    return shape[0], shape[1] // BLOCK
+
+
 #: the operators by formulas in torch
-_REFERENCE = Kernels(formulas.by_own_amax, _by_scale, formulas.by_blocks, _gemm, _block_scales)
+_REFERENCE = Kernels(
+    quantize=formulas.by_own_amax,
+    quantize_by_scale=_by_scale,
+    quantize_blocks=formulas.by_blocks,
+    gemm=_gemm,
+    quantize_four_bits=four_bits,
+    gemm_four_bits=_gemm_four_bits,
+    four_bit_scales=_four_bit_scales,
+    block_scales=_block_scales,
+)
 
 fp8_reference_ex = OperatorExecutor("fp8_reference", version=torch.__version__)
 register_layers(fp8_reference_ex, register(fp8_reference_ex, "fp8", _REFERENCE), ())

@@ -5,7 +5,8 @@ For x `(m, k)`, w `(n, k)` and the cotangent g `(m, n)`, with Q the rounding to 
     y = Q(x) @ Q(w).T + bias      dx = Q(g) @ Q(w)      dw = Q(g).T @ Q(x)      dbias = sum of g over rows
 
 Where a scale belongs to a tensor, both products of an operand use the same Q. A scale of a block belongs to a
-direction: the elements that share it are summed together, so that x and g are rounded twice.
+direction: the elements that share it are summed together, so that x and g are rounded twice. Under NVFP4 w is
+stored twice too, since its products read rows.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .recipes import (
     Float8BlockScaling,
     Float8CurrentScaling,
     MXFP8BlockScaling,
+    NVFP4BlockScaling,
     Recipe,
 )
 
@@ -32,11 +34,15 @@ __all__ = ["Operand", "Scales", "operands", "product", "rows", "stored_layer"]
 
 @dataclass(frozen=True)
 class Operand:
-    """A quantised matrix of a trace: its data, the inverses of its scales, and the block of a scale."""
+    """A quantised matrix of a trace: its data, the inverses of its scales, and the block of a scale.
+
+    One in four bits has the largest magnitude of the matrix too, f32 `(1,)`.
+    """
 
     data: Any
     scale_inv: Any
     block: Block = None
+    amax: Any = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,8 @@ def operands(
 
     They are y and dw for x, y and dx for w, and dx and dw for g.
     """
+    if isinstance(recipe, NVFP4BlockScaling):
+        return _four_bit_operands(ops, recipe, role, matrix)
     form: Any = recipe
     dtype: torch.dtype = form.fp8_format.backward if role == "g" else form.fp8_format.forward
     match recipe:
@@ -79,6 +87,20 @@ def operands(
             }
             return by_block[blocks[0]], by_block[blocks[1]]
     raise AssertionError(f"the checker refuses {type(recipe).__name__}")
+
+
+def _four_bit_operands(
+    ops: Operators, recipe: NVFP4BlockScaling, role: str, matrix: Any
+) -> tuple[Operand, Operand]:
+    """Quantise a matrix by rows and by columns; the gradient of the weight has both operands transformed."""
+    square = role == "w" and not recipe.disable_2d_quantization
+
+    def operand(by_columns: bool) -> Operand:
+        transform = by_columns and role != "w" and not recipe.disable_rht
+        data, scale_inv, amax = ops.quantize_four_bits(matrix, by_columns, square, transform)
+        return Operand(data, scale_inv, None, amax)
+
+    return operand(False), operand(True)
 
 
 def stored_layer(ops: Operators, x: Any, q: Any, scale_inv: Any, bias: Any) -> Any:
@@ -103,6 +125,8 @@ def _blocks(recipe: Recipe, role: str) -> tuple[tuple[int, int], tuple[int, int]
 def product(ops: Operators, a: Operand, b: Operand, bias: Any, layout: str, like: Any) -> Any:
     """Record a product of operands, in the dtype of `like`."""
     dtype = to_torch_dtype(like.dtype)
+    if a.amax is not None:  # both are stored so that rows are summed, in each layout
+        return ops.gemm_four_bits(a.data, a.scale_inv, a.amax, b.data, b.scale_inv, b.amax, bias, dtype)
     return ops.gemm(a.data, a.scale_inv, b.data, b.scale_inv, bias, layout, (a.block, b.block), dtype)
 
 

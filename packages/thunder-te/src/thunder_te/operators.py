@@ -4,11 +4,13 @@
     quantize_by_scale(x, scales, index, dtype) -> data, scale_inv, amax   one scale, from earlier steps
     quantize_blocks(x, dtype, block, power_of_2) -> data, scale_inv       a scale for each block
     gemm(a, a_scale, b, b_scale, bias, layout, blocks, dtype) -> a @ b + bias
+    quantize_four_bits(x, by_columns, square, transform) -> data, scale_inv, amax   NVFP4, two elements a byte
+    gemm_four_bits(a, a_scale, a_amax, b, b_scale, b_amax, bias, dtype) -> a @ b.T + bias
 
 Data are tensors of an 8-bit dtype and inverse scales are float32, so that both are saved and freed like any
 other value; those of blocks have the layout of the executor's library. `layout` has a letter for each operand
 as it is stored: "NT" is `a @ b.T`, "NN" `a @ b` and "TN" `a.T @ b`. `blocks` has the block of each operand,
-or None for one scale.
+or None for one scale. Matrices in four bits are stored so that rows are summed: `by_columns` transposes.
 """
 
 from __future__ import annotations
@@ -42,6 +44,10 @@ class Kernels:
     quantize_by_scale: Callable[..., Any]
     quantize_blocks: Callable[..., Any]
     gemm: Callable[..., Any]
+    quantize_four_bits: Callable[..., Any]
+    gemm_four_bits: Callable[..., Any]
+    #: (shape of a matrix in four bits, as it is stored) → shape of the scales
+    four_bit_scales: Callable[..., tuple[int, ...]]
     #: (shape of a matrix, block) → shape and dtype of the inverse scales
     block_scales: Callable[..., tuple[tuple[int, ...], torch.dtype]]
 
@@ -54,6 +60,8 @@ class Operators:
     quantize_by_scale: Symbol
     quantize_blocks: Symbol
     gemm: Symbol
+    quantize_four_bits: Symbol
+    gemm_four_bits: Symbol
 
 
 def _new(like: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
@@ -79,6 +87,14 @@ def _gemm_meta(
     return _new(a, (m, n), dtype)
 
 
+def _four_bits_gemm_meta(
+    a: Any, a_scale: Any, a_amax: Any, b: Any, b_scale: Any, b_amax: Any, bias: Any, dtype: torch.dtype
+) -> Any:
+    if a.shape[1] != b.shape[1]:
+        raise InvalidArgument(f"a product in four bits of {tuple(a.shape)} and {tuple(b.shape)}, transposed")
+    return _new(a, (a.shape[0], b.shape[0]), dtype)
+
+
 def _transposed(shape: Any, letter: str) -> tuple[int, int]:
     rows, columns = shape
     return (rows, columns) if letter == "N" else (columns, rows)
@@ -96,10 +112,21 @@ def register(ex: OperatorExecutor, prefix: str, kernels: Kernels) -> Operators:
     def blocks_meta(x: Any, dtype: torch.dtype, block: tuple[int, int], power_of_2: bool) -> Any:
         return _new(x, tuple(x.shape), dtype), _new(x, *kernels.block_scales(tuple(x.shape), block))
 
+    def four_bits_meta(x: Any, by_columns: bool, square: bool, transform: bool) -> Any:
+        rows, columns = _transposed(x.shape, "T" if by_columns else "N")
+        scales = kernels.four_bit_scales((rows, columns))
+        return (
+            _new(x, (rows, columns // 2), torch.uint8),
+            _new(x, scales, torch.float8_e4m3fn),
+            _new(x, (1,), torch.float32),
+        )
+
     none: Any = (OpTags.NONDIFFERENTIABLE,)
     return Operators(
         quantize=operator("quantize", _quantize_meta, tags=none),
         quantize_by_scale=operator(BY_SCALE, _by_scale_meta, tags=none),
         quantize_blocks=operator("quantize_blocks", blocks_meta, tags=none),
         gemm=operator("gemm", _gemm_meta),
+        quantize_four_bits=operator("quantize_four_bits", four_bits_meta, tags=none),
+        gemm_four_bits=operator("gemm_four_bits", _four_bits_gemm_meta),
     )

@@ -1,4 +1,4 @@
-"""Recipes: how the tensors of a linear layer are scaled before they are rounded to 8 bits.
+"""Recipes: how the tensors of a linear layer are scaled before they are rounded to 8 bits, or 4.
 
 The classes have the names and fields of Transformer Engine 2.20 (`transformer_engine.common.recipe`), as far
 as they matter to linear layers, and can be used without it. They are frozen, so that a program can be guarded
@@ -123,10 +123,18 @@ class MXFP8BlockScaling(Recipe):
 
 @dataclass(frozen=True)
 class NVFP4BlockScaling(Recipe):
-    """Four bits with a scale in E4M3 for each 16 elements, and one in float32 for the tensor.
+    """Four bits with a scale in E4M3 for 16 elements in the direction of the sum, and one for the tensor.
 
-    It is known so that plans can say why linear layers are not claimed; no executor here computes it.
+    Weights have a scale for 16 by 16 elements, unless `disable_2d_quantization`. Inputs and cotangents are
+    transformed by a Hadamard matrix for the gradient of the weight, unless `disable_rht`. Stochastic rounding
+    of cotangents is not implemented: layers are claimed with `disable_stochastic_rounding=True`.
+
+    NVIDIA, "Pretraining Large Language Models with NVFP4", arXiv:2509.25149.
     """
+
+    disable_rht: bool = False
+    disable_stochastic_rounding: bool = False
+    disable_2d_quantization: bool = False
 
 
 RECIPES: Final[tuple[type[Recipe], ...]] = (
@@ -143,6 +151,8 @@ _NEUTRAL: Final[Mapping[str, object]] = {
     "fp8_dpa": False,
     "fp8_mha": False,
     "grad_block_scaling_dim": 1,
+    "nvfp4_4over6": "none",
+    "row_scaled_activation": False,
     "scaling_factor_compute_algo": None,
     "w_block_scaling_dim": 2,
     "x_block_scaling_dim": 1,

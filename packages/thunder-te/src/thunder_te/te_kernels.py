@@ -174,5 +174,74 @@ def _blocked(data: Tensor, scale_inv: Tensor, block: Block, columnwise: bool) ->
     return stored
 
 
+def _quantize_four_bits(
+    x: Tensor, by_columns: bool, square: bool, transform: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Round a matrix to four bits; the scales have the library's layout."""
+    quantizer = library("transformer_engine.pytorch.tensor.nvfp4_tensor").NVFP4Quantizer(
+        rowwise=not by_columns,
+        columnwise=by_columns,
+        with_rht=transform,
+        with_post_rht_amax=transform,
+        with_2d_quantization=square,
+    )
+    quantised = quantizer(x.contiguous())
+    if by_columns:
+        found = quantised._columnwise_data, quantised._columnwise_scale_inv, quantised._amax_columnwise
+    else:
+        found = quantised._rowwise_data, quantised._rowwise_scale_inv, quantised._amax_rowwise
+    data, scales, amax = found
+    return data, scales.view(torch.float8_e4m3fn), amax
+
+
+def _gemm_four_bits(
+    a: Tensor,
+    a_scale: Tensor,
+    a_amax: Tensor,
+    b: Tensor,
+    b_scale: Tensor,
+    b_amax: Tensor,
+    bias: Tensor | None,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Return a @ b.T + bias; the library takes the operands in the other order."""
+    multiply = library("transformer_engine.pytorch.cpp_extensions").general_gemm
+    operands = _four_bit_tensor(b, b_scale, b_amax), _four_bit_tensor(a, a_scale, a_amax)
+    in_kernel = dtype is not torch.float32
+    given = bias if in_kernel else None
+    result: Tensor = multiply(*operands, out_dtype=dtype, layout="TN", bias=given)[0]
+    return result if bias is None or in_kernel else result + bias
+
+
+def _four_bit_tensor(data: Tensor, scales: Tensor, amax: Tensor) -> Any:
+    """Return data, scales and largest magnitude as a quantised tensor of the library, read by rows."""
+    storages = library("transformer_engine.pytorch.tensor.storage.nvfp4_tensor_storage")
+    return storages.NVFP4TensorStorage(
+        rowwise_data=data,
+        rowwise_scale_inv=scales.view(torch.uint8),
+        columnwise_data=None,
+        columnwise_scale_inv=None,
+        amax_rowwise=amax,
+        amax_columnwise=None,
+        fp4_dtype=library("transformer_engine.pytorch.constants").DType.kFloat4E2M1,
+        quantizer=None,
+        with_gemm_swizzled_scales=False,
+    )
+
+
+def _four_bit_scales(shape: tuple[int, int]) -> tuple[int, ...]:
+    """Return the shape of the library's scales (`NVFP4Quantizer.get_scale_shape`)."""
+    return _padded(shape[0], 128), _padded(-(-shape[1] // 16), 4)
+
+
 #: the operators by the kernels of Transformer Engine
-KERNELS = Kernels(_quantize, _quantize_by_scale, _quantize_blocks, _gemm, _block_scales)
+KERNELS = Kernels(
+    quantize=_quantize,
+    quantize_by_scale=_quantize_by_scale,
+    quantize_blocks=_quantize_blocks,
+    gemm=_gemm,
+    quantize_four_bits=_quantize_four_bits,
+    gemm_four_bits=_gemm_four_bits,
+    four_bit_scales=_four_bit_scales,
+    block_scales=_block_scales,
+)
