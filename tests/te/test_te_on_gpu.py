@@ -1,4 +1,4 @@
-"""Transformer Engine itself, judged by the reference: layers, gradients, state. Needs a GPU and the library."""
+"""Transformer Engine itself, judged by the reference: layers, gradients, state; on a GPU alone."""
 
 from __future__ import annotations
 

@@ -74,7 +74,8 @@ def hadamard(x: Tensor) -> Tensor:
     for _ in range(4):
         matrix = torch.cat((torch.cat((matrix, matrix), 1), torch.cat((matrix, -matrix), 1)))
     signs = torch.tensor(_SIGNS, dtype=torch.float32, device=x.device)
-    return (x.float().unflatten(-1, (-1, BLOCK)) * signs @ (matrix / 4)).flatten(-2)
+    result: Tensor = (x.float().unflatten(-1, (-1, BLOCK)) * signs @ (matrix / 4)).flatten(-2)
+    return result
 
 
 def four_bits(x: Tensor, by_columns: bool, square: bool, transform: bool) -> tuple[Tensor, Tensor, Tensor]:
