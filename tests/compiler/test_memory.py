@@ -189,6 +189,23 @@ def test_few_channels_that_are_innermost_are_counted(channels, stride, of_weight
     assert max(memory.forward, memory.backward) == pytest.approx(whole, rel=0.05)
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("kernel", [3, 7])
+@pytest.mark.parametrize("channels", [(1, 8), (8, 64)])
+def test_scratch_memory_that_holds_numbers_is_counted(channels, kernel, stride) -> None:
+    """One channel is put in another order, and the gradient of a strided result is padded."""
+
+    def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, w, stride=stride, padding=kernel // 2).square().sum()
+
+    inside, outside = channels
+    x = torch.rand(2, inside, 64, 64).to(memory_format=torch.channels_last).requires_grad_()
+    w = torch.rand(outside, inside, kernel, kernel).to(memory_format=torch.channels_last).requires_grad_()
+    memory = thunder.plan(step, x, w, executors="torch").memory
+    _, whole = measured(step, x, w)
+    assert max(memory.forward, memory.backward) == pytest.approx(whole, rel=0.05)
+
+
 def test_a_gradient_that_is_expanded_is_copied_by_a_convolution() -> None:
     def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return F.conv2d(x, w, padding=1).sum()

@@ -205,6 +205,7 @@ def _hook_rows() -> dict[str, tuple[Callable[[], Any], str]]:
         "transform_trace_post_optimization",
         "transform_state_dict_for_submodule",
         "reverse_transform_state_dict_for_submodule",
+        "complete_original_state_dict_for_submodule",
         "unchanged",
     ]
     rows: dict[str, tuple[Callable[[], Any], str]] = {}

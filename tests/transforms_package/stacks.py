@@ -11,10 +11,14 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import thunder
+from thunder.core.rewrite import replace_input
 from thunder.transforms.materialization import MaterializationTransform
 from thunder.transforms.quantization import BitsAndBytesLinearQuant4bit, BitsAndBytesLinearQuant8bit
+from thunder_transforms.constant_calls import ConstantFolding
 from thunder_transforms.cpu_offloading import CPUOffloading
 from thunder_transforms.lora import LORATransform
+from thunder_transforms.non_finite import NonFiniteDetector
+from thunder_transforms.prune_checks import PrunePrologueChecks
 
 TOKENS = torch.tensor([[1, 2, 3], [4, 5, 6]])
 MATERIALISED = "materialised"
@@ -23,19 +27,54 @@ TRANSFORMS: dict[str, Any] = {
     "identity": thunder.Transform,
     "offloading": CPUOffloading,
     "lora": lambda: LORATransform(r=2, weights=["hidden"]),
+    "more lora": lambda: LORATransform(r=3, weights=["second"], lora_dropout=0.25),
+    "folding": ConstantFolding,
+    "pruning": PrunePrologueChecks,
+    "detector": NonFiniteDetector,
+    "halves": lambda: Halves(),
     "nf4": BitsAndBytesLinearQuant4bit,
+    "fp4": lambda: BitsAndBytesLinearQuant4bit("fp4", blocksize=128, double_quantization=True),
     "int8": BitsAndBytesLinearQuant8bit,
 }
-LOSSY = frozenset({"nf4", "int8"})
+#: those that store weights in fewer bits
+LOSSY = frozenset({"nf4", "fp4", "int8"})
+
+
+class Halves(thunder.Transform):
+    """Stores the bias of a layer as half of it; programs and state dicts double it."""
+
+    name = "second.bias"
+
+    def transform_module(self, model: Any) -> None:
+        """Override the bias, on the meta device too."""
+        bias = model.get_parameter(self.name)
+        model.override(self.name, nn.Parameter(bias.detach() / 2, requires_grad=bias.requires_grad))
+
+    def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any) -> Any:
+        """Double the bias where it is read."""
+        replace_input(prologue, computation, self.name, lambda bias: bias * 2)
+        return prologue, computation, epilogue
+
+    def transform_state_dict_for_submodule(self, model: Any, owner: str, state: dict[str, Any]) -> Any:
+        """Halve the bias."""
+        return {k: t / 2 if f"{owner}.{k}" == self.name else t for k, t in state.items()}
+
+    def reverse_transform_state_dict_for_submodule(
+        self, model: Any, owner: str, state: dict[str, Any]
+    ) -> Any:
+        """Double the bias."""
+        return {k: t * 2 if f"{owner}.{k}" == self.name else t for k, t in state.items()}
 
 
 class Net(nn.Module):
-    """Tied weights, a bias, statistics, integers, and a buffer in no state dict."""
+    """Tied weights, frozen weights, a bias, statistics, integers, and a buffer in no state dict."""
 
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(7, 64)
-        self.hidden = nn.Linear(64, 64)
+        self.hidden, self.second = nn.Linear(64, 64), nn.Linear(64, 64)
+        for layer in (self.hidden, self.second):
+            layer.weight.requires_grad_(False)
         self.norm = nn.BatchNorm1d(64)
         self.out = nn.Linear(64, 7, bias=False)
         self.out.weight = self.embedding.weight
@@ -45,7 +84,7 @@ class Net(nn.Module):
         nn.init.ones_(self.shift)
 
     def forward(self, tokens: torch.Tensor) -> Any:
-        hidden = self.hidden(self.embedding(tokens) + self.shift)
+        hidden = self.second(self.hidden(self.embedding(tokens) + self.shift).sin())
         return self.out(self.norm(hidden.transpose(1, 2)).transpose(1, 2))
 
 
@@ -125,11 +164,13 @@ def check(stack: list[str], folder: Path) -> None:
     for compiled in loaded:
         assert_same(compiled.state_dict(), saved)
         assert torch.equal(results(compiled), expected)
+    stored = {saved[f"{layer}.weight"].dtype for layer in ("hidden", "second")}
+    is_lossy = bool(LOSSY.intersection(stack))
+    assert stored == {torch.int8 if "int8" in stack else torch.uint8 if is_lossy else torch.float32}, stored
     originals = torch.load(folder / "original.pt")
     assert_same(loaded[0].original_state_dict(), originals)
     module = original()
     module.load_state_dict(originals)
-    is_lossy = bool(LOSSY.intersection(stack))
     tolerance = 0.2 if is_lossy else 1e-3  # of int8 products, and of adapters that are folded in
     torch.testing.assert_close(results(module), expected, rtol=tolerance, atol=tolerance)
     if not is_lossy:

@@ -93,6 +93,7 @@ def fold(model: Any, adapter: Adapter) -> None:
         raise InvalidArgument(
             f"the adapters of {adapter.name} cannot be folded in: a transform stores it in another form",
             found={"in use": f"{weight.dtype}, {tuple(weight.shape)}"},
+            hint="original_state_dict() has the weights of the module with the adapters folded in.",
         )
     model.override(f"{adapter.name}.lora_base", weight.detach())
     model.override(f"{adapter.name}.lora_merged_a", a)
@@ -153,7 +154,7 @@ def load_adapters(model: Any, adapters: Sequence[Adapter], state_dict: Mapping[s
 def base_of(adapter: Adapter, state_dict: dict[str, Any]) -> torch.Tensor:
     """Return the weight with its adapter folded in, and remove the adapter's tensors from the state dict.
 
-    Raises InvalidArgument if the weight is there in another form.
+    Raises InvalidArgument if a transform has left the weight in another form.
     """
     weight: torch.Tensor = state_dict[adapter.key]
     tensors = {
@@ -163,11 +164,11 @@ def base_of(adapter: Adapter, state_dict: dict[str, Any]) -> torch.Tensor:
     a, b = tensors["lora_a"], tensors["lora_b"]
     if a is None or b is None or a.shape[0] == 0:
         return weight
-    if weight.shape != (b.shape[0], a.shape[1]):
+    if weight.shape != (b.shape[0], a.shape[1]) or not weight.is_floating_point():
         raise InvalidArgument(
             f"the adapters of {adapter.name} cannot be folded in: a transform stores it in another form",
             found={"state dict": f"{weight.dtype}, {tuple(weight.shape)}"},
-            hint="Put LORATransform before that transform: state dicts pass through them in reverse order.",
+            hint="Its reverse_transform_state_dict_for_submodule must return the weight that the module has.",
         )
     product = _product(a, b, adapter.scale)
     return weight if product is None else weight.detach() + product

@@ -236,7 +236,7 @@ class LORATransform(thunder.Transform):
                 state_dict[f"{adapter.key}.lora_base"] = state_dict[adapter.key]
         return state_dict
 
-    def reverse_transform_state_dict_for_submodule(
+    def complete_original_state_dict_for_submodule(
         self, model: Any, submodule_name: str, state_dict: dict[str, Any]
     ) -> dict[str, Any]:
         for adapter in self._adapters_of(submodule_name, state_dict):

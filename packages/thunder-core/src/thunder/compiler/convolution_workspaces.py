@@ -7,7 +7,9 @@ blocks as long as a vector register (https://uxlfoundation.github.io/oneDNN/dev_
                          of y'. Beside y there are at most x' + w', or y'.
 
 Tensors whose channels are innermost are read as they are, and the weight alone is copied in blocks; beside it
-the kernels have scratch memory, whose size does not depend on the batch.
+the kernels have scratch memory, whose size does not depend on the batch. In two cases it holds numbers: a
+strided convolution's gradient of the input reads a padded copy of one example's, and a forward of one channel
+has the channel's places in another order, each as often as a kernel reads it.
 
 A kernel of torch unfolds the argument instead: each element of the result has a column of what it reads.
 Sizes were compared with what the allocator hands out, for float32 with AVX-512 and one thread.
@@ -38,9 +40,10 @@ _BACKWARD = (
 _OF_ONEDNN = ("Mkldnn", "MkldnnTranspose", "???")
 #: an argument of so few channels is read as it is
 _FEW_CHANNELS = 4
-#: the bytes of scratch memory where channels are innermost: of a forward, of a gradient of the input, and of
-#: one whose convolution is strided, which has more for each `_ROW` numbers in a row of places
-_SCRATCH, _SCRATCH_OF_INPUT, _SCRATCH_OF_STRIDES, _BYTES_OF_ROW, _ROW = 8216, 8344, 20504, 16384, 512
+#: the bytes of scratch memory where channels are innermost: of a forward, of one that reads one channel, of a
+#: gradient of the input, and of one whose convolution is strided; the numbers in it fill whole parts
+_SCRATCH, _SCRATCH_OF_CHANNEL, _SCRATCH_OF_INPUT, _SCRATCH_OF_STRIDES = 8216, 28696, 8344, 20504
+_PART = 4096
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,9 @@ class _Convolution:
         if self.groups > 1 or self.is_transposed:
             return self._copies_of_weight(1)
         rows, columns = self.weight.shape[:2]
-        return self._numbers(_whole_blocks(rows), columns) + _SCRATCH
+        one_channel = columns == 1 and prod(self.weight.shape[2:]) > 1
+        scratch = _SCRATCH_OF_CHANNEL + self._in_parts(self._reordered()) if one_channel else _SCRATCH
+        return self._numbers(_whole_blocks(rows), columns) + scratch
 
     def _channels_last_backward(self, of_input: bool, of_weight: bool) -> int:
         """Return the bytes beside both gradients; that of the input is computed first."""
@@ -154,13 +159,34 @@ class _Convolution:
         if of_input:
             first = self._numbers(rows, _whole_blocks(columns)) + _SCRATCH_OF_INPUT
             if self.is_strided:
-                row = _whole_blocks(rows) * int(self.input.shape[-1])
-                first += _SCRATCH_OF_STRIDES - _SCRATCH_OF_INPUT + -(-row // _ROW) * _BYTES_OF_ROW
+                read = prod(map(self._places_read, range(len(self.stride))))
+                first += _SCRATCH_OF_STRIDES - _SCRATCH_OF_INPUT + self._in_parts(rows * read)
         if of_weight:
             padded = columns if columns <= _block() else _whole_blocks(columns)
             second = _bytes(self.weight) + self._numbers(_whole_blocks(rows), padded)
             first -= _bytes(self.weight)
         return max(first, second) + (0 if _has_channels_last(self.weight) else _bytes(self.weight))
+
+    def _reordered(self) -> int:
+        """Return the numbers that a forward of one channel reads, in the order in which it reads them."""
+        places = (int(self.input.shape[-1]) + 2 * self.padding[-1]) * self.stride[-1]
+        for i, kernel in enumerate(map(int, self.weight.shape[2:-1])):
+            padding, size = self.padding[i], int(self.input.shape[2 + i])
+            read = (int(self.output.shape[2 + i]) - 1) * self.stride[i] + kernel
+            places *= kernel**2 * (kernel + padding + max(0, read - size - padding))
+        return places
+
+    def _places_read(self, dimension: int) -> int:
+        """Return the length of the output, padded, that the gradient of the input reads in a dimension."""
+        kernel = (int(self.weight.shape[2 + dimension]) - 1) * self.dilation[dimension]
+        padding, stride = self.padding[dimension], self.stride[dimension]
+        first = -((kernel - padding) // stride)
+        last = (int(self.input.shape[2 + dimension]) - 1 + padding) // stride
+        return last - first + 1
+
+    def _in_parts(self, numbers: int) -> int:
+        """Return the bytes of so many numbers, which fill whole parts."""
+        return -(-int(numbers) // _PART) * _PART * to_torch_dtype(self.weight.dtype).itemsize
 
     def _numbers(self, rows: int, columns: int) -> int:
         """Return the bytes of a weight with so many channels."""

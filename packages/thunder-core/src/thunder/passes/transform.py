@@ -17,12 +17,16 @@ from thunder.ops.hook_code import call_hook
 __all__ = ["TRACE_HOOKS", "Transform", "call_trace_hook", "calling_hook", "defines_hook"]
 
 
+#: how the names of hooks begin that transforms define
+_PREFIXES = ("transform_", "reverse_", "complete_")
+
+
 class Transform:
     """The base class of transforms; by default a hook changes nothing.
 
     A subclass overrides the hooks that it needs. A method whose name looks like a hook (`transform_…`,
-    `reverse_…`) but is not one is refused when the class is defined: it would never run. An instance belongs
-    to one compiled object, unless its class sets `stateless = True`.
+    `reverse_…`, `complete_…`) but is not one is refused when the class is defined: it would never run. An
+    instance belongs to one compiled object, unless its class sets `stateless = True`.
 
     A class that sets `observes = True` only watches programs: its one hook on traces is
     `transform_trace_post_optimization`, which adds calls without results. It sees backwards that are compiled
@@ -35,7 +39,7 @@ class Transform:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name, value in vars(cls).items():
-            if callable(value) and name.startswith(("transform_", "reverse_")) and name not in HOOKS:
+            if callable(value) and name.startswith(_PREFIXES) and name not in HOOKS:
                 close = nearest(name, HOOKS)
                 raise InvalidArgument(
                     f"{cls.__name__}.{name} looks like a hook of Transform, and there is no such hook",
@@ -88,6 +92,16 @@ class Transform:
         self, model: Any, submodule_name: str, state_dict: dict[str, Any]
     ) -> dict[str, Any]:
         """Return the original state of a submodule from the transformed one; keys have no prefix."""
+        return state_dict
+
+    def complete_original_state_dict_for_submodule(
+        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the original state of a submodule, into which what the transform added is put.
+
+        Called after the reverse hooks of all transforms, in list order: each tensor has its original form, in
+        whatever form transforms store it.
+        """
         return state_dict
 
     def unchanged(self) -> Mapping[str, Refusal]:

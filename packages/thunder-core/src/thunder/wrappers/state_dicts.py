@@ -1,7 +1,8 @@
 """State dicts of compiled modules: the transformed form, which is in use, and the original one.
 
 original form   →   transform_state_dict_for_submodule, in list order         →   transformed form
-original form   ←   reverse_transform_state_dict_for_submodule, in reverse    ←   transformed form
+original form   ←   reverse_transform_state_dict_for_submodule, in reverse,
+                    complete_original_state_dict_for_submodule, in list order    ←   transformed form
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def transformed_items(
     once = [n for n in state if chosen.get(id(member(model, n)), n) == n]
     hook = "transform_state_dict_for_submodule"
     for owner, keys in _by_submodule(model, once).items():
-        yield from _part(module, transforms, hook, owner, {key: state[_joined(owner, key)] for key in keys})
+        part = {key: state[_joined(owner, key)] for key in keys}
+        yield from _with_owner(owner, _part(module, transforms, hook, owner, part))
 
 
 def original(
@@ -55,12 +57,17 @@ def original(
     A tensor that was overridden under several names has the value that the hooks return under the name by
     which it was overridden.
     """
-    hook = "reverse_transform_state_dict_for_submodule"
+    hooks = (
+        (transforms[::-1], "reverse_transform_state_dict_for_submodule"),
+        (transforms, "complete_original_state_dict_for_submodule"),
+    )
     result: OrderedDict[str, Any] = OrderedDict()
     chosen: dict[int, str] = {}
     for owner, keys in _by_submodule(overrides.model, state).items():
         part = {key: state[_joined(owner, key)] for key in keys}
-        result.update(_part(module, transforms[::-1], hook, owner, part))
+        for called, hook in hooks:
+            part = _part(module, called, hook, owner, part)
+        result.update(_with_owner(owner, part))
     for name, held in overrides.originals.items():
         first = chosen.setdefault(id(held), name)
         if held is not None and first in result and name in result:
@@ -82,8 +89,8 @@ def _with_versions(state: OrderedDict[str, Any], versions: Mapping[str, Any]) ->
 
 def _part(
     module: torch.nn.Module, transforms: Sequence[Transform], hook: str, owner: str, part: dict[str, Any]
-) -> Iterator[tuple[str, Any]]:
-    """Yield the items of the state dict of one submodule, passed through one hook of each transform."""
+) -> dict[str, Any]:
+    """Return the state dict of one submodule, passed through one hook of each transform."""
     for transform in transforms:
         with calling_hook(transform, hook):
             part = getattr(transform, hook)(module, owner, part)
@@ -93,8 +100,12 @@ def _part(
                 found={"submodule": owner or "the module itself", "expected": "a state dict"},
                 hint="Return the state dict, changed or not.",
             ).blame(origin_of(type(transform)))
-    for key, value in part.items():
-        yield _joined(owner, key), value
+    return part
+
+
+def _with_owner(owner: str, part: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Return the items of the state dict of one submodule under their names in the model."""
+    return ((_joined(owner, key), value) for key, value in part.items())
 
 
 def _joined(owner: str, key: str) -> str:
