@@ -78,7 +78,7 @@ def compiled(program: FusionProgram, dtypes: dict[str, torch.dtype], capability:
         constants = {(function.arg_names.index(k),): v for k, v in source.constants.items()}
         names = signature | dict.fromkeys(source.constants, "constexpr")
         ast = ASTSource(fn=function, signature=names, constexprs=constants, attrs=attrs)
-        options = {"num_warps": source.blocks.warps, "enable_fp_fusion": False}
+        options = {"num_warps": source.blocks.warps, "enable_fp_fusion": False, "debug": source.checks}
         results.append(triton.compile(ast, target=GPUTarget("cuda", capability, 32), options=options))
     return results
 
@@ -119,6 +119,19 @@ def test_a_dropout_compiles_without_spills(capability: int):
     (result,) = compiled(program, dtypes | seeds, capability)
     assert "mul.hi.u32" in result.asm["ptx"]
     assert max(stack_bytes(result.asm["cubin"])) == 0
+
+
+@pytest.mark.parametrize("capability", one_in(3, [80, 90, 100]))
+def test_extrema_and_scans_compile_without_spills(capability: int):
+    def program(x: torch.Tensor, w: torch.Tensor) -> Any:
+        largest, place = (x * w).max(-1)
+        return largest + 1, place, (x + 1).cumsum(-1) * 2
+
+    (found,) = programs(program, torch.bfloat16, (64, 4096))
+    dtypes = dict.fromkeys(found.inputs, torch.bfloat16) | {a.name: a.dtype for a in found.allocations}
+    (result,) = compiled(found, dtypes, capability)
+    assert "__assertfail" in result.asm["ptx"]
+    assert max(stack_bytes(result.asm["cubin"])) <= 64  # the arguments of the failed assertion
 
 
 @pytest.mark.parametrize(

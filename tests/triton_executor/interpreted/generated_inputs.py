@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import thunder
 from thunder_triton.kernel_executor import ex
 
-__all__ = ["assert_close_to_float64", "claimed", "tensors"]
+__all__ = ["assert_close_to_float64", "claimed", "layout", "tensors"]
 
 
 @st.composite
@@ -30,6 +30,11 @@ def tensors(draw: st.DrawFn, shape: Sequence[int], dtype: torch.dtype, scale: fl
         x = x[..., ::2]
     x = x.permute([order.index(d) for d in range(len(shape))])
     return x.expand(tuple(shape))
+
+
+def layout(x: torch.Tensor) -> list[int]:
+    """Return the strides of dimensions in which a step leads to another element."""
+    return [stride for stride, size in zip(x.stride(), x.shape, strict=True) if size > 1 and x.numel()]
 
 
 def claimed(compiled: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Random programs of elementwise operators, views and reductions, in any layout, against eager in float64."""
+"""Random programs of elementwise operators, views, reductions and places, in any layout, against float64."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 import thunder
 from sweeping import one_in
 from thunder_triton.executor import ex
+from triton_executor.interpreted.generated_inputs import layout
 
 BOUNDS = {torch.float64: 1e-10, torch.float32: 2e-5, torch.bfloat16: 8e-2, torch.float16: 1e-2}
 
@@ -23,6 +24,9 @@ UNARY = {
     "neg": torch.neg,
     "scale": lambda x: x * 0.75 + 0.25,
     "relu": torch.relu,
+    "cumulative": lambda x: x.cumsum(-1).to(x.dtype) * 0.25 if x.dim() else x,
+    "largest": lambda x: x - x.max(-1, keepdim=True).values if x.numel() and x.dim() else x,
+    "last": lambda x: x.index_select(-1, torch.arange(x.shape[-1]) % 2) if x.dim() else x,
     "lower": lambda x: x.tril() if x.dim() > 1 else x,
 }
 BINARY = {
@@ -105,11 +109,6 @@ def laid_out(x: torch.Tensor, choose: random.Random) -> torch.Tensor:
     if kind == "strided":
         return torch.stack([x, x], -1)[..., 1]
     return torch.cat([x[:1], x])[1:] if kind == "offset" else x.clone()
-
-
-def layout(x: torch.Tensor) -> list[int]:
-    """Return the strides of dimensions in which a step leads to another element."""
-    return [stride for stride, size in zip(x.stride(), x.shape, strict=True) if size > 1 and x.numel()]
 
 
 @pytest.mark.parametrize("seed", one_in(20, range(400)))

@@ -14,7 +14,7 @@ import triton.language as tl
 
 from .environment import is_interpreted
 from .fusions.program import FusionProgram
-from .launching import launch
+from .launching import ASSERTING, launch
 
 __all__ = ["jit_functions", "launcher"]
 
@@ -28,6 +28,12 @@ _OPTIONS: Final = {"enable_fp_fusion": False}
 def product(a, b):  # type: ignore[no-untyped-def]  # of Triton's values
     """Return the product of two values, for reductions."""
     return a * b
+
+
+@triton.jit
+def check_places(places, size):  # type: ignore[no-untyped-def]  # of Triton's values
+    """Stop the program if a place is not in a dimension of a size; under the option `debug`."""
+    tl.device_assert((places >= 0) & (places < size), "index out of bounds")
 
 
 def jit_functions(text: str, names: Sequence[str]) -> list[Any]:
@@ -52,8 +58,9 @@ def _device_functions() -> dict[str, Any]:
     """Return the names of generated sources: CUDA's functions, or those of the interpreter."""
     if is_interpreted():
         functions: Any = import_module("thunder_triton.interpreter_functions")
-        return {"libdevice": functions.library, "rounded_to_bfloat16": functions.rounded_to_bfloat16}
-    return {"libdevice": import_module("triton.language.extra.libdevice")}
+        names = ("check_places", "rounded_to_bfloat16")
+        return {"libdevice": functions.library, **{name: getattr(functions, name) for name in names}}
+    return {"libdevice": import_module("triton.language.extra.libdevice"), "check_places": check_places}
 
 
 def launcher(program: FusionProgram, device: torch.device) -> Callable[..., list[torch.Tensor]]:
@@ -76,6 +83,7 @@ def launcher(program: FusionProgram, device: torch.device) -> Callable[..., list
         )
     for i, (source, kernel) in enumerate(zip(program.kernels, kernels, strict=True)):
         options = {**source.constants, "num_warps": source.blocks.warps, **_OPTIONS}
+        options |= ASSERTING if source.checks else {}
         namespace[f"kernel{i}"] = kernel[(source.programs,)]
         namespace[f"options{i}"] = options
         lines.append(f"    run(kernel{i}, options{i}, {', '.join(source.parameters)})")

@@ -30,7 +30,8 @@ from thunder.extend import (
 from thunder.plugins import Unavailable
 
 from .environment import missing_device, triton_version, unavailable
-from .fusions.building import BUILDERS, Unsupported
+from .fusions.building import BUILDERS
+from .fusions.unsupported import Unsupported
 from .operators import CHECKERS, is_view
 from .random_numbers import COMPOSITES, DRAWS, draws_in_kernels
 from .region_functions import RegionFunction

@@ -14,7 +14,7 @@ from triton.runtime.interpreter import TensorHandle
 
 from .fusions.elementwise import words
 
-__all__ = ["library", "rounded_to_bfloat16", "run"]
+__all__ = ["check_places", "library", "rounded_to_bfloat16", "run"]
 
 #: name in libdevice → function of torch
 _FUNCTIONS: Final[Mapping[str, Callable[..., torch.Tensor]]] = {
@@ -47,6 +47,14 @@ def _interpreted(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
 def rounded_to_bfloat16(value: Any) -> Any:
     """Round a block of float32 to the nearest bfloat16, ties to even; it stays float32."""
     return library.nearest_bfloat16(value)
+
+
+def check_places(places: Any, size: int) -> None:
+    """Raise IndexError if a place is not in a dimension of a size; tl.device_assert does nothing here."""
+    values = places.handle.data
+    outside = values[(values < 0) | (values >= size)]
+    if outside.size:
+        raise IndexError(f"index {outside.flat[0]} is out of bounds for dimension with size {size}")
 
 
 def run(kernel: Any, options: dict[str, Any], *arguments: Any) -> None:

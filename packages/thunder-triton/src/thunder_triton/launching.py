@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from .environment import is_interpreted
 
-__all__ = ["launch"]
+__all__ = ["ASSERTING", "launch"]
+
+#: the option of a launch with which a kernel stops where an assertion fails; the interpreter's do nothing
+ASSERTING: Final[dict[str, bool]] = {} if is_interpreted() else {"debug": True}
 
 
 def launch(kernel: Any, options: dict[str, Any], *arguments: Any) -> None:

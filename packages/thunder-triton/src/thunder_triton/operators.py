@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -11,7 +12,10 @@ from thunder import TensorProxy
 from thunder.core.symbol import BoundSymbol
 from thunder.extend import Refusal
 
-from .fusions.building import ELEMENTWISE, REDUCTIONS, VIEWS, Unsupported, check_elementwise
+from .fusions.blocks import LONGEST_HELD
+from .fusions.building import ELEMENTWISE, REDUCTIONS, SCANS, check_elementwise
+from .fusions.places import VIEWS
+from .fusions.unsupported import Unsupported
 
 __all__ = ["CHECKERS", "is_view"]
 
@@ -73,11 +77,35 @@ def _counted(length: Any, *, start: Any, step: Any, device: Any, dtype: Any) -> 
     return True
 
 
+def _gathered(a: TensorProxy, index: TensorProxy, dim: int) -> bool | Refusal:
+    """Refuse tensors without dimensions."""
+    if len(a.shape) != len(index.shape) or not a.shape:
+        return Refusal("dims", "places are of dimensions that both tensors have")
+    return True
+
+
+def _taken(a: TensorProxy, index: TensorProxy, dim: int) -> bool | Refusal:
+    """Refuse a tensor without dimensions."""
+    return bool(a.shape) or Refusal("dims", "a number has no places")
+
+
+def _scanned(a: TensorProxy, dim: int) -> bool | Refusal:
+    """Refuse scans of other dimensions than the last, and of rows that are too long to be held."""
+    if math.prod(a.shape[dim + 1 :]) != 1 or a.dtype.torch_dtype is torch.bool:
+        return Refusal("dims", "a kernel scans the last dimension", dim=dim)
+    if a.shape[dim] > LONGEST_HELD:
+        return Refusal("length", f"a kernel scans at most {LONGEST_HELD} elements", length=a.shape[dim])
+    return True
+
+
 #: name of a primitive → the checker of its calls
 CHECKERS: Final[Mapping[str, Checker]] = {
     **{name: _elementwise(name) for name in ELEMENTWISE},
     **{kind: _reduction(kind) for kind in REDUCTIONS},
+    **dict.fromkeys(SCANS, _scanned),
     "full": _filled,
+    "gather": _gathered,
     "iota": _counted,
     "pad": _padding,
+    "take": _taken,
 }

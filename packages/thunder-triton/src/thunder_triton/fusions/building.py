@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -14,17 +14,17 @@ from thunder.core.symbol import BoundSymbol
 from thunder.extend import Refusal, Region
 
 from .elementwise import has_operation, kind_of, words
-from .indices import Index, delinearise, linearise
-from .nodes import Compute, Count, Drawn, Fill, Load, Node, Number, Piece, Pieces, Triangle, View
+from .nodes import Compute, Count, Drawn, Fill, Gathered, Load, Node, Number, Pieces, Scan, Triangle, View
+from .places import PLACES, VIEWS, Builder, broadcast, exact, reshaped
 from .reductions import reduced
+from .unsupported import Unsupported
 
-__all__ = ["BUILDERS", "ELEMENTWISE", "NUMBERS", "REDUCTIONS", "VIEWS", "Unsupported", "nodes_of"]
+__all__ = ["BUILDERS", "ELEMENTWISE", "NUMBERS", "REDUCTIONS", "SCANS", "check_elementwise", "nodes_of"]
 
 #: the operator of numbers that depend on a seed and their place
 NUMBERS: Final = "triton_random.numbers"
 
 Arguments = Sequence[Any]
-Builder = Callable[..., "Node | tuple[Node, ...]"]
 
 #: operators of which eager rounds numbers on a CPU
 _ROUNDING: Final = frozenset({"torch.add", "torch.sub", "torch.rsub", "torch.pow", "torch.fmod"})
@@ -40,15 +40,8 @@ ELEMENTWISE: Final = words(
     "sigmoid sign signbit sin sinh sqrt sub tan tanh trunc where"
 )
 REDUCTIONS: Final = ("all", "amax", "amin", "any", "prod", "sum")
+SCANS: Final = ("cumprod", "cumsum")
 POSITIONS: Final = {"argmax": "amax", "argmin": "amin"}
-
-
-class Unsupported(Exception):
-    """A call for which no kernel is generated; `refusal` has the reason."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
 
 
 def nodes_of(region: Region) -> tuple[tuple[Load, ...], tuple[Node, ...]]:
@@ -92,7 +85,7 @@ def _evaluate(call: BoundSymbol, values: dict[str, Node], line: str, *, rounds: 
     arguments = [_argument(value, values) for value in call.args]
     if rounds and call.flat_proxy_outs:
         dtype = call.flat_proxy_outs[0].dtype.torch_dtype
-        arguments = [_exact(value, dtype) if type(value) is float else value for value in arguments]
+        arguments = [exact(value, dtype) if type(value) is float else value for value in arguments]
     keywords = {key: _argument(value, values) for key, value in call.kwargs.items()}
     results = builder(*arguments, **keywords)
     nodes = results if isinstance(results, tuple) else (results,)
@@ -131,7 +124,7 @@ def _is_exact(node: Node) -> bool:
     """Return whether the elements of a value are of its dtype, and not only held in a wider one."""
     if node.dtype not in (torch.bfloat16, torch.float16) or isinstance(node, Load | Fill | Count):
         return True
-    if isinstance(node, View | Triangle):
+    if isinstance(node, View | Triangle | Gathered):
         return _is_exact(node.arg)
     if isinstance(node, Pieces):
         return all(_is_exact(piece.node) for piece in node.pieces)
@@ -181,20 +174,10 @@ def _convert(a: Node, dtype: torch.dtype) -> Node:
     return Compute(operation="convert", args=(a,), shape=a.shape, dtype=dtype)
 
 
-def _identity(a: Node) -> Node:
-    return a
-
-
 def _full(shape: Sequence[int], value: Number, *, device: Any, dtype: torch.dtype) -> Node:
     if isinstance(value, complex) or not isinstance(value, bool | int | float):
         raise Unsupported(Refusal("number", "tensors are filled with real numbers"))
-    return Fill(value=_exact(value, dtype), shape=tuple(shape), dtype=dtype)
-
-
-def _exact(value: Number, dtype: torch.dtype) -> Number:
-    """Return a number as a tensor of a dtype has it."""
-    number: Number = torch.tensor(value, dtype=dtype).item()
-    return number
+    return Fill(value=exact(value, dtype), shape=tuple(shape), dtype=dtype)
 
 
 def _iota(length: int, *, start: float, step: float, device: Any, dtype: torch.dtype) -> Node:
@@ -221,115 +204,6 @@ def _lerp(start: Node, end: Node, weight: Node | Number) -> Node:
     if not isinstance(weight, Node):
         return near_start if abs(weight) < 0.5 else near_end
     return compute("where", compute("lt", compute("abs", weight), 0.5), near_start, near_end)
-
-
-# -- views ---------------------------------------------------------------------------------------------------
-
-
-def _view(a: Node, shape: Sequence[int], source: Callable[[Index], Index]) -> Node:
-    return View(arg=a, source=source, shape=tuple(shape), dtype=a.dtype)
-
-
-def _reshape(a: Node, shape: Sequence[int]) -> Node:
-    return _view(a, shape, lambda index: delinearise(linearise(index, shape), a.shape))
-
-
-def _broadcast_in_dim(a: Node, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Node:
-    def source(index: Index) -> Index:
-        pairs = zip(a.shape, broadcast_dimensions, strict=True)
-        return tuple(index[d] if size != 1 else index[d] * 0 for size, d in pairs)
-
-    return _view(a, shape, source)
-
-
-def _slice(a: Node, starts: Sequence[int], ends: Sequence[int], strides: Sequence[int] | None = None) -> Node:
-    steps = strides or [1] * len(a.shape)
-    shape = [(end - start + k - 1) // k for start, end, k in zip(starts, ends, steps, strict=True)]
-    return _view(
-        a, shape, lambda index: tuple(i * k + s for i, k, s in zip(index, steps, starts, strict=True))
-    )
-
-
-def _squeeze(a: Node, dims: Sequence[int]) -> Node:
-    remaining = [d for d in range(len(a.shape)) if d not in dims]
-
-    def source(index: Index) -> Index:
-        places = dict(zip(remaining, index, strict=True))
-        zero = linearise((), ())
-        return tuple(places.get(d, zero) for d in range(len(a.shape)))
-
-    return _view(a, [a.shape[d] for d in remaining], source)
-
-
-def _transpose(a: Node, permutation: Sequence[int]) -> Node:
-    inverse = [list(permutation).index(d) for d in range(len(permutation))]
-    return _view(a, [a.shape[d] for d in permutation], lambda index: tuple(index[d] for d in inverse))
-
-
-def _flip(a: Node, dims: Sequence[int]) -> Node:
-    def source(index: Index) -> Index:
-        return tuple(i * -1 + (a.shape[d] - 1) if d in dims else i for d, i in enumerate(index))
-
-    return _view(a, a.shape, source)
-
-
-def _diagonal(a: Node, offset: int, dim1: int, dim2: int) -> Node:
-    others = [d for d in range(len(a.shape)) if d not in (dim1, dim2)]
-    rows, columns = a.shape[dim1], a.shape[dim2]
-    length = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
-
-    def source(index: Index) -> Index:
-        places = dict(zip(others, index[:-1], strict=True))
-        places[dim1], places[dim2] = index[-1] + max(-offset, 0), index[-1] + max(offset, 0)
-        return tuple(places[d] for d in range(len(a.shape)))
-
-    return _view(a, [*(a.shape[d] for d in others), length], source)
-
-
-def _unfold(a: Node, dim: int, size: int, step: int) -> Node:
-    shape = (*a.shape[:dim], (a.shape[dim] - size) // step + 1, *a.shape[dim + 1 :], size)
-
-    def source(index: Index) -> Index:
-        return (*index[:dim], index[dim] * step + index[-1], *index[dim + 1 : -1])
-
-    return _view(a, shape, source)
-
-
-# -- pieces --------------------------------------------------------------------------------------------------
-
-
-def _cat(tensors: Sequence[Node], dim: int) -> Node:
-    first = tensors[0]
-    end, pieces = 0, []
-    for tensor in tensors:
-        low = tuple(end if d == dim else 0 for d in range(len(first.shape)))
-        high = tuple(i + size for i, size in zip(low, tensor.shape, strict=True))
-        if tensor.shape[dim]:
-            pieces.append(Piece(tensor, low, high))
-        end += tensor.shape[dim]
-    shape = (*first.shape[:dim], end, *first.shape[dim + 1 :])
-    return Pieces(pieces=tuple(pieces), value=_exact(0, first.dtype), shape=shape, dtype=first.dtype)
-
-
-def _pad(a: Node, value: Number, padding: Sequence[tuple[int, int, int]]) -> Node:
-    if any(interior for _, _, interior in padding):
-        raise Unsupported(Refusal("padding", "elements are padded at the edges alone"))
-    starts = [max(-low, 0) for low, _, _ in padding]
-    ends = [size - max(-high, 0) for size, (_, high, _) in zip(a.shape, padding, strict=True)]
-    inner = _slice(a, starts, ends) if any(low < 0 or high < 0 for low, high, _ in padding) else a
-    lows = tuple(max(low, 0) for low, _, _ in padding)
-    highs = tuple(low + size for low, size in zip(lows, inner.shape, strict=True))
-    shape = tuple(end + max(high, 0) for end, (_, high, _) in zip(highs, padding, strict=True))
-    return Pieces(
-        pieces=(Piece(inner, lows, highs),), value=_exact(value, a.dtype), shape=shape, dtype=a.dtype
-    )
-
-
-def _triangle(lower: bool) -> Builder:
-    def build(a: Node, diagonal: int = 0) -> Node:
-        return Triangle(arg=a, diagonal=diagonal, lower=lower, shape=a.shape, dtype=a.dtype)
-
-    return build
 
 
 # -- reductions ----------------------------------------------------------------------------------------------
@@ -361,21 +235,30 @@ def _position(extremum: str) -> Builder:
 
     def build(a: Node, dim: int | None) -> Node:
         if dim is None:
-            a, dim = _reshape(a, (math.prod(a.shape),)), 0
+            a, dim = reshaped(a, (math.prod(a.shape),)), 0
         remaining = [d for d in range(len(a.shape)) if d != dim]
         extreme = _reduction(extremum)(a, (dim,))
         assert isinstance(extreme, Node), f"{extremum} has one result"
-        best = _broadcast_in_dim(extreme, a.shape, remaining)
+        best = broadcast(extreme, a.shape, remaining)
         is_best = Compute(operation="eq", args=(a, best), shape=a.shape, dtype=torch.bool)
         if a.dtype.is_floating_point:
             is_nan = Compute(operation="isnan", args=(a,), shape=a.shape, dtype=torch.bool)
             is_best = Compute(operation="bitwise_or", args=(is_best, is_nan), shape=a.shape, dtype=torch.bool)
         count = Count(start=0, step=1, shape=(a.shape[dim],), dtype=torch.int64)
-        index = _broadcast_in_dim(count, a.shape, (dim,))
+        index = broadcast(count, a.shape, (dim,))
         places = Compute(
             operation="where", args=(is_best, index, a.shape[dim]), shape=a.shape, dtype=torch.int64
         )
         return reduced("amin", places, (dim,))
+
+    return build
+
+
+def _scan(kind: str) -> Builder:
+    def build(a: Node, dim: int) -> Node:
+        if a.shape[dim] <= 1:
+            return a
+        return Scan(kind=kind, arg=a, dim=dim, shape=a.shape, dtype=a.dtype)
 
     return build
 
@@ -388,7 +271,7 @@ def _variance_and_mean(a: Node, dims: Sequence[int], *, correction: float) -> tu
     total = reduced("sum", a, dims)
     mean = Compute(operation="div", args=(total, float(count)), shape=total.shape, dtype=a.dtype)
     remaining = [d for d in range(len(a.shape)) if d not in dims]
-    spread = _broadcast_in_dim(mean, a.shape, remaining)
+    spread = broadcast(mean, a.shape, remaining)
     centred = Compute(operation="sub", args=(a, spread), shape=a.shape, dtype=a.dtype)
     square = Compute(operation="mul", args=(centred, centred), shape=a.shape, dtype=a.dtype)
     squares = reduced("sum", square, dims)
@@ -406,36 +289,19 @@ def _deviation(a: Node, dims: Sequence[int], *, correction: float) -> Node:
     return Compute(operation="sqrt", args=(variance,), shape=variance.shape, dtype=a.dtype)
 
 
-VIEWS: Final[Mapping[str, Builder]] = {
-    "broadcast_in_dim": _broadcast_in_dim,
-    "detach": _identity,
-    "diagonal": _diagonal,
-    "reshape": _reshape,
-    "shallow_copy": _identity,
-    "slice_prim": _slice,
-    "squeeze": _squeeze,
-    "transpose": _transpose,
-    "unfold": _unfold,
-    "view": _reshape,
-}
-
 #: name of a primitive → function of its arguments, with nodes for tensors, that returns its results
 BUILDERS: Final[Mapping[str, Builder]] = {
     **{name: _elementwise(name) for name in ELEMENTWISE},
     **{kind: _reduction(kind) for kind in REDUCTIONS},
     **{name: _position(extremum) for name, extremum in POSITIONS.items()},
+    **{kind: _scan(kind) for kind in SCANS},
     **VIEWS,
-    "cat": _cat,
-    "clone": _identity,
+    **PLACES,
     "convert_element_type": _convert,
-    "flip": _flip,
     "full": _full,
     "iota": _iota,
     "lerp": _lerp,
-    "pad": _pad,
     "std": _deviation,
-    "tril": _triangle(True),
-    "triu": _triangle(False),
     "var": _variance,
     "var_mean": _variance_and_mean,
 }

@@ -21,10 +21,20 @@ __all__ = ["Atom", "Division", "Expr", "Index", "Variable", "delinearise", "line
 
 @dataclass(frozen=True)
 class Variable:
-    """A loop variable: 0 ≤ value < size."""
+    """A variable of a kernel: 0 ≤ value < size.
+
+    Attributes:
+        depends: the loop variables on which its value depends; a loop variable depends on itself.
+    """
 
     name: str
     size: int
+    depends: frozenset[str] | None = None
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The names of the loop variables on which it depends."""
+        return frozenset({self.name}) if self.depends is None else self.depends
 
 
 @dataclass(frozen=True)
@@ -64,10 +74,10 @@ class Expr:
 
     @cached_property
     def variables(self) -> frozenset[str]:
-        """The names of the variables that it depends on."""
+        """The names of the loop variables that it depends on."""
         names: set[str] = set()
         for atom, _ in self.terms:
-            names |= {atom.name} if isinstance(atom, Variable) else atom.operand.variables
+            names |= atom.variables if isinstance(atom, Variable) else atom.operand.variables
         return frozenset(names)
 
     def __add__(self, other: Expr | int) -> Expr:

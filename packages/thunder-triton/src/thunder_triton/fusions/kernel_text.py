@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from .blocks import Blocks, alternatives, blocks_for, is_partial
 from .indices import Expr, Index
 from .kernel_writer import Buffer, Writer, offset_of
-from .nodes import Load, Node
+from .nodes import Load, Node, Scan
 from .schedule import Kernel
 
 __all__ = ["KernelSource", "source_of"]
@@ -30,6 +30,7 @@ class KernelSource:
         programs: the size of the grid.
         blocks: its block sizes.
         alternatives: others that compute the same.
+        checks: whether it has assertions, which Triton compiles under the option `debug`.
     """
 
     name: str
@@ -38,6 +39,7 @@ class KernelSource:
     programs: int
     blocks: Blocks
     alternatives: tuple[Blocks, ...]
+    checks: bool = False
 
     @property
     def constants(self) -> dict[str, int]:
@@ -62,11 +64,12 @@ def source_of(
     the heuristic.
     """
     reduces = kernel.space.length != 1
+    scans = any(isinstance(node, Scan) for node in kernel.reductions)
     if blocks is None:
         blocks = blocks_for(
             kernel.space.rows,
             kernel.space.length,
-            rows_are_contiguous=reduces and _rows_are_contiguous(kernel, buffers),
+            rows_are_contiguous=reduces and not scans and _rows_are_contiguous(kernel, buffers),
             reduces=reduces,
         )
     writer = Writer(kernel, buffers, blocks, interpreted=interpreted, wide=wide)
@@ -82,7 +85,7 @@ def source_of(
     text = "\n".join([*lines, *(f"    {line}" for line in body)]) + "\n"
     programs = -(-kernel.space.rows // blocks.rows)
     others = alternatives(blocks, kernel.space.rows, kernel.space.length)
-    return KernelSource(name, text, tuple(pointers), programs, blocks, others)
+    return KernelSource(name, text, tuple(pointers), programs, blocks, others, writer.checks)
 
 
 def _head(kernel: Kernel, blocks: Blocks, wide: bool) -> list[str]:

@@ -7,7 +7,6 @@ not depend on each other share a loop, and what does not depend on the element i
 from __future__ import annotations
 
 import keyword
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,9 +15,9 @@ import torch
 
 from .blocks import Blocks, is_partial
 from .elementwise import cast, expression, filled, held, kind_of, literal, type_name
-from .indices import Expr, Index, linearise
-from .nodes import Compute, Count, Drawn, Fill, Load, Node, Pieces, Reduction, Triangle, View
-from .reductions import absent_number
+from .expressions import absent, accumulated, condition, in_parentheses, is_simple, unwrapped
+from .indices import Expr, Index, Variable, linearise
+from .nodes import Compute, Count, Drawn, Fill, Gathered, Load, Node, Pieces, Reduction, Scan, Triangle, View
 from .schedule import Kernel
 
 __all__ = ["Buffer", "Writer", "offset_of"]
@@ -29,7 +28,7 @@ Conditions = tuple[tuple[Expr, int, int], ...]
 
 #: names of a kernel's source that no value has
 _RESERVED: Final = frozenset(
-    {"tl", "libdevice", "product", "float", "range", "i", "j", "start", "BLOCK_I", "BLOCK_J"}
+    {"tl", "libdevice", "product", "check_places", "float", "range", "i", "j", "start", "BLOCK_I", "BLOCK_J"}
 )
 
 #: reduction → (combination of two values, reduction of a block, kind of number for absent elements)
@@ -90,6 +89,8 @@ class Writer:
         self._loop_values: dict[object, str] = {}
         self._varies: dict[object, bool] = {}
         self._line = ""
+        #: whether the kernel has assertions
+        self.checks = False
 
     # -- passes
 
@@ -103,7 +104,10 @@ class Writer:
                 self._in_loop((), kernel.elements)
         else:
             for reduction in kernel.reductions:
-                self._reduction(reduction)
+                if isinstance(reduction, Scan):
+                    self._scan(reduction)
+                else:
+                    self._reduction(reduction)
             self._store_all(kernel.elements, kernel.index_of_element)
         self._store_all(kernel.rows, kernel.index_of_row)
         return self._lines
@@ -112,6 +116,7 @@ class Writer:
         """Return the reductions in groups, each of which depends on earlier groups alone."""
         level: dict[Reduction, int] = {}
         for reduction in self.kernel.reductions:
+            assert isinstance(reduction, Reduction), "a row that is scanned is held whole"
             index = self.kernel.index_of_element(reduction.arg.shape)
             inner = [level[n] for n in self._own_reductions(reduction.arg, index) if n in level]
             level[reduction] = max(inner, default=-1) + 1
@@ -140,8 +145,8 @@ class Writer:
         accumulators: dict[Reduction, str] = {}
         for reduction in reductions:
             name = self._new_name(f"{reduction.name or reduction.kind}_parts")
-            number = _absent(reduction)
-            dtype = type_name(_accumulated(reduction))
+            number = absent(reduction)
+            dtype = type_name(accumulated(reduction))
             self._lines.append(f"{name} = tl.full([BLOCK_I, BLOCK_J], {number}, {dtype})")
             accumulators[reduction] = name
         self._loop, self._loop_values = [], {}
@@ -172,14 +177,22 @@ class Writer:
         self._write(f"{name} = {self._block(reduction, value)}", varies=False)
         self._finish(reduction, name)
 
+    def _scan(self, scan: Scan) -> None:
+        """Write a scan of a row that is held whole; elements after its end change none before."""
+        value = self._value(scan.arg, self.kernel.index_of_element(scan.arg.shape), ())
+        name = self._new_name(scan.name or scan.kind)
+        block = f"tl.broadcast_to({value}, [BLOCK_I, BLOCK_J])"
+        self._write(f"{name} = tl.{scan.kind}({block}, 1).to({type_name(held(scan.dtype))})", varies=True)
+        self._row_values[scan] = name
+
     def _block(self, reduction: Reduction, value: str) -> str:
         """Return the elements of a row as a whole block, those after its end replaced."""
-        dtype = type_name(_accumulated(reduction))
+        dtype = type_name(accumulated(reduction))
         if kind_of(held(reduction.arg.dtype)) != "float":
             value = f"{value}.to({dtype})"
         value = f"tl.broadcast_to({value}, [BLOCK_I, BLOCK_J])"
         if is_partial(self.kernel.space.length, self.blocks.length):
-            return f"tl.where(j_mask, {value}, {_absent(reduction)})"
+            return f"tl.where(j_mask, {value}, {absent(reduction)})"
         return value
 
     def _finish(self, reduction: Reduction, parts: str) -> None:
@@ -235,7 +248,7 @@ class Writer:
             names.append("i_mask")
         if "j" in variables and blocks.length and is_partial(space.length, blocks.length):
             names.append("j_mask")
-        return " & ".join([*names, *map(_condition, conditions)])
+        return " & ".join([*names, *map(condition, conditions)])
 
     # -- values
 
@@ -244,10 +257,13 @@ class Writer:
 
         Its loads are masked where `conditions` do not hold.
         """
-        if isinstance(node, Reduction) and node not in self.kernel.earlier:
+        if isinstance(node, Reduction | Scan) and node not in self.kernel.earlier:
             return self._row_values[node]
         if isinstance(node, View) and node not in self.kernel.earlier:
             return self._value(node.arg, node.source(index), conditions)
+        if isinstance(node, Gathered) and node not in self.kernel.earlier:
+            place = self._place(node, index, conditions)
+            return self._value(node.arg, node.source(index, place), conditions)
         key = (node, index, conditions)
         for values in (self._row_values, self._loop_values):
             if key in values:
@@ -256,13 +272,36 @@ class Writer:
         text = self._text(node, index, conditions)
         if self.interpreted:  # its comparisons of scalars are no bools where they meet blocks
             text = text.replace("tl.full([], ", f"tl.full({self._ones()}, ")
-        if _is_simple(text):
+        if is_simple(text):
             name = text
         else:
             name = self._new_name(node.name or "value")
-            self._write(f"{name} = {_unwrapped(text)}", varies=varies, line=node.line)
+            self._write(f"{name} = {unwrapped(text)}", varies=varies, line=node.line)
         (self._loop_values if self._loop is not None and varies else self._row_values)[key] = name
         return name
+
+    def _place(self, node: Gathered, index: Index, conditions: Conditions) -> Expr:
+        """Return the place of an element in another value; a place outside of it is an error, as in eager."""
+        at = node.place_index(index)
+        size = node.arg.shape[node.dim]
+        depends = frozenset().union(*(i.variables for i in at))
+        key = (node, at, conditions, "place")
+        for values in (self._row_values, self._loop_values):
+            if key in values:
+                return Expr(((Variable(values[key], size, depends), 1),))
+        place = self._value(node.places, at, conditions)
+        varies = self._depends_on_element(node.places, at, conditions)
+        mask = self._mask(depends.union(*(i.variables for i, _, _ in conditions)), conditions)
+        name = self._new_name("place")
+        wide = ".to(tl.int64)" if self.wide else ""
+        # the places of elements that do not exist are not computed from indices
+        self._write(
+            f"{name} = {f'tl.where({unwrapped(mask)}, {place}, 0)' if mask else place}{wide}", varies=varies
+        )
+        self._write(f"check_places({name}, {size})", varies=varies)
+        self.checks = True
+        (self._loop_values if self._loop is not None and varies else self._row_values)[key] = name
+        return Expr(((Variable(name, size, depends), 1),))
 
     def _text(self, node: Node, index: Index, conditions: Conditions) -> str:
         if isinstance(node, Load) or node in self.kernel.earlier:
@@ -289,7 +328,7 @@ class Writer:
             sign = "<=" if node.lower else ">="
             difference = index[-1] + index[-2] * -1
             zero = literal(0, node.dtype)
-            return f"tl.where({_column_text(difference)} {sign} {node.diagonal}, {value}, {zero})"
+            return f"tl.where({in_parentheses(difference)} {sign} {node.diagonal}, {value}, {zero})"
         assert isinstance(node, Pieces), f"no text for {type(node).__name__}"
         return self._pieces(node, index, conditions)
 
@@ -310,7 +349,7 @@ class Writer:
             inside = piece.conditions(index)
             value = self._value(piece.node, piece.source(index), (*conditions, *inside))
             if inside:
-                test = _unwrapped(" & ".join(map(_condition, inside)))
+                test = unwrapped(" & ".join(map(condition, inside)))
                 text = f"tl.where({test}, {value}, {text})"
             else:
                 text = value
@@ -324,15 +363,15 @@ class Writer:
         place = self._pointer(buffer) + (f" + {offset.text()}" if offset != Expr() else "")
         depends = offset.variables.union(*(i.variables for i, _, _ in conditions))
         mask = self._mask(depends, conditions)
-        if mask and not offset.variables:
+        if mask and not offset.terms:
             shape = "[BLOCK_I, BLOCK_J]" if self.blocks.length else "[BLOCK_I]"
             place = f"{self._pointer(buffer)} + tl.full({shape}, {offset.text()}, tl.int32)"
         elif mask and conditions and not offset.variables >= depends:
             shape = "[BLOCK_I, BLOCK_J]" if self.blocks.length else "[BLOCK_I]"
             place = f"{self._pointer(buffer)} + tl.broadcast_to({offset.text()}, {shape})"
-        elif self.interpreted and not offset.variables:
+        elif self.interpreted and not offset.terms:
             place = f"{self._pointer(buffer)} + tl.full({self._ones()}, {offset.text()}, tl.int32)"
-        text = f"tl.load({place}, mask={_unwrapped(mask)}, other=0)" if mask else f"tl.load({place})"
+        text = f"tl.load({place}, mask={unwrapped(mask)}, other=0)" if mask else f"tl.load({place})"
         return f"{text}.to(tl.float32)" if held(buffer.dtype) is not buffer.dtype else text
 
     def _depends_on_element(self, node: Node, index: Index, conditions: Conditions) -> bool:
@@ -347,6 +386,8 @@ class Writer:
     def _reads_element(self, node: Node, index: Index) -> bool:
         if isinstance(node, Load) or node in self.kernel.earlier:
             return any("j" in i.variables for i in index)
+        if isinstance(node, Scan):
+            return True
         if isinstance(node, Count | Drawn | Triangle | Pieces) and any("j" in i.variables for i in index):
             return True
         return any(self._depends_on_element(arg, at, ()) for arg, at in node.operands(index))
@@ -371,45 +412,3 @@ class Writer:
             self._line = line
             lines.append(f"# {line}")
         lines.append(statement)
-
-
-def _condition(bounds: tuple[Expr, int, int]) -> str:
-    """Return the test that an index is in a piece."""
-    index, low, high = bounds
-    text = _column_text(index)
-    tests = [f"({text} >= {low})"] if index.bounds[0] < low else []
-    tests += [f"({text} < {high})"] if index.bounds[1] >= high else []
-    return " & ".join(tests)
-
-
-def _column_text(index: Expr) -> str:
-    return index.text() if len(index.terms) == 1 and not index.constant else f"({index.text()})"
-
-
-def _accumulated(reduction: Reduction) -> torch.dtype:
-    """Return the dtype in which a reduction accumulates."""
-    dtype = held(reduction.arg.dtype)
-    return torch.int32 if dtype is torch.bool else dtype
-
-
-def _absent(reduction: Reduction) -> str:
-    """Return the number that changes nothing in a reduction."""
-    number = absent_number(reduction.kind, _accumulated(reduction))
-    return str(number) if math.isfinite(number) else f'float("{number}")'
-
-
-def _is_simple(text: str) -> bool:
-    """Return whether an expression is a name or a number, which needs no statement."""
-    return text.isidentifier() or text.replace(".", "", 1).replace("-", "", 1).isdigit()
-
-
-def _unwrapped(text: str) -> str:
-    """Return an expression without parentheses around the whole."""
-    if not (text.startswith("(") and text.endswith(")")):
-        return text
-    depth = 0
-    for place, character in enumerate(text):
-        depth += {"(": 1, ")": -1}.get(character, 0)
-        if depth == 0 and place < len(text) - 1:
-            return text
-    return text[1:-1]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .indices import Expr, Index
+from .indices import Expr, Index, Variable
 
 __all__ = [
     "Compute",
@@ -142,6 +142,40 @@ class Pieces(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Gathered(Node):
+    """Elements of another value, whose place in one dimension is an element of a third: integers.
+
+    Attributes:
+        arg: the other value.
+        places: places in dimension `dim` of `arg`.
+        count: how many dimensions of `places` take the place of `dim`, as in `torch.index_select`; or None if
+            `places` has the shape of the result, as in `torch.gather`.
+    """
+
+    arg: Node
+    places: Node
+    dim: int
+    count: int | None
+
+    def place_index(self, index: Index) -> Index:
+        """Return where in `places` the place of an element is."""
+        return index if self.count is None else index[self.dim : self.dim + self.count]
+
+    def source(self, index: Index, place: Expr) -> Index:
+        """Return where in `arg` an element with this place is."""
+        count = 1 if self.count is None else self.count
+        return (*index[: self.dim], place, *index[self.dim + count :])
+
+    def operands(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        """Yield the places, and the other value at a place that is not known."""
+        at = self.place_index(index)
+        yield self.places, at
+        depends = frozenset().union(*(i.variables for i in at))
+        unknown = Variable(f"place{id(self)}", self.arg.shape[self.dim], depends)
+        yield self.arg, self.source(index, Expr(((unknown, 1),)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Triangle(Node):
     """The elements with column - row ≤ diagonal (`lower`) or ≥ diagonal of another value, else 0."""
 
@@ -161,3 +195,17 @@ class Reduction(Node):
     kind: str
     arg: Node
     dims: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scan(Node):
+    """The sums (`cumsum`) or products (`cumprod`) of the elements of a dimension up to each of them."""
+
+    kind: str
+    arg: Node
+    dim: int
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The dimension, as those of a reduction."""
+        return (self.dim,)

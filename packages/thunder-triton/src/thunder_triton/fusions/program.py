@@ -85,7 +85,7 @@ def program_of(
         for p, node, layout in zip(region.outputs, outputs, layouts, strict=True)
     }
     results = tuple(allocations[node].name for node in outputs)
-    for node in (node for kernel in kernels for node in kernel.rows if node not in allocations):
+    for node in (node for kernel in kernels for node in kernel.stored if node not in allocations):
         new = names.new(node.name or "partial")
         allocations[node] = Allocation(new, node.shape, contiguous_strides(node.shape), held(node.dtype))
     buffers: dict[Node, Buffer] = {

@@ -16,11 +16,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .indices import Expr, Index, Variable, delinearise, linearise
-from .nodes import Node, Reduction
+from .nodes import Node, Reduction, Scan
 
-__all__ = ["Kernel", "Space", "schedule"]
+__all__ = ["Kernel", "OfRow", "Space", "schedule"]
 
 Shape = tuple[int, ...]
+#: what needs a whole row: a reduction has a value for each row, a scan one for each of its elements
+OfRow = Reduction | Scan
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,15 @@ class Kernel:
     """
 
     space: Space
-    reductions: list[Reduction] = field(default_factory=list)
+    reductions: list[OfRow] = field(default_factory=list)
     elements: list[Node] = field(default_factory=list)
     rows: list[Node] = field(default_factory=list)
     earlier: set[Node] = field(default_factory=set)
+
+    @property
+    def stored(self) -> tuple[Node, ...]:
+        """What it stores."""
+        return (*self.elements, *self.rows)
 
     @property
     def row(self) -> Expr:
@@ -105,9 +112,12 @@ class Kernel:
         for node in self.rows:
             yield node, self.index_of_row(node.shape)
 
-    def is_own(self, reduction: Reduction, index: Index) -> bool:
-        """Return whether a reduction, read at an index, is that of the row."""
-        return reduction in self.reductions and linearise(index, reduction.shape) == self.row
+    def is_own(self, node: OfRow, index: Index) -> bool:
+        """Return whether a reduction, read at an index, is that of the row, or a scan that of the element."""
+        if node not in self.reductions:
+            return False
+        own = self.index_of_element(node.shape) if isinstance(node, Scan) else self.index_of_row(node.shape)
+        return linearise(index, node.shape) == linearise(own, node.shape)
 
 
 def schedule(outputs: Sequence[Node]) -> list[Kernel]:
@@ -121,9 +131,9 @@ def schedule(outputs: Sequence[Node]) -> list[Kernel]:
     return scheduler.finished()
 
 
-def _reductions_of(output: Node) -> list[Reduction]:
-    """Return the reductions on which an output depends, and itself if it is one, operands first."""
-    order: dict[Reduction, None] = {}
+def _reductions_of(output: Node) -> list[OfRow]:
+    """Return the reductions and scans on which an output depends, and itself if it is one, operands first."""
+    order: dict[OfRow, None] = {}
     seen: set[Node] = set()
 
     def visit(node: Node) -> None:
@@ -133,7 +143,7 @@ def _reductions_of(output: Node) -> list[Reduction]:
         zeros = tuple(Expr() for _ in node.shape)
         for operand, _ in node.operands(zeros):
             visit(operand)
-        if isinstance(node, Reduction):
+        if isinstance(node, OfRow):
             visit(node.arg)
             order[node] = None
 
@@ -148,9 +158,9 @@ class _Scheduler:
         self.kernels: list[Kernel] = []
         self.place: dict[Node, int] = {}
 
-    def add_reduction(self, reduction: Reduction) -> None:
-        """Add a reduction to the first kernel of its space, or to one that has no reduction yet."""
-        space = Space(reduction.arg.shape, reduction.dims)
+    def add_reduction(self, reduction: OfRow) -> None:
+        """Add a reduction or a scan to the first kernel of its space, or to one that has no reduction yet."""
+        space = Space(reduction.arg.shape, tuple(sorted(reduction.dims)))
         for number, kernel in enumerate(self.kernels):
             same = kernel.space.groups == space.groups
             free = not kernel.space.dims and kernel.space.rows == space.rows * space.length
@@ -171,8 +181,8 @@ class _Scheduler:
 
     def add_output(self, output: Node) -> None:
         """Add an output to the first kernel that can compute it."""
-        if isinstance(output, Reduction):
-            self.kernels[self.place[output]].rows.append(output)
+        if isinstance(output, OfRow):
+            self._store(output)
             return
         size = math.prod(output.shape)
         for number, kernel in enumerate(self.kernels):
@@ -196,8 +206,15 @@ class _Scheduler:
         return all(
             kernel.is_own(node, index) or self.place.get(node, number) < number
             for node, index in self._read(kernel, number)
-            if isinstance(node, Reduction)
+            if isinstance(node, OfRow)
         )
+
+    def _store(self, node: OfRow) -> None:
+        """Store a reduction or a scan in the kernel that computes it."""
+        owner = self.kernels[self.place[node]]
+        stored = owner.elements if isinstance(node, Scan) else owner.rows
+        if node not in stored:
+            stored.append(node)
 
     def _read(self, kernel: Kernel, number: int) -> Iterator[tuple[Node, Index]]:
         """Yield the values that a kernel evaluates, up to reductions and results of earlier kernels."""
@@ -219,7 +236,6 @@ class _Scheduler:
                 node for node, index in self._read(kernel, number) if self.place.get(node, number) < number
             }
             for node in kernel.earlier:
-                owner = self.kernels[self.place[node]]
-                if isinstance(node, Reduction) and node not in owner.rows:
-                    owner.rows.append(node)
+                if isinstance(node, OfRow):
+                    self._store(node)
         return self.kernels

@@ -17,15 +17,12 @@ import triton
 import triton.language as tl
 
 from ..environment import is_interpreted
-from ..launching import launch
+from ..launching import ASSERTING, launch
 
 __all__ = ["backward", "forward"]
 
 #: the most logits that a program reads at a time
 BLOCK = 4096
-
-#: the option of a launch with which a kernel stops where an assertion fails
-_ASSERTS: dict[str, bool] = {} if is_interpreted() else {"debug": True}
 
 
 @triton.jit
@@ -102,7 +99,7 @@ def forward(
             _check_targets(target, classes, ignore_index)
         launch(
             forward_kernel[(rows,)],
-            _settings(classes, dtype, smoothing) | _ASSERTS,
+            _settings(classes, dtype, smoothing) | ASSERTING,
             *(logits, target, loss, total, *logits.stride(), target.stride(0), classes, ignore_index),
         )
     return loss, total
