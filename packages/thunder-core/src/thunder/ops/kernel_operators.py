@@ -25,7 +25,7 @@ from thunder.ir.gradient_declarations import NONDIFFERENTIABLE
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 
-__all__ = ["KernelCall", "KernelTensor", "kernel_symbol", "run_kernel"]
+__all__ = ["KernelCall", "KernelTensor", "Size", "SizeArgument", "kernel_symbol", "run_kernel"]
 
 
 def run_kernel(
@@ -51,6 +51,17 @@ def run_kernel(
 
 
 @dataclass(frozen=True)
+class SizeArgument:
+    """A symbolic size or stride, which the operator receives after the arguments of the kernel."""
+
+    position: int
+
+
+#: a size or a stride: a number, or an argument of the operator
+Size = int | SizeArgument
+
+
+@dataclass(frozen=True)
 class KernelTensor:
     """A tensor argument of a kernel.
 
@@ -63,22 +74,30 @@ class KernelTensor:
     """
 
     position: int
-    strides: tuple[int, ...]
+    strides: tuple[Size, ...]
     written: bool
-    new: tuple[tuple[int, ...], torch.dtype, torch.device] | None
+    new: tuple[tuple[Size, ...], torch.dtype, torch.device] | None
     same_as: int
 
-    def memory(self, tensor: torch.Tensor | None) -> torch.Tensor:
-        """Return the tensor that the kernel receives in the place of this one."""
+    def memory(self, arguments: Sequence[Any]) -> torch.Tensor:
+        """Return the tensor that the kernel receives in the place of this one in a call of the operator."""
+        strides = _numbers(self.strides, arguments)
         if self.new is not None:
             shape, dtype, device = self.new
-            return torch.empty_strided(shape, self.strides, dtype=dtype, device=device)
+            return torch.empty_strided(_numbers(shape, arguments), strides, dtype=dtype, device=device)
+        tensor = arguments[self.position]
         assert tensor is not None, "an argument that is not new has a value"
-        return tensor if not self.written and self._fits(tensor) else _copied(tensor, self.strides)
+        return tensor if not self.written and _fits(tensor, strides) else _copied(tensor, strides)
 
-    def _fits(self, tensor: torch.Tensor) -> bool:
-        pairs = zip(tensor.shape, tensor.stride(), self.strides, strict=True)
-        return tensor.numel() == 0 or all(a == b for size, a, b in pairs if size > 1)
+
+def _numbers(sizes: Sequence[Size], arguments: Sequence[Any]) -> tuple[int, ...]:
+    """Return sizes as they are in a call of the operator."""
+    return tuple(arguments[size.position] if isinstance(size, SizeArgument) else size for size in sizes)
+
+
+def _fits(tensor: torch.Tensor, strides: Sequence[int]) -> bool:
+    pairs = zip(tensor.shape, tensor.stride(), strides, strict=True)
+    return tensor.numel() == 0 or all(a == b for size, a, b in pairs if size > 1)
 
 
 def _copied(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
@@ -93,22 +112,27 @@ def _copied(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
 
 
 class KernelCall:
-    """One launch of a program: a function from its arguments to the tensors that the kernel has written."""
+    """One launch of a program: a function from its arguments to the tensors that the kernel has written.
 
-    def __init__(self, name: str, kernel: Callable[..., Any], tensors: Sequence[KernelTensor]) -> None:
+    The first `count` arguments are those of the kernel, the others are symbolic sizes and strides.
+    """
+
+    def __init__(
+        self, name: str, kernel: Callable[..., Any], count: int, tensors: Sequence[KernelTensor]
+    ) -> None:
         self.__name__ = self.__qualname__ = name
-        self.kernel, self.tensors = kernel, tuple(tensors)
+        self.kernel, self.count, self.tensors = kernel, count, tuple(tensors)
 
     def __call__(self, *arguments: Any) -> tuple[torch.Tensor, ...]:
         """Launch the kernel. Raises UnsupportedOperator if it writes to memory of another argument."""
-        values, results = list(arguments), []
+        values, results = list(arguments[: self.count]), []
         self._refuse_shared_memory(arguments)
         with torch.no_grad():
             for tensor in self.tensors:
                 if tensor.same_as != tensor.position:
                     values[tensor.position] = values[tensor.same_as]
                     continue
-                values[tensor.position] = memory = tensor.memory(arguments[tensor.position])
+                values[tensor.position] = memory = tensor.memory(arguments)
                 if tensor.written:
                     results.append(memory)
             if not any(_has_no_data(v) for v in values):

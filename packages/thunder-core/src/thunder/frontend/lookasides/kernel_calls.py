@@ -24,7 +24,14 @@ from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ir.symbolic_sizes import SymbolicInt
 from thunder.ir.trace import Source
-from thunder.ops.kernel_operators import KernelCall, KernelTensor, kernel_symbol, run_kernel
+from thunder.ops.kernel_operators import (
+    KernelCall,
+    KernelTensor,
+    Size,
+    SizeArgument,
+    kernel_symbol,
+    run_kernel,
+)
 from thunder.ops.strides import strides_of
 from thunder.torch.inplace import assign
 
@@ -55,15 +62,16 @@ def _record(
     targets = list({id(arguments[i]): arguments[i] for i in written}.values())
     targets = [t for t in targets if isinstance(t, TensorProxy)]
     _check_writes(session, name, arguments, targets)
-    tensors = list(_tensors(session, arguments, targets))
+    sizes: list[SymbolicInt] = []
+    tensors = list(_tensors(session, arguments, targets, sizes))
     new = {t.position for t in tensors if t.new is not None}
     given = [None if i in new else value for i, value in enumerate(arguments)]
     first = [t for t in tensors if t.written and t.same_as == t.position]
-    results = [arguments[t.position].replace(strides=t.strides) for t in first]
-    call = KernelCall(name, kernel, tensors)
+    results = [_with_strides(session, arguments[t.position]) for t in first]
+    call = KernelCall(name, kernel, len(arguments), tensors)
     symbol = kernel_symbol(call, session.unique_id(f"kernel.{name}"), results)
     with grad_mode(False):
-        values = symbol(*given)
+        values = symbol(*given, *sizes)
         session.trace.peek_scope()[-1].source = _line_of_launch(session)
         for value, tensor in zip(values, first, strict=True):
             assign(value, arguments[tensor.position])
@@ -127,8 +135,9 @@ def _check_writes(
                 found=shown,
                 hint="Launch it under torch.no_grad(), or in an autograd.Function.",
             )
+        # a symbolic stride is a product of sizes: it is 0 for tensors without elements alone
         if any(
-            size > 1 and stride == 0
+            type(stride) is int and stride == 0 and size > 1
             for size, stride in zip(target.shape, _strides(session, target), strict=True)
         ):
             raise UnsupportedOperator(
@@ -167,9 +176,19 @@ def _recorded(session: TracingSession) -> list[BoundSymbol]:
 
 
 def _tensors(
-    session: TracingSession, arguments: Sequence[Any], targets: Sequence[TensorProxy]
+    session: TracingSession,
+    arguments: Sequence[Any],
+    targets: Sequence[TensorProxy],
+    sizes: list[SymbolicInt],
 ) -> Iterator[KernelTensor]:
-    """Yield what the operator has to know of each tensor argument."""
+    """Yield what the operator has to know of each tensor argument; enter symbolic sizes into `sizes`."""
+
+    def passed(size: Any) -> Size:
+        if not isinstance(size, SymbolicInt):
+            return int(size)
+        sizes.append(size)
+        return SizeArgument(len(arguments) + len(sizes) - 1)
+
     first: dict[int, int] = {}
     for position, value in enumerate(arguments):
         if not isinstance(value, TensorProxy):
@@ -178,11 +197,17 @@ def _tensors(
         same_as = first.setdefault(id(value), position)
         new = None
         if written and _holds_nothing(session, value):
-            new = tuple(value.shape), value.dtype.torch_dtype, to_torch_device(value.device)
-        yield KernelTensor(position, _strides(session, value), written, new, same_as)
+            shape = tuple(map(passed, value.shape))
+            new = shape, value.dtype.torch_dtype, to_torch_device(value.device)
+        strides = tuple(map(passed, _strides(session, value)))
+        yield KernelTensor(position, strides, written, new, same_as)
 
 
-def _strides(session: TracingSession, tensor: TensorProxy) -> tuple[int, ...]:
+def _with_strides(session: TracingSession, tensor: TensorProxy) -> TensorProxy:
+    return tensor.replace(strides=_strides(session, tensor))
+
+
+def _strides(session: TracingSession, tensor: TensorProxy) -> tuple[Any, ...]:
     """Return eager's strides of a tensor; of one whose strides a program cannot know, contiguous ones."""
     try:
         return strides_of(tensor, session.trace)
@@ -192,7 +217,7 @@ def _strides(session: TracingSession, tensor: TensorProxy) -> tuple[int, ...]:
 
 def _holds_nothing(session: TracingSession, tensor: TensorProxy) -> bool:
     """Return whether a tensor is memory that no call has read or written yet."""
-    if not all(type(size) is int for size in tensor.shape):
+    if not all(type(size) is int or isinstance(size, SymbolicInt) for size in tensor.shape):
         return False
     creators = []
     for call in _recorded(session):
