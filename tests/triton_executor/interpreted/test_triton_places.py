@@ -42,7 +42,7 @@ def assert_fused(program: Callable[..., Any], *inputs: torch.Tensor, bound: floa
 SHAPES = st.lists(st.integers(1, 9), min_size=1, max_size=3)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.data(), SHAPES, st.sampled_from(sorted(BOUNDS, key=str)))
 def test_extrema_and_their_places(data: st.DataObject, shape: list[int], dtype: torch.dtype):
     x = data.draw(tensors(shape, dtype)).round()  # with equal elements
@@ -60,7 +60,7 @@ def test_extrema_and_their_places(data: st.DataObject, shape: list[int], dtype: 
         torch.testing.assert_close(result, right, rtol=0, atol=0, equal_nan=True)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.data(), SHAPES, st.sampled_from(sorted(BOUNDS, key=str)))
 def test_gathered_elements(data: st.DataObject, shape: list[int], dtype: torch.dtype):
     x = data.draw(tensors(shape, dtype))
@@ -82,7 +82,7 @@ def test_gathered_elements(data: st.DataObject, shape: list[int], dtype: torch.d
     assert_fused(program, x, index, vector, bound=bound)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.data(), SHAPES, st.sampled_from(sorted(BOUNDS, key=str)))
 def test_cumulative_sums_and_products(data: st.DataObject, shape: list[int], dtype: torch.dtype):
     x = data.draw(tensors(shape, dtype))

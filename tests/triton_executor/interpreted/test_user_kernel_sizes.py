@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import thunder
 import thunder_triton
+from sweeping import one_in
 from thunder.plugins import get_manager
 from triton_executor.interpreted import user_kernels
 
@@ -89,8 +90,7 @@ PROGRAMS = (
 SIZES = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 16)), min_size=4, max_size=8)
 
 
-@pytest.mark.parametrize("cache", CACHES)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+@pytest.mark.parametrize(("program", "cache"), one_in(3, [(p, c) for p in PROGRAMS for c in CACHES]))
 @settings(max_examples=3, deadline=None)
 @given(sizes=SIZES)
 def test_results_are_eagers_for_every_size(
@@ -119,6 +119,20 @@ def test_a_constant_of_a_size_makes_a_program_for_each():
         x = torch.randn(shape)
         torch.testing.assert_close(compiled(x), x * 2)
     assert thunder.cache_misses(compiled) == 2
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_a_constant_is_the_number_of_each_call(cache: str):
+    def program(x: torch.Tensor, block: int) -> Any:
+        return scaled(user_kernels.rows, x, EVEN=False, BLOCK=block), scaled(
+            user_kernels.rows, x, EVEN=True, BLOCK=x.shape[1]
+        )
+
+    compiled = thunder.jit(program, cache=cache, executors=[])
+    for size, block in ((4, 8), (4, 16), (8, 8), (8, 32), (16, 16)):
+        x = torch.randn(3, size)
+        for result in compiled(x, block):
+            torch.testing.assert_close(result, x * 2)
 
 
 @pytest.mark.parametrize("cache", CACHES)

@@ -15,6 +15,7 @@ program runs, the user's autotuner chooses one of them, as in eager and with the
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -106,7 +107,7 @@ def _constant(name: str, key: str, value: Any) -> Any:
     if type(value) is tuple:
         return tuple([_constant(name, key, item) for item in value])
     if isinstance(value, int) and not isinstance(value, bool):
-        return int(value)  # a symbolic size becomes the number that it is
+        return operator.index(value)  # a symbolic number becomes the number that it is
     if isinstance(value, torch.Tensor) or _holds_tensors(value):
         _refuse(
             name,
