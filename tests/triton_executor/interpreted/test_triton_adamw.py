@@ -120,6 +120,24 @@ def test_tensors_of_any_strides_keep_them():
     torch.testing.assert_close(p.double(), wide[0], rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize(("settings", "calls"), [({"fused": True}, ["adamw"]), ({"foreach": True}, [])])
+def test_gradients_of_other_strides_are_read_by_their_places(settings: dict[str, Any], calls: list[str]):
+    # the reference is the step of single tensors: torch's fused step on a CPU reads such gradients wrongly
+    params, expected = parameters(), parameters()
+    optimizer = torch.optim.AdamW(params, lr=0.1, **settings)
+    reference = torch.optim.AdamW(expected, lr=0.1, foreach=False)
+    step = thunder.jit(lambda: optimizer.step(), executors=[ex])
+    for number in range(3):
+        for p, q in zip(params, expected, strict=True):
+            g = torch.randn(p.shape, generator=torch.Generator().manual_seed(number))
+            p.grad, q.grad = (g.t().contiguous().t() if g.dim() == 2 else g), g.clone()
+        step()
+        reference.step()
+    assert claimed(step) == calls
+    for p, q in zip(params, expected, strict=True):
+        torch.testing.assert_close(p, q)
+
+
 @pytest.mark.parametrize("settings", [{"amsgrad": True}, {}], ids=["amsgrad", "float64"])
 def test_other_steps_are_computed_by_torch(settings: dict[str, Any]):
     params, expected = parameters(), parameters()

@@ -8,7 +8,10 @@ library's function that launches it by `run_kernel`, which is an operator in a t
 
 The operator launches the kernel on a copy of each tensor that it writes, and returns the copies. Memory that
 holds nothing yet (`torch.empty`) is not copied: the operator allocates it. Each tensor has the strides that
-eager gives it, since a kernel computes addresses of them.
+eager gives it, since a kernel computes addresses of them. Symbolic sizes and strides are arguments of the
+operator, after those of the kernel:
+
+    kernel[grid](x, out, n)    →    (t1,) = kernel(x, None, n, i0, i1, i1)
 """
 
 from __future__ import annotations
