@@ -1,4 +1,4 @@
-"""What the package needs on this machine: Triton, and a CUDA device or Triton's interpreter."""
+"""Find what the package needs on this machine: Triton, and a CUDA device or Triton's interpreter."""
 
 from __future__ import annotations
 

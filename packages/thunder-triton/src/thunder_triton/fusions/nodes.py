@@ -57,7 +57,7 @@ class Load(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Fill(Node):
-    """The same number everywhere."""
+    """A value that has the same number everywhere."""
 
     value: Number
 

@@ -38,7 +38,7 @@ class Allocation:
 
 @dataclass(frozen=True)
 class FusionProgram:
-    """What a fusion does: allocate tensors, launch kernels, return results.
+    """The steps of a fusion, which allocates tensors, launches kernels and returns results.
 
     Attributes:
         inputs: the names of the inputs, in order.
