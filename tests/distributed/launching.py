@@ -47,6 +47,7 @@ MODULES = (
     "distributed.tensor_cases",
     "distributed.checkpoint_cases",
     "distributed.plan_cases",
+    "distributed.rank_cases",
 )
 
 

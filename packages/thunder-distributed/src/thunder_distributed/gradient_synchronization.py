@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ __all__ = [
     "GradientMode",
     "SynchronizationSwitch",
     "add_local_gradient",
+    "begin_rank",
     "keep_local_gradient",
     "skip_data_parallel_grad_sync",
 ]
@@ -49,10 +51,20 @@ class GradientMode(Enum):
 _skipped: ContextVar[bool] = ContextVar("thunder_distributed_skips_gradients", default=False)
 
 
+@dataclass
 class _Uses:
     """The number of times that a program of this process has left its gradients local."""
 
-    count = 0
+    count: int = 0
+
+
+_of_process: Final = _Uses()
+_uses: ContextVar[_Uses] = ContextVar("thunder_distributed_uses", default=_of_process)
+
+
+def begin_rank() -> None:
+    """Count in this context apart from others: it is that of a rank in a thread."""
+    _uses.set(_Uses())
 
 
 @contextmanager
@@ -61,7 +73,7 @@ def skip_data_parallel_grad_sync() -> Iterator[None]:
 
     The next backward of a call outside communicates the sum.
     """
-    _Uses.count += 1
+    _uses.get().count += 1
     token = _skipped.set(True)
     try:
         yield
@@ -78,7 +90,7 @@ class SynchronizationSwitch:
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """Within the context, calls leave gradients uncommunicated."""
-        _Uses.count += 1
+        _uses.get().count += 1
         token = self._skips.set(True)
         try:
             yield
@@ -90,7 +102,7 @@ class SynchronizationSwitch:
         """Return what the backward of a call that is made now does."""
         if _skipped.get() or self._skips.get():
             return GradientMode.LOCAL
-        return GradientMode.ACCUMULATED if _Uses.count else GradientMode.SYNCHRONIZED
+        return GradientMode.ACCUMULATED if _uses.get().count else GradientMode.SYNCHRONIZED
 
 
 #: sharded parameter → the gradient of this process for the whole one, which is not communicated yet
@@ -137,10 +149,10 @@ def _add(param: torch.Tensor, g: torch.Tensor, kind: DistParallelType) -> torch.
     if kind is DistParallelType.FULLY_SHARDED:
         earlier = _kept(param)
     else:
-        earlier = param.grad if _communicated.get(param) != _Uses.count else None
+        earlier = param.grad if _communicated.get(param) != _uses.get().count else None
         if earlier is not None:
             param.grad = None  # torch's autograd accumulates the sum that is returned
-        _communicated[param] = _Uses.count
+        _communicated[param] = _uses.get().count
     return g.clone() if earlier is None else g + earlier
 
 

@@ -11,6 +11,7 @@ from thunder_distributed.layouts import DistParallelType, FSDPBucketingStrategy,
 from thunder_distributed.machines import Machine
 from thunder_distributed.plans import DistributedPlan, LinkTraffic, plan
 from thunder_distributed.process_groups import copy_default_process_group
+from thunder_distributed.ranks import run_ranks
 from thunder_distributed.replication import DDPTransform, ddp
 from thunder_distributed.tensor_layouts import TensorLayout
 from thunder_distributed.tensor_parallel import (
@@ -47,5 +48,6 @@ __all__ = [
     "fsdp",
     "plan",
     "row_parallel",
+    "run_ranks",
     "skip_data_parallel_grad_sync",
 ]
