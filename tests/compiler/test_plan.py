@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import thunder
 from new_processes import run_python
-from thunder.base.errors import InvalidArgument, UnknownOption
+from thunder.base.errors import InvalidArgument, PluginError, UnknownOption
 from thunder.extend import OperatorExecutor, Refusal, device_profile
 from thunder.ir.trace import TraceTag
 from thunder.passes.transform import Transform
@@ -157,6 +157,52 @@ def test_a_plugin_brings_devices_and_a_profile_may_be_given_itself() -> None:
     assert named.device is given.device is toy
     assert (named.fits, given.fits) == (True, False)
     assert "1.00 MiB of 1.00 MiB (100.0%)" in str(named)
+
+
+def test_a_plugin_plans_for_a_mesh_with_the_settings_as_they_are() -> None:
+    planned: list[Any] = []
+
+    def planner(fn: Any, *args: Any, **settings: Any) -> str:
+        planned.append((fn, args, settings))
+        if settings["mesh"] == "wrong":
+            raise ZeroDivisionError("the planner's own error")
+        return "a plan"
+
+    class Plugin:
+        @hookimpl
+        def thunder_mesh_planner(self) -> Any:
+            return planner
+
+    class Modest:
+        @hookimpl
+        def thunder_mesh_planner(self) -> Any:
+            return None
+
+    x = torch.ones(3)
+    with get_manager().temporary(Modest(), name="a modest plugin"):
+        with pytest.raises(InvalidArgument, match="no installed plugin plans programs for a mesh"):
+            thunder.plan(torch.exp, x, mesh=(2,))
+        with get_manager().temporary(Plugin(), name="a planner"):
+            assert thunder.plan(torch.exp, x, mesh=(2, 4), device="h100", transforms=abs, own=3) == "a plan"
+            assert thunder.plan(torch.exp, x, mesh=()) == "a plan"
+            with pytest.raises(ZeroDivisionError, match="own error"):
+                thunder.plan(torch.exp, x, mesh="wrong")
+    settings = {"mesh": (2, 4), "device": "h100", "transforms": abs, "own": 3}
+    assert planned[0] == (torch.exp, (x,), settings)
+    assert planned[1][2] == {"mesh": ()}
+
+
+def test_what_plans_for_a_mesh_has_to_be_callable() -> None:
+    class Plugin:
+        @hookimpl
+        def thunder_mesh_planner(self) -> Any:
+            return "a plan"
+
+    with (
+        get_manager().temporary(Plugin(), name="no planner"),
+        pytest.raises(PluginError, match="'no planner' returned 'a plan', which cannot be called"),
+    ):
+        thunder.plan(torch.exp, torch.ones(3), mesh=(2,))
 
 
 def test_a_compiled_object_is_planned_with_its_settings_and_stays_as_it_is() -> None:

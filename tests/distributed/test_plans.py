@@ -16,6 +16,7 @@ from distributed.launching import Outcome
 from distributed.plan_cases import LAYOUTS, arguments
 from distributed.small_models import words
 from thunder.distributed import FSDPBucketingStrategy, FSDPType, Machine, ddp, fsdp, plan
+from thunder.extend import profile_named
 
 #: easy figures: one operation, and one byte of memory, in a second; links that are slower
 SIMPLE = Machine(
@@ -139,6 +140,22 @@ def test_a_plan_needs_a_mesh_and_no_other_group(fake_group):
     with pytest.raises(thunder.InvalidArgument, match=r"is initialised already\n.*processes:  2"):
         planned(fsdp())
     assert planned(fsdp(), processes=2).communication
+
+
+def test_a_plan_with_a_mesh_is_a_plan_of_this_package():
+    model, x = nn.Linear(8, 8, bias=False), torch.ones(2, 8)
+    mesh, device = {"replicate": 2, "shard": 4}, profile_named("a100")
+
+    def transforms(mesh):
+        return [fsdp(process_group=mesh["shard"]), ddp(process_group=mesh["replicate"])]
+
+    result = thunder.plan(model, x, mesh=mesh, device=device, transforms=transforms, overlap_collectives=0)
+    expected = plan(model, x, mesh=mesh, device="a100", transforms=transforms, overlap_collectives=0)
+    assert str(result) == str(expected)
+    assert result.seconds == expected.seconds != plan(model, x, mesh=mesh, transforms=transforms).seconds
+    assert result.plan.device is device
+    with pytest.raises(thunder.InvalidArgument, match="mesh='8' is not a mesh"):
+        thunder.plan(model, x, mesh="8")
 
 
 def test_a_device_without_figures_is_refused():

@@ -8,7 +8,13 @@ from typing import Any
 
 from thunder.plugins import ExecutorSpec, Option, TransformSpec, hookimpl
 
-__all__ = ["thunder_executors", "thunder_options", "thunder_recipes", "thunder_transforms"]
+__all__ = [
+    "thunder_executors",
+    "thunder_mesh_planner",
+    "thunder_options",
+    "thunder_recipes",
+    "thunder_transforms",
+]
 
 
 @hookimpl
@@ -82,6 +88,12 @@ def thunder_options() -> list[Option]:
             "gathered as late as they arrive in time on it; None for as early as overlap_collectives allows",
         ),
     ]
+
+
+@hookimpl
+def thunder_mesh_planner() -> Any:
+    """Provide `thunder.distributed.plan` as what `thunder.plan` does with a mesh."""
+    return import_module("thunder_distributed.plans").plan
 
 
 @hookimpl

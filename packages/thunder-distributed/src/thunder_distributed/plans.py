@@ -14,6 +14,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import thunder
 from thunder.core.errors import InvalidArgument
+from thunder.plugins import DeviceProfile
 
 from .communication import Communication, collectives_of
 from .machines import Machine, machine_named
@@ -108,7 +109,7 @@ def plan(
     *args: Any,
     mesh: Sequence[int] | Mapping[str, int],
     transforms: Transforms = (),
-    device: str = "h100",
+    device: DeviceProfile | str = "h100",
     machine: Machine | None = None,
     rank: int = 0,
     optimizer_tensors: int = 2,
@@ -117,12 +118,12 @@ def plan(
     """Compile a module for one process of a mesh, run nothing, and predict memory, bytes and time of a step.
 
     The arguments of the call are those of this process; module and arguments may be meta tensors. No other
-    process is needed.
+    process is needed. `thunder.plan` with a mesh is the same.
 
     Args:
         mesh: the sizes of the dimensions, the outermost first, or their names and sizes.
         transforms: those of `thunder.jit`, or a function that returns them for the DeviceMesh.
-        device: the profile that checkers see, as for `thunder.plan`.
+        device: the profile that checkers see, or its name, as for `thunder.plan`.
         machine: arithmetic and links; None for those that are known of the device.
         rank: of the process.
         optimizer_tensors: what an optimizer keeps for each parameter, in tensors of its size; AdamW has two.
@@ -132,7 +133,8 @@ def plan(
     is a pretended one of this size, and for a device without figures.
     """
     sizes = _sizes(mesh)
-    machine = machine_named(device) if machine is None else machine
+    if machine is None:
+        machine = machine_named(device if isinstance(device, str) else device.name)
     with _pretended(sizes, rank) as device_mesh:
         chosen = transforms(device_mesh) if callable(transforms) else transforms
         planned = thunder.plan(fn, *args, device=device, transforms=list(chosen), **options)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 from thunder.base.errors import InvalidArgument, RaisedByProgram
 from thunder.base.plugin_calls import shown
@@ -21,6 +21,8 @@ from thunder.extend import assuming_device, profile_named
 from thunder.ir.trace import TraceCtx
 from thunder.ops.layouts import without_touching_device
 from thunder.passes.transform import Transform
+from thunder.plugins.contributions import isolated, mesh_planner
+from thunder.plugins.manager import get_manager
 from thunder.plugins.specs import DeviceProfile
 from thunder.wrappers.thunder_module import dispatcher_of
 
@@ -85,6 +87,7 @@ class Plan:
         return f" of {_size(self.device.memory_bytes)} ({share:.1%})"
 
 
+@overload
 def plan(
     fn: Callable[..., Any],
     /,
@@ -92,8 +95,30 @@ def plan(
     device: DeviceProfile | str | None = None,
     executors: Executor | str | Sequence[Executor | str] | None = None,
     transforms: Transform | Sequence[Transform] | None = None,
+    mesh: None = None,
     **options: Any,
-) -> Plan:
+) -> Plan: ...
+@overload
+def plan(
+    fn: Callable[..., Any],
+    /,
+    *args: Any,
+    device: DeviceProfile | str | None = None,
+    executors: Executor | str | Sequence[Executor | str] | None = None,
+    transforms: Any = None,
+    mesh: Any,
+    **options: Any,
+) -> Any: ...
+def plan(
+    fn: Callable[..., Any],
+    /,
+    *args: Any,
+    device: DeviceProfile | str | None = None,
+    executors: Executor | str | Sequence[Executor | str] | None = None,
+    transforms: Any = None,
+    mesh: Any = None,
+    **options: Any,
+) -> Any:
     """Compile `fn` for the arguments `args`, and run nothing.
 
     `fn` and the further arguments are those of `thunder.jit`; `fn` may also be a compiled object, which has
@@ -104,13 +129,33 @@ def plan(
             existing tensors (arguments, parameters, globals) are assumed to be on such a device, checkers
             see its profile, and so does the program where it queries `torch.cuda`. No device is touched.
             With None each tensor is on its own device.
+        mesh: the sizes of a mesh of such devices. A plugin plans the program of one of its processes (hook
+            `thunder_mesh_planner`), and returns a plan of its own kind; `transforms` and `options` are what
+            that plugin takes.
 
-    Raises InvalidArgument for an unknown device, and any error of compiling.
+    Raises InvalidArgument for an unknown device, and for a mesh if no plugin plans for one; and any error of
+    compiling.
     """
+    if mesh is not None:
+        settings = {"device": device, "executors": executors, "transforms": transforms}
+        given = {name: value for name, value in settings.items() if value is not None}
+        return _planner()(fn, *args, mesh=mesh, **given, **options)
     with _assume_device(device) as profile, collector_paused():
         compiler = _compiler(fn, executors, transforms, options)
         entry = _entry(compiler, args, profile)
     return _as_plan(entry, profile, compiler.data)
+
+
+def _planner() -> Callable[..., Any]:
+    """Return the function of a plugin that plans for a mesh."""
+    manager = get_manager()
+    planner = isolated(manager, lambda: mesh_planner(manager))
+    if planner is None:
+        raise InvalidArgument(
+            "thunder.plan received mesh=, and no installed plugin plans programs for a mesh of devices",
+            hint="Install a package of distributed transforms, with the hook thunder_mesh_planner.",
+        )
+    return planner
 
 
 def _entry(compiler: EntryCompiler, args: tuple[Any, ...], profile: DeviceProfile | None) -> CacheEntry:

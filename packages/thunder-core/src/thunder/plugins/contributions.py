@@ -32,6 +32,7 @@ __all__ = [
     "isolated",
     "load_transform",
     "lookasides",
+    "mesh_planner",
     "names_by_plugin",
     "notify_compiled",
     "recipes",
@@ -231,6 +232,18 @@ def _device_profiles(manager: PluginManager) -> dict[str, DeviceProfile]:
 
 
 _profiles_of = _per_generation(_device_profiles)
+
+
+def mesh_planner(manager: PluginManager) -> Callable[..., Any] | None:
+    """Return the function of the first plugin that plans programs for a mesh of devices; None without one."""
+    for plugin, result in manager.call("thunder_mesh_planner"):
+        if result is None:
+            continue
+        if not callable(result):
+            text = f"thunder_mesh_planner of plugin {plugin!r} returned {result!r}, which cannot be called"
+            raise manager.fault(plugin, text, "thunder_mesh_planner")
+        return result  # type: ignore[no-any-return]
+    return None
 
 
 def rewrite_rules(manager: PluginManager) -> tuple[RewriteRule, ...]:

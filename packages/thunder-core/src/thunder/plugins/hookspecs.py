@@ -167,3 +167,12 @@ def thunder_default_executors(executors: tuple[Executor, ...]) -> Iterable[Execu
     Called when the default list is computed. The first result that is not None is used, and no further
     implementation is called.
     """
+
+
+@hookspec
+def thunder_mesh_planner() -> Callable[..., Any] | None:
+    """Provide the function that plans for a mesh of devices; None leaves it to the next plugin.
+
+    Called at each `thunder.plan` with `mesh=`. The function is called as `planner(fn, *args, mesh=mesh,
+    **settings)`, with the settings that `thunder.plan` has received. The first one is used.
+    """
