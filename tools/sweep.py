@@ -54,6 +54,10 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
         "every operator at zeros, NaN and limits",
         [*TESTS, "tests/inductor/test_edge_values.py"],
     ),
+    "memory": (
+        "estimates and budgets of the benchmarks' workloads, with TorchInductor too",
+        [*TESTS, "tests/transforms_package", "tests/compiler/test_memory.py"],
+    ),
     "triton": (
         "generated Triton kernels: the conformance kit, random programs, code for each GPU",
         [*TESTS, "tests/triton_executor"],

@@ -13,6 +13,7 @@ import thunder
 from int8_weights import Int8Weights
 from thunder.core.errors import InvalidArgument, UnsupportedProgram
 from thunder_transforms.lora import LORATransform
+from thunder_transforms.materialization import MaterializationTransform
 from thunder_transforms.non_finite import NonFiniteDetector
 
 
@@ -322,3 +323,22 @@ def test_adapters_of_an_int8_model_train_and_cannot_be_folded_in():
     assert compiled.get_parameter("0.weight.lora_b").grad is not None
     with pytest.raises(InvalidArgument, match="stores it in another form"):
         lora.merge(compiled)
+
+
+def test_a_module_on_the_meta_device_may_begin_with_merged_adapters():
+    model = network()
+    with torch.device("meta"):
+        empty = network()
+    lora = LORATransform(r=2, merged=True)
+    compiled = thunder.jit(empty, transforms=[lora, MaterializationTransform("cpu", init=model.state_dict())])
+    assert torch.equal(compiled(x()), model(x()))
+    lora.unmerge(compiled)
+    a, b = (compiled.get_parameter(f"0.weight.lora_{part}") for part in "ab")
+    assert a.any()
+    assert not b.any()
+    nn.init.normal_(b)
+    expected = compiled(x())
+    lora.merge(compiled)
+    torch.testing.assert_close(compiled(x()), expected)
+    model.load_state_dict(compiled.original_state_dict())
+    torch.testing.assert_close(model(x()), expected)

@@ -51,7 +51,8 @@ class Adapter:
         a, b = stored[f"{self.name}.lora_a"], torch.zeros_like(stored[f"{self.name}.lora_b"])
         if not are_merged(model, self):
             return {f"{self.key}.lora_a": a, f"{self.key}.lora_b": b}
-        return {f"{self.key}.lora_merged_a": a, f"{self.key}.lora_merged_b": b}
+        empty = {f"{self.key}.{part}": _tensor(model, self, part) for part in ("lora_a", "lora_b")}
+        return {**empty, f"{self.key}.lora_merged_a": a, f"{self.key}.lora_merged_b": b}
 
 
 def initial(tensor: torch.Tensor, device: torch.device | None = None, *, is_a: bool) -> torch.Tensor:
@@ -60,7 +61,7 @@ def initial(tensor: torch.Tensor, device: torch.device | None = None, *, is_a: b
     A begins as torch's `nn.Linear` does, B with zeros.
     """
     values = torch.zeros_like(tensor, device=device, requires_grad=False)
-    return nn.init.kaiming_uniform_(values, a=math.sqrt(5)) if is_a else values
+    return nn.init.kaiming_uniform_(values, a=math.sqrt(5)) if is_a and values.numel() else values
 
 
 def _tensor(model: Any, adapter: Adapter, part: str) -> torch.Tensor:

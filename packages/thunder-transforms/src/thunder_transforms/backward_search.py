@@ -145,7 +145,7 @@ class Search:
 
 
 class _Uses:
-    """Where a step needs each storage, if these calls of the forward run before its backward."""
+    """The places at which a step reads each storage, if these calls run before its backward."""
 
     def __init__(self, model: StepModel, forward: Sequence[ModelledCall]) -> None:
         self.forward = forward

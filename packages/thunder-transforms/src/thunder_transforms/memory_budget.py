@@ -241,7 +241,7 @@ def _offloading(names: frozenset[str]) -> CPUOffloading:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What becomes of the values of a training step within a number of bytes.
+    """A plan that says what becomes of the values of a training step within a number of bytes.
 
     Attributes:
         peak: the estimate of the most bytes that are allocated at once: weights, arguments and gradients too.

@@ -101,7 +101,7 @@ class Overrides:
         known: dict[str, Form] = {}
         for name, forms in self.forms.items():
             earlier = [place for place in forms if place <= position]
-            if earlier and max(earlier) != max(forms):
+            if earlier and forms[max(earlier)] != forms[max(forms)]:
                 known[name] = forms[max(earlier)]
         return known
 
