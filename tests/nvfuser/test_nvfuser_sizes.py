@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.sweeping import one_in
+from tests.sweeping import in_turn, one_in
 from torch.nn import functional as F
 
 import thunder
@@ -95,8 +95,7 @@ def test_one_definition_serves_many_shapes(monkeypatch: pytest.MonkeyPatch):
     )
 
 
-@pytest.mark.parametrize("cache", ["symbolic values", "automatic"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "cache"), in_turn(PROGRAMS, ["symbolic values", "automatic"]))
 def test_results_and_strides_are_those_of_eager_at_each_size(name: str, cache: str):
     program = PROGRAMS[name]
     compiled = thunder.jit(program, executors=[replaying_executor()], cache=cache, recompile_limit=None)
