@@ -15,7 +15,7 @@ from torch import nn
 import thunder
 from distributed.launching import case, forked_case, message, shared_folder
 from distributed.small_models import batches, part, words
-from distributed.training_cases import distance
+from distributed.trainings import distance
 from thunder.distributed import FSDPBucketingStrategy, fsdp
 from thunder.distributed.checkpoint import async_save, get_model_state_dict, load
 

@@ -10,11 +10,11 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import thunder
 from distributed.context_models import Attentions, Mixing, Operators, language_model, sequences, texts
-from distributed.launching import CASES, case
-from distributed.training_cases import distance
+from distributed.launching import case, sliced
+from distributed.trainings import STEPS
+from distributed.trainings import compared as training_compared
 from thunder.distributed import FSDPType, communication, context_parallel, ddp, fsdp
 
-STEPS = 20
 FORMS = {
     "zigzag ring": {},
     "plain ring": {"arrangement": "plain"},
@@ -23,44 +23,17 @@ FORMS = {
 }
 
 
-def _losses(model, batches, part=None):
-    """Return losses, first gradients and final state of a training."""
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
-    losses, first = [], {}
-    for batch in batches:
-        loss = model(*(batch if part is None else part(batch)))
-        loss.backward()
-        losses.append(loss.item())
-        first = first or {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-        optimizer.step()
-        optimizer.zero_grad()
-    return losses, first
+def trained(transforms, steps: int = STEPS, **options):
+    """Return the differences from one process, which has the whole sequences."""
+    data = texts(steps, ignored=not options)
+    return training_compared(language_model(), language_model(), transforms, data, **options)
 
 
-def trained(transforms, steps: int = STEPS, part=None):
-    """Return the differences from one process, and the collectives of a step."""
-    expected_model = language_model()
-    batches = texts(steps, ignored=part is None)
-    losses, gradients = _losses(expected_model, batches)
-    compiled = thunder.jit(language_model(), transforms=transforms)
-    found, first = _losses(compiled, batches, part)
-    if part is not None:  # each process has the loss of its part of the batch
-        mean = torch.tensor(found, dtype=torch.float64)
-        dist.all_reduce(mean)
-        found = (mean / dist.get_world_size()).tolist()
-    same_shapes = all(first[name].shape == gradients[name].shape for name in first)
-    return {
-        "losses": max(abs(a - b) for a, b in zip(losses, found, strict=True)),
-        "gradients": distance(first, gradients) if same_shapes else 0.0,
-        "state": distance(compiled.original_state_dict(), expected_model.state_dict()),
-        "collectives": [c.name for c in communication(compiled)],
-    }
+def _context(**options):
+    return trained([context_parallel(divide={"tokens": 1}, **options)])
 
 
-for _name, _options in FORMS.items():
-    CASES[f"context {_name}"] = lambda _options=_options: trained(
-        [context_parallel(divide={"tokens": 1}, **_options)]
-    )
+TRAINED = sliced(3, {f"context {name}": partial(_context, **options) for name, options in FORMS.items()})
 
 
 def compared(module, arguments, **options):
@@ -86,8 +59,9 @@ def _attentions(**options):
     return compared(Attentions(), [*sequences(8, 16), bias], divide={"x": 1, "y": 1}, **options)
 
 
-for _name, _options in FORMS.items():
-    CASES[f"attentions {_name}"] = partial(_attentions, **_options)
+ATTENTIONS = sliced(
+    3, {f"attentions {name}": partial(_attentions, **options) for name, options in FORMS.items()}
+)
 
 
 @case
@@ -117,7 +91,9 @@ def context_of_a_mesh():
 
     context = partial(context_parallel, divide={"tokens": 1}, process_group=mesh["context"])
     return [
-        trained([context(), fsdp(process_group=mesh["data"], sharding_strategy=FSDPType.ZERO3)], 5, part),
-        trained([fsdp(process_group=mesh["data"]), context()], 5, part),
-        trained([context(), ddp(process_group=mesh["data"])], 5, part),
+        trained(
+            [context(), fsdp(process_group=mesh["data"], sharding_strategy=FSDPType.ZERO3)], steps=4, own=part
+        ),
+        trained([fsdp(process_group=mesh["data"]), context()], steps=4, own=part),
+        trained([context(), ddp(process_group=mesh["data"])], steps=4, own=part),
     ]

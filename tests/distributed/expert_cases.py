@@ -7,14 +7,13 @@ import copy
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+import transformers.integrations.moe  # noqa: F401  (registers the operator)
 from torch import nn
 
 import thunder
-from distributed.launching import case
-from distributed.training_cases import distance
-from thunder.distributed import clip_grad_norm_, communication, expert_parallel
-
-STEPS = 20
+from distributed.launching import case, sliced
+from distributed.trainings import STEPS, compared
+from thunder.distributed import expert_parallel
 
 
 class Mixture(nn.Module):
@@ -61,60 +60,25 @@ def mixture(kind: type[Mixture] = Mixture) -> Mixture:
     return kind().double()
 
 
-def trained(clip: float | None = None):
+def trained(**options):
     """Return the differences of a training from one process on the joined batch."""
-    import transformers.integrations.moe  # noqa: F401  (registers the operator)
-
     size, rank = dist.get_world_size(), dist.get_rank()
-    expected, model = mixture(Looped), mixture()
-    compiled = thunder.jit(model, transforms=[expert_parallel(experts=["up", "down"])])
-    optimizers = [torch.optim.AdamW(m.parameters(), lr=0.02) for m in (expected, compiled)]
     generator = torch.Generator().manual_seed(3)
-    losses, gradients, norms = [0.0], [0.0], [0.0]
-    for _ in range(STEPS):
-        batch = torch.randn(6 * size, 6, dtype=torch.float64, generator=generator)
-        loss, mine = expected(batch), compiled(batch.chunk(size)[rank])
-        loss.backward()
-        mine.backward()
-        mean = mine.detach().clone()
-        dist.all_reduce(mean)
-        losses.append(abs(mean.item() / size - loss.item()))
-        each = expected.up.shape[0] // size
-        part = expected.up.grad[rank * each : (rank + 1) * each]
-        gradients.append((compiled.get_parameter("up").grad - part).abs().max().item())
-        inner = compiled.get_parameter("inner.weight").grad - expected.inner.weight.grad
-        gradients.append(inner.abs().max().item())
-        if clip is not None:
-            norm = torch.nn.utils.clip_grad_norm_(expected.parameters(), clip)
-            norms.append((norm - clip_grad_norm_(compiled, clip)).abs().item())
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-    return {
-        "losses": max(losses),
-        "gradients": max(gradients),
-        "norms": max(norms),
-        "state": distance(compiled.original_state_dict(), expected.state_dict()),
-        "parts": tuple(compiled.get_parameter("up").shape),
-        "collectives": [c.name for c in communication(compiled)],
-    }
+    data = [(torch.randn(6 * size, 6, dtype=torch.float64, generator=generator),) for _ in range(STEPS)]
+
+    def own(batch):
+        return [tensor.chunk(size)[rank] for tensor in batch]
+
+    model = mixture()
+    return compared(mixture(Looped), model, [expert_parallel(experts=["up", "down"])], data, own, **options)
 
 
-@case
-def experts_in_parts():
-    return trained()
-
-
-@case
-def clipped_experts():
-    return trained(clip=0.05)
+TRAINED = sliced(2, {"clipped experts": lambda: trained(clip=0.05), "experts": trained})
 
 
 @case
 def experts_without_rows():
     """All rows of all processes are for the experts of one process."""
-    import transformers.integrations.moe  # noqa: F401  (registers the operator)
-
     expected = mixture(Looped)
     with torch.no_grad():
         expected.router.bias.copy_(torch.tensor([30.0, 20.0, 0.0, 0.0]))

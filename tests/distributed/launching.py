@@ -7,12 +7,13 @@ import faulthandler
 import io
 import os
 import runpy
+import signal
 import socket
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
@@ -24,6 +25,7 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 from documents.blocks import examples
+from sweeping import one_in
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "packages" / "thunder-distributed" / "README.md"
@@ -32,6 +34,8 @@ EXAMPLE = ROOT / "examples" / "distributed_training.py"
 TINY = ("--steps", "3", "--timed", "1", "--layers", "1", "--width", "24", "--length", "8", "--batch", "2")
 #: the functions by name
 CASES: dict[str, Callable[[], Any]] = {}
+#: the names of those that only a sweep runs
+SWEPT: set[str] = set()
 #: the timeout of the groups of forks
 FORKED_SECONDS = 3.0
 #: functions that are run in forks of the processes, with a group of their own: they may be killed
@@ -70,6 +74,14 @@ def case(fn: Callable[[], Any]) -> Callable[[], Any]:
     return fn
 
 
+def sliced(step: int, cases: Mapping[str, Callable[[], Any]], start: int = 0) -> list[Any]:
+    """Add functions, of which a default run has one in `step`; return their names as parameters of a test."""
+    CASES.update(cases)
+    names = one_in(step, cases, start)
+    SWEPT.update(parameter.values[0] for parameter in names if not isinstance(parameter, str))
+    return names
+
+
 def forked_case(fn: Callable[[Path], Any]) -> Callable[[Path], Any]:
     """Add a function to those that are run in forks; it gets a folder that all processes share."""
     FORKED[fn.__name__] = fn
@@ -92,26 +104,58 @@ def shared_folder() -> Path:
     return Path(str(names[0]))
 
 
-def launched(size: int, folder: Path, modules: tuple[str, ...] = MODULES) -> dict[str, list[Outcome]]:
-    """Return what each case of some modules returned in each of `size` processes."""
-    arguments = (size, str(folder), list(sys.path), [_free_port(), _free_port()], modules)
-    torch.multiprocessing.spawn(_process, arguments, nprocs=size)
+def launched(
+    size: int, folder: Path, modules: tuple[str, ...] = MODULES, whole: bool = True
+) -> dict[str, list[Outcome]]:
+    """Return what each case of some modules returned in each of `size` processes.
+
+    They are forks of one that has imported the modules. With `whole` those of a sweep run, too.
+    """
+    arguments = (size, str(folder), list(sys.path), [_free_port(), _free_port()], modules, whole)
+    torch.multiprocessing.spawn(_first_process, arguments, nprocs=1)
     outcomes = [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(size)]
     return {name: [outcome[name] for outcome in outcomes] for name in outcomes[0]}
 
 
-def _process(
-    rank: int, size: int, folder: str, path: list[str], ports: list[int], modules: tuple[str, ...]
+def _first_process(
+    _: int, size: int, folder: str, path: list[str], ports: list[int], modules: tuple[str, ...], whole: bool
 ) -> None:
-    """Run the cases in one process; an error ends its case alone."""
+    """Import the modules, and fork for each process. Raises RuntimeError for one that fails."""
     sys.path[:] = path
-    torch.set_num_threads(1)
-    faulthandler.enable()
-    os.environ["LOCAL_RANK"] = str(rank)
     for name in modules:
         import_module(name)
     manager = import_module("thunder.plugins").get_manager()
     manager.register(import_module("thunder_distributed"), "distributed-under-test")
+    if not whole:
+        for name in SWEPT:
+            del CASES[name]
+    children = {}
+    for rank in range(size):
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                _process(rank, size, folder, ports)
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        children[child] = rank
+    for _ in range(size):
+        child, status = os.wait()
+        rank = children.pop(child)
+        if status:
+            for other in children:
+                os.kill(other, signal.SIGKILL)
+            raise RuntimeError(f"rank {rank} ended with status {status}")
+
+
+def _process(rank: int, size: int, folder: str, ports: list[int]) -> None:
+    """Run the cases in one process; an error ends its case alone."""
+    torch.set_num_threads(1)
+    faulthandler.enable()
+    os.environ["LOCAL_RANK"] = str(rank)
     store = f"file://{folder}/store"
     dist.init_process_group(
         "gloo", init_method=store, rank=rank, world_size=size, timeout=timedelta(seconds=60)

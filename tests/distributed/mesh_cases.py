@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch.distributed.device_mesh import init_device_mesh
 
 from distributed.launching import CASES
-from distributed.training_cases import STRATEGIES, trained
+from distributed.training_cases import STRATEGIES, trained, unsynchronised
 from thunder.distributed import FSDPBucketingStrategy, FSDPType, ddp, fsdp
 
 
@@ -13,7 +13,8 @@ def _mesh_trained(level: FSDPType, accumulated: int = 1):
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     bucketing = FSDPBucketingStrategy.BLOCK
     sharded = fsdp(process_group=mesh["shard"], sharding_strategy=level, bucketing_strategy=bucketing)
-    return trained([sharded, ddp(process_group=mesh["replicate"])], accumulated=accumulated)
+    transforms = [sharded, ddp(process_group=mesh["replicate"])]
+    return trained(transforms, accumulated=accumulated, local=unsynchronised)
 
 
 for _level in FSDPType:

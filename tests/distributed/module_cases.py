@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 import thunder
 from distributed.launching import case, message, shared_folder
 from distributed.small_models import Words, batches, part, words
-from distributed.training_cases import distance
+from distributed.trainings import distance
 from thunder.distributed import FSDPBucketingStrategy, FSDPType, communication, ddp, fsdp
 from thunder.distributed.checkpoint import (
     StateDictOptions,

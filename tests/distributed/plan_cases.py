@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 import thunder
-from distributed.launching import case
+from distributed.launching import sliced
 from distributed.small_models import batches, part, words
 from thunder.distributed import FSDPBucketingStrategy, FSDPType, ddp, fsdp
 
@@ -37,22 +36,22 @@ def arguments(rank: int, size: int) -> list[torch.Tensor]:
     return part(batches(1, 2, size)[0], rank, size)
 
 
-@case
-def counted_bytes():
-    """Return the number and the bytes of the collectives that torch's profiler sees, by layout."""
+def counted(name: str) -> dict[str, tuple[int, int]]:
+    """Return the number and the bytes of the collectives of a layout that torch's profiler sees, by name."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    counted: dict[str, dict[str, Any]] = {}
-    for name, layout in LAYOUTS.items():
-        compiled = thunder.jit(words(), transforms=[layout()])
+    compiled = thunder.jit(words(), transforms=[LAYOUTS[name]()])
+    compiled(*arguments(rank, size)).backward()
+    with torch.profiler.profile(record_shapes=True) as profile:
         compiled(*arguments(rank, size)).backward()
-        with torch.profiler.profile(record_shapes=True) as profile:
-            compiled(*arguments(rank, size)).backward()
-        rows = counted.setdefault(name, {})
-        for event in profile.events():
-            space, _, operator = event.name.partition("::")
-            if space == "_c10d_functional" and operator in NAMES:
-                nbytes = math.prod(event.input_shapes[0]) * ITEMSIZE
-                nbytes *= size if operator == "all_gather_into_tensor" else 1
-                count, total = rows.get(NAMES[operator], (0, 0))
-                rows[NAMES[operator]] = count + 1, total + nbytes
-    return counted
+    rows = dict[str, tuple[int, int]]()
+    for event in profile.events():
+        space, _, operator = event.name.partition("::")
+        if space == "_c10d_functional" and operator in NAMES:
+            nbytes = math.prod(event.input_shapes[0]) * ITEMSIZE
+            nbytes *= size if operator == "all_gather_into_tensor" else 1
+            count, total = rows.get(NAMES[operator], (0, 0))
+            rows[NAMES[operator]] = count + 1, total + nbytes
+    return rows
+
+
+COUNTED = sliced(3, {f"bytes of {name}": partial(counted, name) for name in LAYOUTS}, start=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import traceback
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,16 +15,15 @@ from torch import nn
 import thunder
 from distributed.attention_models import COLUMNS, ROWS, pages, reader
 from distributed.divided_programs import Random
-from distributed.launching import case, message, shared_folder
+from distributed.launching import case, message, shared_folder, sliced
 from distributed.small_models import Words, batches, words
-from distributed.training_cases import distance
+from distributed.trainings import STEPS, compared, distance, gradients_of
 from thunder.distributed import column_parallel, communication, row_parallel
 from thunder.distributed.checkpoint import get_model_state_dict, load, save
 from thunder_bnb.four_bit import BitsAndBytesLinearQuant4bit
 from thunder_transforms.lora import LORATransform
 from thunder_transforms.materialization import MaterializationTransform
 
-STEPS = 20
 WORDS_COLUMNS, WORDS_ROWS = ["blocks.*.up", "head"], ["blocks.*.down", "embedding"]
 
 
@@ -37,83 +35,23 @@ def in_parts(columns=COLUMNS, rows=ROWS, group=None, sequence_dim=None) -> list[
     ]
 
 
-def losses_of(model: Any, batches: Any, accumulated: int = 1, clip: Any = None) -> Any:
-    """Return the losses of training a model, the gradients of its first step, and the norms of gradients."""
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
-    losses, first, norms = [], {}, []
-    for index, batch in enumerate(batches):
-        torch.manual_seed(index)
-        loss = model(*batch)
-        (loss / accumulated).backward()
-        losses.append(loss.item())
-        if (index + 1) % accumulated:
-            continue
-        if not first:
-            first = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-        if clip is not None:
-            norms.append(clip(model, 0.1).item())
-        optimizer.step()
-        optimizer.zero_grad()
-    return losses, first, norms
+def trained(transforms: list[Any], make: Any = reader, data: Any = None, **options: Any) -> dict[str, Any]:
+    """Return the differences of training by transforms from training in one process."""
+    return compared(make(), make(), transforms, pages(STEPS, 4) if data is None else data, **options)
 
 
-def whole_gradients(compiled: Any, gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the gradients of whole parameters from those of parts, as a state dict is made whole."""
-    gradients = dict(gradients)
-    for transform in reversed(thunder.list_transforms(compiled)):
-        gradients = transform.reverse_transform_state_dict_for_submodule(compiled, "", gradients)
-    return gradients
-
-
-def compared(
-    transforms: list[Any],
-    make: Callable[[], Any] = reader,
-    data: Any = None,
-    own: Callable[[Any], Any] = lambda batch: batch,
-    replicas: int = 1,
-    **options: Any,
-) -> dict[str, Any]:
-    """Return the differences of training by transforms from training in one process, and the collectives."""
-    data = pages(STEPS, 4) if data is None else data
-    plain, model = make(), make()
-    clips = options.pop("clip", (None, None))
-    expected = losses_of(plain, data, clip=clips[0], **options)
-    compiled = thunder.jit(model, transforms=transforms)
-    losses, first, norms = losses_of(compiled, [own(batch) for batch in data], clip=clips[1], **options)
-    means = torch.tensor(losses, dtype=torch.float64)
-    dist.all_reduce(means)
-    means /= dist.get_world_size()
-    return {
-        "losses": (means - torch.tensor(expected[0], dtype=torch.float64)).abs().max().item(),
-        "gradients": distance(whole_gradients(compiled, first), expected[1]),
-        "norms": max([0.0, *(abs(a - b) for a, b in zip(norms, expected[2], strict=True))]),
-        "state": distance(compiled.original_state_dict(), plain.state_dict()),
-        "collectives": [c.name for c in communication(compiled)],
-        "sums": {c.shape for c in communication(compiled) if c.name == "all_reduce"},
-        "compiles": thunder.cache_misses(compiled),
-        "attributes": sorted(vars(model)) == sorted(vars(make())),
-    }
-
-
-@case
-def tensor_parallel():
-    return compared(in_parts())
-
-
-@case
-def sequence_parallel():
-    return compared(in_parts(sequence_dim=-2), lambda: reader(dropout=0.2))
-
-
-@case
-def uneven_tensor_parallel():
-    """Widths of 11, a table of 7 words, a tied and a frozen parameter."""
-    return compared(in_parts(WORDS_COLUMNS, WORDS_ROWS), words, batches(STEPS, 3))
-
-
-@case
-def dropped_tensor_parallel():
-    return compared(in_parts(), lambda: reader(dropout=0.2), accumulated=2)
+TRAINED = sliced(
+    2,
+    {
+        "sequence parallel": lambda: trained(in_parts(sequence_dim=-2), lambda: reader(dropout=0.2)),
+        "tensor parallel": lambda: trained(in_parts()),
+        # widths of 11, a table of 7 words, a tied and a frozen parameter
+        "uneven tensor parallel": lambda: trained(
+            in_parts(WORDS_COLUMNS, WORDS_ROWS), words, batches(STEPS, 3)
+        ),
+        "dropped tensor parallel": lambda: trained(in_parts(), lambda: reader(dropout=0.2), accumulated=2),
+    },
+)
 
 
 @case
@@ -140,10 +78,7 @@ def random_programs(seeds: range) -> tuple[list[str], set[str]]:
             for module in (plain, compiled):
                 loss = module(x)
                 loss.backward()
-                gradients = {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
-                if module is compiled:
-                    gradients = whole_gradients(compiled, gradients)
-                results.append({**gradients, "loss": loss.detach(), "input": x.grad})
+                results.append({**gradients_of(module), "loss": loss.detach(), "input": x.grad})
                 x.grad = None
             if distance(*reversed(results)) > 1e-10 * max(1.0, results[0]["loss"].abs().item()):
                 wrong.append(f"{seed}: {distance(*results)}")
@@ -155,7 +90,7 @@ def random_programs(seeds: range) -> tuple[list[str], set[str]]:
 
 @case
 def divided_random_programs():
-    wrong, used = random_programs(range(20))
+    wrong, used = random_programs(range(8))
     return "\n".join(wrong), sorted(used)
 
 
@@ -231,11 +166,8 @@ def lowered_precision():
         for b in thunder.last_traces(compiled)[-1].bound_symbols
         if b.sym.name == "linear"
     }
-    gradients = whole_gradients(
-        compiled, {n: p.grad for n, p in compiled.named_parameters() if p.grad is not None}
-    )
-    expected = {n: p.grad for n, p in plain.named_parameters() if p.grad is not None}
-    return abs(losses[0].item() - losses[1].item()), distance(gradients, expected), sorted(dtypes)
+    difference = distance(gradients_of(compiled), gradients_of(plain))
+    return abs(losses[0].item() - losses[1].item()), difference, sorted(dtypes)
 
 
 @case
@@ -341,5 +273,4 @@ def gradients_of_the_program():
     compiled = thunder.jit(copy.deepcopy(model), transforms=in_parts(["up"], ["down"]))
     for module in (model, compiled):
         module(x).backward()
-    gradients = whole_gradients(compiled, {n: p.grad for n, p in compiled.named_parameters()})
-    return distance(gradients, {n: p.grad for n, p in model.named_parameters()})
+    return distance(gradients_of(compiled), gradients_of(model))

@@ -9,20 +9,18 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import thunder
-from distributed.attention_models import COLUMNS, ROWS, pages, reader
+from distributed.attention_models import COLUMNS, ROWS, reader
 from distributed.launching import CASES, case, message, shared_folder
 from distributed.small_models import batches, words
 from distributed.tensor_cases import (
-    STEPS,
     WORDS_COLUMNS,
     WORDS_ROWS,
-    compared,
     in_parts,
     random_programs,
-    whole_gradients,
+    trained,
 )
-from distributed.training_cases import distance
-from thunder.distributed import FSDPBucketingStrategy, FSDPType, clip_grad_norm_, communication, ddp, fsdp
+from distributed.trainings import STEPS, distance, gradients_of
+from thunder.distributed import FSDPBucketingStrategy, FSDPType, communication, ddp, fsdp
 from thunder.distributed.checkpoint import get_model_state_dict, load, save
 
 SECOND = {
@@ -37,16 +35,15 @@ SECOND = {
 
 
 def both_dimensions(second: str, columns=COLUMNS, rows=ROWS, sequence_dim=None, make=reader, data=None):
-    """Return what `compared` does, for tensor parallelism in one dimension of a mesh."""
+    """Return what `trained` does, for tensor parallelism in one dimension of a mesh."""
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     transforms = [*in_parts(columns, rows, mesh["tp"], sequence_dim), SECOND[second](mesh["dp"])]
     rank = mesh["dp"].get_local_rank()
-    clip = (lambda model, norm: torch.nn.utils.clip_grad_norm_(model.parameters(), norm), clip_grad_norm_)
 
     def own(batch):
         return [tensor.chunk(2)[rank] for tensor in batch]
 
-    return compared(transforms, make, data or pages(STEPS, 4), own, clip=clip)
+    return trained(transforms, make, data, own=own, clip=0.1)
 
 
 for _second in SECOND:
@@ -59,12 +56,12 @@ for _second in SECOND:
 
 @case
 def four_parts():
-    return compared(in_parts(sequence_dim=-2), lambda: reader(dropout=0.1))
+    return trained(in_parts(sequence_dim=-2), lambda: reader(dropout=0.1))
 
 
 @case
 def four_uneven_parts():
-    return compared(in_parts(WORDS_COLUMNS, WORDS_ROWS), words, batches(STEPS, dist.get_world_size()))
+    return trained(in_parts(WORDS_COLUMNS, WORDS_ROWS), words, batches(STEPS, dist.get_world_size()))
 
 
 @case
@@ -85,9 +82,9 @@ def a_published_model():
     for module in (plain, compiled):
         loss = module(input_ids=tokens, labels=tokens).loss
         loss.backward()
-        results.append({n: p.grad for n, p in module.named_parameters()})
+        results.append(gradients_of(module))
     forward = [c.name for c in communication(compiled) if c.trace == "forward"]
-    return distance(whole_gradients(compiled, results[1]), results[0]), forward.count("all_reduce")
+    return distance(*results), forward.count("all_reduce")
 
 
 @case

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import thunder
-from distributed.context_cases import FORMS
+from distributed.context_cases import ATTENTIONS, TRAINED
 from distributed.context_models import Mixing, language_model, sequences, texts
-from distributed.launching import Outcome, launched
+from distributed.launching import Outcome
 from thunder.core.options import DebugOptions
 from thunder.distributed import communication, context_parallel, ddp
 
@@ -21,31 +21,22 @@ def _values(outcomes: dict[str, list[Outcome]], name: str):
     return [outcome.get() for outcome in outcomes[name]]
 
 
-@pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Outcome]]:
-    """Return what each case returned in each of four processes."""
-    return launched(4, tmp_path_factory.mktemp("four"), ("distributed.context_cases",))
-
-
-@pytest.fixture(params=[2, pytest.param(4, marks=pytest.mark.sweep)])
-def results(request: pytest.FixtureRequest) -> dict[str, list[Outcome]]:
-    """Return what each case returned in two processes, and in a sweep in four."""
-    outcomes: dict[str, list[Outcome]] = request.getfixturevalue("outcomes" if request.param == 2 else "four")
-    return outcomes
+#: the modules whose cases four processes run
+FOUR_PROCESSES = ("context_cases",)
 
 
 @pytest.mark.multi_process
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", TRAINED)
 def test_twenty_steps_equal_those_of_one_process(results, name: str):
-    for result in _values(results, f"context {name}"):
+    for result in _values(results, name):
         assert max(result["losses"], result["gradients"], result["state"]) < TOLERANCE
         assert ("rotate" in result["collectives"]) == ("ring" in name)
 
 
 @pytest.mark.multi_process
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", ATTENTIONS)
 def test_attention_with_each_mask_is_that_of_one_process(results, name: str):
-    for difference, _ in _values(results, f"attentions {name}"):
+    for difference, _ in _values(results, name):
         assert difference < TOLERANCE
 
 

@@ -12,7 +12,7 @@ import torch.distributed.checkpoint as torch_checkpoint
 
 from distributed.launching import EXAMPLE, README, TINY, Outcome
 from distributed.small_models import words
-from distributed.training_cases import distance
+from distributed.trainings import distance
 
 pytestmark = pytest.mark.multi_process
 

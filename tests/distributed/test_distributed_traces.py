@@ -10,6 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import thunder
 from distributed.small_models import batches, part, words
+from distributed.training_cases import STRATEGIES
 from thunder.core.options import DebugOptions
 from thunder.distributed import (
     DistParallelType,
@@ -80,6 +81,22 @@ def test_tied_parameters_are_communicated_once(fake_group):
 def test_a_bucket_of_gradients_has_at_most_its_size(fake_group, megabytes, sizes):
     compiled = called(thunder.jit(network(), transforms=[ddp(bucket_size_in_mb=megabytes)]))
     assert [c.nbytes // 4 for c in communication(compiled)] == sizes
+
+
+def test_bucketing_and_levels_change_the_number_of_collectives(fake_group):
+    counts, gathers = {}, {}
+    for name, strategy in STRATEGIES.items():
+        compiled = thunder.jit(words(), transforms=[strategy()])
+        compiled(*part(batches(1, 2)[0], 0)).backward()
+        names = [collective.name for collective in communication(compiled)]
+        counts[name], gathers[name] = len(names), names.count("all_gather")
+    # 15 parameters, of which one is frozen: each is gathered, and each gradient reduced
+    assert counts["zero2-none"] == 15 + 14
+    assert counts["zero2-none"] > counts["zero2-layer"] > counts["zero2-block"] == 6
+    assert counts["zero3-none"] > counts["zero3-layer"] > counts["zero3-block"]
+    assert counts["ddp-none"] == 14 > counts["ddp-small"] > counts["ddp-large"] == 1
+    for bucket in ("none", "layer", "block"):  # ZeRO-3 gathers again in the backward
+        assert gathers[f"zero2-{bucket}"] < gathers[f"zero3-{bucket}"] <= 2 * gathers[f"zero2-{bucket}"]
 
 
 def test_gathers_are_issued_before_the_computation_that_precedes_their_use(fake_group):

@@ -8,34 +8,23 @@ import transformers.integrations.moe  # noqa: F401  (registers the operator)
 from torch import nn
 
 import thunder
-from distributed.expert_cases import mixture
-from distributed.launching import Outcome, launched
+from distributed.expert_cases import TRAINED, mixture
 from thunder.distributed import communication, ddp, expert_parallel
 
 TOLERANCE = 1e-10
 EXPERTS = ["up", "down"]
 
 
-@pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Outcome]]:
-    """Return what each case returned in each of four processes."""
-    return launched(4, tmp_path_factory.mktemp("four"), ("distributed.expert_cases",))
-
-
-@pytest.fixture(params=[2, pytest.param(4, marks=pytest.mark.sweep)])
-def results(request: pytest.FixtureRequest) -> dict[str, list[Outcome]]:
-    """Return what each case returned in two processes, and in a sweep in four."""
-    outcomes: dict[str, list[Outcome]] = request.getfixturevalue("outcomes" if request.param == 2 else "four")
-    return outcomes
+#: the modules whose cases four processes run
+FOUR_PROCESSES = ("expert_cases",)
 
 
 @pytest.mark.multi_process
-@pytest.mark.parametrize("name", ["experts_in_parts", "clipped_experts"])
+@pytest.mark.parametrize("name", TRAINED)
 def test_twenty_steps_equal_those_of_one_process(results, name: str):
     for outcome in results[name]:
         result = outcome.get()
         assert max(result["losses"], result["gradients"], result["norms"], result["state"]) < TOLERANCE
-        assert result["parts"] == (4 // len(results[name]), 10, 6)
         exchanges = [c for c in result["collectives"] if c.startswith("expert_")]
         # two products, their gradients for the rows, and those for the weights
         assert sorted(exchanges) == ["expert_gradient"] * 2 + ["expert_product"] * 4

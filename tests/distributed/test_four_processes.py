@@ -6,33 +6,25 @@ import pytest
 import torch.distributed.checkpoint as torch_checkpoint
 
 from distributed.attention_models import reader
-from distributed.launching import Outcome, launched
 from distributed.mesh_cases import NAMES
 from distributed.tensor_mesh_cases import NAMES as TENSOR_NAMES
-from distributed.test_plans import assert_counted
-from distributed.training_cases import distance
+from distributed.training_cases import ACCUMULATED, CLIPPED
+from distributed.trainings import distance
 
 pytestmark = [pytest.mark.multi_process, pytest.mark.sweep]
 
 
-@pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Outcome]]:
-    """Return what each case returned in each process."""
-    cases = (
-        "training_cases",
-        "mesh_cases",
-        "killed_cases",
-        "tensor_mesh_cases",
-        "checkpoint_cases",
-        "plan_cases",
-    )
-    modules = tuple(f"distributed.{name}" for name in cases)
-    return launched(4, tmp_path_factory.mktemp("four"), modules)
-
-
-@pytest.mark.parametrize(
-    "name", [*NAMES, *TENSOR_NAMES, "mesh accumulated", "accumulated_fsdp", "clipped_fsdp"]
+#: the modules whose cases four processes run
+FOUR_PROCESSES = (
+    "training_cases",
+    "mesh_cases",
+    "killed_cases",
+    "tensor_mesh_cases",
+    "checkpoint_cases",
 )
+
+
+@pytest.mark.parametrize("name", [*NAMES, *TENSOR_NAMES, "mesh accumulated", *ACCUMULATED, *CLIPPED])
 def test_twenty_steps_of_four_processes_equal_those_of_one(four, name: str):
     for outcome in four[name]:
         result = outcome.get()
@@ -45,10 +37,6 @@ def test_twenty_steps_of_four_processes_equal_those_of_one(four, name: str):
 def test_each_of_the_others_names_the_process_that_is_lost(four, kind: str):
     for outcome in four[kind][:-1]:
         assert outcome.get().startswith("ProcessMissing: rank 3 did not take part in all_")
-
-
-def test_predicted_bytes_are_those_that_four_processes_communicate(four):
-    assert_counted(four["counted_bytes"])
 
 
 @pytest.mark.parametrize("name", ["loaded_by_fewer_processes", "saved_while_training"])

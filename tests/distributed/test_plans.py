@@ -12,8 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 import thunder
-from distributed.launching import Outcome
-from distributed.plan_cases import LAYOUTS, arguments
+from distributed.plan_cases import COUNTED, LAYOUTS, arguments
 from distributed.small_models import words
 from thunder.distributed import FSDPBucketingStrategy, FSDPType, Machine, ddp, fsdp, plan
 from thunder.extend import profile_named
@@ -35,24 +34,21 @@ def planned(transform, processes: int = 4, model: nn.Module | None = None, **opt
     return plan(model, torch.ones(2, 8), mesh=(processes,), transforms=[transform], **options)
 
 
-def assert_counted(outcomes: list[Outcome]) -> None:
-    """Check that the plan of each process has the bytes that were counted in it."""
-    size = len(outcomes)
-    for rank, outcome in enumerate(outcomes):
-        counted = outcome.get()
-        assert counted.keys() == LAYOUTS.keys()
-        for name, layout in LAYOUTS.items():
-            expected = plan(
-                words(), *arguments(rank, size), mesh=(size,), transforms=[layout()], rank=rank, device="h100"
-            )
-            rows = {t.collective: (t.count, t.nbytes) for t in expected.traffic}
-            assert rows == counted[name], name
-            assert sum(nbytes for _, nbytes in rows.values()) == expected.communication.nbytes > 0
+#: the modules whose cases four processes run
+FOUR_PROCESSES = ("plan_cases",)
 
 
 @pytest.mark.multi_process
-def test_predicted_bytes_are_those_that_two_processes_communicate(outcomes):
-    assert_counted(outcomes["counted_bytes"])
+@pytest.mark.parametrize("name", COUNTED)
+def test_predicted_bytes_are_those_that_processes_communicate(results, name: str):
+    layout, size = LAYOUTS[name.removeprefix("bytes of ")], len(results[name])
+    for rank, outcome in enumerate(results[name]):
+        expected = plan(
+            words(), *arguments(rank, size), mesh=(size,), transforms=[layout()], rank=rank, device="h100"
+        )
+        rows = {t.collective: (t.count, t.nbytes) for t in expected.traffic}
+        assert rows == outcome.get()
+        assert sum(nbytes for _, nbytes in rows.values()) == expected.communication.nbytes > 0
 
 
 def test_memory_by_category_is_the_memory_of_the_plan():

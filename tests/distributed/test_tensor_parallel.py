@@ -7,11 +7,11 @@ import torch.distributed.checkpoint as torch_checkpoint
 
 from distributed.launching import Outcome
 from distributed.small_models import words
-from distributed.training_cases import distance
+from distributed.tensor_cases import TRAINED
+from distributed.trainings import distance
 
 pytestmark = pytest.mark.multi_process
 TOLERANCE = 1e-10
-TRAINED = ("tensor_parallel", "sequence_parallel", "uneven_tensor_parallel", "dropped_tensor_parallel")
 
 
 def both(outcomes: dict[str, list[Outcome]], name: str):
@@ -27,7 +27,7 @@ def test_twenty_steps_equal_those_of_one_process(outcomes, name: str):
 
 
 def test_the_sequence_is_scattered_in_place_of_being_reduced(outcomes):
-    result = both(outcomes, "sequence_parallel")[0]
+    result = both(outcomes, "sequence parallel")[0]
     # the table, and two sums of each of two layers
     assert result["collectives"].count("reduce_scatter") >= 1 + 2 * 2
     assert result["sums"] == {(8,)}  # of norms and biases, read for parts
