@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -10,7 +11,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import thunder
 from distributed.attention_models import COLUMNS, ROWS, reader
-from distributed.launching import CASES, case, message, shared_folder
+from distributed.launching import CASES, case, message, shared_folder, sliced
 from distributed.small_models import batches, words
 from distributed.tensor_cases import (
     WORDS_COLUMNS,
@@ -19,8 +20,9 @@ from distributed.tensor_cases import (
     random_programs,
     trained,
 )
+from distributed.training_cases import unsynchronised
 from distributed.trainings import STEPS, distance, gradients_of
-from thunder.distributed import FSDPBucketingStrategy, FSDPType, communication, ddp, fsdp
+from thunder.distributed import FSDPBucketingStrategy, FSDPType, communication, context_parallel, ddp, fsdp
 from thunder.distributed.checkpoint import get_model_state_dict, load, save
 
 SECOND = {
@@ -34,7 +36,9 @@ SECOND = {
 }
 
 
-def both_dimensions(second: str, columns=COLUMNS, rows=ROWS, sequence_dim=None, make=reader, data=None):
+def both_dimensions(
+    second: str, columns=COLUMNS, rows=ROWS, sequence_dim=None, make=reader, data=None, **options
+):
     """Return what `trained` does, for tensor parallelism in one dimension of a mesh."""
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     transforms = [*in_parts(columns, rows, mesh["tp"], sequence_dim), SECOND[second](mesh["dp"])]
@@ -43,7 +47,7 @@ def both_dimensions(second: str, columns=COLUMNS, rows=ROWS, sequence_dim=None, 
     def own(batch):
         return [tensor.chunk(2)[rank] for tensor in batch]
 
-    return trained(transforms, make, data, own=own, clip=0.1)
+    return trained(transforms, make, data, own=own, clip=0.1, **options)
 
 
 for _second in SECOND:
@@ -52,6 +56,28 @@ for _second in SECOND:
     CASES[f"uneven tensors and {_second}"] = lambda _second=_second: both_dimensions(
         _second, WORDS_COLUMNS, WORDS_ROWS, make=words, data=batches(STEPS, 3)
     )
+
+
+#: gradients of parts are accumulated without communication between the copies of a part
+ACCUMULATED = sliced(
+    1,
+    {
+        f"accumulated tensors and {second}": partial(both_dimensions, second, accumulated=2, local=unsynchronised)
+        for second in SECOND
+    },
+)
+
+
+@case
+def contexts_and_tensors():
+    """Sequences are divided over one dimension of a mesh, layers over the other; in both orders."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("context", "tp"))
+    context = partial(context_parallel, divide={"tokens": 1, "targets": 1}, process_group=mesh["context"])
+    layers = partial(in_parts, group=mesh["tp"])
+    return [
+        trained([context(), *layers()], clip=0.1),
+        trained([*layers(sequence_dim=1), context(rotate="allgather")]),
+    ]
 
 
 @case

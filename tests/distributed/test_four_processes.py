@@ -7,6 +7,7 @@ import torch.distributed.checkpoint as torch_checkpoint
 
 from distributed.attention_models import reader
 from distributed.mesh_cases import NAMES
+from distributed.tensor_mesh_cases import ACCUMULATED as TENSORS_ACCUMULATED
 from distributed.tensor_mesh_cases import NAMES as TENSOR_NAMES
 from distributed.training_cases import ACCUMULATED, CLIPPED
 from distributed.trainings import distance
@@ -24,11 +25,21 @@ FOUR_PROCESSES = (
 )
 
 
-@pytest.mark.parametrize("name", [*NAMES, *TENSOR_NAMES, "mesh accumulated", *ACCUMULATED, *CLIPPED])
+@pytest.mark.parametrize(
+    "name", [*NAMES, *TENSOR_NAMES, "mesh accumulated", *ACCUMULATED, *CLIPPED, *TENSORS_ACCUMULATED]
+)
 def test_twenty_steps_of_four_processes_equal_those_of_one(four, name: str):
     for outcome in four[name]:
         result = outcome.get()
         assert max(result["losses"], result["gradients"], result["norms"], result["state"]) < 1e-10
+
+
+def test_sequences_and_layers_are_divided_over_two_dimensions(four):
+    for outcome in four["contexts_and_tensors"]:
+        ring, gathered = outcome.get()
+        assert max(max(r["losses"], r["gradients"], r["norms"], r["state"]) for r in (ring, gathered)) < 1e-10
+        assert "rotate" in ring["collectives"]
+        assert "rotate" not in gathered["collectives"]
 
 
 @pytest.mark.parametrize(

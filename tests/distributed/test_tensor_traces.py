@@ -10,12 +10,14 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import thunder
 from distributed.attention_models import COLUMNS, ROWS, pages, reader
+from distributed.tensor_cases import in_parts
 from distributed.test_distributed_traces import CHECKED, text
 from thunder.distributed import (
     ColumnParallelTransform,
     RowParallelTransform,
     column_parallel,
     communication,
+    context_parallel,
     ddp,
     fsdp,
     row_parallel,
@@ -182,3 +184,29 @@ def test_the_transforms_are_those_of_the_functions():
 @pytest.fixture
 def fake_mesh(fake_four):
     return init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+
+
+def test_sequences_are_divided_beside_layers_without_joining_their_parts(fake_four):
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("context", "tp"))
+    sequences = context_parallel(divide={"tokens": 1, "targets": 1}, process_group=mesh["context"])
+    used = []
+    for others in ([], [sequences]):
+        compiled = thunder.jit(reader(), transforms=[*others, *in_parts(group=mesh["tp"])])
+        compiled(*pages(1, 2)[0])
+        group = mesh["tp"].get_group().group_name
+        used.append([c.name for c in communication(compiled) if c.trace == "forward" and c.group == group])
+    # heads stay divided in the ring; the table, two sums of each of two layers, and the scores are joined
+    assert used[0] == used[1] == ["all_reduce"] * (1 + 2 * 2) + ["all_gather"]
+
+
+@pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
+def test_sizes_that_were_asked_to_stay_free_are_refused(fake_group, cache: str):
+    options = {"cache": cache, "dynamic_sizes": {"input": 0}}
+    compiled = thunder.jit(network(), transforms=pair(), **options)
+    with pytest.raises(thunder.UnsupportedProgram, match="a transform changes how the program reads its inputs"):
+        compiled(torch.ones(2, 4))
+
+
+def test_gradients_of_parts_alone_are_not_left_uncommunicated(fake_group):
+    with pytest.raises(AttributeError, match="belongs to data parallelism"):
+        thunder.jit(network(), transforms=pair()).no_sync()

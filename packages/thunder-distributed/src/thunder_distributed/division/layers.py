@@ -12,7 +12,7 @@ from ..collectives import reduce_scatter
 from .operators import Division, part_of, reduced, rows_here
 from .values import Computation, Result, Rule, Values, arguments
 
-__all__ = ["LAYERS"]
+__all__ = ["LAYERS", "part_of_mask"]
 
 
 # -- linear layers -------------------------------------------------------------------------------------------
@@ -122,16 +122,21 @@ def _attention(bsym: BoundSymbol, values: Values) -> Computation | None:
         return None
 
     def compute() -> list[Result]:
-        masked = None
-        if mask is not None:
-            dim = division.dim - (query.ndim - mask.ndim)
-            is_whole = dim < 0 or mask.shape[dim] == 1
-            placed = Division(division.group, dim, division.extent)
-            masked = values.shared(mask, division.group) if is_whole else values.part(mask, placed)
+        masked = part_of_mask(mask, query, division, values)
         parts = (values.value(p) for p in (query, key, value))
         return [(bsym.sym(*parts, masked, dropout, *rest, **bsym.kwargs), division)]
 
     return compute
+
+
+def part_of_mask(mask: Any, query: TensorProxy, division: Division, values: Values) -> Any:
+    """Return what this process has of a mask, or None, for queries with a division of batches or heads."""
+    if mask is None:
+        return None
+    dim = division.dim - (query.ndim - mask.ndim)
+    if dim < 0 or mask.shape[dim] == 1:
+        return values.shared(mask, division.group)
+    return values.part(mask, Division(division.group, dim, division.extent))
 
 
 def _dropout(bsym: BoundSymbol, values: Values) -> Computation | None:

@@ -14,6 +14,7 @@ from thunder.core.tags import OpTags
 
 from .layers import LAYERS
 from .operators import Division, reduced
+from .sequence_rules import SEQUENCES
 from .shapes import SHAPES
 from .values import Computation, Result, Rule, Values, divided_operands
 
@@ -160,6 +161,7 @@ def _matmul(bsym: BoundSymbol, values: Values) -> Computation | None:
 RULES: Final[dict[Any, Rule]] = {
     **LAYERS,
     **SHAPES,
+    **SEQUENCES,
     **{
         prim.id: _reduction
         for prim in (
