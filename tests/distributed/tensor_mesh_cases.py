@@ -62,7 +62,9 @@ for _second in SECOND:
 ACCUMULATED = sliced(
     1,
     {
-        f"accumulated tensors and {second}": partial(both_dimensions, second, accumulated=2, local=unsynchronised)
+        f"accumulated tensors and {second}": partial(
+            both_dimensions, second, accumulated=2, local=unsynchronised
+        )
         for second in SECOND
     },
 )

@@ -203,7 +203,9 @@ def test_sequences_are_divided_beside_layers_without_joining_their_parts(fake_fo
 def test_sizes_that_were_asked_to_stay_free_are_refused(fake_group, cache: str):
     options = {"cache": cache, "dynamic_sizes": {"input": 0}}
     compiled = thunder.jit(network(), transforms=pair(), **options)
-    with pytest.raises(thunder.UnsupportedProgram, match="a transform changes how the program reads its inputs"):
+    with pytest.raises(
+        thunder.UnsupportedProgram, match="a transform changes how the program reads its inputs"
+    ):
         compiled(torch.ones(2, 4))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from thunder.core.errors import InvalidArgument
 from thunder.core.proxies import ProxyTag, Variable
 from thunder.core.symbol import BoundSymbol, has_tags
 from thunder.core.tags import OpTags
@@ -34,7 +35,7 @@ from .layouts import DistParallelType, FSDPBucketingStrategy
 from .process_groups import group_size
 from .synchronization import synchronize, synchronize_gradient
 
-__all__ = ["buckets_of_bytes", "buckets_of_modules", "with_collectives"]
+__all__ = ["buckets_of_bytes", "buckets_of_modules", "checked_size", "with_collectives"]
 
 
 def buckets_of_modules(
@@ -59,11 +60,22 @@ def _outermost(name: str, blocks: Iterable[str]) -> str:
     return next((block for block in blocks if name.startswith(f"{block}.")), "the module")
 
 
+def checked_size(bucket_size_in_mb: float) -> float:
+    """Return the size of a bucket. Raises InvalidArgument for what is not one."""
+    if isinstance(bucket_size_in_mb, bool) or not bucket_size_in_mb >= 0:
+        raise InvalidArgument(
+            f"bucket_size_in_mb={bucket_size_in_mb!r} is not a size", hint="0 makes no buckets."
+        )
+    return bucket_size_in_mb
+
+
 def buckets_of_bytes(parameters: Mapping[str, torch.Tensor], limit: float) -> dict[str, str]:
     """Return the bucket of each parameter, in reverse order, so that none has more than `limit` bytes.
 
-    A parameter that is larger is alone. Those of a bucket have one dtype and device.
+    A parameter that is larger is alone. Those of a bucket have one dtype and device. A limit of 0 makes none.
     """
+    if limit == 0:
+        return {}
     buckets: dict[str, str] = {}
     filled: dict[tuple[Any, ...], tuple[str, int]] = {}
     for name, parameter in reversed(list(parameters.items())):
@@ -136,11 +148,11 @@ def _bucket_of(bsym: BoundSymbol) -> tuple[Any, ...] | None:
     """Return what the members of a bucket have in common; None for a statement that is alone."""
     if bsym.sym.id not in (synchronize.id, synchronize_gradient.id):
         return None
-    operand, group, kind, bucket, *_ = bsym.args
+    operand, group, kind, bucket, *options = bsym.args
     replicated = bsym.sym.id == synchronize.id and kind is DistParallelType.REPLICATED
     if bucket is None or replicated:
         return None
-    return bsym.sym.id, group, kind, bucket, operand.dtype, operand.device
+    return bsym.sym.id, group, kind, bucket, *options, operand.dtype, operand.device
 
 
 def _units(bsyms: Sequence[BoundSymbol]) -> list[_Unit]:
@@ -222,18 +234,19 @@ def _gather(trace: TraceCtx, members: Sequence[BoundSymbol]) -> None:
 
 def _reduce(trace: TraceCtx, members: Sequence[BoundSymbol]) -> None:
     """Record what reduces the gradients of a bucket, under the names of the members' results."""
-    group, kind = members[0].args[1:3]
+    _, group, kind, _, mean = synchronize_gradient.normalize(*members[0].args)[0]
     outputs = [member.output for member in members]
     size = group_size(group)
     sharded = kind is DistParallelType.FULLY_SHARDED
     reduction = reduce_scatter if sharded else all_reduce
     if len(members) == 1:
-        mean = members[0].args[0] / size
-        trace.bound_symbols.append(_bound(reduction, mean, group, output=outputs[0]))
+        gradient = members[0].args[0]
+        term = gradient / size if mean else gradient
+        trace.bound_symbols.append(_bound(reduction, term, group, output=outputs[0]))
         return
     gradients = tuple(member.args[0] for member in members)
     packed = pack_for_fsdp(gradients, size) if sharded else pack(gradients)
-    reduced = reduction(packed / size, group)
+    reduced = reduction(packed / size if mean else packed, group)
     shapes = tuple(tuple(output.shape) for output in outputs)
     trace.bound_symbols.append(_bound(unpack, reduced, shapes, output=tuple(outputs)))
 

@@ -9,15 +9,19 @@ from typing import Any, Final
 from thunder.core.errors import InvalidArgument
 from thunder.core.module import get_thunder_module
 from thunder.core.proxies import TensorProxy
+from thunder.core.rewrite import module_tensors
 from thunder.core.trace import TraceCtx
 
-from .distribution import Distributing
+from .buckets import buckets_of_bytes, checked_size
+from .distribution import Distributing, distributed_parameters
+from .division.operators import assembled
 from .forms import forms_of
 from .layouts import DistParallelType
 from .sequences.composites import RULES
 from .sequences.parts import ARRANGEMENTS, Part
 from .sequences.programs import Settings, divide_program
 from .stages import add_division
+from .synchronization import synchronize
 
 __all__ = ["ContextParallelTransform", "context_parallel"]
 
@@ -28,6 +32,8 @@ CHOICES: Final = {
     "otherwise": ("refuse", "gather"),
 }
 
+#: the statements of a computation that compute a parameter from what a process has of it
+GATHERED: Final = frozenset({synchronize.id, assembled.id})
 #: the statements of a prologue that take an argument from those of a call
 UNPACKS: Final = frozenset({"prims.unpack_getitem", "prims.unpack_dict_key"})
 
@@ -48,6 +54,7 @@ class ContextParallelTransform(Distributing):
             or "gather" the sequence for them.
         broadcast_from: the rank of the group whose parameters and buffers all processes begin with; None:
             they are equal already.
+        bucket_size_in_mb: the most megabytes (2**20 bytes) of gradients that are communicated together.
         process_group: a ProcessGroup or one dimension of a DeviceMesh; None for the default group.
     """
 
@@ -62,6 +69,7 @@ class ContextParallelTransform(Distributing):
         arrangement: str = "zigzag",
         otherwise: str = "refuse",
         broadcast_from: int | None = 0,
+        bucket_size_in_mb: float = 25.0,
         process_group: Any = None,
     ) -> None:
         chosen = {"rotate": rotate, "arrangement": arrangement, "otherwise": otherwise}
@@ -79,6 +87,9 @@ class ContextParallelTransform(Distributing):
         super().__init__(process_group, broadcast_from)
         self.divide = dict(divide)
         self.rotate, self.arrangement, self.otherwise = rotate, arrangement, otherwise
+        self.bucket_size_in_mb = checked_size(bucket_size_in_mb)
+        #: dotted name of a parameter → the bucket of its gradient
+        self._buckets: dict[str, str] = {}
         self._positions: dict[str, int] = {}
 
     def validate(self, fn: Any, options: Mapping[str, Any]) -> None:
@@ -99,6 +110,8 @@ class ContextParallelTransform(Distributing):
         """Give parameters and buffers the values of the chosen rank."""
         for _, tensor in (*model.named_parameters(), *model.named_buffers()):
             self.broadcast(tensor)
+        trained = {n: p for n, p in distributed_parameters(model) if p.requires_grad}
+        self._buckets = buckets_of_bytes(trained, self.bucket_size_in_mb * 2**20)
         self._known = {name for name, _ in model.named_parameters(remove_duplicate=False)}
 
     def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
@@ -128,8 +141,18 @@ class ContextParallelTransform(Distributing):
             arrangement=self.arrangement,
             rotate=self.rotate,
             gather=self.otherwise == "gather",
+            buckets=self._buckets_of(trace, context.prologue),
         )
         return divide_program(trace, layouts, settings, RULES)
+
+    def _buckets_of(self, trace: TraceCtx, prologue: TraceCtx) -> dict[str, str]:
+        """Return the buckets by the names of proxies: parameters, and what is gathered from their parts."""
+        tensors = module_tensors(prologue)
+        buckets = {tensors[name].name: bucket for name, bucket in self._buckets.items() if name in tensors}
+        for bsym in trace.bound_symbols:
+            if bsym.sym.id in GATHERED and bsym.args[0].name in buckets:
+                buckets[bsym.output.name] = buckets[bsym.args[0].name]
+        return buckets
 
     def _arguments(self, prologue: TraceCtx) -> dict[str, TensorProxy]:
         """Return the tensors of a call that are divided, by the name of the argument."""

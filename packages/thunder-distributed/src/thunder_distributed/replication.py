@@ -8,9 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from thunder.core.errors import InvalidArgument
-
-from .buckets import buckets_of_bytes
+from .buckets import buckets_of_bytes, checked_size
 from .data_parallel import DataParallel
 from .forms import forms_of
 from .layouts import DistParallelType, Layout
@@ -41,17 +39,11 @@ class DDPTransform(DataParallel):
         bucket_size_in_mb: float = 25.0,
         process_group: Any = None,
     ) -> None:
-        if isinstance(bucket_size_in_mb, bool) or not bucket_size_in_mb >= 0:
-            raise InvalidArgument(
-                f"bucket_size_in_mb={bucket_size_in_mb!r} is not a size", hint="0 makes no buckets."
-            )
         super().__init__(process_group, broadcast_from)
-        self.bucket_size_in_mb = bucket_size_in_mb
+        self.bucket_size_in_mb = checked_size(bucket_size_in_mb)
 
     def buckets(self, model: Any, parameters: Mapping[str, torch.Tensor]) -> dict[str, str]:
         """Return buckets of at most so many bytes, of the last parameters first."""
-        if self.bucket_size_in_mb == 0:
-            return {}
         return buckets_of_bytes(parameters, self.bucket_size_in_mb * 2**20)
 
     def transform_module(self, model: Any) -> None:

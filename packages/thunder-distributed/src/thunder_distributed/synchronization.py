@@ -4,7 +4,7 @@
     b = synchronize(t_0_bias, '0', DistParallelType.REPLICATED)           itself; gradient: all_reduce
 
 Gradients are divided by the number of processes before they are summed: they are those of the mean of the
-losses of all processes.
+losses of all processes. Where the processes have computed parts of one loss, they are summed alone.
 """
 
 from __future__ import annotations
@@ -40,9 +40,11 @@ def _synchronize(
     return ltorch.view_as(param, param)
 
 
-def _synchronize_gradient(g: Any, group: str, kind: DistParallelType, bucket: str | None = None) -> Any:
-    mean = g / group_size(group)
-    return reduce_scatter(mean, group) if kind is DistParallelType.FULLY_SHARDED else all_reduce(mean, group)
+def _synchronize_gradient(
+    g: Any, group: str, kind: DistParallelType, bucket: str | None = None, mean: bool = True
+) -> Any:
+    term = g / group_size(group) if mean else g
+    return reduce_scatter(term, group) if kind is DistParallelType.FULLY_SHARDED else all_reduce(term, group)
 
 
 def _gradient(c: Any) -> Any:
@@ -54,7 +56,7 @@ def _gradient(c: Any) -> Any:
         return keep_local_gradient(c.param, g)
     if c.gradient is GradientMode.ACCUMULATED:
         g = add_local_gradient(c.param, g, c.kind)
-    return synchronize_gradient(g, c.group, c.kind, c.bucket)
+    return synchronize_gradient(g, c.group, c.kind, c.bucket, True)
 
 
 synchronize_gradient = ex.register_operator("synchronize_gradient", like=_synchronize_gradient)

@@ -30,7 +30,9 @@ import thunder.torch as ltorch
 from thunder.core.symbol import Symbol
 
 from ..collectives import all_gather, all_reduce, ex
+from ..layouts import DistParallelType
 from ..process_groups import group_named, group_size
+from ..synchronization import synchronize_gradient
 
 __all__ = [
     "ARRANGEMENTS",
@@ -118,8 +120,13 @@ def _sum(a: Any, group: str) -> Any:
     return all_reduce(a, group)
 
 
-def _use(a: Any, group: str) -> Any:
+def _use(a: Any, group: str, bucket: str | None = None) -> Any:
     return ltorch.view_as(a, a)
+
+
+def _summed(c: Any) -> Any:
+    """Return the sum of the gradients of all processes; those of a bucket are communicated together."""
+    return synchronize_gradient(c.g, c.group, DistParallelType.REPLICATED, c.bucket, False)
 
 
 take_part: Symbol = ex.register_operator(
@@ -130,6 +137,4 @@ gather_parts: Symbol = ex.register_operator(
 )
 collect_parts: Symbol = ex.register_operator("collect_parts", like=_gather)
 sum_parts: Symbol = ex.register_operator("sum_parts", like=_sum, vjp={"a": lambda c: c.g})
-use_in_parts: Symbol = ex.register_operator(
-    "use_in_parts", like=_use, vjp={"a": lambda c: all_reduce(c.g, c.group)}
-)
+use_in_parts: Symbol = ex.register_operator("use_in_parts", like=_use, vjp={"a": _summed})

@@ -82,6 +82,8 @@ class Settings:
     arrangement: str
     rotate: str
     gather: bool
+    #: the bucket of the gradient of an input, by its name
+    buckets: Mapping[str, str]
 
 
 @dataclass
@@ -162,7 +164,8 @@ class Program:
                 form = value.here
             else:
                 self._conversion(p, None)
-                form = use_in_parts(value.here, self.settings.members.group)
+                settings = self.settings
+                form = use_in_parts(value.here, settings.members.group, settings.buckets.get(p.name))
             self._forms.same[p.name] = form
         return self._forms.same[p.name]
 
