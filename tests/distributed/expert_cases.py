@@ -73,7 +73,42 @@ def trained(**options):
     return compared(mixture(Looped), model, [expert_parallel(experts=["up", "down"])], data, own, **options)
 
 
-TRAINED = sliced(2, {"clipped experts": lambda: trained(clip=0.05), "experts": trained})
+class Published(nn.Module):
+    """Mixtral of transformers, whose experts are grouped products, or a loop over those that have rows."""
+
+    def __init__(self, implementation: str) -> None:
+        from transformers import MixtralConfig, MixtralForCausalLM
+
+        super().__init__()
+        sizes = {"hidden_size": 16, "intermediate_size": 12, "num_local_experts": 4}
+        heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 2}
+        config = MixtralConfig(
+            vocab_size=20, use_cache=False, experts_implementation=implementation, **sizes, **heads
+        )
+        torch.manual_seed(0)
+        self.model = MixtralForCausalLM(config).double()
+
+    def forward(self, tokens):
+        scores = self.model(input_ids=tokens).logits  # the loss of transformers is in float32
+        return F.cross_entropy(scores[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def published():
+    """Return the differences of a training of Mixtral from the loop of one process."""
+    size, rank = dist.get_world_size(), dist.get_rank()
+    generator = torch.Generator().manual_seed(3)
+    data = [torch.randint(0, 20, (2 * size, 6), generator=generator) for _ in range(STEPS)]
+    transform = expert_parallel(experts=["*.mlp.experts.*"])
+    return compared(
+        Published("eager"),
+        Published("grouped_mm"),
+        [transform],
+        [(tokens,) for tokens in data],
+        lambda batch: [batch[0].chunk(size)[rank]],
+    )
+
+
+TRAINED = sliced(3, {"clipped experts": lambda: trained(clip=0.05), "experts": trained, "Mixtral": published})
 
 
 @case

@@ -80,10 +80,20 @@ class ExpertParallelTransform(DDPTransform):
                     found={"parameters": ", ".join(parameters)},
                 )
         for name, parameter in parameters.items():
-            if self._has_experts(name) and (parameter.ndim != 3 or parameter.shape[0] % self.members.size):
+            if not self._has_experts(name):
+                continue
+            if parameter.ndim != 3:
                 raise InvalidArgument(
-                    f"{name} has no matrices of experts for each of {self.members.size} processes",
+                    f"{name} is not a stack of the matrices of all experts",
                     found={"shape": tuple(parameter.shape)},
+                    hint="Experts are divided that are one parameter (experts, rows, columns), and are "
+                    "multiplied by torch.nn.functional.grouped_mm. Experts that are modules, in a loop, get "
+                    "rows that are selected by data: stack their weights.",
+                )
+            if parameter.shape[0] % self.members.size:
+                raise InvalidArgument(
+                    f"{parameter.shape[0]} experts of {name} are not divided among "
+                    f"{self.members.size} processes",
                     hint="The number of experts is a multiple of the number of processes.",
                 )
 
