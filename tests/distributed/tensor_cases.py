@@ -235,7 +235,7 @@ def sizes_that_vary():
     model = reader()
     compiled = thunder.jit(reader(), transforms=in_parts(sequence_dim=1), cache="symbolic values")
     differences = []
-    for batch, length in ((2, 8), (3, 8), (3, 5), (4, 6), (2, 4)):
+    for batch, length in ((2, 8), (3, 8), (3, 5)):
         tokens = torch.arange(batch * length).view(batch, length) % 12
         differences.append(abs(compiled(tokens, tokens).item() - model(tokens, tokens).item()))
     return max(differences), thunder.cache_misses(compiled)

@@ -15,7 +15,7 @@ from thunder.core.tags import OpTags
 from .layers import LAYERS
 from .operators import Division, reduced
 from .sequence_rules import SEQUENCES
-from .shapes import SHAPES
+from .shapes import SHAPES, without_dims
 from .values import Computation, Result, Rule, Values, divided_operands
 
 __all__ = ["can_be_divided", "rule_of"]
@@ -104,8 +104,7 @@ def _reduction(bsym: BoundSymbol, values: Values) -> Computation | None:
     division = values.division(x)
     if division is None or not division.is_even or division.dim in dims:
         return None
-    dim = division.dim - sum(reduced_dim < division.dim for reduced_dim in dims)
-    result = Division(division.group, dim, division.extent)
+    result = without_dims(division, dims)
 
     def compute() -> list[Result]:
         results = bsym.sym(values.value(x), *bsym.args[1:], **bsym.kwargs)

@@ -12,7 +12,7 @@ from thunder.core.symbol import BoundSymbol
 from .operators import Division
 from .values import Computation, Rule, Values, divided_operands
 
-__all__ = ["SHAPES", "reshaped"]
+__all__ = ["SHAPES", "reshaped", "without_dims"]
 
 
 def reshaped(shape: Sequence[Any], to: Sequence[Any], division: Division) -> Division | None:
@@ -41,6 +41,12 @@ def reshaped(shape: Sequence[Any], to: Sequence[Any], division: Division) -> Div
                 return None
             return Division(division.group, outer, to[outer])
     return None
+
+
+def without_dims(division: Division, dims: Sequence[int]) -> Division:
+    """Return the division of a result that lacks some other dimensions than the divided one."""
+    dim = division.dim - sum(other < division.dim for other in dims)
+    return Division(division.group, dim, division.extent)
 
 
 def _reshape(bsym: BoundSymbol, values: Values) -> Computation | None:
@@ -79,8 +85,7 @@ def _squeeze(bsym: BoundSymbol, values: Values) -> Computation | None:
     division = values.division(x)
     if division is None or not division.is_even or division.dim in dims:
         return None
-    dim = division.dim - sum(squeezed < division.dim for squeezed in dims)
-    result = Division(division.group, dim, division.extent)
+    result = without_dims(division, dims)
     return lambda: [(prims.squeeze(values.value(x), dims), result)]
 
 

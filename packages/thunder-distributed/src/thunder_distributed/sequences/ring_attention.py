@@ -151,7 +151,7 @@ merge_blocks: Symbol = ex.register_operator("merge_blocks", meta=_merge_meta, fn
 
 
 class _Block(NamedTuple):
-    """What a process computes with the keys of another one: the halves of queries and keys that take part.
+    """A record of the halves of queries and keys with which a process computes, for the keys of another one.
 
     A half is None for all, 0 for the first, 1 for the second.
     """
