@@ -241,6 +241,23 @@ def test_another_tensor_in_the_place_of_a_number_raises_torchs_error(alpha: torc
         thunder.jit(lambda x, t: torch.add(x, x, alpha=t))(X, alpha)
 
 
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_parameter_may_be_a_number_in_a_tensor_that_requires_grad(requires_grad: bool) -> None:
+    x, y, variance = torch.randn(4), torch.randn(4), torch.tensor(0.5, requires_grad=requires_grad)
+
+    def loss(x: torch.Tensor, y: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
+        return F.gaussian_nll_loss(x, y, variance)
+
+    found = thunder.jit(loss)(x, y, variance)
+    expected = loss(x, y, variance)
+    torch.testing.assert_close(found, expected)
+    if requires_grad:
+        (gradient,) = torch.autograd.grad(found, variance)
+        torch.testing.assert_close(gradient, torch.autograd.grad(expected, variance)[0])
+    with pytest.raises(ValueError, match="var has negative entry"):
+        thunder.jit(loss)(x, y, -variance)
+
+
 def test_a_length_that_a_tensor_holds_is_refused() -> None:
     with pytest.raises(UnsupportedProgram, match=r"torch\.range does not take these arguments here"):
         thunder.jit(lambda t: torch.range(0, t))(torch.tensor(3))

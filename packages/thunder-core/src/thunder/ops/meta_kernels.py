@@ -7,17 +7,25 @@ is for rarely used operators, and for the text of an error that a hand-written m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import torch
 
 from thunder.base import devices
+from thunder.base.errors import InternalError
 from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbolic_sizes import hint_of
-from thunder.ops.stand_ins import SMALL, to_cpu_identity, to_cpu_zeros, to_meta, to_symbolic_meta
+from thunder.ops.stand_ins import (
+    SMALL,
+    to_cpu_identity,
+    to_cpu_zeros,
+    to_hinted_meta,
+    to_meta,
+    to_symbolic_meta,
+)
 from thunder.ops.torch_errors import TORCH_REFUSALS, operator_error
 from thunder.ops.torch_sizes import facts_in, shape_in, size_in, with_symbolic_sizes
 
@@ -63,6 +71,11 @@ def on_meta(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
         with suppress(*TORCH_REFUSALS), with_symbolic_sizes(facts):
             return _run(fn, args, kwargs, to_symbolic_meta, "meta")
     return _run(fn, args, kwargs, to_meta, "meta")
+
+
+def _on_hints(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """As :func:`on_meta`, with the sizes of the call that is traced, without a fact."""
+    return _run(fn, args, kwargs, to_hinted_meta, "meta")
 
 
 def eager_error(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
@@ -118,30 +131,63 @@ def _error_of(
     return None
 
 
-def torch_meta(fn: Callable[..., Any]) -> Callable[..., Any]:
+def torch_meta(
+    fn: Callable[..., Any], shape: Callable[..., Sequence[Any]] | None = None
+) -> Callable[..., Any]:
     """Return a meta function that runs ``fn`` on meta tensors.
 
-    Results are on the device that :func:`as_proxies` returns. A call without elements that meta kernels
-    refuse and eager accepts (``interpolate`` of an empty batch) runs on the cpu.
+    Results are on the device that :func:`as_proxies` returns. ``shape`` computes the shape of the results
+    from symbolic sizes, which torch's function would fix; it must be torch's for the call that is traced.
     """
 
     def meta(*args: Any, **kwargs: Any) -> Any:
-        try:
-            result = on_meta(fn, args, kwargs)
-        except TORCH_REFUSALS as error:
-            from_eager = eager_error(fn, args, kwargs)
-            if from_eager is not None or _elements(args, kwargs):
-                raise operator_error(from_eager or error, args, kwargs) from error
-            with torch.random.fork_rng(devices=()):
-                result = _run(fn, args, kwargs, to_cpu_zeros, "cpu")
-        return as_proxies(result, args, kwargs)
+        if shape is None or facts_in((args, kwargs)) is None:
+            return as_proxies(_accepted(on_meta, fn, args, kwargs), args, kwargs)
+        return as_proxies(_accepted(_on_hints, fn, args, kwargs), args, kwargs, shape(*args, **kwargs))
 
     meta.__name__ = getattr(fn, "__name__", "meta")
     return meta
 
 
-def as_proxies(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the result of a call on meta tensors as proxies.
+def torch_check(fn: Callable[..., Any]) -> Callable[..., None]:
+    """Return a function that raises the error with which torch refuses a call, on meta tensors.
+
+    What torch cannot tell of symbolic sizes is decided for the call that is traced, without a fact.
+    """
+
+    def check(*args: Any, **kwargs: Any) -> None:
+        facts = facts_in((args, kwargs))
+        if facts is not None:
+            with suppress(*TORCH_REFUSALS), with_symbolic_sizes(facts):
+                _run(fn, args, kwargs, to_symbolic_meta, "meta")
+                return
+        _accepted(_on_hints, fn, args, kwargs)
+
+    return check
+
+
+def _accepted(
+    run: Callable[..., Any], fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Return the result of ``fn`` without data; raise OperatorError if eager refuses the call.
+
+    A call without elements that meta kernels refuse and eager accepts (``interpolate`` of an empty batch)
+    runs on the cpu.
+    """
+    try:
+        return run(fn, args, kwargs)
+    except TORCH_REFUSALS as error:
+        from_eager = eager_error(fn, args, kwargs)
+        if from_eager is not None or _elements(args, kwargs):
+            raise operator_error(from_eager or error, args, kwargs) from error
+        with torch.random.fork_rng(devices=()):
+            return _run(fn, args, kwargs, to_cpu_zeros, "cpu")
+
+
+def as_proxies(
+    result: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shape: Sequence[Any] | None = None
+) -> Any:
+    """Return the result of a call on meta tensors as proxies, all with ``shape`` where that is given.
 
     They are on the device that the argument ``device`` names, else on :func:`device_of` the arguments.
     """
@@ -150,13 +196,22 @@ def as_proxies(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     leaves, spec = tree_flatten(result)
     return tree_unflatten(
         [
-            TensorProxy(shape=shape_in(o), dtype=o.dtype, device=device)
+            TensorProxy(shape=_shape_of(o, shape), dtype=o.dtype, device=device)
             if isinstance(o, torch.Tensor)
             else size_in(o)
             for o in leaves
         ],
         spec,
     )
+
+
+def _shape_of(result: torch.Tensor, computed: Sequence[Any] | None) -> tuple[Any, ...]:
+    """Return the shape of a result; raise InternalError if the computed one is another in the traced call."""
+    if computed is None:
+        return shape_in(result)
+    if tuple(map(hint_of, computed)) != tuple(result.shape):
+        raise InternalError(f"a result has the shape {tuple(result.shape)}, and not {tuple(computed)}")
+    return tuple(computed)
 
 
 def eager_checked_meta(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,6 +18,7 @@ __all__ = [
     "symbolic_tensor",
     "to_cpu_identity",
     "to_cpu_zeros",
+    "to_hinted_meta",
     "to_meta",
     "to_symbolic_meta",
     "to_torch",
@@ -75,6 +76,16 @@ def to_meta(x: Any) -> Any:
 def to_symbolic_meta(x: Any) -> Any:
     """As :func:`to_meta`, with symbolic sizes as torch's (Note [Sizes within torch])."""
     return symbolic_tensor(x, "meta") if isinstance(x, TensorProxy) else to_meta(to_symint(x))
+
+
+def to_hinted_meta(x: Any) -> Any:
+    """As :func:`to_meta`, with symbolic sizes as their values in the call that is traced, without a fact."""
+    if not isinstance(x, TensorProxy):
+        return to_meta(hint_of(x))
+    dtype, shape = dtypes.to_torch_dtype(x.dtype), tuple(map(hint_of, x.shape))
+    if x.strides is None:
+        return torch.empty(shape, dtype=dtype, device="meta")
+    return torch.empty_strided(shape, tuple(map(hint_of, x.strides)), dtype=dtype, device="meta")
 
 
 def to_cpu_zeros(x: Any) -> Any:

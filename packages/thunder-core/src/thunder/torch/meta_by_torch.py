@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from thunder.base.attribute_paths import find_torch
 from thunder.base.errors import RegistrationError
 from thunder.base.signature import make_normaliser
 from thunder.ir.symbol import Symbol
-from thunder.ops.meta_kernels import torch_meta
+from thunder.ops.meta_kernels import torch_check, torch_meta
 from thunder.torch.inplace import write_back
 from thunder.torch.registration import torch_names, torchsymbol
 
@@ -29,17 +29,25 @@ def signature_of(parameters: str) -> inspect.Signature:
     return inspect.signature(eval(f"lambda {parameters}: None", {"torch": torch}))
 
 
-def meta_by_torch(path: str, parameters: str, *also: str, in_language: bool = True, **row: Any) -> Symbol:
+def meta_by_torch(
+    path: str,
+    parameters: str,
+    *also: str,
+    in_language: bool = True,
+    shape: Callable[..., Sequence[Any]] | None = None,
+    **row: Any,
+) -> Symbol:
     """Register torch's function at ``path`` as a primitive, and return its symbol.
 
     ``also`` are other paths to the function. Without ``in_language`` a program that calls torch's function
-    does not reach this row. ``row`` are further arguments of ``torchsymbol``. Raises RegistrationError if
-    torch has no such function.
+    does not reach this row. ``shape`` has the row's parameters, and computes the shape of the results from
+    symbolic sizes (:func:`~thunder.ops.meta_kernels.torch_meta`). ``row`` are further arguments of
+    ``torchsymbol``. Raises RegistrationError if torch has no such function.
     """
     fn = find_torch(path)
     if fn is None:
         raise RegistrationError(f"torch has no {path}")
-    meta = torch_meta(fn)
+    meta = torch_meta(fn, shape)
     meta.__signature__ = signature_of(parameters)  # type: ignore[attr-defined]
     meta.__name__ = path.rpartition(".")[2]
     return torchsymbol(*((path, *also) if in_language else ()), id=path, prim=True, **row)(meta)
@@ -56,7 +64,7 @@ def checked_by_torch(path: str, *also: str, **row: Any) -> Callable[[Callable[..
         reference = find_torch(path)
         if reference is None:
             raise RegistrationError(f"torch has no {path}")
-        refuse = torch_meta(reference)
+        refuse = torch_check(reference)
 
         @functools.wraps(fn)
         def decomposition(*args: Any, **kwargs: Any) -> Any:

@@ -17,6 +17,7 @@ from thunder.torch.meta_by_torch import meta_by_torch
 from thunder.torch.mixed_precision import computed_in
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torch_names, torchsymbol
+from thunder.torch.rows import kernel_shapes
 from thunder.torch.rows.reduction import REDUCTION, Arguments, Dims, keeping, reduced
 
 
@@ -146,6 +147,7 @@ _norm_of_matrices = meta_by_torch(
     "torch.linalg.matrix_norm",
     "A, ord='fro', dim=(-2, -1), keepdim=False, *, dtype=None",
     in_language=False,
+    shape=kernel_shapes.matrix_norm,
 )
 #: orders of norms that are the largest of several numbers → the dimensions that are empty if there are none
 _LARGEST: dict[float, tuple[int, ...]] = {1: (1,), 2: (0, 1), math.inf: (0,)}

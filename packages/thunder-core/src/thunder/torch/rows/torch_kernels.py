@@ -16,6 +16,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.torch.meta_by_torch import meta_by_torch
 from thunder.torch.registration import SYMBOLS, torch_names, torchsymbol
+from thunder.torch.rows import kernel_shapes
 from thunder.torch.rows.casts import refuse_if_grad_is_retained
 
 ELEMENTWISE = (
@@ -146,6 +147,20 @@ ALIASES = {
 }
 
 
+#: shapes of results that torch's metadata computes from numbers only
+SHAPES = {
+    "torch.kron": kernel_shapes.kron,
+    "torch.nn.functional.bilinear": kernel_shapes.bilinear,
+    **{
+        f"torch.fft.{name}{several}": kernel_shapes.spectra(name, dims)
+        if several
+        else kernel_shapes.one_spectrum(name)
+        for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
+        for several, dims in (("", None), ("2", (-2, -1)), ("n", None))
+    },
+}
+
+
 #: functions above that may return their argument
 MAYBE_VIEWS = frozenset({"torch.cartesian_prod"})
 
@@ -165,6 +180,7 @@ def _add(path: str, parameters: str, **row: Any) -> None:
         *ALIASES.get(path, ()),
         methods=[m for m in methods if hasattr(torch.Tensor, m)],
         tags=(OpTags.MAYBE_VIEW,) if path in MAYBE_VIEWS else (),
+        shape=SHAPES.get(path),
         **row,
     )
 

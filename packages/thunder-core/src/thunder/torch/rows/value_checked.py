@@ -112,7 +112,8 @@ def combinations(input: TensorProxy, r: int = 2, with_replacement: bool = False)
     n = input.shape[0]
     if r == 0:
         return _dense(input, (0,))
-    return _dense(input, (math.comb(n + r - 1 if with_replacement else n, r) if n else 0, r))
+    largest = n + r - 1 if with_replacement and n else n
+    return _dense(input, (math.prod(largest - i for i in range(r)) // math.factorial(r), r))
 
 
 # -- histograms ----------------------------------------------------------------------------------------------

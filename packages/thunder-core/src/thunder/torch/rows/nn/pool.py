@@ -14,6 +14,7 @@ from thunder.ir.symbol import Symbol
 from thunder.torch.meta_by_torch import checked_by_torch, meta_by_torch
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
+from thunder.torch.rows import kernel_shapes
 from thunder.torch.rows.nn.conv import each
 
 _F = "torch.nn.functional."
@@ -61,19 +62,31 @@ max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (
 )
 _ADAPTIVE = "input, output_size, return_indices=False"
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
-    meta_by_torch(f"{_F}adaptive_max_pool{n}d", _ADAPTIVE) for n in _DIMS
+    meta_by_torch(f"{_F}adaptive_max_pool{n}d", _ADAPTIVE, shape=kernel_shapes.adaptive(n)) for n in _DIMS
 )
 adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max_pool3d_with_indices = (
-    meta_by_torch(f"{_F}adaptive_max_pool{n}d_with_indices", _ADAPTIVE) for n in _DIMS
+    meta_by_torch(f"{_F}adaptive_max_pool{n}d_with_indices", _ADAPTIVE, shape=kernel_shapes.adaptive(n))
+    for n in _DIMS
 )
 _FRACTIONAL = (
     "input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None"
 )
 fractional_max_pool2d, fractional_max_pool3d = (
-    meta_by_torch(f"{_F}fractional_max_pool{n}d", _FRACTIONAL, tags=(OpTags.RANDOM_OP,)) for n in (2, 3)
+    meta_by_torch(
+        f"{_F}fractional_max_pool{n}d",
+        _FRACTIONAL,
+        shape=kernel_shapes.fractional(n),
+        tags=(OpTags.RANDOM_OP,),
+    )
+    for n in (2, 3)
 )
 fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = (
-    meta_by_torch(f"{_F}fractional_max_pool{n}d_with_indices", _FRACTIONAL, tags=(OpTags.RANDOM_OP,))
+    meta_by_torch(
+        f"{_F}fractional_max_pool{n}d_with_indices",
+        _FRACTIONAL,
+        shape=kernel_shapes.fractional(n),
+        tags=(OpTags.RANDOM_OP,),
+    )
     for n in (2, 3)
 )
 max_unpool1d, max_unpool2d, max_unpool3d = (
