@@ -61,6 +61,19 @@ def test_products_norms_and_pools(seed):
         assert kernel_shapes.matrix_norm(image, "fro", dims, keepdim) == expected
 
 
+@pytest.mark.parametrize("factor", [0.5, 1.7, 0.6, 2.0, 1 / 3, 1.1, 2.5])
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_scaled_images_of_all_sizes_are_one_program(factor, mode):
+    def scaled(x):
+        return F.interpolate(x, scale_factor=factor, mode=mode)
+
+    compiled = thunder.jit(scaled, cache="symbolic values")
+    for height, width in [(5, 4), (10, 20), (7, 30), (8, 9), (3, 3)]:
+        x = torch.randn(1, 2, height, width)
+        torch.testing.assert_close(compiled(x), scaled(x))
+    assert thunder.cache_misses(compiled) == 1
+
+
 @pytest.mark.parametrize("r", range(5))
 @pytest.mark.parametrize("with_replacement", [False, True])
 def test_the_number_of_choices(r, with_replacement):

@@ -148,7 +148,7 @@ ALIASES = {
 
 
 #: shapes of results that torch's metadata computes from numbers only
-SHAPES = {
+SHAPES: dict[str, kernel_shapes.ShapeRule] = {
     "torch.kron": kernel_shapes.kron,
     "torch.nn.functional.bilinear": kernel_shapes.bilinear,
     **{

@@ -103,6 +103,7 @@ interpolate = meta_by_torch(
     f"{_F}interpolate",
     "input, size=None, scale_factor=None, mode='nearest', align_corners=None, recompute_scale_factor=None, "
     "antialias=False",
+    shape=kernel_shapes.interpolated,
 )
 
 
