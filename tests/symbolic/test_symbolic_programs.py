@@ -190,6 +190,21 @@ def test_the_trace_names_sizes_and_runs_as_text():
     assert torch.equal(scope["computation"](x, 5, 6), program(x))
 
 
+def test_a_slice_that_is_written_has_any_length():
+    def shifted(ids, start):
+        result = ids.new_zeros(ids.shape)
+        result[..., 1:] = ids[..., :-1].clone()
+        result[..., 0] = start
+        return result
+
+    compiled = thunder.jit(shifted, cache="symbolic values")
+    for n in (4, 7, 5):
+        ids = torch.arange(2 * n).reshape(2, n)
+        assert torch.equal(compiled(ids, 3), shifted(ids, 3))
+    assert thunder.compile_stats(compiled).last_static_reason is None
+    assert thunder.cache_misses(compiled) == 1
+
+
 def test_a_missing_cotangent_and_a_second_derivative_have_the_sizes_of_their_call():
     def program(x, w):
         y = x * w

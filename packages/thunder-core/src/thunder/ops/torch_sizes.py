@@ -132,7 +132,8 @@ class _SizeNode:
         return self
 
     def str(self) -> str:
-        return f"{self.value}"
+        # no text of the program, in which a number may not show
+        return self.value.text if isinstance(self.value, SymbolicNumber) else repr(self.value)
 
     __str__ = __repr__ = _graph_repr = str
 
