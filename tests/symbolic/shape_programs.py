@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -126,10 +126,12 @@ STEPS: dict[str, Step] = {
 }
 
 
-def random_program(rng: random.Random) -> tuple[Callable[..., tuple[torch.Tensor, object]], list[str]]:
-    """Return a program of two tensors, and the names of its steps."""
-    names = [rng.choice(list(STEPS)) for _ in range(rng.randint(2, 5))]
-    steps = [STEPS[name] for name in names]
+def random_program(
+    rng: random.Random, known: Mapping[str, Step] = STEPS
+) -> tuple[Callable[..., tuple[torch.Tensor, object]], list[str]]:
+    """Return a program of two tensors, and the names of its steps, which are among the known ones."""
+    names = [rng.choice(list(known)) for _ in range(rng.randint(2, 5))]
+    steps = [known[name] for name in names]
 
     def program(x, y):
         total = y.sum()

@@ -5,7 +5,8 @@ import random
 import pytest
 import torch
 from tests.sweeping import one_in
-from tests.symbolic.shape_programs import random_program, random_shapes
+from tests.symbolic.shape_programs import STEPS, random_program, random_shapes
+from tests.symbolic.shape_steps import STEPS as FURTHER
 
 import thunder
 
@@ -38,14 +39,13 @@ def _assert_same(actual, expected, description):
             assert a == e, description
 
 
-@pytest.mark.parametrize("seed", one_in(100, range(1000)))
-def test_a_random_program_computes_what_eager_computes(seed):
+def _assert_as_eager_for_random_shapes(seed, steps, count):
     rng = random.Random(seed)
-    program, names = random_program(rng)
+    program, names = random_program(rng, steps)
     mode = rng.choice(("symbolic values", "automatic"))
     compiled = thunder.jit(program, cache=mode, recompile_limit=None)
     rank, other = rng.randint(1, 3), rng.randint(1, 2)
-    for _ in range(20 if seed % 100 else 8):
+    for _ in range(count):
         shapes = random_shapes(rng, rank, other)
         arguments = [torch.randn(shape, requires_grad=True) for shape in shapes]
         copies = [a.detach().requires_grad_() for a in arguments]
@@ -61,3 +61,13 @@ def test_a_random_program_computes_what_eager_computes(seed):
             torch.testing.assert_close(
                 a, e, rtol=1e-3, atol=1e-3, equal_nan=True, msg=lambda text, d=description: f"{text} {d}"
             )
+
+
+@pytest.mark.parametrize("seed", one_in(100, range(1000)))
+def test_a_random_program_computes_what_eager_computes(seed):
+    _assert_as_eager_for_random_shapes(seed, STEPS, 20 if seed % 100 else 8)
+
+
+@pytest.mark.parametrize("seed", one_in(100, range(1000)))
+def test_a_program_of_views_windows_and_writes_computes_what_eager_computes(seed):
+    _assert_as_eager_for_random_shapes(seed, {**STEPS, **FURTHER}, 20 if seed % 100 else 8)

@@ -190,6 +190,20 @@ def test_the_trace_names_sizes_and_runs_as_text():
     assert torch.equal(scope["computation"](x, 5, 6), program(x))
 
 
+def test_sizes_that_a_later_fact_makes_equal_are_one_in_a_trace_that_is_checked():
+    def program(x, y):
+        early = (x.transpose(0, 1) * 2, y.transpose(0, 1) * 3)  # before it is known that lengths are equal
+        return early[0] + early[1]
+
+    compiled = thunder.jit(program, cache="symbolic values")
+    for n in (4, 7, 5):
+        x, y = R(n, 3, requires_grad=True), R(n, 3, requires_grad=True)
+        actual, expected = (torch.autograd.grad(f(x, y).sin().sum(), (x, y)) for f in (compiled, program))
+        torch.testing.assert_close(actual, expected)
+    assert thunder.compile_stats(compiled).last_static_reason is None
+    assert thunder.cache_misses(compiled) == 1
+
+
 def test_a_slice_that_is_written_has_any_length():
     def shifted(ids, start):
         result = ids.new_zeros(ids.shape)

@@ -8,7 +8,6 @@ arguments and computes the outputs; and the meta function of every call returns 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -18,7 +17,7 @@ from thunder.base.structural_ids import COMMENT, DEL, RELEASES, RETURN, STRUCTUR
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.symbol import BoundSymbol, Symbol
-from thunder.ir.symbolic_sizes import SymbolicInt
+from thunder.ir.symbolic_sizes import SymbolicInt, are_same
 from thunder.ir.trace import TraceCtx, detached_trace
 
 __all__ = ["check_trace"]
@@ -181,14 +180,20 @@ def _meta_fault(bsym: BoundSymbol) -> tuple[str, Symbol] | None:
         except META_ERRORS as error:
             text = error.asked if isinstance(error, ThunderError) else error
             return f"the meta function of {bsym.sym.id} refuses the arguments: {text}", bsym.sym
-    computed, recorded = ", ".join(_described(expected)), ", ".join(_described(bsym.output))
-    if computed == recorded:
+    values, outputs = list(proxies_in(expected)), list(proxies_in(bsym.output))
+    if len(values) == len(outputs) and all(map(_is_same_type, values, outputs)):
         return None
+    computed, recorded = ", ".join(map(_leaf, values)), ", ".join(map(_leaf, outputs))
     return f"the meta function of {bsym.sym.id} returns {computed}, and the trace has {recorded}", bsym.sym
 
 
-def _described(output: Any) -> list[str]:
-    return [_leaf(x) for x in proxies_in(output)]
+def _is_same_type(a: TensorProxy | Proxy, b: TensorProxy | Proxy) -> bool:
+    """Return whether two values have one type; sizes are equal if the facts of the program say so."""
+    if not isinstance(a, TensorProxy) or not isinstance(b, TensorProxy):
+        return _leaf(a) == _leaf(b)
+    if (a.device, a.dtype.shortname()) != (b.device, b.dtype.shortname()):
+        return False
+    return are_same(tuple(a.shape), tuple(b.shape))
 
 
 def _leaf(x: TensorProxy | Proxy) -> str:
