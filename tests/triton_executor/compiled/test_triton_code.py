@@ -23,16 +23,8 @@ from thunder_triton.executor import ex
 from thunder_triton.fusions.program import FusionProgram
 from thunder_triton.kernels import cross_entropy
 from thunder_triton.region_functions import RegionFunction
+from triton_executor.compiled.launches import POINTERS
 from triton_executor.compiled.machine_code import stack_bytes
-
-POINTERS = {
-    torch.bfloat16: "*bf16",
-    torch.float16: "*fp16",
-    torch.float32: "*fp32",
-    torch.float64: "*fp64",
-    torch.int64: "*i64",
-    torch.bool: "*i1",
-}
 
 
 def chain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

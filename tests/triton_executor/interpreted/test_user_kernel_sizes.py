@@ -16,10 +16,7 @@ import thunder_triton
 from sweeping import one_in
 from thunder.plugins import get_manager
 from triton_executor.interpreted import user_kernels
-
-heuristic = triton.heuristics({"EVEN": lambda a: a["n"] % a["BLOCK"] == 0})
-with_heuristic = heuristic(user_kernels.rows)
-tuned = triton.autotune([triton.Config({"BLOCK": 16})], key=["n"])(with_heuristic)
+from triton_executor.interpreted.user_kernels import added, scaled, tuned, with_heuristic
 
 CACHES = ("symbolic values", "automatic")
 
@@ -28,18 +25,6 @@ CACHES = ("symbolic values", "automatic")
 def _plugin() -> Iterator[None]:
     with get_manager().temporary(thunder_triton, name="triton-under-test"):
         yield
-
-
-def added(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(x)
-    user_kernels.add[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, out, x.numel(), BLOCK=16)
-    return out
-
-
-def scaled(kernel: Any, x: torch.Tensor, factor: float = 2.0, **constants: Any) -> torch.Tensor:
-    out = torch.empty_like(x)
-    kernel[(x.shape[0],)](x, x.stride(0), out, out.stride(0), x.shape[1], factor, **constants)
-    return out
 
 
 def _numel(x: torch.Tensor) -> Any:

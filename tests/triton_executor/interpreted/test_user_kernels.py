@@ -17,10 +17,8 @@ from comparison.inputs import leaf
 from thunder.core.errors import UnsupportedOperator
 from thunder.plugins import get_manager
 from triton_executor.interpreted import user_kernels
+from triton_executor.interpreted.user_kernels import added, scaled, tuned, with_heuristic
 
-heuristic = triton.heuristics({"EVEN": lambda a: a["n"] % a["BLOCK"] == 0})
-with_heuristic = heuristic(user_kernels.rows)
-single = triton.autotune([triton.Config({"BLOCK": 16})], key=["n"])(with_heuristic)
 FACTOR = 3.0
 OPS = "thunder_triton_tests"
 
@@ -29,18 +27,6 @@ OPS = "thunder_triton_tests"
 def plugin() -> Any:
     with get_manager().temporary(thunder_triton, name="triton-under-test"):
         yield
-
-
-def added(x: torch.Tensor, y: torch.Tensor, kernel: Any = user_kernels.add) -> torch.Tensor:
-    out = torch.empty_like(x)
-    kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, out, x.numel(), BLOCK=16)
-    return out
-
-
-def scaled(kernel: Any, x: torch.Tensor, factor: float = 2.0, **constants: Any) -> torch.Tensor:
-    out = torch.empty_like(x)
-    kernel[(x.shape[0],)](x, x.stride(0), out, out.stride(0), x.shape[1], factor, **constants)
-    return out
 
 
 def _new_memory(x: torch.Tensor) -> Any:
@@ -81,9 +67,9 @@ def _of_columns(x: torch.Tensor) -> Any:
 
 def _tuned(x: torch.Tensor) -> Any:
     return (
-        scaled(single, x),
+        scaled(tuned, x),
         scaled(with_heuristic, x, BLOCK=8),
-        scaled(heuristic(user_kernels.rows), x, BLOCK=16),
+        scaled(with_heuristic, x, BLOCK=16),
     )
 
 

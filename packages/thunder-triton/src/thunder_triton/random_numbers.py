@@ -159,7 +159,7 @@ def _bernoulli_of(input: TensorProxy, p: float, **options: Any) -> Any:
 
 @dataclass(frozen=True)
 class Draw:
-    """How kernels compute an operator that draws; see `FusionExecutor.register_supported`."""
+    """The rules by which kernels compute an operator that draws; see `FusionExecutor.register_supported`."""
 
     checker: Callable[..., bool | Refusal]
     execution_transform: Callable[..., Any]

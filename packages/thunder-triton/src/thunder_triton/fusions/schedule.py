@@ -69,7 +69,7 @@ class Space:
 
 @dataclass(eq=False)
 class Kernel:
-    """What one loop nest computes.
+    """The values that one loop nest computes.
 
     Attributes:
         space: the iteration space; without dimensions to reduce, each element is a row.
@@ -87,7 +87,7 @@ class Kernel:
 
     @property
     def stored(self) -> tuple[Node, ...]:
-        """What it stores."""
+        """The values that it stores."""
         return (*self.elements, *self.rows)
 
     @property
