@@ -8,8 +8,10 @@ from torch import nn
 
 import thunder
 from comparison.inputs import leaf
+from thunder.core.devices import Device
 from thunder.core.errors import UnsupportedProgram
 from thunder.extend import Refusal
+from thunder_transforms.capture_plan import plan_captures
 from thunder_transforms.cuda_graphs import MOST_CAPTURES, CUDAGraphTransform
 from thunder_transforms.graph_devices import WARM_UP_RUNS
 
@@ -66,6 +68,19 @@ def test_forward_and_backward_have_graphs_with_their_own_numbers():
     assert backward.names[0] == f"CUDAGraph{len(forward.regions)}"
     assert f"{backward.names[0]}(" in plan.backward_traces[-1].python()
     assert "CUDAGraph0: " in transform.explain()
+
+
+def test_a_graph_has_the_calls_of_one_device():
+    def program(x, y):
+        return x.sin().cos(), y.exp().tan()
+
+    trace = thunder.plan(program, torch.ones(3), torch.ones(3), device="h200").traces[-1]
+    second = [b for b in trace.bound_symbols if b.sym.name in ("exp", "tan")]
+    values = {p for b in second for p in (*b.flat_variableified_proxy_args, *b.flat_variableified_proxy_outs)}
+    moved = {value: value.proxy.replace(device=Device("cuda:1")) for value in values}
+    trace.bound_symbols = [bsym.from_bsym_swap_proxies(moved) for bsym in trace.bound_symbols]
+    names = [[b.sym.name for b in region.bsyms] for region in plan_captures(trace).regions]
+    assert names == [["sin", "cos"], ["exp", "tan"]]
 
 
 def noisy(x):
