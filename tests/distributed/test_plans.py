@@ -173,6 +173,21 @@ LLAMAS = {
 }
 
 
+def test_the_example_of_layouts_has_a_row_for_each(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
+    monkeypatch.delitem(sys.modules, "llama", raising=False)
+    import llama_plans
+
+    assert llama_plans.MODELS == LLAMAS
+    monkeypatch.setattr(llama_plans, "MODELS", {"tiny": (1, 64, 8, 96)})
+    llama_plans.main(["--length", "64"])
+    head, _, *rows = capsys.readouterr().out.splitlines()
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+    assert [row[:2] for row in cells] == [["tiny", name] for name in llama_plans.LAYOUTS]
+    assert {len(row) for row in cells} == {head.count("|") - 1}
+    assert all(float(row[5].split()[0]) > 0 for row in cells)
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", LLAMAS)
 def test_a_llama_is_planned_on_1024_processes(name: str, monkeypatch):
