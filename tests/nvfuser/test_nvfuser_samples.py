@@ -8,7 +8,6 @@ import pytest
 import torch
 from tests.sweeping import one_in
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.utils._pytree import tree_map
 
 import thunder
 from thunder_nvfuser.data_types import names
@@ -24,7 +23,11 @@ NAMES = names(
     "nn.functional.softplus pow prod remainder rsub scatter sigmoid sort std take_along_dim topk tril "
     "true_divide var var_mean where xlogy"
 )
-DTYPES = (torch.float32, torch.bfloat16)
+#: dtype → tolerances; of 16 bits those of eager's own kernels, which round within an operator
+DTYPES: dict[torch.dtype, dict[str, float]] = {
+    torch.float32: {"rtol": 1.3e-6, "atol": 1e-5},
+    torch.bfloat16: {"rtol": 1.6e-2, "atol": 1e-2},
+}
 #: samples of an operator: more of them differ in sizes alone
 COUNT = 4
 
@@ -47,7 +50,7 @@ def test_results_are_those_of_eager(op: Any, dtype: torch.dtype):
 
         def program(x: Any, *rest: Any, sample: Any = sample) -> Any:
             results = op(x, *rest, **sample.kwargs)
-            return tree_map(lambda r: (r * 1, r + 0) if isinstance(r, torch.Tensor) else r, results)
+            return [(r * 1, r + 0) for r in (results if isinstance(results, tuple | list) else (results,))]
 
         try:
             expected = program(sample.input, *sample.args)
@@ -55,7 +58,7 @@ def test_results_are_those_of_eager(op: Any, dtype: torch.dtype):
             continue
         compiled = thunder.jit(program, executors=[replaying_executor()], **OPTIONS)
         found = compiled(sample.input, *sample.args)
-        torch.testing.assert_close(found, expected, equal_nan=True)
+        torch.testing.assert_close(found, expected, equal_nan=True, **DTYPES[dtype])
         ran += 1
         claimed += any(row.via == "fusion" for row in thunder.explain(compiled).rows)
     assert ran

@@ -99,7 +99,7 @@ class RegionKernel:
 
 
 class _Run(NamedTuple):
-    """How a definition is run, and the numbers that it takes after its other inputs."""
+    """A definition that can be run, and the numbers that it takes after its other inputs."""
 
     execute: Callable[[list[Any]], list[Any]]
     lengths: tuple[SymbolicInt, ...]
