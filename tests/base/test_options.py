@@ -132,14 +132,14 @@ def test_sharp_edges_option_by_member_and_by_text(member: SHARP_EDGES_OPTIONS) -
 
 
 def test_unknown_member_says_allowed_nearest_and_default() -> None:
-    assert resolve_cache_option(None) is CACHE_OPTIONS.CONSTANT_VALUES
+    assert resolve_cache_option(None) is CACHE_OPTIONS.AUTOMATIC
     assert resolve_sharp_edges_option(None) is SHARP_EDGES_OPTIONS.ERROR
     with pytest.raises(InvalidArgument) as caught:
         resolve_cache_option("constant")
     text = str(caught.value)
     assert "Did you mean 'constant values'?" in text
     assert "'constant values', 'symbolic values', 'automatic', 'no caching', 'same input'" in text
-    assert "default:  'constant values'" in text
+    assert "default:  'automatic'" in text
     with pytest.raises(InvalidArgument, match="Did you mean 'error'"):
         resolve_sharp_edges_option("err")
     with pytest.raises(InvalidArgument, match="sharp_edges=3"):

@@ -16,8 +16,10 @@ from sweeping import in_turn, one_in
 from . import transformers_zoo
 from .transformers_zoo import ARRANGED, Arguments
 
-#: implementation of the cache → number of programs, of which a cache that grows has one for each length
-PROGRAMS = {"dynamic": None, "static": 2}
+#: implementation of the cache → number of programs: one that grows has one for all later lengths
+PROGRAMS = {"dynamic": 3, "static": 2}
+#: a window's length, and the rows of an expert, are numbers that differ in each call
+COMPILED_FOR_EACH_LENGTH = ("mistral", "mixtral_batched")
 
 
 @pytest.fixture(scope="module")
@@ -67,18 +69,18 @@ def test_decoding_with_a_cache_is_eagers(name: str, steps: int) -> None:
             assert_same(have, want, path=f"output of call {number}")
             arguments = continued(arguments, tokens, want)
     assert ours.get_seq_length() == eagers.get_seq_length() >= steps
-    assert thunder.cache_misses(compiled) == steps, "each length has a program of its own"
+    assert thunder.cache_misses(compiled) <= (steps if name in COMPILED_FOR_EACH_LENGTH else 3)
 
 
 @pytest.mark.parametrize(
     ("name", "implementation"), in_turn(["gpt2", "llama", "qwen2", "whisper", "t5"], list(PROGRAMS))
 )
 def test_generate_with_a_compiled_forward(name: str, implementation: str, steps: int) -> None:
-    """A cache that grows has a shape for each length; one of full length has a program for the prompt, and
-    one for all tokens.
+    """A cache of full length has a program for the prompt, and one for all tokens; one that grows has one
+    more, since its first token finds the cache as long as the prompt.
     """
     model, arguments, _ = prompt(name)
-    programs = PROGRAMS[implementation] or steps
+    programs = PROGRAMS[implementation]
     arguments.pop("decoder_input_ids", None)
     options = {"max_new_tokens": steps, "min_new_tokens": steps, "cache_implementation": implementation}
     want = deepcopy(model).generate(**arguments, **options, do_sample=False)
@@ -91,8 +93,6 @@ def test_generate_with_a_compiled_forward(name: str, implementation: str, steps:
         assert thunder.cache_misses(compiled) == programs + (implementation == "static")
 
 
-#: a window's length, and the rows of an expert, are numbers that differ in each call
-COMPILED_FOR_EACH_LENGTH = ("mistral", "mixtral_batched")
 #: models with fewer positions than the tokens that a whole run decodes
 SHORT = ("gpt2", "whisper")
 
