@@ -89,10 +89,11 @@ def decode(way: str, tokens: int) -> dict[str, Any]:
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    sizes = {"hidden_size": 64, "intermediate_size": 128, "vocab_size": 256}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 128, "vocab_size": 256}
+    heads: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2}
     config = LlamaConfig(**sizes, **heads, num_hidden_layers=2, eos_token_id=None, pad_token_id=0)
-    model = LlamaForCausalLM(config).eval()
+    build: Any = LlamaForCausalLM
+    model = build(config).eval()
     forward = model.forward
     start = process_time_ns()
     if way.startswith("torch.compile"):

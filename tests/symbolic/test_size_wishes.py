@@ -11,8 +11,8 @@ from thunder.base import size_wishes
 R = torch.randn
 
 
-def _compiled(fn, **options):
-    return thunder.jit(fn, executors=["torch"], **options)
+def _compiled(fn, cache="constant values", **options):
+    return thunder.jit(fn, executors=["torch"], cache=cache, **options)
 
 
 def _scaled(x, y):

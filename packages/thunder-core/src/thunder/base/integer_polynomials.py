@@ -76,14 +76,21 @@ class Polynomial:
         self.terms = {m: c for m, c in terms.items() if c}
 
     @classmethod
+    def _with(cls, terms: dict[Monomial, int]) -> Polynomial:
+        """Return a polynomial with terms of which no coefficient is 0."""
+        polynomial = cls.__new__(cls)
+        polynomial.terms = terms
+        return polynomial
+
+    @classmethod
     def of(cls, number: int) -> Polynomial:
         """Return a constant."""
-        return cls({(): number})
+        return cls._with({(): number} if number else {})
 
     @classmethod
     def variable(cls, number: int) -> Polynomial:
         """Return a variable by its number."""
-        return cls({(Atom(number),): 1})
+        return cls._with({(Atom(number),): 1})
 
     @cached_property
     def key(self) -> str:
@@ -115,18 +122,29 @@ class Polynomial:
     # -- arithmetic ------------------------------------------------------------------------------------------
 
     def __add__(self, other: Polynomial) -> Polynomial:
-        terms = dict(self.terms)
-        for monomial, coefficient in other.terms.items():
-            terms[monomial] = terms.get(monomial, 0) + coefficient
-        return Polynomial(terms)
+        return self._plus(other, 1)
 
     def __neg__(self) -> Polynomial:
-        return Polynomial({m: -c for m, c in self.terms.items()})
+        return Polynomial._with({m: -c for m, c in self.terms.items()})
 
     def __sub__(self, other: Polynomial) -> Polynomial:
-        return self + -other
+        return self._plus(other, -1)
+
+    def _plus(self, other: Polynomial, sign: int) -> Polynomial:
+        terms = dict(self.terms)
+        for monomial, coefficient in other.terms.items():
+            total = terms.get(monomial, 0) + sign * coefficient
+            if total:
+                terms[monomial] = total
+            else:
+                del terms[monomial]
+        return Polynomial._with(terms)
 
     def __mul__(self, other: Polynomial) -> Polynomial:
+        for a, b in ((self, other), (other, self)):
+            constant = a.constant
+            if constant is not None:
+                return Polynomial._with({m: c * constant for m, c in b.terms.items()} if constant else {})
         terms: dict[Monomial, int] = {}
         for m, c in self.terms.items():
             for n, d in other.terms.items():

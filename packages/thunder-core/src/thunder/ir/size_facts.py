@@ -129,6 +129,8 @@ class SizeFacts:
         self._bounds: list[Interval] = []
         self._are_sizes: list[bool] = []
         self._equal: dict[int, Polynomial] = {}
+        #: the variables that are equal to numbers
+        self._constant: frozenset[int] = frozenset()
         self._is_complete = False
 
     def add(self, hint: int, source: str, low: int | None = 0) -> int:
@@ -254,11 +256,13 @@ class SizeFacts:
         """Drop the facts that are noted within the context if that raises an error."""
         noted = len(self.facts)
         known = dict(self._answers), list(self._bounds), dict(self._equal), dict(self._comparisons)
+        constant = self._constant
         try:
             yield
         except BaseException:
             del self.facts[noted:]
             self._answers, self._bounds, self._equal, self._comparisons = known
+            self._constant = constant
             raise
 
     def complete(self) -> None:
@@ -271,7 +275,7 @@ class SizeFacts:
         about_integers = [f for f in self.facts if isinstance(f, SizeFact)]
         for fact in self.facts:
             if isinstance(fact, FloatFact):
-                if not fact.variables <= {v for v in self._equal if self._equal[v].constant is not None}:
+                if not fact.variables <= self._constant:
                     kept.append(fact)  # else the equalities imply it
                 continue
             others = [f for f in about_integers if f is not fact]
@@ -284,7 +288,11 @@ class SizeFacts:
     # -- reasoning -------------------------------------------------------------------------------------------
 
     def _reduced(self, formula: _Formula) -> _Formula:
-        return formula.substituted(self._equal) if self._equal else formula  # type: ignore[return-value]
+        if not self._equal:
+            return formula
+        if isinstance(formula, Polynomial) and self._constant.issuperset(formula.variables):
+            return Polynomial.of(self.hint(formula))  # type: ignore[return-value]
+        return formula.substituted(self._equal)  # type: ignore[return-value]
 
     def _implied(self, polynomial: Polynomial, relation: Relation) -> bool | None:
         """Return the answer that follows from the facts, or None."""
@@ -336,6 +344,7 @@ class SizeFacts:
         bound = self._bounds[variable]
         self._equal = {v: p.substituted({variable: solution}) for v, p in self._equal.items()}
         self._equal[variable] = solution
+        self._constant = frozenset(v for v, p in self._equal.items() if p.constant is not None)
         answers, self._answers = self._answers, {}
         for (p, relation), answer in answers.items():
             self._answers[p.substituted({variable: solution}), relation] = answer

@@ -50,6 +50,8 @@ class SymbolicInt(SymbolicNumber, IntegerProxy):
     @property
     def name(self) -> str:
         """The name of an input, or the text of an expression in parentheses where that needs them."""
+        if self.variable is not None:
+            return self.facts.names[self.variable]
         return self.text if self.polynomial.is_one_word else f"({self.text})"
 
     @name.setter
@@ -318,10 +320,12 @@ def are_same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
 
 
 def _is_same(m: Any, n: Any) -> bool:
+    if m is n:
+        return True
     if isinstance(m, SymbolicInt) or isinstance(n, SymbolicInt):
         facts = m.facts if isinstance(m, SymbolicInt) else n.facts
         p, q = _polynomial(m), _polynomial(n)
-        return p is not None and q is not None and facts.known(p - q) == 0
+        return p is not None and q is not None and (p == q or facts.known(p - q) == 0)
     return bool(m == n)
 
 
