@@ -16,7 +16,7 @@ import thunder_triton
 from sweeping import one_in
 from thunder.plugins import get_manager
 from triton_executor.interpreted import user_kernels
-from triton_executor.interpreted.user_kernels import added, scaled, tuned, with_heuristic
+from triton_executor.interpreted.user_kernels import Scale, added, scaled, tuned, with_heuristic
 
 CACHES = ("symbolic values", "automatic")
 
@@ -137,19 +137,6 @@ def test_layouts_are_of_each_call(cache: str):
         for result, right in zip(compiled(x), program(x), strict=True):
             torch.testing.assert_close(result, right)
             assert result.stride() == right.stride()
-
-
-class Scale(torch.autograd.Function):
-    """Rows times a factor, by a kernel in both directions."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, factor: float) -> torch.Tensor:
-        ctx.factor = factor
-        return scaled(user_kernels.rows, x, factor, EVEN=False, BLOCK=16)
-
-    @staticmethod
-    def backward(ctx: Any, g: torch.Tensor) -> Any:
-        return scaled(user_kernels.rows, g.contiguous(), ctx.factor, EVEN=False, BLOCK=16), None
 
 
 @pytest.mark.parametrize("cache", CACHES)

@@ -17,7 +17,7 @@ from comparison.inputs import leaf
 from thunder.core.errors import UnsupportedOperator
 from thunder.plugins import get_manager
 from triton_executor.interpreted import user_kernels
-from triton_executor.interpreted.user_kernels import added, scaled, tuned, with_heuristic
+from triton_executor.interpreted.user_kernels import Scale, added, scaled, tuned, with_heuristic
 
 FACTOR = 3.0
 OPS = "thunder_triton_tests"
@@ -108,17 +108,6 @@ def test_results_and_writes_are_eagers(program: Callable[..., Any]):
     assert_as_eager(program, leaf(4, 5, grad=False), order=0)
 
 
-class _Scaled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, factor: float) -> torch.Tensor:
-        ctx.factor = factor
-        return scaled(user_kernels.rows, x, factor, EVEN=False, BLOCK=16)
-
-    @staticmethod
-    def backward(ctx: Any, g: torch.Tensor) -> Any:
-        return scaled(user_kernels.rows, g.contiguous(), ctx.factor, EVEN=False, BLOCK=16), None
-
-
 @torch.library.triton_op(f"{OPS}::add", mutates_args={})
 def add_op(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
@@ -145,7 +134,7 @@ add_op.register_autograd(_backward, setup_context=_setup)
 
 
 def _function(x: torch.Tensor) -> Any:
-    return _Scaled.apply(x.sin(), 3.0) * x
+    return Scale.apply(x.sin(), 3.0) * x
 
 
 def _operator(x: torch.Tensor) -> Any:

@@ -1,4 +1,4 @@
-"""What the roofline of a plan knows of machines: arithmetic and links of each device, nodes, latencies."""
+"""Describes machines for the roofline of a plan: arithmetic and links of each device, nodes, latencies."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ Transforms = Sequence[thunder.Transform] | Callable[[DeviceMesh], Sequence[thund
 
 @dataclass(frozen=True)
 class LinkTraffic:
-    """What a process sends by one kind of collective over one kind of link, in a call and its backward."""
+    """A count of what a process sends by one collective over one kind of link, in a call and its backward."""
 
     collective: str
     #: "within a node" or "between nodes"

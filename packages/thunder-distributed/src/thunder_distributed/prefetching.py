@@ -39,7 +39,7 @@ __all__ = ["PrefetchLimits", "can_overlap", "issued_and_waited", "with_early_gat
 
 @dataclass(frozen=True, kw_only=True)
 class PrefetchLimits:
-    """How far ahead parameters are gathered.
+    """The limits within which parameters are gathered ahead.
 
     Attributes:
         depth: the most gathers that are issued before they are waited for.

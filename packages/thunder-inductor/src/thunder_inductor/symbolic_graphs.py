@@ -56,7 +56,7 @@ class SymbolicGraph:
 
     @property
     def conditions(self) -> tuple[Any, ...]:
-        """What has been decided about the symbols so far, as expressions of sympy."""
+        """Return the decisions about the symbols so far, as expressions of sympy."""
         assert self.mode.shape_env is not None, "the mode was made with symbols"
         return tuple(guard.expr for guard in self.mode.shape_env.guards)
 

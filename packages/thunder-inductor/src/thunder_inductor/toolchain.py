@@ -1,4 +1,4 @@
-"""What TorchInductor needs on this machine: a torch that the package knows, and a compiler for the device."""
+"""Finds what TorchInductor needs: a torch that the package knows, and a compiler for the device."""
 
 from __future__ import annotations
 

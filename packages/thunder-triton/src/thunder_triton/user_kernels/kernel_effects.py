@@ -1,4 +1,4 @@
-"""What a kernel does to its arguments, known from its source: Note [Written arguments].
+"""Finds in the source of a kernel which arguments it reads and writes: Note [Written arguments].
 
 Note [Written arguments]
 A pointer that a kernel writes to is computed from its parameters. For each variable the parameters are
@@ -36,7 +36,7 @@ _POINTER_TYPE = "*"
 
 @dataclass(eq=False)
 class KernelEffects:
-    """What the source of a kernel says of its parameters.
+    """The parameters of a kernel, with what its source does to them.
 
     Attributes:
         parameters: their names.

@@ -19,7 +19,7 @@ __all__ = ["Known", "is_jitted", "is_language", "known_function", "known_method"
 
 
 class Known(Enum):
-    """What is known of a function in a kernel."""
+    """A degree of knowledge of a function in a kernel."""
 
     NOTHING = auto()
     #: it computes its result from its arguments, and nothing else
