@@ -148,9 +148,7 @@ def parse(fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return None if parser is None else _parsed(parser, args, kwargs)
 
 
-def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any], given: Any = None) -> Any:
-    """As :func:`parse`; ``given`` are the arguments of the program, where others stand for them."""
-    given = given or (args, kwargs)
+def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if any(map(_is_tracked_number, args)) or (kwargs and any(map(_is_tracked_number, kwargs.values()))):
         args = tuple(map(_with_gradient, args))
         kwargs = {key: _with_gradient(value) for key, value in kwargs.items()}
@@ -172,13 +170,13 @@ def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any], give
         return OVERRIDDEN
     if problem is None and result is not NotImplemented:
         if parser.kinds and parser.is_strange(args, kwargs) and not _has_unknown_integer(args, kwargs):
-            _ask(parser.fn, *given)
+            _ask(parser.fn, args, kwargs)
         return None
     leaves, spec = tree_flatten((args, kwargs))
     stand_ins = [stand_in(leaf) for leaf in leaves]
     if any(a is not b for a, b in zip(leaves, stand_ins, strict=True)):
         args, kwargs = tree_unflatten(stand_ins, spec)
-        return _parsed(parser, args, kwargs, given)
+        return _parsed(parser, args, kwargs)
     if problem is None:  # an operator declines: ``x *= number`` is asked again with the type of the number
         return NotImplemented
     if parser.declines and isinstance(problem, TypeError):
@@ -223,7 +221,7 @@ def _hint(x: Any) -> Any:
 def _with_gradient(x: Any) -> Any:
     if not _is_tracked_number(x):
         return x
-    return torch.empty((), dtype=x.dtype.torch_dtype, device="meta").requires_grad_()
+    return torch.zeros((), dtype=x.dtype.torch_dtype).requires_grad_()
 
 
 def stand_in(x: Any) -> Any:
