@@ -31,6 +31,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "torch.rand": lambda a, b: a + torch.rand(3, 3),
     "torch.sort": lambda a, b: a.sort(dim=1).values,
     "torch.relu": lambda a, b: a.relu(),
+    "torch.broadcast_tensors": lambda a, b: torch.broadcast_tensors(a, b[0])[1],
 }
 
 
@@ -192,6 +193,20 @@ def test_a_view_that_leaves_its_region_runs_behind_it_as_well() -> None:
     row = next(row for row in thunder.explain(compiled).rows if row.symbol == "torch.transpose")
     assert (row.claimed_by, row.via) == ("torch", "always")
     assert "a region returns no memory of its inputs or values" in str(thunder.explain(compiled))
+
+
+def test_the_argument_that_a_view_returns_leaves_the_region_that_computes_it() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> Any:
+        a, b = torch.broadcast_tensors(torch.sin(x), torch.cos(y))
+        return b, a + b
+
+    executor = Interpreted(("torch.sin", "torch.cos", "torch.broadcast_tensors", "torch.add"))
+    compiled = thunder.jit(program, executors=[executor])
+    x, y = torch.randn(3, 3), torch.randn(3)
+    assert_same(compiled(x, y), program(x, y))
+    (region,) = executor.regions
+    assert [b.sym.id for b in region.repeated] == ["torch.broadcast_tensors"]
+    assert {p.name for p in region.repeated[0].flat_proxy_args} <= {p.name for p in region.outputs}
 
 
 def test_a_refusal_of_fuse_and_missing_fuel_are_in_the_ledger() -> None:

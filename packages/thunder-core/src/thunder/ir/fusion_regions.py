@@ -284,7 +284,9 @@ class _Finder:
                 repeated.append(call)
             kept.append(call)
             read.update(p.name for p in call.flat_proxy_args)
-        needed -= {p.name for call in repeated for p in call.flat_proxy_outs}
+        for call in repeated:  # a call may return its argument, which it does not compute
+            arguments = {p.name for p in call.flat_proxy_args}
+            needed -= {p.name for p in call.flat_proxy_outs} - arguments
         return Region.of(reversed(kept), needed, reversed(repeated))
 
 
