@@ -71,23 +71,21 @@ adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max
 _FRACTIONAL = (
     "input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None"
 )
-fractional_max_pool2d, fractional_max_pool3d = (
-    meta_by_torch(
-        f"{_F}fractional_max_pool{n}d",
+
+
+def _fractional(n: int, suffix: str = "") -> Symbol:
+    """Return the symbol of fractional pooling over ``n`` dimensions."""
+    return meta_by_torch(
+        f"{_F}fractional_max_pool{n}d{suffix}",
         _FRACTIONAL,
         shape=kernel_shapes.fractional(n),
         tags=(OpTags.RANDOM_OP,),
     )
-    for n in (2, 3)
-)
+
+
+fractional_max_pool2d, fractional_max_pool3d = (_fractional(n) for n in (2, 3))
 fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = (
-    meta_by_torch(
-        f"{_F}fractional_max_pool{n}d_with_indices",
-        _FRACTIONAL,
-        shape=kernel_shapes.fractional(n),
-        tags=(OpTags.RANDOM_OP,),
-    )
-    for n in (2, 3)
+    _fractional(n, "_with_indices") for n in (2, 3)
 )
 max_unpool1d, max_unpool2d, max_unpool3d = (
     meta_by_torch(
