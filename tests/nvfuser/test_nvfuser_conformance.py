@@ -8,14 +8,17 @@ import pytest
 import torch
 
 from thunder.testing import ConformanceTests
+from thunder_nvfuser.attention import OPERATORS
 from thunder_nvfuser.claims import INDEXED, PRODUCTS
 from thunder_nvfuser.executor import replaying_executor
-from thunder_nvfuser.shape_rules import ATTENTION
 from thunder_nvfuser.sort_rules import SORTS
 from thunder_nvfuser.translation import RULES
 
 #: what only options allow
-BY_OPTION = {ATTENTION, *(f"prims.{name}" for name in (*INDEXED, *PRODUCTS, *SORTS, "uniform_philox"))}
+BY_OPTION = {
+    *(operator.id for operator in OPERATORS),
+    *(f"prims.{name}" for name in (*INDEXED, *PRODUCTS, *SORTS, "uniform_philox")),
+}
 
 
 def created(x: torch.Tensor) -> Any:

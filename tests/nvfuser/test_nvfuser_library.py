@@ -20,6 +20,7 @@ import pytest
 import torch
 
 import thunder
+from nvfuser.test_nvfuser_attention import PROGRAMS as ATTENTION
 from nvfuser.test_nvfuser_regions import PROGRAMS
 from nvfuser.test_nvfuser_sizes import PROGRAMS as PROGRAMS_WITH_SIZES
 from nvfuser.test_nvfuser_sorts import ROWS, ordered, running
@@ -31,8 +32,8 @@ from thunder_nvfuser.operations import OPERATIONS
 from thunder_nvfuser.recorder import RecordedDefinition
 
 TOOL = Path(__file__).parents[2] / "tools" / "nvfuser_judge.py"
-#: dtypes of the library beside those of regions: seeds of random numbers
-DTYPES = {**{member.value: member.name for member in DataType}, torch.uint64: "UInt64"}
+#: the library's names of dtypes
+DTYPES = {member.value: member.name for member in DataType}
 EVERYTHING: dict[str, Any] = {
     "nvfuser_products": True, "nvfuser_unchecked_indices": True, "nvfuser_sorts": True, "nvfuser_random": True
 }  # fmt: skip
@@ -67,9 +68,12 @@ def recorded() -> list[RecordedDefinition]:
             compiled(torch.randn(3, 5), torch.randn(5))
         for sorts in (running, ordered):
             thunder.jit(sorts, executors=[replaying_executor()], **EVERYTHING)(ROWS.bfloat16())
-        thunder.jit(indexed, executors=[replaying_executor()], **EVERYTHING)(
-            torch.randn(2, 2, 8, 8, dtype=torch.bfloat16, requires_grad=True), torch.arange(8)
-        )
+        x = torch.randn(2, 2, 8, 8, dtype=torch.bfloat16, requires_grad=True)
+        compiled = thunder.jit(indexed, executors=[replaying_executor()], **EVERYTHING)
+        compiled(x, torch.arange(8)).sum().backward()
+        for attention in ATTENTION.values():
+            compiled = thunder.jit(attention, executors=[replaying_executor()], **EVERYTHING)
+            compiled(x, x * 1, x * 2).sum().backward()
     finally:
         kernels.recorded = record
     return found
@@ -125,3 +129,4 @@ def test_the_definitions_use_every_operation_that_the_recorder_computes(judged):
     definitions, _ = judged
     used = {call.method.removeprefix("ops.") for d in definitions for call in d.calls}
     assert len(used & set(OPERATIONS)) > 60
+    assert {"sdpfa_fwd", "sdpfa_bwd"} <= used

@@ -175,6 +175,18 @@ class Executors:
         return self.specs
 
 
+def test_doctor_reports_the_versions_with_which_an_executor_was_tried() -> None:
+    specs = Executors(
+        ExecutorSpec("lacking", "nowhere:ex", requires=("libdoesnotexist",), tried="lib 3 and torch 2.13"),
+        ExecutorSpec("working", OperatorExecutor("working", version="1.2"), tried="lib 1.2"),
+    )
+    with get_manager().temporary(specs, name="tried"):
+        found = findings("executors")
+    assert found["lacking"].text.endswith("; tried with lib 3 and torch 2.13")
+    assert found["lacking"].state is State.NOTE
+    assert found["working"].text == "rank 100, version 1.2; tried with lib 1.2"
+
+
 def test_an_absent_library_or_device_is_noted_and_an_exception_is_a_fault() -> None:
     specs = Executors(
         ExecutorSpec("lacking", "nowhere:ex", requires=("libdoesnotexist",)),

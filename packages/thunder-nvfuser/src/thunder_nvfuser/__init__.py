@@ -18,6 +18,8 @@ def thunder_executors() -> list[ExecutorSpec]:
             "thunder_nvfuser.library:usable_executor",
             rank=Rank.FUSION,
             description="regions compiled by nvFuser",
+            tried="torch 2.13.0 on a CPU, and nvfuser_direct 0.2.36 with torch 2.10.0, which defines what "
+            "regions become; not on a GPU yet",
         )
     ]
 

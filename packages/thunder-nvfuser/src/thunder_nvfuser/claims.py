@@ -14,7 +14,6 @@ from thunder.core.tags import OpTags
 from thunder.extend import Refusal, compile_option, device_profile
 
 from .data_types import DTYPES, NUMBERS, names
-from .shape_rules import ATTENTION
 from .sort_rules import RUNNING, SORTS
 
 __all__ = ["CHECKERS", "INDEXED", "PRODUCTS", "is_trivial", "value_refusal"]
@@ -31,7 +30,9 @@ _MOVES: Final = frozenset(
 )
 
 
-def value_refusal(bsym: BoundSymbol, device_types: frozenset[str]) -> Refusal | None:
+def value_refusal(
+    bsym: BoundSymbol, device_types: frozenset[str], dtypes: frozenset[torch.dtype] = DTYPES
+) -> Refusal | None:
     """Return why the values of a call cannot be those of a region, or None."""
     if OpTags.RANDOM_OP in bsym.tags:
         return Refusal("random", "random numbers are drawn by torch, so that seeds mean the same")
@@ -44,7 +45,7 @@ def value_refusal(bsym: BoundSymbol, device_types: frozenset[str]) -> Refusal | 
             return Refusal("value", "a region computes tensors from tensors and numbers", value=p.name)
         if device_profile(p.device).type not in device_types:
             return Refusal("device", "nvFuser computes on CUDA devices", device=p.device.type)
-        if p.dtype.torch_dtype not in DTYPES:
+        if p.dtype.torch_dtype not in dtypes:
             return Refusal("dtype", "nvFuser is not used for this dtype", dtype=p.dtype)
         if 0 in p.shape:
             return Refusal("empty", "tensors without elements are left to torch", shape=tuple(p.shape))
@@ -165,25 +166,6 @@ def _philox(*args: Any, **kwargs: Any) -> bool | Refusal:
     )
 
 
-def _attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> bool | Refusal:
-    if not (answer := _product(query, key, value)):
-        return answer
-    if query.dtype.torch_dtype.itemsize != 2 or query.ndim != 4:
-        return Refusal("attention", "flash attention takes four dimensions in 16 bits", dtype=query.dtype)
-    if attn_mask is not None or dropout_p != 0.0 or enable_gqa:
-        return Refusal("attention", "masks, dropout and grouped queries are left to torch")
-    return True
-
-
 #: primitive → the checker of its calls
 CHECKERS: Final[Mapping[str, Callable[..., bool | Refusal]]] = {
     **dict.fromkeys(_OF_FLOATS, _of_floats),
@@ -200,7 +182,6 @@ CHECKERS: Final[Mapping[str, Callable[..., bool | Refusal]]] = {
     "embedding": _embedding,
     "take": _one_dimension,
     "uniform_philox": _philox,
-    ATTENTION: _attention,
     "nextafter": _nextafter,
     "slice_prim": _unit_steps,
     "pad": _outer_pad,

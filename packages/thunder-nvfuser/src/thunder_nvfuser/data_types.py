@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-__all__ = ["DTYPES", "NUMBERS", "DataType", "compute_dtype", "data_type", "names"]
+__all__ = ["DTYPES", "NUMBERS", "SEEDS", "DataType", "compute_dtype", "data_type", "names"]
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -25,13 +25,17 @@ class DataType(Enum):
     Int = torch.int64
     Int32 = torch.int32
     Bool = torch.bool
+    #: of seeds and offsets of random numbers alone
+    UInt64 = torch.uint64
 
     def __repr__(self) -> str:
         return f"DataType.{self.name}"
 
 
+#: torch's dtypes of seeds and offsets, which attention passes to its backward
+SEEDS: Final = frozenset({torch.uint64})
 #: torch's dtypes of the tensors that a region may read and compute
-DTYPES: Final = frozenset(member.value for member in DataType)
+DTYPES: Final = frozenset(member.value for member in DataType) - SEEDS
 #: the dtypes of Python's numbers
 NUMBERS: Final[dict[type, torch.dtype]] = {bool: torch.bool, int: torch.int64, float: torch.float64}
 

@@ -9,10 +9,12 @@ from thunder.core.symbol import BoundSymbol
 from thunder.extend import FusionExecutor, Rank, Refusal, Region, refuse_package
 
 from . import elementwise_rules, shape_rules, sort_rules  # noqa: F401  (they register their rules)
+from .attention import ATTENTION, OPERATORS, attend, check_attention
 from .claims import CHECKERS, is_trivial, value_refusal
+from .data_types import DTYPES, SEEDS
 from .kernels import RegionKernel
+from .library import installed_version
 from .settings import current_settings
-from .shape_rules import ATTENTION
 from .translation import RULES
 
 __all__ = ["NvFuserExecutor", "nvfuser_ex", "nvfuserex", "replaying_executor"]
@@ -31,19 +33,22 @@ class NvFuserExecutor(FusionExecutor):
     horizontal = "siblings"
 
     def __init__(self, name: str, *, replays: bool = False) -> None:
-        super().__init__(name, rank=Rank.FUSION)
+        super().__init__(name, version=installed_version(), rank=Rank.FUSION)
         self._replays = replays
         self._device_types = frozenset({"cuda", "cpu"} if replays else {"cuda"})
         for operator in RULES:
             self.register_supported(operator, CHECKERS.get(operator.removeprefix("prims.")))
+        self.register_supported(ATTENTION, check_attention, execution_transform=attend, grad_transform=attend)
 
     def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
         """Return True for a call that nvFuser may compile, else the reason why not."""
+        if bsym.sym in OPERATORS:
+            return value_refusal(bsym, self._device_types, DTYPES | SEEDS) or True
         of_package = refuse_package(bsym)
         if of_package is not None:
             return of_package
-        if bsym.sym.id == ATTENTION and not (answer := CHECKERS[ATTENTION](*bsym.args, **bsym.kwargs)):
-            return answer  # its parts are not fused, since the rule would translate the whole
+        if bsym.sym.id == ATTENTION and not (answer := check_attention(*bsym.args, **bsym.kwargs)):
+            return answer  # its parts are not fused: torch has kernels for the whole
         refusal = value_refusal(bsym, self._device_types)
         return super().can_fuse(bsym) if refusal is None else refusal
 

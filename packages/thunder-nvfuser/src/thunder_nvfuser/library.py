@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -14,19 +15,36 @@ from thunder.plugins import VendorLibrary
 
 from .library_options import request_dumps
 
-__all__ = ["install_command", "library", "missing", "usable_executor"]
+__all__ = ["install_command", "installed_version", "library", "missing", "usable_executor"]
 
 MODULE = "nvfuser_direct"
 #: builds of the library in November 2026, for CPython 3.12: (CUDA, torch) of each
 BUILDS = (("12.8", "2.10"), ("13.0", "2.10"))
 PYTHON = (3, 12)
 VERSION = "0.2.36.dev20260301"
+#: the release whose operations and options the package has tables of
+RELEASE = "0.2.36"
 
 
 def install_command() -> str:
     """Return the command that installs the build for this torch and its CUDA; CUDA 13.0 if it has none."""
-    cuda = (torch.version.cuda or "13.0").replace(".", "")
-    return f"pip install 'nvfuser-cu{cuda}-torch{_release().replace('.', '')}>={VERSION}'"
+    return f"pip install '{_distribution(torch.version.cuda or '13.0', _release())}>={VERSION}'"
+
+
+def _distribution(cuda: str, release: str) -> str:
+    """Return the name of the build for a CUDA and a torch."""
+    return f"nvfuser-cu{cuda.replace('.', '')}-torch{release.replace('.', '')}"
+
+
+@cache
+def installed_version() -> str | None:
+    """Return the version of the build that is installed, or None."""
+    for build in BUILDS:
+        try:
+            return version(_distribution(*build))
+        except PackageNotFoundError:
+            continue
+    return None
 
 
 def _release() -> str:
@@ -37,6 +55,9 @@ def missing() -> str | None:
     """Return why nvFuser cannot be used here, with what to do about it, or None."""
     if find_spec(MODULE) is None:
         return _not_installed()
+    installed = installed_version()
+    if installed is not None and not installed.startswith(f"{RELEASE}."):
+        return f"nvFuser {installed} is installed, and {RELEASE} is required. Install it: {install_command()}"
     if torch.version.cuda is None:
         return f"{MODULE} is installed, and torch {torch.__version__} is built without CUDA"
     if not torch.cuda.is_available():

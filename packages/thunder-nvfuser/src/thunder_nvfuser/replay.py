@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .data_types import compute_dtype, names
+from .flash_attention import flash_attention, flash_attention_backward
 
 __all__ = ["REPLAY", "Replayed"]
 
@@ -171,15 +172,42 @@ def _uniform(
     return (values * (maxval - minval) + minval).to(device, dtype)
 
 
-def _attention(query: Tensor, key: Tensor, value: Tensor, **kwargs: Any) -> tuple[Tensor, ...]:
-    """Attention; the results for a backward are not computed."""
-    result = torch.nn.functional.scaled_dot_product_attention(query, key, value, **kwargs)
-    unused = query.new_zeros((), dtype=torch.float32), query.new_zeros((), dtype=torch.uint64)
-    return result, unused[0], unused[1], unused[1]
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None = None,
+) -> Any:
+    _check_no_dropout(dropout_p)
+    return flash_attention(query, key, value, is_causal, scale)
 
 
 def _attention_dtypes(query: Any, *args: Any, **kwargs: Any) -> tuple[torch.dtype, ...]:
     return query.dtype, torch.float32, torch.uint64, torch.uint64
+
+
+def _attention_backward(
+    *tensors: Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    philox_seed: Tensor,
+    philox_offset: Tensor,
+    scale: float | None,
+) -> Any:
+    _check_no_dropout(dropout_p)
+    return flash_attention_backward(*tensors, is_causal, philox_seed, philox_offset, scale)
+
+
+def _attention_backward_dtypes(grad: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+    return query.dtype, key.dtype, value.dtype
+
+
+def _check_no_dropout(dropout_p: float) -> None:
+    if dropout_p != 0.0:
+        raise TypeError(f"torch drops other weights than nvFuser: dropout_p={dropout_p}")
 
 
 def _stated(*args: Any, dtype: Any, **kwargs: Any) -> torch.dtype:
@@ -254,6 +282,7 @@ REPLAY: Final[dict[str, Replayed]] = {
     ),
     "uniform": Replayed(_uniform, _stated, creates=True),
     "sdpfa_fwd": Replayed(_attention, _attention_dtypes),
+    "sdpfa_bwd": Replayed(_attention_backward, _attention_backward_dtypes),
     "linear": Replayed(torch.nn.functional.linear, _same),
     "matmul": Replayed(torch.matmul, _same),
 }

@@ -11,9 +11,7 @@ from thunder.core.symbol import BoundSymbol
 
 from .translation import RULES, Translation, rule
 
-__all__ = ["ATTENTION", "arguments", "attention_arguments"]
-
-ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
+__all__ = ["arguments"]
 
 
 def arguments(call: BoundSymbol, *names: str) -> list[Any]:
@@ -206,23 +204,3 @@ def _linear(t: Translation, call: BoundSymbol) -> None:
 @rule("matmul")
 def _matmul(t: Translation, call: BoundSymbol) -> None:
     t.set(call.output, t.ops.matmul(*map(t.value, call.args)))
-
-
-def attention_arguments(call: BoundSymbol) -> list[Any]:
-    """Return the arguments of a call of attention, with torch's defaults."""
-    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-    defaults = (None, None, None, None, 0.0, False, None, False)
-    found = arguments(call, *names)
-    return [default if x is None else x for x, default in zip(found, defaults, strict=True)]
-
-
-def _attention(t: Translation, call: BoundSymbol) -> None:
-    """Flash attention; its other results are for a backward."""
-    query, key, value, _, dropout, is_causal, scale, _ = attention_arguments(call)
-    kwargs = {"dropout_p": t.value(dropout), "is_causal": t.value(is_causal)}
-    if scale is not None:
-        kwargs["scale"] = t.value(scale)
-    t.set(call.output, t.ops.sdpfa_fwd(t.value(query), t.value(key), t.value(value), **kwargs)[0])
-
-
-RULES[ATTENTION] = _attention

@@ -29,11 +29,13 @@ def thunder_executors() -> list[ExecutorSpec]:
             "transformer_engine",
             "thunder_te.library:usable_executor",
             description="linear layers in FP8 by Transformer Engine",
+            tried="the interface of Transformer Engine 2.20; its kernels on no GPU yet",
         ),
         ExecutorSpec(
             "fp8_reference",
             "thunder_te.executors:fp8_reference_ex",
             description="linear layers in FP8 by formulas in torch, on any device",
+            tried="torch 2.13.0 on a CPU",
         ),
     ]
 

@@ -10,6 +10,7 @@ from thunder.extend import OperatorExecutor
 from . import formulas
 from .claims import capability_refusal
 from .four_bits import BLOCK, dequantised_four_bits, four_bits
+from .library import installed_version
 from .operators import Block, Kernels, register
 from .rules import register_layers
 from .te_kernels import KERNELS
@@ -80,5 +81,5 @@ _REFERENCE = Kernels(
 fp8_reference_ex = OperatorExecutor("fp8_reference", version=torch.__version__)
 register_layers(fp8_reference_ex, register(fp8_reference_ex, "fp8", _REFERENCE), ())
 
-transformer_engine_ex = OperatorExecutor("transformer_engine")
+transformer_engine_ex = OperatorExecutor("transformer_engine", version=installed_version())
 register_layers(transformer_engine_ex, register(transformer_engine_ex, "te", KERNELS), (capability_refusal,))

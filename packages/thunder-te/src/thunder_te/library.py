@@ -11,17 +11,24 @@ import torch
 
 from thunder.plugins import VendorLibrary
 
-__all__ = ["INSTALL", "library", "missing", "usable_executor"]
+__all__ = ["INSTALL", "installed_version", "library", "missing", "usable_executor"]
 
 #: its part for torch is compiled when it is installed, against the torch that is there
 INSTALL = "pip install --no-build-isolation 'transformer-engine[core_cu13,pytorch]>=2.20,<2.21'"
 
 
+def installed_version() -> str | None:
+    """Return the version of Transformer Engine that is installed, or None."""
+    try:
+        return version("transformer-engine")
+    except PackageNotFoundError:
+        return None
+
+
 def missing() -> str | None:
     """Return why Transformer Engine cannot be used here, with what to do about it, or None."""
-    try:
-        installed = version("transformer-engine")
-    except PackageNotFoundError:
+    installed = installed_version()
+    if installed is None:
         if sys.platform != "linux":
             return "Transformer Engine is not installed, and exists for Linux with CUDA alone"
         return f"Transformer Engine is not installed. Install it: {INSTALL}"

@@ -130,14 +130,16 @@ def executors() -> Findings:
     manager = get_manager()
     for spec in manager.executor_specs():
         executor = manager.resolve(spec)
+        tried = f"; tried with {spec.tried}" if spec.tried else ""
         if isinstance(executor, Unavailable):
-            yield Finding(spec.name, f"unavailable: {executor.reason}", _state_of(spec, executor))
+            yield Finding(spec.name, f"unavailable: {executor.reason}{tried}", _state_of(spec, executor))
         else:
             kinds = [
                 word for word, declared in (("default", spec.default), ("always", spec.always)) if declared
             ]
             version = f"version {executor.version}" if executor.version else ""
-            yield Finding(spec.name, ", ".join(filter(None, [f"rank {int(spec.rank)}", *kinds, version])))
+            facts = ", ".join(filter(None, [f"rank {int(spec.rank)}", *kinds, version]))
+            yield Finding(spec.name, facts + tried)
 
 
 def _state_of(spec: ExecutorSpec, unavailable: Unavailable) -> State:

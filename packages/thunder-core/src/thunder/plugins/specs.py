@@ -42,6 +42,7 @@ class ExecutorSpec:
         requires: top-level modules that must be installed; they are not imported.
         aliases: other names of the executor.
         description: one line for the listing.
+        tried: with which versions of its library and of torch it ran, for `python -m thunder doctor`.
     """
 
     name: str
@@ -52,6 +53,7 @@ class ExecutorSpec:
     requires: tuple[str, ...] = field(default=(), kw_only=True)
     aliases: tuple[str, ...] = field(default=(), kw_only=True)
     description: str = field(default="", kw_only=True)
+    tried: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         if isinstance(self.target, str):
