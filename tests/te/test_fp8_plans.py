@@ -64,6 +64,18 @@ def test_a_plan_for_four_bits_on_a_blackwell():
     assert text.count("transformer_engine.te_gemm_four_bits ") == 2
 
 
+def test_a_plan_rounds_cotangents_stochastically_where_the_device_can(monkeypatch: pytest.MonkeyPatch):
+    text = plan("b200", NVFP4BlockScaling())
+    # also the one whose product is not read: a call that draws stays
+    assert text.count("transformer_engine.te_quantize_four_bits_at_random ") == 2
+    assert text.count("transformer_engine.te_quantize_four_bits ") == 3
+    monkeypatch.setattr(thunder_te.claims, "_WITHOUT_STOCHASTIC_ROUNDING", (10, 0))
+    assert "NVFP4BlockScaling needs compute capability 10.0 to below 10.0" in plan(
+        "b200", NVFP4BlockScaling()
+    )
+    assert "te_gemm_four_bits" in plan("b200", NVFP4BlockScaling(disable_stochastic_rounding=True))
+
+
 @pytest.mark.parametrize(
     ("device", "recipe", "sizes", "message"),
     [
@@ -72,7 +84,6 @@ def test_a_plan_for_four_bits_on_a_blackwell():
         ("cpu", None, (64, 128), "computes on CUDA devices"),
         ("h100", MXFP8BlockScaling(), (64, 128), "needs compute capability 10.0 to below 12.0"),
         ("b200", Float8BlockScaling(), (64, 128), "needs compute capability 9.0 to below 10.0"),
-        ("b200", NVFP4BlockScaling(), (64, 128), "stochastic rounding is not implemented"),
         ("h100", NVFP4BlockScaling(False, True), (64, 128), "needs compute capability 10.0 or later"),
     ],
 )

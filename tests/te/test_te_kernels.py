@@ -12,7 +12,7 @@ from torch import Tensor
 import thunder_te.te_kernels as te_kernels
 from thunder_te import formulas
 from thunder_te.executors import _REFERENCE
-from thunder_te.four_bits import dequantised_four_bits, four_bits
+from thunder_te.four_bits import dequantised_four_bits, four_bits, stochastic_four_bits
 from thunder_te.te_kernels import KERNELS
 
 FORMATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
@@ -74,7 +74,11 @@ class Quantizer:
         assert rows != columns
         assert self.kwargs["with_rht"] == self.kwargs["with_post_rht_amax"]
         square, transform = self.kwargs["with_2d_quantization"], self.kwargs["with_rht"]
-        data, scales, amax = four_bits(x, columns, square, transform)
+        if self.kwargs["stochastic_rounding"]:
+            assert not square
+            data, scales, amax = stochastic_four_bits(x, columns, transform)
+        else:
+            data, scales, amax = four_bits(x, columns, square, transform)
         part = "rowwise" if rows else "columnwise"
         stored = self.stored(data, padded(scales.view(torch.uint8), 128, 4))
         setattr(stored, f"_amax_{part}", amax)
@@ -230,3 +234,17 @@ def test_products_in_four_bits_are_those_of_the_reference(dtype: torch.dtype, tr
     torch.testing.assert_close(*results, rtol=0, atol=0.02 if dtype is torch.bfloat16 else 1e-4)
     exact = a.double() @ b.double() + bias
     assert (results[0] - exact).norm() / exact.norm() < 0.2
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_stochastic_rounding_is_asked_of_the_library_with_the_numbers_of_the_seed(by_columns: bool):
+    x, results = torch.randn(64, 96), []
+    for kernels in (_REFERENCE, KERNELS):
+        torch.manual_seed(3)
+        data, scales, amax = kernels.quantize_four_bits_at_random(x, by_columns, by_columns)
+        stored = kernels.four_bit_scales((96, 64) if by_columns else (64, 96))
+        assert tuple(scales.shape) == stored
+        results.append((data, amax))
+    for expected, found in zip(*results, strict=True):
+        assert torch.equal(expected, found)
+    assert not torch.equal(results[0][0], four_bits(x, by_columns, False, by_columns)[0])

@@ -34,6 +34,9 @@ _CAPABILITIES: Final[dict[type[Recipe], tuple[tuple[int, int], tuple[int, int] |
     MXFP8BlockScaling: ((10, 0), (12, 0)),
     NVFP4BlockScaling: ((10, 0), None),
 }
+#: the first compute capability without the instruction that rounds stochastically (NVIDIA, "PTX ISA" 8.7,
+#: `cvt.rs.satfinite.e2m1x4.f32`: sm_100a and sm_103a)
+_WITHOUT_STOCHASTIC_ROUNDING: Final = (12, 0)
 
 
 def layer_refusal(x: Any, weight: Any, bias: Any, has_scales: bool) -> Refusal | None:
@@ -46,12 +49,6 @@ def layer_refusal(x: Any, weight: Any, bias: Any, has_scales: bool) -> Refusal |
     name = type(recipe).__name__
     if isinstance(recipe, UnsupportedRecipe):
         return Refusal("recipe", recipe.reason)
-    if isinstance(recipe, NVFP4BlockScaling) and not recipe.disable_stochastic_rounding:
-        return Refusal(
-            "recipe",
-            "stochastic rounding is not implemented: disable_stochastic_rounding=True rounds to the nearest",
-            recipe=name,
-        )
     if isinstance(recipe, DelayedScaling) and not has_scales:
         return Refusal(
             "state",
@@ -99,6 +96,8 @@ def capability_refusal(x: Any, *rest: Any) -> Refusal | None:
     if profile.type != "cuda":
         return Refusal("device", "Transformer Engine computes on CUDA devices", device=profile.name)
     first, end = _CAPABILITIES[type(recipe)]
+    if isinstance(recipe, NVFP4BlockScaling) and not recipe.disable_stochastic_rounding:
+        end = _WITHOUT_STOCHASTIC_ROUNDING
     if profile.capability >= first and (end is None or profile.capability < end):
         return None
     needed = ".".join(map(str, first)) + (" or later" if end is None else f" to below {end[0]}.{end[1]}")

@@ -9,7 +9,7 @@ from thunder.extend import OperatorExecutor
 
 from . import formulas
 from .claims import capability_refusal
-from .four_bits import BLOCK, dequantised_four_bits, four_bits
+from .four_bits import BLOCK, dequantised_four_bits, four_bits, stochastic_four_bits
 from .library import installed_version
 from .operators import Block, Kernels, register
 from .rules import register_layers
@@ -73,6 +73,7 @@ _REFERENCE = Kernels(
     quantize_blocks=formulas.by_blocks,
     gemm=_gemm,
     quantize_four_bits=four_bits,
+    quantize_four_bits_at_random=stochastic_four_bits,
     gemm_four_bits=_gemm_four_bits,
     four_bit_scales=_four_bit_scales,
     block_scales=_block_scales,

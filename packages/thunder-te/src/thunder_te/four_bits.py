@@ -25,6 +25,8 @@ __all__ = [
     "hadamard",
     "packed",
     "rounded_codes",
+    "stochastic_codes",
+    "stochastic_four_bits",
     "unpacked",
 ]
 
@@ -51,6 +53,24 @@ def rounded_codes(x: Tensor) -> Tensor:
         middle = (low + high) / 2
         codes += (magnitude > middle) | ((magnitude == middle) & (code % 2 == 1))
     return codes | (x.signbit().to(torch.uint8) << 3)
+
+
+def stochastic_codes(x: Tensor, drawn: Tensor) -> Tensor:
+    """Return the codes (uint8, 0 to 15) of float32 values in E2M1, rounded up or down at random.
+
+    A value x between two numbers a < b of the format becomes b with probability (x - a) / (b - a), so that
+    the mean of what it becomes is x: Croci et al., "Stochastic rounding: implementation, error analysis and
+    applications", 2022, section 2, as the paper on NVFP4 and Transformer Engine's recipe round gradients.
+    `drawn` are independent numbers of [0, 1), one for each element. Values beyond 6 become 6, as does NaN.
+    """
+    values = torch.tensor(VALUES, device=x.device)
+    magnitude = x.abs().nan_to_num(nan=VALUES[-1]).clamp(max=VALUES[-1])
+    below = torch.zeros_like(magnitude, dtype=torch.long)  # codes of the largest numbers not above
+    for value in VALUES[1:]:
+        below += magnitude >= value
+    low, high = values[below], values[(below + 1).clamp(max=len(VALUES) - 1)]
+    codes = below + (drawn * (high - low) < magnitude - low)
+    return codes.to(torch.uint8) | (x.signbit().to(torch.uint8) << 3)
 
 
 def packed(codes: Tensor) -> Tensor:
@@ -84,6 +104,18 @@ def four_bits(x: Tensor, by_columns: bool, square: bool, transform: bool) -> tup
     Bytes are `(m, n / 2)` and scales `(m, n / 16)`, of the transposed matrix with `by_columns`. With `square`
     16 by 16 elements have one scale; with `transform` rows are transformed first (:func:`hadamard`).
     """
+    scaled, scales, amax = _scaled(x, by_columns, square, transform)
+    return packed(rounded_codes(scaled)), scales, amax
+
+
+def stochastic_four_bits(x: Tensor, by_columns: bool, transform: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """As :func:`four_bits`, with elements rounded at random by numbers of torch's default generator."""
+    scaled, scales, amax = _scaled(x, by_columns, False, transform)
+    return packed(stochastic_codes(scaled, torch.rand_like(scaled))), scales, amax
+
+
+def _scaled(x: Tensor, by_columns: bool, square: bool, transform: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the elements in the range of the format, the scales E4M3 and the largest magnitude."""
     matrix = x.float().t() if by_columns else x.float()
     if transform:
         matrix = hadamard(matrix)
@@ -95,7 +127,7 @@ def four_bits(x: Tensor, by_columns: bool, square: bool, transform: bool) -> tup
         blocks = over_rows.repeat_interleave(BLOCK, 0)
     scales = (blocks / VALUES[-1] * whole).clamp(max=_LARGEST_SCALE).to(torch.float8_e4m3fn)
     by_element = (whole / scales.float()).clamp(max=_LARGEST_FLOAT).repeat_interleave(BLOCK, 1)
-    return packed(rounded_codes(matrix * by_element)), scales, amax
+    return matrix * by_element, scales, amax
 
 
 def _global_scale(amax: Tensor) -> Tensor:

@@ -92,12 +92,20 @@ def operands(
 def _four_bit_operands(
     ops: Operators, recipe: NVFP4BlockScaling, role: str, matrix: Any
 ) -> tuple[Operand, Operand]:
-    """Quantise a matrix by rows and by columns; the gradient of the weight has both operands transformed."""
+    """Quantise a matrix by rows and by columns; the gradient of the weight has both operands transformed.
+
+    Cotangents are rounded stochastically, each of the two times with other numbers.
+    """
     square = role == "w" and not recipe.disable_2d_quantization
+    at_random = role == "g" and not recipe.disable_stochastic_rounding
 
     def operand(by_columns: bool) -> Operand:
         transform = by_columns and role != "w" and not recipe.disable_rht
-        data, scale_inv, amax = ops.quantize_four_bits(matrix, by_columns, square, transform)
+        if at_random:
+            parts = ops.quantize_four_bits_at_random(matrix, by_columns, transform)
+        else:
+            parts = ops.quantize_four_bits(matrix, by_columns, square, transform)
+        data, scale_inv, amax = parts
         return Operand(data, scale_inv, None, amax)
 
     return operand(False), operand(True)

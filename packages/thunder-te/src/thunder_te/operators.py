@@ -5,6 +5,7 @@
     quantize_blocks(x, dtype, block, power_of_2) -> data, scale_inv       a scale for each block
     gemm(a, a_scale, b, b_scale, bias, layout, blocks, dtype) -> a @ b + bias
     quantize_four_bits(x, by_columns, square, transform) -> data, scale_inv, amax   NVFP4, two elements a byte
+    quantize_four_bits_at_random(x, by_columns, transform) -> data, scale_inv, amax     rounded stochastically
     gemm_four_bits(a, a_scale, a_amax, b, b_scale, b_amax, bias, dtype) -> a @ b.T + bias
 
 Data are tensors of an 8-bit dtype and inverse scales are float32, so that both are saved and freed like any
@@ -45,6 +46,7 @@ class Kernels:
     quantize_blocks: Callable[..., Any]
     gemm: Callable[..., Any]
     quantize_four_bits: Callable[..., Any]
+    quantize_four_bits_at_random: Callable[..., Any]
     gemm_four_bits: Callable[..., Any]
     #: (shape of a matrix in four bits, as it is stored) → shape of the scales
     four_bit_scales: Callable[..., tuple[int, ...]]
@@ -61,6 +63,7 @@ class Operators:
     quantize_blocks: Symbol
     gemm: Symbol
     quantize_four_bits: Symbol
+    quantize_four_bits_at_random: Symbol
     gemm_four_bits: Symbol
 
 
@@ -121,12 +124,17 @@ def register(ex: OperatorExecutor, prefix: str, kernels: Kernels) -> Operators:
             _new(x, (1,), torch.float32),
         )
 
+    def at_random_meta(x: Any, by_columns: bool, transform: bool) -> Any:
+        return four_bits_meta(x, by_columns, False, transform)
+
     none: Any = (OpTags.NONDIFFERENTIABLE,)
+    random: Any = (*none, OpTags.RANDOM_OP)
     return Operators(
         quantize=operator("quantize", _quantize_meta, tags=none),
         quantize_by_scale=operator(BY_SCALE, _by_scale_meta, tags=none),
         quantize_blocks=operator("quantize_blocks", blocks_meta, tags=none),
         gemm=operator("gemm", _gemm_meta),
         quantize_four_bits=operator("quantize_four_bits", four_bits_meta, tags=none),
+        quantize_four_bits_at_random=operator("quantize_four_bits_at_random", at_random_meta, tags=random),
         gemm_four_bits=operator("gemm_four_bits", _four_bits_gemm_meta),
     )

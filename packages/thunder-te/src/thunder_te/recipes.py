@@ -126,8 +126,8 @@ class NVFP4BlockScaling(Recipe):
     """Four bits with a scale in E4M3 for 16 elements in the direction of the sum, and one for the tensor.
 
     Weights have a scale for 16 by 16 elements, unless `disable_2d_quantization`. Inputs and cotangents are
-    transformed by a Hadamard matrix for the gradient of the weight, unless `disable_rht`. Stochastic rounding
-    of cotangents is not implemented: layers are claimed with `disable_stochastic_rounding=True`.
+    transformed by a Hadamard matrix for the gradient of the weight, unless `disable_rht`. Cotangents are
+    rounded stochastically, unless `disable_stochastic_rounding`: a step of two backwards has other numbers.
 
     NVIDIA, "Pretraining Large Language Models with NVFP4", arXiv:2509.25149.
     """

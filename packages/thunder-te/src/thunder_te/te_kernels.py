@@ -174,8 +174,15 @@ def _blocked(data: Tensor, scale_inv: Tensor, block: Block, columnwise: bool) ->
     return stored
 
 
+def _quantize_four_bits_at_random(
+    x: Tensor, by_columns: bool, transform: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Round a matrix to four bits stochastically; the library draws from torch's default generator."""
+    return _quantize_four_bits(x, by_columns, False, transform, at_random=True)
+
+
 def _quantize_four_bits(
-    x: Tensor, by_columns: bool, square: bool, transform: bool
+    x: Tensor, by_columns: bool, square: bool, transform: bool, *, at_random: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Round a matrix to four bits; the scales have the library's layout."""
     quantizer = library("transformer_engine.pytorch.tensor.nvfp4_tensor").NVFP4Quantizer(
@@ -184,6 +191,7 @@ def _quantize_four_bits(
         with_rht=transform,
         with_post_rht_amax=transform,
         with_2d_quantization=square,
+        stochastic_rounding=at_random,
     )
     quantised = quantizer(x.contiguous())
     if by_columns:
@@ -241,6 +249,7 @@ KERNELS = Kernels(
     quantize_blocks=_quantize_blocks,
     gemm=_gemm,
     quantize_four_bits=_quantize_four_bits,
+    quantize_four_bits_at_random=_quantize_four_bits_at_random,
     gemm_four_bits=_gemm_four_bits,
     four_bit_scales=_four_bit_scales,
     block_scales=_block_scales,
