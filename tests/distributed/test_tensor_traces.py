@@ -200,13 +200,21 @@ def test_sequences_are_divided_beside_layers_without_joining_their_parts(fake_fo
 
 
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
-def test_sizes_that_were_asked_to_stay_free_are_refused(fake_group, cache: str):
-    options = {"cache": cache, "dynamic_sizes": {"input": 0}}
-    compiled = thunder.jit(network(), transforms=pair(), **options)
+def test_sizes_that_were_asked_to_stay_free_do_where_layers_are_divided(fake_group, cache: str):
+    compiled = thunder.jit(network(), transforms=pair(), cache=cache, dynamic_sizes={"input": 0})
+    for rows in (2, 5, 3):
+        assert compiled(torch.ones(rows, 4)).shape == (rows, 3)
+    assert thunder.cache_misses(compiled) == 1
+    assert communication(compiled)[0].shape == (2, 3)
+
+
+def test_sizes_that_were_asked_to_stay_free_are_refused_where_sequences_are_divided(fake_group):
+    sequences = context_parallel(divide={"input": 0}, otherwise="gather")
+    compiled = thunder.jit(network(), transforms=[sequences], dynamic_sizes={"input": 0})
     with pytest.raises(
         thunder.UnsupportedProgram, match="a transform changes how the program reads its inputs"
     ):
-        compiled(torch.ones(2, 4))
+        compiled(torch.ones(4, 4))
 
 
 def test_gradients_of_parts_alone_are_not_left_uncommunicated(fake_group):

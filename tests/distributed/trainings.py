@@ -30,7 +30,8 @@ class Training:
 def distance(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:
     """Return the largest difference of two dictionaries of tensors."""
     assert left.keys() == right.keys()
-    return max((left[name] - right[name]).abs().max().item() for name in left)
+    values = ((left[name] - right[name]).abs() for name in left)
+    return max((difference.max().item() for difference in values if difference.numel()), default=0.0)
 
 
 def gradients_of(model: Any) -> dict[str, torch.Tensor]:

@@ -14,7 +14,7 @@ own loss, and cotangents are summed where a value is used by several.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import torch
@@ -26,7 +26,7 @@ from thunder.core.errors import InvalidArgument
 from thunder.core.proxies import FutureTensorProxy
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
-from thunder.extend import OperatorExecutor, register_ledger_facts
+from thunder.extend import OperatorExecutor, SymbolicInt, register_ledger_facts
 
 from .lost_processes import reporting, waiting
 from .process_groups import group_size
@@ -39,6 +39,7 @@ __all__ = [
     "broadcast",
     "ex",
     "gathered",
+    "numbers_of",
     "pack",
     "pack_for_fsdp",
     "reduce_scatter",
@@ -74,7 +75,8 @@ def _parts(a: Any, dim: int, group: str, purpose: str) -> int:
             f"{purpose} divides dimension {dim} of {tuple(a.shape)} among the {size} processes of {group!r}",
             hint="Pad it to a multiple of their number.",
         )
-    return int(a.shape[dim]) // size
+    each: int = a.shape[dim] // size
+    return each
 
 
 def _checked(dim: int, a: Any) -> int:
@@ -296,10 +298,15 @@ COLLECTIVES: Final = {
 }
 
 
+def numbers_of(shape: Iterable[Any]) -> tuple[int, ...]:
+    """Return sizes as numbers: a symbol is that of the call for which the program was compiled."""
+    return tuple(n.hint if isinstance(n, SymbolicInt) else n for n in shape)
+
+
 def _ledger_facts(bsym: Any) -> dict[str, Any]:
     """Return the group of a collective, and the bytes of its whole tensor."""
     operand, group = bsym.args[:2]
-    elements = max(math.prod(operand.shape), math.prod(bsym.output.shape))
+    elements = max(math.prod(numbers_of(p.shape)) for p in (operand, bsym.output))
     return {"group": repr(group), "bytes": elements * to_torch_dtype(operand.dtype).itemsize}
 
 

@@ -12,7 +12,7 @@ from thunder.core.dtypes import to_torch_dtype
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx
 
-from .collectives import COLLECTIVES, all_reduce
+from .collectives import COLLECTIVES, all_reduce, numbers_of
 from .exchanges import EXCHANGES, rotate
 from .process_groups import group_size
 
@@ -30,9 +30,10 @@ __all__ = [
 class Collective:
     """One collective of a program.
 
-    `nbytes` are the bytes of its whole tensor: what an all-gather returns, and the others take. `sent` are
-    the bytes that a process sends in a ring of n processes: (n - 1) / n of them, of an all-reduce twice that
-    (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009).
+    `shape` is that of the call for which the program was compiled. `nbytes` are the bytes of its whole tensor:
+    what an all-gather returns, and the others take. `sent` are the bytes that a process sends in a ring of n
+    processes: (n - 1) / n of them, of an all-reduce twice that (Patarasuk and Yuan, Bandwidth optimal
+    all-reduce algorithms, 2009).
     """
 
     trace: str
@@ -105,14 +106,14 @@ def collectives_of(trace: TraceCtx, name: str) -> Iterator[Collective]:
 def collective_of(bsym: BoundSymbol, name: str) -> Collective:
     """Return the collective that a statement calls, in a trace that is called `name`."""
     operand, group = bsym.args[:2]
-    largest = max(math.prod(operand.shape), math.prod(bsym.output.shape))
+    largest = max(math.prod(numbers_of(p.shape)) for p in (operand, bsym.output))
     return Collective(
         trace=name,
         name=bsym.sym.name,
         group=group,
         size=group_size(group),
         dtype=operand.dtype.shortname(),
-        shape=tuple(operand.shape),
+        shape=numbers_of(operand.shape),
         nbytes=largest * to_torch_dtype(operand.dtype).itemsize,
         source=f"{bsym.source_filename}:{bsym.source_positions}" if bsym.source_filename else "",
     )

@@ -18,8 +18,9 @@ from .division.operators import assembled
 from .forms import forms_of
 from .layouts import DistParallelType
 from .sequences.composites import RULES
+from .sequences.division import divide_program
 from .sequences.parts import ARRANGEMENTS, Part
-from .sequences.programs import Settings, divide_program
+from .sequences.programs import Settings
 from .stages import add_division
 from .synchronization import synchronize
 

@@ -30,6 +30,8 @@ class DataParallel(Distributing, ABC):
             each has its own.
     """
 
+    keeps_sizes = True
+
     def __init__(self, process_group: Any, broadcast_from: int | None) -> None:
         super().__init__(process_group, broadcast_from)
         self.layouts: dict[str, Layout] = {}

@@ -2,13 +2,16 @@
 
 Note [Local gradients]
 Within `no_sync()` a backward computes the gradient of this process alone. That of a replicated parameter is
-accumulated in `parameter.grad`, as usual. That of a sharded one has the shape of the whole parameter; it is
-accumulated beside the shard, as FSDP of torch does, whose own gradient is zero until then. The next backward
-outside adds its own gradient, and communicates the sum. `zero_grad()` discards both.
+accumulated in `parameter.grad`, as usual, and the parameter is noted. That of a sharded one has the shape of
+the whole parameter; it is accumulated beside the shard, as FSDP of torch does, whose own gradient is zero
+until then. The next backward outside adds its own gradient, and communicates the sum. `zero_grad()` discards
+both: what is beside the shard belongs to the gradient as it was when the backward ended, and to the same
+backward, which may differentiate several calls.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -105,10 +108,22 @@ class SynchronizationSwitch:
         return GradientMode.ACCUMULATED if _uses.get().count else GradientMode.SYNCHRONIZED
 
 
-#: sharded parameter → the gradient of this process for the whole one, which is not communicated yet
+@dataclass
+class _Local:
+    """The gradient of this process for a whole parameter, which is not communicated yet."""
+
+    whole: torch.Tensor
+    #: the number of the backward that has added to it last
+    backward: int
+    #: the gradient of the shard, and its version, when that backward had ended
+    gradient: torch.Tensor | None = None
+    version: int = 0
+
+
+#: sharded parameter → what its gradient is, beside that of the shard
 _whole_gradients: Final = WeakTensorKeyDictionary()
-#: parameter → the count of uses up to which its gradient is communicated
-_communicated: Final = WeakTensorKeyDictionary()
+#: replicated parameter → the number of the last backward that has left its gradient in this process
+_uncommunicated: Final = WeakTensorKeyDictionary()
 
 
 def _check_accumulated(param: torch.Tensor) -> None:
@@ -133,14 +148,33 @@ def _check_accumulated(param: torch.Tensor) -> None:
 
 def _kept(param: torch.Tensor) -> torch.Tensor | None:
     """Return what was accumulated for a sharded parameter since its gradient was last discarded."""
-    gradient = _whole_gradients.pop(param, None)
-    return None if param.grad is None else gradient
+    local = _whole_gradients.pop(param, None)
+    if local is None:
+        return None
+    gradient = param.grad
+    is_same = local.gradient is not None and local.gradient is gradient
+    is_current = local.backward == torch._C._current_graph_task_id()
+    if is_current or (is_same and local.version == gradient._version):
+        return local.whole  # type: ignore[no-any-return]
+    return None
 
 
-def _keep(param: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+def _keep(param: torch.Tensor, g: torch.Tensor, kind: DistParallelType) -> torch.Tensor:
+    backward = torch._C._current_graph_task_id()
+    if kind is DistParallelType.REPLICATED:
+        _uncommunicated[param] = backward
+        return g
     _check_accumulated(param)
     earlier = _kept(param)
-    _whole_gradients[param] = g.clone() if earlier is None else earlier + g
+    _whole_gradients[param] = local = _Local(g.clone() if earlier is None else earlier + g, backward)
+    reference = weakref.ref(param)
+
+    def note_gradient() -> None:
+        parameter = reference()
+        if parameter is not None and parameter.grad is not None:
+            local.gradient, local.version = parameter.grad, parameter.grad._version
+
+    torch.autograd.Variable._execution_engine.queue_callback(note_gradient)  # type: ignore[attr-defined]
     return torch.zeros_like(param)
 
 
@@ -148,19 +182,24 @@ def _add(param: torch.Tensor, g: torch.Tensor, kind: DistParallelType) -> torch.
     _check_accumulated(param)
     if kind is DistParallelType.FULLY_SHARDED:
         earlier = _kept(param)
+    elif (backward := _uncommunicated.get(param)) is None:
+        earlier = None
     else:
-        earlier = param.grad if _communicated.get(param) != _uses.get().count else None
-        if earlier is not None:
-            param.grad = None  # torch's autograd accumulates the sum that is returned
-        _communicated[param] = _uses.get().count
+        earlier, param.grad = param.grad, None  # torch's autograd accumulates the sum that is returned
+        if backward != torch._C._current_graph_task_id():  # else it accumulates another one later
+            del _uncommunicated[param]
     return g.clone() if earlier is None else g + earlier
+
+
+def _keep_meta(param: Any, g: Any, kind: DistParallelType) -> Any:
+    return TensorProxy(like=g if kind is DistParallelType.REPLICATED else param, requires_grad=False)
 
 
 _GRADIENTS: dict[str, Any] = {"param": None, "g": lambda c: c.g}
 
 keep_local_gradient = ex.register_operator(
     "keep_local_gradient",
-    meta=lambda param, g: TensorProxy(like=param, requires_grad=False),
+    meta=_keep_meta,
     fn=_keep,
     tags=(OpTags.DONT_DCE, OpTags.NONDIFFERENTIABLE),
 )

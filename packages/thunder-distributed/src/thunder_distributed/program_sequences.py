@@ -20,6 +20,7 @@ from thunder.core.trace import TraceCtx, TraceProvenance, TraceTag, from_trace
 from .agreement import begin, register_sequence
 from .collectives import ex, pack, pack_for_fsdp
 from .communication import calls_of_collectives
+from .exchanges import EXCHANGES
 
 __all__ = ["agree", "sequences_of", "with_agreement"]
 
@@ -84,7 +85,8 @@ def sequences_of(trace: TraceCtx, names: Mapping[str, str]) -> dict[str, list[st
         if constants:  # the last one says whether it is waited for at once
             line += f" ({', '.join(map(str, constants))})"
         parameters = owners.get(operand.name) or owners.get(bsym.output.name)
-        if parameters:
+        # what a ring exchanges is of no parameter, and processes compute different blocks of it
+        if parameters and bsym.sym.id not in EXCHANGES:
             line += f" of {', '.join(parameters)}"
         sequences.setdefault(group, []).append(line)
     return sequences

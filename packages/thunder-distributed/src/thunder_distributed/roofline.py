@@ -21,7 +21,7 @@ from thunder.core.errors import InvalidArgument
 from thunder.core.proxies import FutureTensorProxy
 from thunder.core.symbol import BoundSymbol
 
-from .collectives import COLLECTIVES, all_reduce
+from .collectives import COLLECTIVES, all_reduce, numbers_of
 from .communication import Collective
 from .exchanges import EXCHANGES, rotate
 from .machines import Machine
@@ -30,7 +30,7 @@ __all__ = ["collective_seconds", "computes_memory", "flops_of", "nbytes_of", "no
 
 
 def _products(factors: int, inner: Callable[[BoundSymbol], Any]) -> Callable[[BoundSymbol], int]:
-    return lambda bsym: factors * math.prod(bsym.flat_proxy_outs[0].shape) * int(inner(bsym))
+    return lambda bsym: factors * math.prod(numbers_of((*bsym.flat_proxy_outs[0].shape, inner(bsym))))
 
 
 #: the last part of an operator's id → the operations of a call: a product and a sum for each of the elements
@@ -56,7 +56,7 @@ def flops_of(bsym: BoundSymbol) -> int:
 def nbytes_of(proxies: Iterable[Any]) -> int:
     """Return the bytes of tensors, and of the tensors of futures, each once."""
     tensors = {p.name: p for p in proxies if isinstance(p, TensorProxy | FutureTensorProxy)}
-    return sum(math.prod(t.shape) * to_torch_dtype(t.dtype).itemsize for t in tensors.values())
+    return sum(math.prod(numbers_of(t.shape)) * to_torch_dtype(t.dtype).itemsize for t in tensors.values())
 
 
 def statement_seconds(bsym: BoundSymbol, machine: Machine, computes: bool) -> float:

@@ -51,9 +51,7 @@ def _gradient(c: Any) -> Any:
     """Return the gradient of what this process has of a parameter, from that of the whole one."""
     g = c.g
     if c.gradient is GradientMode.LOCAL:
-        if c.kind is DistParallelType.REPLICATED:
-            return g
-        return keep_local_gradient(c.param, g)
+        return keep_local_gradient(c.param, g, c.kind)
     if c.gradient is GradientMode.ACCUMULATED:
         g = add_local_gradient(c.param, g, c.kind)
     return synchronize_gradient(g, c.group, c.kind, c.bucket, True)

@@ -43,6 +43,7 @@ class TensorParallel(Distributing):
             they are equal already.
     """
 
+    keeps_sizes = True
     #: the dimension in which sums over the processes are divided; None: they are whole
     sequence_dim: int | None = None
 

@@ -40,6 +40,7 @@ class ThunderFunction(torch.autograd.Function):
         """
         ctx.node, ctx.others = node, others
         ctx.memory = _addresses(saved, node.wiring.watched)
+        ctx.shapes = [outputs[i].shape for i in range(len(node.results or ()))]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*saved)
         return tuple(outputs)
@@ -69,17 +70,16 @@ class Node:
         results: Sequence[TensorProxy] | None = None,
     ) -> None:
         self.wiring = wiring
-        self._variant, self._derivative, self._results = variant, derivative, results
-        for result in results or ():
-            tuple(map(int, result.shape))  # zeros have these shapes: symbolic sizes are fixed
+        self._variant, self._derivative, self.results = variant, derivative, results
         compiled = {} if backward_fn is None else {wiring.usual: backward_fn}
         self._backwards: dict[Present, Callable[..., Any]] = compiled
         self._derivatives: dict[Present, Callable[..., Any]] = {}
 
     def gradients(self, ctx: Any, cotangents: Sequence[torch.Tensor | None]) -> Sequence[Any]:
         """Return the gradients of the edges. With ``create_graph`` they enter torch's graph."""
-        if self._results is not None:
-            cotangents = [*_filled(cotangents, self._results), *cotangents[len(self._results) :]]
+        if self.results is not None:
+            filled = _filled(cotangents, self.results, ctx.shapes)
+            cotangents = [*filled, *cotangents[len(self.results) :]]
         present = tuple(c is not None for c in cotangents)
         grad_outputs = [c for c in cotangents if c is not None]
         if torch.is_grad_enabled():
@@ -171,12 +171,12 @@ def _addresses(saved: Sequence[Any], watched: tuple[int, ...]) -> list[int] | No
 
 
 def _filled(
-    cotangents: Sequence[torch.Tensor | None], results: Sequence[TensorProxy]
+    cotangents: Sequence[torch.Tensor | None], results: Sequence[TensorProxy], shapes: Sequence[torch.Size]
 ) -> list[torch.Tensor | None]:
-    """Return the cotangents of the results, with zeros for missing ones."""
+    """Return the cotangents of the results, with zeros for missing ones; the shapes are those of the call."""
     return [
         c
         if c is not None
-        else torch.zeros(r.shape, dtype=r.dtype.torch_dtype, device=to_torch_device(r.device))
-        for c, r in zip(cotangents, results, strict=False)
+        else torch.zeros(shape, dtype=r.dtype.torch_dtype, device=to_torch_device(r.device))
+        for c, r, shape in zip(cotangents, results, shapes, strict=False)
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter_ns
 from typing import Any
 
@@ -138,7 +138,7 @@ class EntryCompiler:
         refusal = None
         if mode is CACHE_OPTIONS.SAME_INPUT:
             refusal = 'cache="same input" compiles for one call'
-        elif _rewrites_inputs(self.data.transforms):
+        elif _rewrites_inputs(t for t in self.data.transforms if not t.keeps_sizes):
             refusal = "a transform changes how the program reads its inputs"
         return SizeChoice(
             self.data.fn,
@@ -192,7 +192,8 @@ class EntryCompiler:
         if device is None:
             refuse_without_values(facts, {"args": args, "kwargs": kwargs})
         if compiled.prologue is not None and compiled.prologue is not program.prologue:
-            final, facts = self._written_prologue(compiled.prologue, args, kwargs, device is not None)
+            changed = compiled.prologue
+            final, facts = self._written_prologue(changed, program, args, kwargs, device is not None)
             prologues = (program.prologue.structure(), *compiled.prologues, final)
             dropped = _dropped(program.facts, facts) if data.debug_options.check_guards else ()
         if program.sizes is not None and free is not None:
@@ -240,13 +241,21 @@ class EntryCompiler:
         )
 
     def _written_prologue(
-        self, prologue: TraceCtx, args: tuple[Any, ...], kwargs: dict[str, Any], assumed_device: bool
+        self,
+        prologue: TraceCtx,
+        program: Acquisition,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        assumed_device: bool,
     ) -> tuple[TraceCtx, tuple[Fact, ...]]:
-        """Return the prologue that runs, written from statements that transforms changed, and its facts."""
+        """Return the prologue that runs, written from statements that transforms changed, and its facts.
+
+        What was acquired says which sizes are symbols, and what is known of them.
+        """
         roots = {"args": args, "kwargs": kwargs}
         with torch._C.DisableTorchFunction():
             with blamed_on(self.data.transforms):
-                interface = interface_of(prologue, roots, assumed_device=assumed_device)
+                interface = interface_of(prologue, roots, program, assumed_device=assumed_device)
             return prologue_trace(interface, roots, self._trusted()), (ambient_fact(), *interface.facts)
 
     def _run_pipeline(self, program: Acquisition) -> Compiled:
@@ -351,6 +360,6 @@ def _with_grad_requests(program: Acquisition, compiled: Compiled) -> Callable[..
     return requesting
 
 
-def _rewrites_inputs(transforms: Sequence[Transform]) -> bool:
+def _rewrites_inputs(transforms: Iterable[Transform]) -> bool:
     """Return whether a transform can change how a program reads its inputs."""
     return any(defines_hook(transform, "transform_traces_pre_prologue") for transform in transforms)

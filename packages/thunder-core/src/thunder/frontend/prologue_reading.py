@@ -8,7 +8,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 import torch
 
@@ -17,6 +18,7 @@ from thunder.base.errors import PluginError
 from thunder.base.provenance import Path, StepKind, object_root, root
 from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
 from thunder.frontend.facts import Fact, TensorFacts
+from thunder.frontend.free_sizes import FreeSizes
 from thunder.frontend.prologue_statements import (
     ALL_CHECKS,
     DICT_OF_MEMBER,
@@ -29,19 +31,40 @@ from thunder.frontend.prologue_statements import (
 from thunder.ir.module_inputs import module_tensors
 from thunder.ir.object_names import argument_value
 from thunder.ir.proxies import is_proxy
+from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbolic_sizes import SymbolicInt
 from thunder.ir.trace import TraceCtx
 from thunder.ops import prims
 
 
-def interface_of(prologue: TraceCtx, roots: dict[str, Any], *, assumed_device: bool = False) -> Interface:
+class Acquired(Protocol):
+    """What a program was acquired with: the facts that it depends on, and what is known of symbols."""
+
+    @property
+    def facts(self) -> Iterable[Fact]: ...
+
+    @property
+    def sizes(self) -> SizeFacts | None: ...
+
+
+def interface_of(
+    prologue: TraceCtx,
+    roots: dict[str, Any],
+    acquired: Acquired | None = None,
+    *,
+    assumed_device: bool = False,
+) -> Interface:
     """Return what the statements of a prologue check and return, for the call with these roots.
 
-    With ``assumed_device`` tensors are taken to be on the devices that the checks name. Raises PluginError
-    for a statement that is neither an unpacking nor a check, and for the check of a tensor that does not hold
-    for the call.
+    Sizes that are symbols are those of what was acquired; what is known of them is checked apart from the
+    statements. With ``assumed_device`` tensors are taken to be on the devices that the checks name. Raises
+    PluginError for a statement that is neither an unpacking nor a check, and for the check of a tensor that
+    does not hold for the call.
     """
-    reader = _StatementReader(roots, assumed_device)
+    facts, sizes = ((), None) if acquired is None else (acquired.facts, acquired.sizes)
+    free = {f.source: f.expected.free for f in facts if f.kind == "tensor" and f.expected.free is not None}
+    reader = _StatementReader(roots, assumed_device, free)
     end = prologue.bound_symbols[-1] if prologue.bound_symbols else None
     inputs, reached = _returned(end)
     returned = {proxy.name for proxy in inputs}
@@ -52,6 +75,7 @@ def interface_of(prologue: TraceCtx, roots: dict[str, Any], *, assumed_device: b
         facts=reader.with_distinctness(),
         inputs=tuple((proxy, reader.path(proxy)) for proxy in inputs),
         reached=tuple(map(reader.path, reached)),
+        sizes=sizes,
     )
 
 
@@ -114,8 +138,8 @@ CONTAINERS = {prims.unpack_tuple.id: tuple, prims.unpack_list.id: list}
 class _StatementReader:
     """Reads statements in order; a path is one object for each value, however often it is used."""
 
-    def __init__(self, roots: dict[str, Any], assumed_device: bool) -> None:
-        self.roots, self.assumed_device = roots, assumed_device
+    def __init__(self, roots: dict[str, Any], assumed_device: bool, free: Mapping[str, FreeSizes]) -> None:
+        self.roots, self.assumed_device, self.free = roots, assumed_device, free
         self.paths: dict[str, Path] = {name: root(name) for name in ("args", "kwargs")}
         self.facts: list[Fact] = []
         self._steps: dict[tuple[int, str, str], Path] = {}
@@ -138,6 +162,8 @@ class _StatementReader:
             self.paths[bsym.output.name] = self._unpacked(bsym)
         elif symbol == prims.check_tensor_shape_and_metadata.id:
             self.facts.append(self._tensor_fact(bsym))
+        elif symbol == prims.check_compare.id and any(isinstance(p, SymbolicInt) for p in bsym.args):
+            return  # a relation of symbols
         else:
             self.facts.append(self._fact(bsym))
 
@@ -213,7 +239,8 @@ class _StatementReader:
         tensor = path.fetch(self.roots)
         if not isinstance(tensor, torch.Tensor):
             raise _wrong_check(bsym, path, type(tensor).__name__)
-        facts = TensorFacts.of(tensor, torch.device(device) if self.assumed_device else None)
+        assumed = torch.device(device) if self.assumed_device else None
+        facts = TensorFacts.of(tensor, assumed, self.free.get(path.source))
         if metadata(facts) != (tuple(shape), device, dtype, requires_grad):
             raise _wrong_check(bsym, path, str(metadata(facts)))
         return Fact("tensor", path, facts)

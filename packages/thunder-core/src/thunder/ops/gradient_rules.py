@@ -255,7 +255,7 @@ def _put(name: str, value: Any, gradient: Any, types: Sequence[TensorProxy] | No
 def _check_fits(name: str, value: TensorProxy, gradient: Any, types: Sequence[TensorProxy] | None) -> None:
     """Raise PluginError unless summation and conversion make a gradient one of ``value``."""
     is_fitting = isinstance(gradient, TensorProxy) and gradient.dtype.is_inexact
-    if is_fitting and gradient.shape != value.shape:
+    if is_fitting and (gradient.ndim != value.ndim or gradient.shape != value.shape):
         shape, of = tuple(value.shape), tuple(gradient.shape)[gradient.ndim - value.ndim :]
         is_fitting = gradient.ndim >= value.ndim and all(n in (1, m) for n, m in zip(shape, of, strict=True))
     if is_fitting and types is not None:

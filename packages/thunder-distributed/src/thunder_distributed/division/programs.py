@@ -28,6 +28,7 @@ from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 
 from ..collectives import all_gather
+from ..last_statements import final_grad_mode, split_at_write
 from .draws import check_draws, devices_of_draws
 from .operators import INLINED, Division, assembled, joined, part_of, shared
 from .rules import can_be_divided, rule_of
@@ -47,8 +48,10 @@ def divided(trace: TraceCtx, context: Any) -> TraceCtx:
         for device in sorted(devices_of_draws(trace.bound_symbols)):
             for group in groups:
                 check_draws(group, device)
-        for bsym in trace.bound_symbols:
+        body, last = split_at_write(trace)
+        for bsym in body:
             new.bound_symbols += program.statements(bsym)
+        new.bound_symbols += program.on_whole_values(last)
     new.set_provenance(TraceProvenance("Division over processes"))
     return new
 
@@ -102,6 +105,15 @@ class _Program:
             if not self._is_computed_on_parts(bsym):
                 self._trace.record(self._on_whole_values(bsym))
         return [self._placed(call, bsym) for call in scope]
+
+    def on_whole_values(self, bsyms: Sequence[BoundSymbol]) -> list[BoundSymbol]:
+        """Return the last statements of a program, after the conversions of all values that they read."""
+        read = {p.name: p for bsym in bsyms for p in bsym.flat_proxy_args if p.name in self._values}
+        scope: list[BoundSymbol] = []
+        with self._trace.recording_into(scope), final_grad_mode(self._grad_mode, bsyms) as self._grad_mode:
+            for p in read.values():
+                self.whole(p)
+        return [*scope, *map(self._on_whole_values, bsyms)]
 
     def _placed(self, call: BoundSymbol, bsym: BoundSymbol) -> BoundSymbol:
         """Return a recorded call with the source line and the tags of the statement that it is for."""

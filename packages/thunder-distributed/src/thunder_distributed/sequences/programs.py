@@ -1,4 +1,4 @@
-"""The pass that divides the sequences of a program between the processes of a group.
+"""A program whose sequences are divided between the processes of a group.
 
     def program(x, w):                       def program(x, w):                  # process r of n
         t0 = ltorch.linear(x, w)                 t1 = take_part(x, '0', …)
@@ -24,8 +24,7 @@ nothing is guessed: an operator without a rule is an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,13 +36,14 @@ from thunder.core.proxies import TensorProxy, Variable
 from thunder.core.pytree import tree_flatten_with_dataclass, tree_unflatten
 from thunder.core.symbol import BoundSymbol, has_tags
 from thunder.core.tags import OpTags
-from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
+from thunder.core.trace import TraceCtx
 
+from ..last_statements import final_grad_mode
 from ..process_groups import Members
 from .parts import Part, collect_parts, gather_parts, take_part, use_in_parts
 from .same_primitives import are_equal
 
-__all__ = ["NoRule", "Program", "Value", "divide_program"]
+__all__ = ["NoRule", "Program", "Settings", "Value"]
 
 CONVERSION = "prims.convert_element_type"
 #: calls that are made in the layout in which their results are needed
@@ -63,14 +63,16 @@ class _NotInside(Exception):
 class Value:
     """A value of the program in the form in which this process has it.
 
-    `layout` is a Part, or None for a whole value; `same` says that cotangents of a whole value are summed. A
-    value that is expanded or constant is computed in the layout in which it is needed: `expanded` has what
-    it is expanded from, or None for a constant, and its call.
+    `layout` is a Part, or None for a whole value; `same` says that cotangents of a whole value are summed.
+    `source` is the input that a part was taken from. A value that is expanded or constant is computed in the
+    layout in which it is needed: `expanded` has what it is expanded from, or None for a constant, and its
+    call.
     """
 
     here: Any = None
     layout: Part | None = None
     same: bool = False
+    source: Any = None
     expanded: tuple[Any, BoundSymbol] | None = None
 
 
@@ -112,6 +114,10 @@ class Program:
         #: the forms in which the primitives of a composite take its operands
         self._demands: dict[str, set[Part | None]] = {}
 
+    def divide(self, p: TensorProxy, layout: Part) -> None:
+        """Take the part of this process of an input."""
+        self.values[p.name] = Value(take_part(*self._call(p, layout)), layout, source=p)
+
     # -- values
 
     def value(self, p: Any) -> Value:
@@ -144,6 +150,8 @@ class Program:
             return value.here
         if self._operands is not None:
             raise _NotInside
+        if value.source is not None:
+            return value.source
         if p.name not in self._forms.whole:
             self._forms.whole[p.name] = gather_parts(*self._call(value.here, value.layout))
         return self._forms.whole[p.name]
@@ -238,6 +246,20 @@ class Program:
         if self._operands is not None:
             raise _NotInside
 
+    def results(self, last: Sequence[BoundSymbol]) -> dict[str, Any]:
+        """Return the values that the last statements of the program read, whole, by name."""
+        computed = {p.name for bsym in last for p in bsym.flat_proxy_outs}
+        mode = torch.is_grad_enabled()
+        with final_grad_mode(mode, last) as final:
+            if final != mode:
+                self._forms = _Forms()  # a form that was computed without gradients has none
+            return {
+                p.name: self.whole(p)
+                for bsym in last
+                for p in bsym.flat_proxy_args
+                if isinstance(p, TensorProxy) and p.name not in computed
+            }
+
     # -- calls
 
     def run(self, bsyms: Iterable[BoundSymbol], scope: TraceCtx) -> None:
@@ -267,8 +289,6 @@ class Program:
         try:
             if rule is not None:
                 rule(self, bsym)
-            elif has_tags(bsym, {OpTags.IN_PLACE}):
-                self._on_whole(bsym, scope)
             elif not self._call_with_parts(bsym, scope):
                 if not bsym.subsymbols:
                     raise NoRule("the operator has no rule for parts of a sequence")
@@ -390,54 +410,3 @@ class Program:
         found = [inside.value(p).here, forms.same.get(p.name)]
         found += [form for (name, _), form in forms.parts.items() if name == p.name]
         return {x.name for x in found if x is not None}
-
-
-def divide_program(
-    trace: TraceCtx, divided: Mapping[str, Part], settings: Settings, rules: Mapping[str, Any]
-) -> TraceCtx:
-    """Return the program of this process, with some inputs divided; `divided` has their layouts by name.
-
-    Results, and what the program writes, are whole. Raises UnsupportedProgram for an operator that cannot be
-    divided, and for one that draws random numbers.
-    """
-    new, program = from_trace(trace), Program(settings, rules)
-    recorded: list[BoundSymbol] = []
-    with tracectx(new), _grad_mode(), new.recording_into(recorded):
-        for p in trace.args:
-            if isinstance(p, TensorProxy) and p.name in divided:
-                layout = divided[p.name]
-                here = take_part(*program._call(p, layout))
-                program.values[p.name] = Value(here, layout)
-        *calls, returned = trace.bound_symbols
-        program.run(calls, new)
-        results = {p.name: program.whole(p) for p in returned.flat_proxy_args if isinstance(p, TensorProxy)}
-        new.bound_symbols.extend(_named(recorded, results, returned, new))
-    new.set_provenance(TraceProvenance("Division of sequences"))
-    return new
-
-
-@contextmanager
-def _grad_mode() -> Iterator[None]:
-    """Restore the grad mode afterwards: the calls of a program that set it are carried out."""
-    before = torch.is_grad_enabled()
-    try:
-        yield
-    finally:
-        torch.set_grad_enabled(before)
-
-
-def _named(
-    recorded: list[BoundSymbol], results: Mapping[str, Any], returned: BoundSymbol, trace: TraceCtx
-) -> list[BoundSymbol]:
-    """Return the calls and the return, with results under the names that the epilogue reads."""
-    inputs = {p.name for p in trace.args if isinstance(p, TensorProxy)}
-    names: dict[Variable, Any] = {}
-    copies: list[BoundSymbol] = []
-    for name, here in results.items():
-        if here.name == name:
-            continue
-        if here.name in inputs or Variable(here) in names:
-            with trace.recording_into(copies):
-                here = prims.shallow_copy(here)
-        names[Variable(here)] = here.replace(name=name)
-    return [b.from_bsym_swap_proxies(names) for b in (*recorded, *copies)] + [returned]

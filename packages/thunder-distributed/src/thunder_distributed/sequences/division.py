@@ -1,0 +1,69 @@
+"""The pass that divides the sequences of a program, from its inputs to what it returns and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from thunder.core import prims
+from thunder.core.proxies import TensorProxy, Variable
+from thunder.core.symbol import BoundSymbol
+from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
+
+from ..last_statements import split_at_write
+from .parts import Part
+from .programs import Program, Settings
+
+__all__ = ["divide_program"]
+
+
+def divide_program(
+    trace: TraceCtx, divided: Mapping[str, Part], settings: Settings, rules: Mapping[str, Any]
+) -> TraceCtx:
+    """Return the program of this process, with some inputs divided; `divided` has their layouts by name.
+
+    Results, and what the program writes, are whole. Raises UnsupportedProgram for an operator that cannot be
+    divided, and for one that draws random numbers.
+    """
+    new, program = from_trace(trace), Program(settings, rules)
+    recorded: list[BoundSymbol] = []
+    with tracectx(new), _grad_mode(), new.recording_into(recorded):
+        for p in trace.args:
+            if isinstance(p, TensorProxy) and p.name in divided:
+                program.divide(p, divided[p.name])
+        body, last = split_at_write(trace)
+        program.run(body, new)
+        results = program.results(last)
+        new.bound_symbols.extend(_named(recorded, results, last, new))
+    new.set_provenance(TraceProvenance("Division of sequences"))
+    return new
+
+
+@contextmanager
+def _grad_mode() -> Iterator[None]:
+    """Restore the grad mode afterwards: the calls of a program that set it are carried out."""
+    before = torch.is_grad_enabled()
+    try:
+        yield
+    finally:
+        torch.set_grad_enabled(before)
+
+
+def _named(
+    recorded: list[BoundSymbol], results: Mapping[str, Any], last: list[BoundSymbol], trace: TraceCtx
+) -> list[BoundSymbol]:
+    """Return the calls and the last statements, with results under the names that these read."""
+    inputs = {p.name for p in trace.args if isinstance(p, TensorProxy)}
+    names: dict[Variable, Any] = {}
+    copies: list[BoundSymbol] = []
+    for name, here in results.items():
+        if here.name == name:
+            continue
+        if here.name in inputs or Variable(here) in names:
+            with trace.recording_into(copies):
+                here = prims.shallow_copy(here)
+        names[Variable(here)] = here.replace(name=name)
+    return [b.from_bsym_swap_proxies(names) for b in (*recorded, *copies)] + last
