@@ -1,4 +1,4 @@
-"""Gradients that stay in a process are communicated once, and discarded with the gradient that they are of."""
+"""Gradients that stay in a process are communicated once, and discarded when gradients are."""
 
 from __future__ import annotations
 

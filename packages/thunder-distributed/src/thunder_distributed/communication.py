@@ -30,10 +30,10 @@ __all__ = [
 class Collective:
     """One collective of a program.
 
-    `shape` is that of the call for which the program was compiled. `nbytes` are the bytes of its whole tensor:
-    what an all-gather returns, and the others take. `sent` are the bytes that a process sends in a ring of n
-    processes: (n - 1) / n of them, of an all-reduce twice that (Patarasuk and Yuan, Bandwidth optimal
-    all-reduce algorithms, 2009).
+    `shape` is that of the call for which the program was compiled. `nbytes` are the bytes of its whole
+    tensor: what an all-gather returns, and the others take. `sent` are the bytes that a process sends in a
+    ring of n processes: (n - 1) / n of them, of an all-reduce twice that (Patarasuk and Yuan, Bandwidth
+    optimal all-reduce algorithms, 2009).
     """
 
     trace: str

@@ -152,11 +152,9 @@ def _kept(param: torch.Tensor) -> torch.Tensor | None:
     if local is None:
         return None
     gradient = param.grad
-    is_same = local.gradient is not None and local.gradient is gradient
     is_current = local.backward == torch._C._current_graph_task_id()
-    if is_current or (is_same and local.version == gradient._version):
-        return local.whole  # type: ignore[no-any-return]
-    return None
+    is_unchanged = gradient is not None and gradient is local.gradient and gradient._version == local.version
+    return local.whole if is_current or is_unchanged else None
 
 
 def _keep(param: torch.Tensor, g: torch.Tensor, kind: DistParallelType) -> torch.Tensor:
@@ -174,7 +172,7 @@ def _keep(param: torch.Tensor, g: torch.Tensor, kind: DistParallelType) -> torch
         if parameter is not None and parameter.grad is not None:
             local.gradient, local.version = parameter.grad, parameter.grad._version
 
-    torch.autograd.Variable._execution_engine.queue_callback(note_gradient)  # type: ignore[attr-defined]
+    torch.autograd.Variable._execution_engine.queue_callback(note_gradient)
     return torch.zeros_like(param)
 
 
