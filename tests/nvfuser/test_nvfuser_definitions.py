@@ -161,6 +161,17 @@ def test_a_number_that_varies_is_an_input():
     assert thunder.cache_misses(compiled) == 1
 
 
+def test_a_quotient_is_rounded_before_it_is_truncated():
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.div(x, y, rounding_mode="trunc") * 1
+
+    torch.manual_seed(0)
+    compiled = thunder.jit(program, executors=[replaying_executor()])
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        x, y = (torch.randn(100, 100) * 9).to(dtype), torch.randn(100, 100).to(dtype)
+        assert torch.equal(compiled(x, y), program(x, y))
+
+
 def test_numbers_are_rounded_as_eagers_kernels_round_them():
     def program(x: torch.Tensor) -> object:
         return x > 0.1, x == 0.1, x.fmod(0.7), x * 0.1

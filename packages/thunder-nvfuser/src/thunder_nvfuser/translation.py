@@ -10,7 +10,7 @@ operands in float32, so that they are cast before an operation and its result af
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -24,6 +24,10 @@ from .data_types import NUMBERS, compute_dtype, data_type
 from .layouts import Layout
 
 __all__ = ["RULES", "Rule", "Translation", "define", "rule"]
+
+
+#: composites whose kernels round between their parts: `BinaryDivTruncKernel.cu` rounds the quotient
+_ROUNDED_WITHIN: Final = frozenset({"torch.div"})
 
 
 class _Computed(NamedTuple):
@@ -168,6 +172,8 @@ class Translation:
             translate = RULES.get(call.sym.id)
             if translate is not None:
                 translate(self, call)
+            elif call.sym.id in _ROUNDED_WITHIN:
+                self.add_calls(call.subsymbols)
             elif call.subsymbols:
                 rounds, self._rounds = self._rounds, False
                 self.add_calls(call.subsymbols)
