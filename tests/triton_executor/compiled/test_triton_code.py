@@ -126,6 +126,28 @@ def test_extrema_and_scans_compile_without_spills(capability: int):
     assert max(stack_bytes(result.asm["cubin"])) <= 64  # the arguments of the failed assertion
 
 
+@pytest.mark.parametrize("capability", one_in(3, [100, 90, 80]))
+def test_scans_of_columns_scatters_and_normal_numbers_compile_without_spills(capability: int):
+    def scanned(x: torch.Tensor, w: torch.Tensor) -> Any:
+        return (x * w).cumsum(0) * 2
+
+    def scattered(x: torch.Tensor, w: torch.Tensor) -> Any:
+        place = (x[:, :1] > 0).long()
+        return (x * w).scatter_add(1, place, x[:, :1] * 3)
+
+    def noisy(x: torch.Tensor, w: torch.Tensor) -> Any:
+        return torch.randn_like(x * w) * x
+
+    with get_manager().temporary(thunder_triton, name="triton-under-test"):
+        for function in (scanned, scattered, noisy):
+            for found in programs(function, torch.bfloat16, (64, 4096), triton_random=True):
+                dtypes = {"x": torch.bfloat16, "w": torch.bfloat16}
+                dtypes |= {a.name: a.dtype for a in found.allocations}
+                seeds = {name: torch.int64 for name in found.inputs if name not in dtypes}
+                for result in compiled(found, dtypes | seeds, capability):
+                    assert max(stack_bytes(result.asm["cubin"])) <= 64  # of a failed assertion
+
+
 @pytest.mark.parametrize(
     ("name", "dtype", "capability"),
     one_in(

@@ -10,6 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import thunder
+from thunder.executors.tritonex import FOREACH_ADAMW
 from thunder_triton.kernel_executor import ex
 from thunder_triton.kernels.adamw import CHUNK
 from triton_executor.interpreted.generated_inputs import claimed, tensors
@@ -136,6 +137,59 @@ def test_gradients_of_other_strides_are_read_by_their_places(settings: dict[str,
     assert claimed(step) == calls
     for p, q in zip(params, expected, strict=True):
         torch.testing.assert_close(p, q)
+
+
+def stepped(cls: Any, options: dict[str, Any], dtype: torch.dtype = torch.float32, steps: int = 4) -> Any:
+    """Do steps of an optimizer, compiled and by torch; return the compiled step and both results."""
+    params, expected = ([torch.nn.Parameter(p.detach().to(dtype)) for p in parameters()] for _ in range(2))
+    optimizers = [cls(ps, lr=0.1, foreach=True, **options) for ps in (params, expected)]
+    step = thunder.jit(lambda: optimizers[0].step(), executors=[ex], lookasides=[FOREACH_ADAMW])
+    for number in range(steps):
+        with_gradients(params)
+        with_gradients(expected)
+        for optimizer in optimizers:
+            optimizer.param_groups[0]["lr"] = 0.1 / (1 + number // 2)
+        step()
+        optimizers[1].step()
+    states = [[o.state[p] for p in ps] for o, ps in zip(optimizers, (params, expected), strict=True)]
+    return step, (params, states[0]), (expected, states[1])
+
+
+@pytest.mark.parametrize(
+    ("cls", "options"),
+    [
+        (torch.optim.AdamW, {}),
+        (torch.optim.AdamW, {"maximize": True, "weight_decay": 0.2, "betas": (0.8, 0.9), "eps": 1e-3}),
+        (torch.optim.Adam, {}),
+    ],
+    ids=["adamw", "settings", "adam without decay"],
+)
+def test_a_step_of_several_tensors_is_one_kernel(cls: Any, options: dict[str, Any]):
+    step, (params, states), (expected, right) = stepped(cls, options)
+    assert claimed(step) == ["adamw"]
+    torch.testing.assert_close(params, expected)
+    assert [s["step"].item() for s in states] == [4.0, 4.0]
+    for state, reference in zip(states, right, strict=True):
+        torch.testing.assert_close(state, reference)
+    assert "_multi_tensor_adam" in str(thunder.explain(step).replaced[0])
+
+
+@pytest.mark.parametrize(
+    ("cls", "options", "dtype"),
+    [
+        (torch.optim.AdamW, {"amsgrad": True}, torch.float32),
+        (torch.optim.Adam, {"weight_decay": 0.1}, torch.float32),
+        (torch.optim.AdamW, {}, torch.bfloat16),
+        (torch.optim.AdamW, {}, torch.float64),
+        (torch.optim.AdamW, {}, torch.complex64),
+    ],
+    ids=["amsgrad", "decay as a gradient", "bfloat16", "float64", "complex"],
+)
+def test_other_steps_of_several_tensors_are_those_of_torch(cls: Any, options: Any, dtype: torch.dtype):
+    step, (params, states), (expected, right) = stepped(cls, options, dtype, steps=3)
+    assert not claimed(step)
+    for found, reference in zip((params, states), (expected, right), strict=True):
+        torch.testing.assert_close(found, reference)
 
 
 @pytest.mark.parametrize("settings", [{"amsgrad": True}, {}], ids=["amsgrad", "float64"])

@@ -169,7 +169,64 @@ def test_a_bernoulli_draw_has_its_probability():
     assert abs(drawn.mean() - 0.2) < 5 * math.sqrt(0.16 / 20_000)
 
 
-@pytest.mark.parametrize("draw", [torch.rand_like, lambda x: torch.bernoulli(x, 0.5), F.dropout])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_normal_numbers_have_the_distribution(dtype: torch.dtype):
+    count = 20_000
+    numbers = seeded(compiled(lambda x: torch.randn_like(x) * 1.0), torch.ones(count, dtype=dtype)).double()
+    places = torch.arange(1, count + 1) / count
+    distribution = torch.special.ndtr(numbers.sort().values)
+    # The bound of Kolmogorov and Smirnov for 1 in 10^6, and the spacing of numbers of 8 digits.
+    assert (distribution - places).abs().max() < 2.7 / math.sqrt(count) + 2**-8
+    for power, moment, spread in ((1, 0.0, 1.0), (2, 1.0, 2.0), (3, 0.0, 15.0), (4, 3.0, 96.0)):
+        error = abs(numbers.pow(power).mean().item() - moment)
+        assert error < 5 * math.sqrt(spread / count) + (2**-7 if dtype is torch.bfloat16 else 2**-10)
+    halves = numbers.view(2, -1)
+    assert abs((halves[0] * halves[1]).mean().item()) < 5 / math.sqrt(count / 2)
+
+
+def test_normal_numbers_are_those_of_box_and_muller():
+    torch.manual_seed(7)
+    seed = torch.randint(1 << 62, ())
+    first, second = random.uniform((2, 40, 3), seed).double()
+    expected = (-2 * first.clamp(min=2**-32).log()).sqrt() * (2 * math.pi * second).cos()
+    found = seeded(compiled(lambda x: torch.randn_like(x) * 1.0), torch.ones(40, 3), seed=7)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_least_number_has_a_finite_normal_number():
+    zeros = torch.zeros(2, 5)
+    radius = torch.sqrt(torch.log(torch.clamp(zeros[0], min=2.0**-32)) * -2)
+    assert radius.isfinite().all()
+    numbers = seeded(compiled(lambda x: torch.randn_like(x) * 1.0), torch.ones(40_000))
+    assert numbers.abs().max() < 6.7
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 8, 4), (2, 1, 5, 4)], ids=str)
+def test_attention_drops_weights_in_the_kernel_of_their_softmax(shape: tuple[int, ...]):
+    def program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=0.25)
+
+    attention = compiled(program)
+    inputs = [torch.randn(shape, requires_grad=True) for _ in range(3)]
+    found = seeded(attention, *inputs, seed=3)
+    (header,) = [b.header for b in thunder.last_traces(attention)[-1].bound_symbols if b.sym.is_fusion]
+    assert "tl.rand" in header
+    assert "libdevice.exp" in header
+    torch.manual_seed(3)
+    kept = random.uniform((*shape[:-1], shape[-2]), torch.randint(1 << 62, ())) < 0.75
+    wide = [x.detach().double().requires_grad_() for x in inputs]
+    q, k, v = wide
+    expected = ((q @ k.mT / 2).softmax(-1) * kept / 0.75) @ v
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+    g = torch.randn_like(found)
+    gradients = torch.autograd.grad(found, inputs, g), torch.autograd.grad(expected, wide, g.double())
+    for ours, right in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours.double(), right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "draw", [torch.rand_like, torch.randn_like, lambda x: torch.bernoulli(x, 0.5), F.dropout]
+)
 def test_results_have_eagers_strides_and_dtypes(draw: Callable[[torch.Tensor], torch.Tensor]):
     def program(x: torch.Tensor) -> Any:
         return draw(x.mT), draw(x) + x
@@ -210,7 +267,8 @@ def test_a_checkpointed_region_draws_once():
         lambda x: torch.rand_like(x, dtype=torch.float64),
         lambda x: torch.rand_like(x, generator=torch.Generator().manual_seed(3)),
         lambda x: torch.bernoulli(x.abs().clamp(max=1)),
-        torch.randn_like,
+        lambda x: torch.randn_like(x, dtype=torch.float64),
+        lambda x: torch.normal(x, 1.0),
     ],
 )
 def test_other_draws_are_torchs(draw: Callable[[torch.Tensor], torch.Tensor]):

@@ -86,13 +86,14 @@ def test_gathered_elements(data: st.DataObject, shape: list[int], dtype: torch.d
 @given(st.data(), SHAPES, st.sampled_from(sorted(BOUNDS, key=str)))
 def test_cumulative_sums_and_products(data: st.DataObject, shape: list[int], dtype: torch.dtype):
     x = data.draw(tensors(shape, dtype))
+    dim = data.draw(st.integers(-len(shape), len(shape) - 1))
 
     def program(x: torch.Tensor) -> Any:
-        sums = (x + 1).cumsum(-1)
+        sums = (x + 1).cumsum(dim)
         return (
             sums * 0.5,
-            (x / 2).cumprod(-1) - x.mean(-1, keepdim=True),
-            (x > 0).cumsum(-1) - 1,
+            (x / 2).cumprod(dim) - x.mean(dim, keepdim=True),
+            (x > 0).cumsum(dim) - 1,
             sums.flip(-1) + x,
             (x * 1).reshape(-1).cumsum(0).sum() + 1,
         )
@@ -100,21 +101,32 @@ def test_cumulative_sums_and_products(data: st.DataObject, shape: list[int], dty
     assert_fused(program, x, bound=4 * BOUNDS[dtype] * (1 + x.double().abs().sum().item()))
 
 
-def test_long_rows_are_scanned_as_a_whole_or_by_torch():
-    x = torch.randn(2, 8192)
-    compiled = thunder.jit(lambda x: (x * 2).cumsum(-1) + 1, executors=[ex])
-    expected = (x.double() * 2).cumsum(-1) + 1
+@pytest.mark.parametrize("dim", [0, 1])
+def test_long_rows_are_scanned_as_a_whole_or_by_torch(dim: int):
+    x = torch.randn((2, 8192) if dim else (8192, 2))
+    compiled = thunder.jit(lambda x: (x * 2).cumsum(dim) + 1, executors=[ex])
+    expected = (x.double() * 2).cumsum(dim) + 1
     torch.testing.assert_close(compiled(x).double(), expected, rtol=1e-4, atol=1e-3)
     assert not refusals(compiled)
-    compiled(torch.randn(2, 8193))
+    compiled(torch.randn((2, 8193) if dim else (8193, 2)))
     assert "length" in refusals(compiled)
 
 
-def test_scans_of_leading_dimensions_are_torchs():
+def test_a_scan_of_a_leading_dimension_reads_neighbouring_rows():
     compiled = thunder.jit(lambda x: (x * 2).cumsum(0) + 1, executors=[ex])
-    x = torch.randn(5, 6)
-    torch.testing.assert_close(compiled(x), (x * 2).cumsum(0) + 1)
-    assert "dims" in refusals(compiled)
+    compiled(torch.randn(64, 256))
+    (fusion,) = [b for b in thunder.last_traces(compiled)[-1].bound_symbols if b.sym.is_fusion]
+    (kernel,) = fusion.sym.python_impl.program(((256, 1),)).kernels
+    assert (kernel.blocks.rows, kernel.blocks.length) == (64, 64)
+
+
+def test_a_place_in_a_count_that_is_the_same_for_all_elements_is_read():
+    def program(index: torch.Tensor) -> torch.Tensor:
+        return torch.arange(9).index_select(0, index) * 2 + 1
+
+    compiled = thunder.jit(program, executors=[ex])
+    index = torch.tensor([7])
+    assert torch.equal(compiled(index), program(index))
 
 
 @pytest.mark.parametrize("place", [-1, 6, 2**40])
@@ -135,13 +147,18 @@ def test_a_place_outside_of_a_dimension_is_an_error(place: int, count: int):
 def test_gradients_of_gathered_elements_and_extrema():
     def program(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         y = x.sin()
-        return (y.gather(1, index) * y.max(1, keepdim=True).values).sum() + y.cumsum(-1).exp().sum()
+        largest = y.max(1, keepdim=True).values + y.min(0).values
+        return (y.gather(1, index) * largest[:, :3]).sum() + y.cumsum(0).exp().sum() + y.cummax(1)[0].sum()
 
     x, index = torch.randn(5, 7, requires_grad=True), torch.randint(0, 7, (5, 3))
     wide = x.detach().double().requires_grad_()
-    (found,) = torch.autograd.grad(thunder.jit(program, executors=[ex])(x, index), x)
+    compiled = thunder.jit(program, executors=[ex])
+    (found,) = torch.autograd.grad(compiled(x, index), x)
     (right,) = torch.autograd.grad(program(wide, index), wide)
     torch.testing.assert_close(found.double(), right, rtol=1e-4, atol=1e-4)
+    claims = {row.symbol: row.claimed_by for row in thunder.explain(compiled).rows if row.trace == "backward"}
+    assert {"ltorch.gather_backward", "torch.scatter_add"} <= set(claims)
+    assert {name for name, executor in claims.items() if executor != "triton"} == {"prims.unpack_sequence"}
 
 
 def test_the_scores_of_targets_are_one_read_of_the_logits():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from thunder.extend import Refusal
 from .fusions.blocks import LONGEST_HELD
 from .fusions.building import ELEMENTWISE, REDUCTIONS, SCANS, check_elementwise
 from .fusions.places import VIEWS
+from .fusions.scatters import refuse_scatter
 from .fusions.unsupported import Unsupported
 
 __all__ = ["CHECKERS", "is_view"]
@@ -89,10 +89,34 @@ def _taken(a: TensorProxy, index: TensorProxy, dim: int) -> bool | Refusal:
     return bool(a.shape) or Refusal("dims", "a number has no places")
 
 
+def _scattered(a: TensorProxy, index: TensorProxy, source: Any, dim: int) -> bool | Refusal:
+    """Refuse many places, and numbers of another kind."""
+    if not isinstance(source, TensorProxy):
+        answer = _elementwise("where")(index, source, a)
+        if not answer:
+            return answer
+    refusal = refuse_scatter(tuple(a.shape), tuple(index.shape), dim)
+    return True if refusal is None else refusal
+
+
+def _added(a: TensorProxy, index: TensorProxy, value: TensorProxy, dim: int) -> bool | Refusal:
+    """Refuse many places, and sums of bools."""
+    if a.dtype.torch_dtype is torch.bool:
+        return Refusal("dtype", "a sum of bools is computed by torch", dtype=a.dtype)
+    return _scattered(a, index, value, dim)
+
+
+def _added_slices(a: TensorProxy, index: TensorProxy, value: TensorProxy, dim: int) -> bool | Refusal:
+    """Refuse what `_added` refuses, and an index without a dimension."""
+    if len(index.shape) != 1:
+        return Refusal("dims", "slices are added by an index of one dimension")
+    return _added(a, value, value, dim)
+
+
 def _scanned(a: TensorProxy, dim: int) -> bool | Refusal:
-    """Refuse scans of other dimensions than the last, and of rows that are too long to be held."""
-    if math.prod(a.shape[dim + 1 :]) != 1 or a.dtype.torch_dtype is torch.bool:
-        return Refusal("dims", "a kernel scans the last dimension", dim=dim)
+    """Refuse scans of bools, and of rows that are too long to be held."""
+    if a.dtype.torch_dtype is torch.bool or not a.shape:
+        return Refusal("dtype", "scans of bools and of numbers are computed by torch", dtype=a.dtype)
     if a.shape[dim] > LONGEST_HELD:
         return Refusal("length", f"a kernel scans at most {LONGEST_HELD} elements", length=a.shape[dim])
     return True
@@ -104,6 +128,9 @@ CHECKERS: Final[Mapping[str, Checker]] = {
     **{kind: _reduction(kind) for kind in REDUCTIONS},
     **dict.fromkeys(SCANS, _scanned),
     "full": _filled,
+    "index_add": _added_slices,
+    "scatter": _scattered,
+    "scatter_add": _added,
     "gather": _gathered,
     "iota": _counted,
     "pad": _padding,

@@ -11,6 +11,7 @@ that torch draws with the same seed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -81,6 +82,17 @@ def _uniform(like: Any, seed: Any, steps: float) -> Any:
     return torch.zeros_like(like) + drawn.to(like.dtype)  # with the strides of `like`, as in eager
 
 
+def _normal(like: Any, seed: Any) -> Any:
+    """Compute normal numbers from two of [0, 1) each, with the strides of a tensor.
+
+    Box and Muller, A note on the generation of random normal deviates, 1958. The least of the first numbers
+    is taken to be 2**-32, half of what they are multiples of, so that no number is infinite or beyond 6.7.
+    """
+    drawn = numbers((2, *like.shape), seed)
+    radius = torch.sqrt(torch.log(torch.clamp(drawn[0], min=2.0**-32)) * -2)
+    return torch.zeros_like(like) + (radius * torch.cos(drawn[1] * (2 * math.pi))).to(like.dtype)
+
+
 def _bernoulli(like: Any, seed: Any, p: float) -> Any:
     """Compute 1 with a probability, else 0, with the dtype of a tensor; contiguous, as in eager."""
     return (numbers(tuple(like.shape), seed) < p).to(like.dtype)
@@ -92,11 +104,12 @@ def _dropped(x: Any, seed: Any, p: float) -> Any:
 
 
 uniform = _operators.register_operator("uniform", like=_uniform)
+normal = _operators.register_operator("normal", like=_normal)
 bernoulli = _operators.register_operator("bernoulli", like=_bernoulli)
 dropped = _operators.register_operator("dropped", like=_dropped)
 
 #: operators that are computed within a region
-COMPOSITES: Final = (uniform, bernoulli, dropped)
+COMPOSITES: Final = (uniform, normal, bernoulli, dropped)
 
 
 # -- torch's operators ---------------------------------------------------------------------------------------
@@ -146,6 +159,10 @@ def _rand_like(input: TensorProxy, **options: Any) -> Any:
     return uniform(input, seed(input.device), 2.0 ** _DIGITS[input.dtype])
 
 
+def _randn_like(input: TensorProxy, **options: Any) -> Any:
+    return normal(input, seed(input.device))
+
+
 def _check_bernoulli(input: TensorProxy, p: Any = None, *, generator: Any = None) -> bool | Refusal:
     """Refuse probabilities in a tensor, which torch checks."""
     if not isinstance(p, float):
@@ -170,5 +187,6 @@ class Draw:
 DRAWS: Final[Mapping[str, Draw]] = {
     "torch.nn.functional.dropout": Draw(_check_dropout, _dropout, _dropout),
     "torch.rand_like": Draw(_check_rand_like, _rand_like),
+    "torch.randn_like": Draw(_check_rand_like, _randn_like),
     "torch.bernoulli": Draw(_check_bernoulli, _bernoulli_of),
 }

@@ -38,15 +38,22 @@ class Blocks:
     warps: int
 
 
-def blocks_for(rows: int, length: int, *, rows_are_contiguous: bool, reduces: bool) -> Blocks:
+def blocks_for(
+    rows: int, length: int, *, rows_are_contiguous: bool, reduces: bool, scans: bool = False
+) -> Blocks:
     """Return the block sizes for rows of a length.
 
     `rows_are_contiguous` says whether neighbouring rows, and not the elements of a row, are neighbours in
-    memory, as in a sum over the leading dimension: then a program takes enough rows to read whole lines.
+    memory, as in a sum over the leading dimension: then a program takes enough rows to read whole lines. A
+    row that is scanned (`scans`) is held whole.
     """
     if not reduces:
         block = min(ELEMENTS, max(32, power_of_two(rows)))
         return Blocks(block, 0, False, 4 if block >= 512 else 1)
+    if rows_are_contiguous and scans:
+        whole = max(power_of_two(length), 1)
+        block = min(64, max(1, power_of_two(rows)), max(1, LONGEST_HELD // whole))
+        return Blocks(block, whole, False, min(16, max(1, block * whole // 256)))
     if rows_are_contiguous:
         block = min(64, max(1, power_of_two(rows)))
         step = min(max(power_of_two(length), 1), max(STEP // block, 1))

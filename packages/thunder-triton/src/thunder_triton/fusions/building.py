@@ -17,6 +17,7 @@ from .elementwise import has_operation, kind_of, words
 from .nodes import Compute, Count, Drawn, Fill, Gathered, Load, Node, Number, Pieces, Scan, Triangle, View
 from .places import PLACES, VIEWS, Builder, broadcast, exact, reshaped
 from .reductions import reduced
+from .scatters import SCATTERS
 from .unsupported import Unsupported
 
 __all__ = ["BUILDERS", "ELEMENTWISE", "NUMBERS", "REDUCTIONS", "SCANS", "check_elementwise", "nodes_of"]
@@ -297,6 +298,7 @@ BUILDERS: Final[Mapping[str, Builder]] = {
     **{kind: _scan(kind) for kind in SCANS},
     **VIEWS,
     **PLACES,
+    **SCATTERS,
     "convert_element_type": _convert,
     "full": _full,
     "iota": _iota,

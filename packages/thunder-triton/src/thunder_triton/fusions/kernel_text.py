@@ -69,8 +69,9 @@ def source_of(
         blocks = blocks_for(
             kernel.space.rows,
             kernel.space.length,
-            rows_are_contiguous=reduces and not scans and _rows_are_contiguous(kernel, buffers),
+            rows_are_contiguous=reduces and _rows_are_contiguous(kernel, buffers),
             reduces=reduces,
+            scans=scans,
         )
     writer = Writer(kernel, buffers, blocks, interpreted=interpreted, wide=wide)
     body = writer.body()

@@ -313,13 +313,13 @@ class Writer:
             text = steps.text()
             return (
                 f"({text}).to({type_name(node.dtype)})"
-                if steps.variables
+                if steps.terms  # a place may be the same for all elements
                 else literal(steps.constant, node.dtype)
             )
         if isinstance(node, Drawn):
             seed = self._value(node.seed, (), conditions)
             place = linearise(index, node.shape)
-            text = place.text() if place.variables else f"tl.full({self._ones()}, {place.text()}, tl.int32)"
+            text = place.text() if place.terms else f"tl.full({self._ones()}, {place.text()}, tl.int32)"
             return f"tl.rand({seed}, {text})"
         if isinstance(node, Compute):
             return self._compute(node, index, conditions)
@@ -363,11 +363,11 @@ class Writer:
         place = self._pointer(buffer) + (f" + {offset.text()}" if offset != Expr() else "")
         depends = offset.variables.union(*(i.variables for i, _, _ in conditions))
         mask = self._mask(depends, conditions)
+        # a value that is the same for all elements of a row is a column, as those that it is combined with
+        shape = "[BLOCK_I, BLOCK_J]" if self.blocks.length and "j" in depends else self._column()
         if mask and not offset.terms:
-            shape = "[BLOCK_I, BLOCK_J]" if self.blocks.length else "[BLOCK_I]"
             place = f"{self._pointer(buffer)} + tl.full({shape}, {offset.text()}, tl.int32)"
         elif mask and conditions and not offset.variables >= depends:
-            shape = "[BLOCK_I, BLOCK_J]" if self.blocks.length else "[BLOCK_I]"
             place = f"{self._pointer(buffer)} + tl.broadcast_to({offset.text()}, {shape})"
         elif self.interpreted and not offset.terms:
             place = f"{self._pointer(buffer)} + tl.full({self._ones()}, {offset.text()}, tl.int32)"

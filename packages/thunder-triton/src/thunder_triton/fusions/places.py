@@ -13,7 +13,7 @@ from .indices import Index, delinearise, linearise
 from .nodes import Gathered, Node, Number, Piece, Pieces, Triangle, View
 from .unsupported import Unsupported
 
-__all__ = ["PLACES", "VIEWS", "Builder", "broadcast", "exact", "reshaped"]
+__all__ = ["PLACES", "VIEWS", "Builder", "broadcast", "cut", "exact", "reshaped"]
 
 #: a function of the arguments of a primitive, with nodes for tensors, that returns its results
 Builder = Callable[..., "Node | tuple[Node, ...]"]
@@ -48,7 +48,7 @@ def broadcast(a: Node, shape: Sequence[int], broadcast_dimensions: Sequence[int]
     return _view(a, shape, source)
 
 
-def _slice(a: Node, starts: Sequence[int], ends: Sequence[int], strides: Sequence[int] | None = None) -> Node:
+def cut(a: Node, starts: Sequence[int], ends: Sequence[int], strides: Sequence[int] | None = None) -> Node:
     steps = strides or [1] * len(a.shape)
     shape = [(end - start + k - 1) // k for start, end, k in zip(starts, ends, steps, strict=True)]
     return _view(
@@ -122,7 +122,7 @@ def _pad(a: Node, value: Number, padding: Sequence[tuple[int, int, int]]) -> Nod
         raise Unsupported(Refusal("padding", "elements are padded at the edges alone"))
     starts = [max(-low, 0) for low, _, _ in padding]
     ends = [size - max(-high, 0) for size, (_, high, _) in zip(a.shape, padding, strict=True)]
-    inner = _slice(a, starts, ends) if any(low < 0 or high < 0 for low, high, _ in padding) else a
+    inner = cut(a, starts, ends) if any(low < 0 or high < 0 for low, high, _ in padding) else a
     lows = tuple(max(low, 0) for low, _, _ in padding)
     highs = tuple(low + size for low, size in zip(lows, inner.shape, strict=True))
     shape = tuple(end + max(high, 0) for end, (_, high, _) in zip(highs, padding, strict=True))
@@ -157,7 +157,7 @@ VIEWS: Final[Mapping[str, Builder]] = {
     "diagonal": _diagonal,
     "reshape": reshaped,
     "shallow_copy": _identity,
-    "slice_prim": _slice,
+    "slice_prim": cut,
     "squeeze": _squeeze,
     "transpose": _transpose,
     "unfold": _unfold,

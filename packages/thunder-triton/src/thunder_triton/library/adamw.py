@@ -8,7 +8,7 @@ Writes are those of the program, as of all values: the operator returns new ones
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from thunder.extend import Refusal
 from ..environment import missing_device
 from .declaration import ex, kernel
 
-__all__ = ["adamw"]
+__all__ = ["adamw", "write_step"]
 
 #: dtypes of parameters, gradients and states
 _DTYPES = (dtypes.float32, dtypes.bfloat16, dtypes.float16)
@@ -116,7 +116,13 @@ def fused_adamw_(
         thunder.torch._fused_adamw_(*lists, amsgrad=amsgrad, **scaling, **settings)
         return
     params, grads, means, squares, maxima, steps = lists
-    maxima = maxima if amsgrad else []
+    write_step(params, grads, means, squares, maxima if amsgrad else [], steps, settings)
+
+
+def write_step(
+    params: Any, grads: Any, means: Any, squares: Any, maxima: Any, steps: Any, settings: Mapping[str, Any]
+) -> None:
+    """Write the new values of a group over the old ones."""
     new = adamw(params, grads, means, squares, maxima, steps, **settings) if params else []
     for olds, values in zip((params, means, squares, maxima), new, strict=bool(params)):
         for old, value in zip(olds, values, strict=True):
