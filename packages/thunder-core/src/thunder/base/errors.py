@@ -47,6 +47,7 @@ __all__ = [
     "SameInputViolation",
     "SharpEdge",
     "SharpEdgeWarning",
+    "SizesChanged",
     "StateChanged",
     "ThunderError",
     "ThunderWarning",
@@ -373,6 +374,17 @@ class DecisionChanged(BaseException):
     def __init__(self, index: int, answer: object) -> None:
         super().__init__(index, answer)
         self.index, self.answer = index, answer
+
+
+class SizesChanged(DecisionChanged):
+    """A size that the computation finds does not meet a relation for which the program was compiled.
+
+    ``relation`` is its text, with the values. The answers to the program's questions are not known.
+    """
+
+    def __init__(self, relation: str) -> None:
+        super().__init__(-1, None)
+        self.relation = relation
 
 
 class ThunderWarning(UserWarning):

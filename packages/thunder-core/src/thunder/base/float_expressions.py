@@ -25,6 +25,7 @@ __all__ = [
     "FUNCTIONS",
     "NEGATED",
     "OPERATORS",
+    "RELATIONS",
     "FloatExpression",
     "Operand",
     "Requirement",
@@ -71,7 +72,8 @@ _OF_TORCH: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     math.log2: torch._sym_log2,  # type: ignore[attr-defined]
 }
 
-_RELATIONS: Final = {
+#: relation → the function that compares
+RELATIONS: Final = {
     "==": operator.eq,
     "!=": operator.ne,
     ">=": operator.ge,
@@ -204,7 +206,7 @@ def variables_of(x: Operand) -> frozenset[int]:
 
 def compare(left: Operand, relation: str, right: Operand, values: Callable[[int], Any]) -> bool:
     """Return whether a relation holds for these values of the variables."""
-    return bool(_RELATIONS[relation](_value(left, values), _value(right, values)))
+    return bool(RELATIONS[relation](_value(left, values), _value(right, values)))
 
 
 def _value(x: Operand, values: Callable[[int], Any]) -> Any:

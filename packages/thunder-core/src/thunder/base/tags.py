@@ -75,6 +75,8 @@ for _tag in (
     "FALLBACK",
     #: raises DecisionChanged where its data, or the sizes of its results, are not those of the trace
     "CHECKS_DECISION",
+    #: finds a size on which shapes of later calls depend, its last result
+    "COMPUTES_SIZE",
     #: its results are compared with its meta function's when they are computed
     "CHECK_RESULTS",
 ):

@@ -21,6 +21,7 @@ from thunder.base.errors import (
     RecompileError,
     RecompileWarning,
     SameInputViolation,
+    SizesChanged,
     UnsupportedProgram,
 )
 from thunder.base.options import CACHE_OPTIONS
@@ -42,13 +43,15 @@ from thunder.compiler.plugin_contributions import (
 )
 from thunder.compiler.recompile_reasons import (
     answers_text,
+    decision_reason,
     failure_of_new_entry,
     limit_text,
     recompile_reason,
+    size_reason,
     with_free_sizes,
 )
 from thunder.compiler.stages import blamed_on
-from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats
+from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats, RecompileReason
 from thunder.frontend.active_modes import has_active_modes, modes_held, modes_released
 from thunder.frontend.ambient_state import torch_traces
 from thunder.frontend.guards import first_failure
@@ -56,6 +59,9 @@ from thunder.frontend.lookasides.patches import refuse_replaced_builtins
 from thunder.plugins.manager import get_manager
 from thunder.wrappers.dynamo_boundary import opaque_to_dynamo
 from thunder.wrappers.overrides import Overrides
+
+#: entries that a call has left since its sizes are others, with the reasons
+Left = tuple[tuple[CacheEntry, RecompileReason], ...]
 
 
 class Dispatcher:
@@ -124,8 +130,14 @@ class Dispatcher:
         kwargs: dict[str, Any],
         start: int,
         known: Answers = (),
+        left: Left = (),
+        *,
+        is_new: bool = False,
     ) -> Any:
-        """Run an entry on its inputs. ``known`` are answers that other entries have found in this call."""
+        """Run an entry on its inputs. ``known`` are answers that other entries have found in this call.
+
+        ``left`` are the entries that it has left. ``is_new``: the entry was compiled for sizes of this call.
+        """
         stats = self.stats
         entry.last_use = stats.calls
         stats.last_entry = entry
@@ -139,19 +151,22 @@ class Dispatcher:
             if running is not None:
                 running.end()
             stats.call_times = (start, ready, perf_counter_ns())
-            if entry.decisions:
+            if entry.failures.decides:
                 opaque_results.discard()
             return result if entry.epilogue_fn is None else entry.epilogue_fn(*result, *inputs[1])
         # Here no exception is being handled: the program, if it runs again, must not see this one.
         try:
             del inputs
-            if type(failure) is DecisionChanged:
+            if isinstance(failure, DecisionChanged):
                 opaque_results.keep()
                 undo(entry.failures, running)
+                reason = self._reason_of_size(entry, failure, known)
+                if reason is not None:
+                    return self._run_for_sizes((*left, (entry, reason)), args, kwargs, start, is_new)
                 answers = (*entry.answers[: failure.index], failure.answer)
                 if failure.index < len(known):
                     return self._after_disagreement(entry, answers, args, kwargs)
-                return self._run_for_answers(entry, answers, args, kwargs, start)
+                return self._run_for_answers(entry, answers, args, kwargs, start, left)
             opaque_results.discard()
             return self._after_failure(entry.failures, running, failure, args, kwargs)
         finally:
@@ -166,6 +181,7 @@ class Dispatcher:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         start: int,
+        left: Left,
     ) -> Any:
         """Run a call that has other answers to questions about data than ``entry``, whose guards hold.
 
@@ -174,9 +190,11 @@ class Dispatcher:
         if answers in entry.raising:
             return self._run_as_written(entry, answers, args, kwargs)
         if self._is_full(answers):
-            self._warn_of_answers(entry, len(answers) - 1)
+            self._warn_of_answers(entry.decisions[len(answers) - 1].question_text)
             return self._run_as_written(entry, answers, args, kwargs)
-        outcome = self._find_or_compile(args, kwargs, answers, entry)
+        reason = decision_reason(entry, entry.decisions[len(answers) - 1], answers[-1])
+        left = (*left, (entry, reason))
+        outcome = self._find_or_compile(args, kwargs, answers, entry, left)
         if isinstance(outcome, Exception):
             if isinstance(outcome, RaisedByProgram):
                 entry.raising.add(answers)
@@ -185,23 +203,81 @@ class Dispatcher:
             finally:
                 del outcome  # its traceback has this frame
         entry, inputs = outcome
-        with self._lock:  # the next call probably has these answers too
+        self._put_first(entry)
+        return self._run(entry, inputs, args, kwargs, start, answers, left)
+
+    def _reason_of_size(
+        self, entry: CacheEntry, change: DecisionChanged, known: Answers
+    ) -> RecompileReason | None:
+        """Return why an entry was left if a size is the cause that the computation finds or may find."""
+        if isinstance(change, SizesChanged):
+            return size_reason(entry, change)
+        decision = entry.decisions[change.index]
+        if not self._is_automatic or change.index < len(known):
+            return None
+        if not self._compiler.sizes.note_place(decision.size_place):
+            return None
+        return decision_reason(entry, decision, change.answer)
+
+    def _run_for_sizes(
+        self, left: Left, args: tuple[Any, ...], kwargs: dict[str, Any], start: int, is_new: bool
+    ) -> Any:
+        """Run a call in another entry than those that it has left, the last one since sizes are others.
+
+        Python runs it where that one is new, since the program then computes other sizes than its early run,
+        and where the program has been compiled too often.
+        """
+        with self._lock:
+            self._select_entries()
+            tried = [entry for entry, _ in left]
+            ready = ((e, e.prologue_fn(*args, **kwargs)) for e in self._entries if e not in tried)
+            found: Any = next((item for item in ready if item[1] is not None), None)
+            if found is None and self._is_at_limit():
+                self._warn_of_answers(str(left[-1][1]))
+                return self._call_by_python(args, kwargs)
+            if found is None and is_new:
+                if self._is_as_written():
+                    return self._call_by_python(args, kwargs)
+                raise DataDependentControlFlow(
+                    "a compiled program computes another size than the program for which it was compiled",
+                    found={"size": str(left[-1][1])},
+                    hint="Executors round differently: compare values that are not close to the limit.",
+                )
+            is_new = found is None
+            if found is None:
+                try:
+                    found = self._compile(args, kwargs, (), None, left)
+                except (RaisedByProgram, NotInitialized) as outcome:
+                    found = outcome
+        if isinstance(found, Exception):
+            try:
+                return self._without_entry(found, args, kwargs)
+            finally:
+                del found  # its traceback has this frame
+        entry, inputs = found
+        self._put_first(entry)
+        return self._run(entry, inputs, args, kwargs, start, left=left, is_new=is_new)
+
+    def _put_first(self, entry: CacheEntry) -> None:
+        """Let an entry be the first to be tried: the next call is probably like this one."""
+        with self._lock:
             self._stored = (entry, *(e for e in self._stored if e is not entry))
             self._select_entries()
-        return self._run(entry, inputs, args, kwargs, start, answers)
+
+    def _is_at_limit(self) -> bool:
+        """Return whether the program has been compiled for as many answers and sizes as it may."""
+        limit = self.data.compile_options["recompile_limit"]
+        return limit is not None and self._compiled_for_answers >= limit and self._is_as_written()
 
     def _is_full(self, answers: Answers) -> bool:
         """Return whether the program has been compiled for too many answers, and not for these."""
-        limit = self.data.compile_options["recompile_limit"]
-        if limit is None or self._compiled_for_answers < limit or not self._is_as_written():
-            return False
-        return not any(e.is_for(answers) for e in self._entries)
+        return self._is_at_limit() and not any(e.is_for(answers) for e in self._entries)
 
-    def _warn_of_answers(self, entry: CacheEntry, index: int) -> None:
+    def _warn_of_answers(self, question: str) -> None:
         """Warn once that Python runs calls with other answers."""
         if not self._warned_of_answers:
             self._warned_of_answers = True
-            warnings.warn(answers_text(self.data, entry, index), RecompileWarning, stacklevel=5)
+            warnings.warn(answers_text(self.data, question), RecompileWarning, stacklevel=5)
 
     def _run_as_written(
         self, entry: CacheEntry, answers: Answers, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -308,17 +384,20 @@ class Dispatcher:
         kwargs: dict[str, Any],
         answers: Answers = (),
         like: CacheEntry | None = None,
+        left: Left = (),
     ) -> tuple[CacheEntry, Any] | RaisedByProgram | NotInitialized:
         """Return an entry, perhaps of another thread's compile, and its prologue's results.
 
         ``answers`` are those of the call to the first questions that the program asks about data, as the
-        entry ``like`` has found them.
+        entry ``like`` has found them. ``left`` are entries that the call has left.
         """
+        tried = [entry for entry, _ in left]
         with self._lock:
             self._select_entries()
             for entry in self._entries:
                 # an entry without questions is for all answers
                 usable = like is None or not entry.decisions or _asks_same(entry, like, answers)
+                usable = usable and entry not in tried
                 inputs = entry.prologue_fn(*args, **kwargs) if usable else None
                 if inputs is not None:
                     self.stats.cache_hits += not answers  # else the call has been counted
@@ -348,18 +427,22 @@ class Dispatcher:
         kwargs: dict[str, Any],
         answers: Answers,
         like: CacheEntry | None,
+        left: Left = (),
     ) -> tuple[CacheEntry, Any]:
         """Compile an entry and store it; return it and the results of its prologue for this call."""
         refuse_replaced_builtins()
         stats, options = self.stats, self.data.compile_options
         stats.cache_misses += 1
-        if answers:
+        is_after_others = bool(answers or left)
+        if is_after_others:
             stats.cache_hits -= 1
             self._compiled_for_answers += 1
-        comparable = [e for e in self._stored if like is None or e.has_inputs_of(like)]
+        known = dict(left)
+        comparable = [e for e in self._stored if (like is None or e.has_inputs_of(like)) and e not in known]
         reasons = [recompile_reason(e, self._contributions, args, kwargs, answers) for e in comparable]
+        reasons += known.values()
         stats.last_recompile_reasons = reasons
-        if not answers:
+        if not is_after_others:
             self._compiler.varying.note(reasons)
             if self._is_automatic:
                 self._compiler.sizes.note(comparable, {"args": args, "kwargs": kwargs})
@@ -379,7 +462,7 @@ class Dispatcher:
             self._store(entry)
         notify_of_compile(self.data, stats, entry)
         limit = options["recompile_limit"]
-        if limit is not None and stats.cache_misses == limit + 1 and reasons and not answers:
+        if limit is not None and stats.cache_misses == limit + 1 and reasons and not is_after_others:
             warnings.warn(limit_text(stats, self.data), RecompileWarning, stacklevel=4)
         return entry, inputs
 

@@ -40,6 +40,7 @@ from thunder.compiler.varying_numbers import VaryingNumbers
 from thunder.compiler.varying_sizes import VaryingSizes
 from thunder.executor_base.operator_executor import with_replacements
 from thunder.frontend.acquire import Acquisition, acquire
+from thunder.frontend.decisions.computed_sizes import ComputedPlaces
 from thunder.frontend.declared_devices import refuse_without_values
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import Trusted, ambient_fact, prologue_trace
@@ -62,7 +63,7 @@ class EntryCompiler:
         self.data, self.overrides, self.stats = data, overrides, stats
         self._replacements = replacements_of(data.lookasides)
         self.varying = VaryingNumbers()
-        self.sizes = VaryingSizes()
+        self.sizes = VaryingSizes(everywhere=data.cache_option is CACHE_OPTIONS.SYMBOLIC_VALUES)
         self._wishes = option_wishes(data.compile_options["dynamic_sizes"])
 
     @during_compile
@@ -86,24 +87,31 @@ class EntryCompiler:
         """
         with checking(self.data.debug_options.check_traces):
             numbers = self.varying.sources if like is None else like.varying
-            sizes = self.sizes.for_compile() if like is None else like.varying_sizes
+            sizes, places = (
+                self.sizes.for_compile() if like is None else (like.varying_sizes, like.computed_places)
+            )
             known = self._known_answers(answers)
-            choice = self._size_choice(sizes) if device is None else None
-            if choice is None:
-                return self._compile(args, kwargs, device, known, numbers)
-            try:
-                entry = self._compile(args, kwargs, device, known, numbers, choice)
-                if not self._should_be_for_numbers(entry, choice):
-                    entry.varying_sizes = sizes
-                    return entry
-            except Exception as error:  # the program is compiled for the sizes of this call
-                if error is choice.error or isinstance(error, StateChanged) or not choice.has_symbols:
-                    raise
-                self.stats.last_static_reason = without_frames(error)
-                self.sizes.note_failure()
-            # with numbers as sizes, the program may ask other questions
-            entry = self._compile(args, kwargs, device, None if known is None else (), numbers)
-            if choice.has_wishes:
+            choice = self._size_choice(sizes, places) if device is None else None
+            while choice is not None:
+                try:
+                    entry = self._compile(args, kwargs, device, known, numbers, choice)
+                    if not self._should_be_for_numbers(entry, choice):
+                        entry.varying_sizes, entry.computed_places = sizes, choice.computed
+                        return entry
+                except Exception as error:  # the program is compiled with fewer symbols
+                    if error is choice.error or isinstance(error, StateChanged) or not choice.has_symbols:
+                        raise
+                    self.stats.last_static_reason = without_frames(error)
+                    known = None if known is None else ()  # with numbers, it may ask other questions
+                    if choice.has_computed:
+                        self.sizes.note_failed_places(choice.found_places)
+                        choice = self._size_choice(sizes, ComputedPlaces())
+                        continue
+                    self.sizes.note_failure()
+                known = None if known is None else ()
+                break
+            entry = self._compile(args, kwargs, device, known, numbers)
+            if choice is not None and choice.has_wishes:
                 assert self.stats.last_static_reason is not None, "a compile with symbols has failed"
                 raise choice.refused(self.stats.last_static_reason)
             return entry
@@ -126,14 +134,15 @@ class EntryCompiler:
         )
         return True
 
-    def _size_choice(self, varying: frozenset[str] | None) -> SizeChoice | None:
-        """Return which sizes of inputs are symbols, or None if they are numbers.
+    def _size_choice(self, varying: frozenset[str] | None, places: ComputedPlaces) -> SizeChoice | None:
+        """Return which sizes are symbols, or None if they are numbers.
 
-        ``varying`` are those that vary; None if no size is a symbol without a wish for it.
+        ``varying`` are those of inputs that vary; None if no such size is a symbol without a wish for it. At
+        ``places`` the computation finds sizes.
         """
         mode = self.data.cache_option
         is_symbolic = mode is CACHE_OPTIONS.SYMBOLIC_VALUES and varying is not None
-        if not (is_symbolic or varying or self._wishes or are_marked()):
+        if not (is_symbolic or varying or places or self._wishes or are_marked()):
             return None
         refusal = None
         if mode is CACHE_OPTIONS.SAME_INPUT:
@@ -146,6 +155,7 @@ class EntryCompiler:
             varying=varying or frozenset(),
             wishes=self._wishes,
             refusal=refusal,
+            computed=places,
         )
 
     def _known_answers(self, answers: Answers | None) -> Answers | None:
@@ -197,9 +207,11 @@ class EntryCompiler:
             prologues = (program.prologue.structure(), *compiled.prologues, final)
             dropped = _dropped(program.facts, facts) if data.debug_options.check_guards else ()
         if program.sizes is not None and free is not None:
+            if program.sizes.has_unchecked:
+                raise UnsupportedProgram("a size that depends on data is found in a part of another call")
             program.sizes.complete()
             free.check(program.sizes)
-            self.sizes.note_values(program.sizes.values())
+            self.sizes.note_values({**program.sizes.values(), **program.sizes.values(computed=True)})
             facts = (*facts, *program.size_facts())
         entry = _entry(program, compiled, baked, contributions, prologues, facts, dropped)
         stats.stage_times = {
@@ -308,7 +320,8 @@ def _entry(
     dropped: tuple[Fact, ...],
 ) -> CacheEntry:
     epilogue = compiled.epilogue or program.epilogue
-    values = program.sizes.values() if program.sizes is not None else {}
+    sizes = program.sizes
+    values = {} if sizes is None else {**sizes.values(), **sizes.values(computed=True)}
     failures = plan_for_failures(
         program, [traces[-1] for traces in (compiled.traces, compiled.deferred_traces) if traces]
     )

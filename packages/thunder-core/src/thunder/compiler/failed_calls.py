@@ -126,7 +126,7 @@ class FailurePlan:
         changes_inference: whether it enters inference mode.
         flags: the flags of torch's kernels that it sets, by the names of their setters.
         writers: the functions of the generated text that write to inputs.
-        decides: whether it checks decisions on data, and leaves where one has another answer.
+        decides: whether it checks decisions on data, or sizes that it finds, and leaves where these differ.
     """
 
     modes: Modes
@@ -162,7 +162,7 @@ class FailurePlan:
 def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> FailurePlan:
     """Return the plan of an acquired program; ``traces`` are those whose generated text runs."""
     traces = list(traces)
-    if program.decisions:
+    if program.may_leave:
         check_writes_are_last(traces)
     calls = list(with_parts(program.computation.bound_symbols))
     symbols = {b.sym.id for b in calls}
@@ -184,7 +184,7 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
         changes_inference=prims.enter_inference_mode.id in symbols,
         flags=frozenset(b.args[0] for b in calls if b.sym.id == prims.set_backend_flag.id),
         writers=frozenset(b.sym.name for t in traces for b in t.bound_symbols if writes(b)),
-        decides=bool(program.decisions),
+        decides=program.may_leave,
     )
 
 

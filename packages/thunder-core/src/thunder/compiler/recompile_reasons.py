@@ -7,15 +7,24 @@ from dataclasses import replace
 from typing import Any
 
 from thunder.base.equal_values import same_leaf
-from thunder.base.errors import InternalError, PluginError, ThunderError
+from thunder.base.errors import InternalError, PluginError, SizesChanged, ThunderError
 from thunder.base.provenance import own_name
 from thunder.compiler.plugin_contributions import PluginContributions
 from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats, RecompileReason
 from thunder.compiler.varying_sizes import differing_sizes
+from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.facts import expected_text
 from thunder.frontend.guards import first_failure, prologue_error
 
-__all__ = ["answers_text", "failure_of_new_entry", "limit_text", "recompile_reason", "with_free_sizes"]
+__all__ = [
+    "answers_text",
+    "decision_reason",
+    "failure_of_new_entry",
+    "limit_text",
+    "recompile_reason",
+    "size_reason",
+    "with_free_sizes",
+]
 
 
 def recompile_reason(
@@ -36,7 +45,7 @@ def recompile_reason(
     if failure is None:
         for decision, found in zip(entry.decisions, answers, strict=False):
             if not same_leaf(decision.answer, found):
-                return RecompileReason(entry, decision.question_text, decision.answer, found, decision.place)
+                return decision_reason(entry, decision, found)
         cause = prologue_error(entry.prologue_traces[-1], args, kwargs)
         raise InternalError("a guard failed, and every fact that it was generated from holds") from cause
     fact, actual = failure
@@ -44,12 +53,23 @@ def recompile_reason(
     return RecompileReason(entry, text, expected_text(fact), actual, fact.source)
 
 
+def decision_reason(entry: CacheEntry, decision: Decision, found: Any) -> RecompileReason:
+    """Return the reason of a call whose answer to a question about data is another one."""
+    source = decision.size_place or decision.place
+    return RecompileReason(entry, decision.question_text, decision.answer, found, source)
+
+
+def size_reason(entry: CacheEntry, change: SizesChanged) -> RecompileReason:
+    """Return the reason of a call in which a size that the program finds is not one that the entry is for."""
+    return RecompileReason(entry, f"the size that the program finds: {change.relation}", True, False, "sizes")
+
+
 def with_free_sizes(
     reason: RecompileReason, recompiled: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> RecompileReason:
     """Return a reason with the sizes in which the call differed, and which are free in the new entry."""
-    differing = differing_sizes(reason.entry, {"args": args, "kwargs": kwargs})
-    return replace(reason, now_free=tuple(s for s in differing if s in recompiled.free_sizes))
+    differing = [*differing_sizes(reason.entry, {"args": args, "kwargs": kwargs}), reason.source]
+    return replace(reason, now_free=tuple(s for s in dict.fromkeys(differing) if s in recompiled.free_sizes))
 
 
 def failure_of_new_entry(entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ThunderError:
@@ -79,12 +99,12 @@ def _changed_names(expected: object, actual: object) -> str:
     return f": {', '.join(map(str, names))}"
 
 
-def answers_text(data: CompileData, entry: CacheEntry, index: int) -> str:
+def answers_text(data: CompileData, question: str) -> str:
     """Return the warning for a program with more answers to questions than its option allows."""
     name = own_name(data.fn, "__qualname__") or type(data.fn).__qualname__
     return (
         f"{name} was compiled for {data.compile_options['recompile_limit']} other answers to questions about "
-        f"data; Python runs it where they differ again. Last: {entry.decisions[index].question_text}. "
+        f"data; Python runs it where they differ again. Last: {question}. "
         "Ask about fewer values (a bool in place of a number), or raise recompile_limit."
     )
 

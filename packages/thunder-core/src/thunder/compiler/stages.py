@@ -47,6 +47,7 @@ from thunder.passes.replaced_calls import replaced_calls
 from thunder.passes.requires_grad_flow import propagate_requires_grad
 from thunder.passes.rewriting.rewrite_transform import rules_of
 from thunder.passes.runtime_checks import watch
+from thunder.passes.size_checks import check_sizes
 from thunder.passes.stride_checks import watch_transforms
 from thunder.passes.transform import Transform, call_trace_hook, defines_hook
 from thunder.plugins.manager import get_manager
@@ -286,6 +287,10 @@ def _always(trace: TraceCtx, context: Context) -> TraceCtx:
     return claimed
 
 
+def _check_sizes(trace: TraceCtx, context: Context) -> TraceCtx:
+    return check_sizes(trace)
+
+
 def _del_last_used(trace: TraceCtx, context: Context) -> TraceCtx:
     return del_last_used(trace, clear_mutable_collections=True)
 
@@ -331,6 +336,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("claim", _claim),
     Stage("fuse", _fuse),
     Stage("always", _always),
+    Stage("check_sizes", _check_sizes),
     Stage("del_last_used", _del_last_used),
     Stage("transforms_post_optimization", hook="transform_trace_post_optimization"),
     Stage("codegen", _codegen),

@@ -12,6 +12,7 @@ from thunder.base.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS, CompileOpti
 from thunder.compiler.failed_calls import FailurePlan
 from thunder.compiler.plugin_contributions import PluginContributions
 from thunder.executor_base.executor import Executor
+from thunder.frontend.decisions.computed_sizes import ComputedPlaces
 from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.facts import Fact
 from thunder.frontend.traced_replacements import ReplacedFunction
@@ -75,6 +76,8 @@ class CacheEntry:
     varying: frozenset[str] = frozenset()
     #: the sizes that were chosen as inputs because they vary; None: all sizes are numbers
     varying_sizes: frozenset[str] | None = None
+    #: where it finds sizes that depend on data
+    computed_places: ComputedPlaces = field(default_factory=ComputedPlaces)
     #: the sizes that may differ from call to call, by their sources
     free_sizes: frozenset[str] = frozenset()
     #: answers to the first questions for which the program has raised
@@ -87,7 +90,11 @@ class CacheEntry:
 
     def has_inputs_of(self, other: CacheEntry) -> bool:
         """Return whether the same numbers and sizes are inputs: the program asks the same questions."""
-        return self.varying == other.varying and self.varying_sizes == other.varying_sizes
+        return (
+            self.varying == other.varying
+            and self.varying_sizes == other.varying_sizes
+            and self.computed_places == other.computed_places
+        )
 
     def is_for(self, answers: Answers) -> bool:
         """Return whether these are the first answers that the entry is for."""

@@ -10,6 +10,7 @@ import torch
 
 from thunder.base.provenance import comes_with_arguments
 from thunder.compiler.stats import CacheEntry
+from thunder.frontend.decisions.computed_sizes import ComputedPlaces
 from thunder.frontend.facts import Fact, TensorFacts
 from thunder.frontend.free_sizes import size_source
 from thunder.frontend.guards import LOST
@@ -39,10 +40,16 @@ class VaryingSizes:
     failed with symbols. Where an executor refuses calls because their sizes are symbols, which it would run
     otherwise, the next programs are for numbers; after `_COMPILES` of them, one program for many sizes is
     worth more than what that executor gains.
+
+    A size that depends on data is a decision at first. Where that has differed, the computation finds it from
+    then on (Note [Computed sizes]), by the same rules. With ``everywhere`` it does so in the first compile.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, everywhere: bool = False) -> None:
         self.sizes: frozenset[str] = frozenset()
+        #: the places where sizes that depend on data have differed (Note [Computed sizes])
+        self._places: frozenset[str] = frozenset()
+        self._everywhere = everywhere
         self._needed: frozenset[str] = frozenset()
         self._fixed: dict[str, int] = {}
         #: how many compiles are for numbers, since executors refuse symbols; None if none has refused any
@@ -53,12 +60,24 @@ class VaryingSizes:
         """Whether there have been so many sizes that symbols are used though executors refuse them."""
         return self._compiles == 0
 
-    def for_compile(self) -> frozenset[str]:
-        """Return the sizes that are symbols in a new compile."""
+    def for_compile(self) -> tuple[frozenset[str], ComputedPlaces]:
+        """Return the sizes that are symbols in a new compile, and the places where it finds sizes."""
         if self._compiles:
             self._compiles -= 1
-            return frozenset()
-        return self.sizes
+            return frozenset(), ComputedPlaces()
+        return self.sizes, ComputedPlaces(
+            self._everywhere, self._needed if self._everywhere else self._places
+        )
+
+    def note_place(self, place: str | None) -> bool:
+        """Note a place where a size depends on data and has differed; return whether it is found from now on.
+
+        ``place`` is None for one of which that is not possible.
+        """
+        if place is None or place in self._needed:
+            return False
+        self._places |= {place}
+        return True
 
     def note_refused(self) -> None:
         """Note that an executor would have run calls whose sizes are numbers."""
@@ -78,9 +97,14 @@ class VaryingSizes:
         """Note that a program could not be compiled with symbols."""
         self._need(self.sizes)
 
+    def note_failed_places(self, places: Iterable[str]) -> None:
+        """Note that a program could not be compiled with the sizes at places that it finds."""
+        self._need(places)
+
     def _need(self, sizes: Iterable[str]) -> None:
         self._needed |= frozenset(sizes)
         self.sizes -= self._needed
+        self._places -= self._needed
 
 
 def differing_sizes(entry: CacheEntry, roots: dict[str, object]) -> Iterator[str]:

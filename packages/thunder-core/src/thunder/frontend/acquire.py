@@ -19,6 +19,7 @@ from thunder.base.langctx import LanguageContext, using_language
 from thunder.base.opaque_marks import OpaqueSet
 from thunder.base.provenance import Path, own_name
 from thunder.frontend import ambient_state
+from thunder.frontend.decisions.computed_sizes import ComputedSizes
 from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.decisions.early_run import EarlyRun
 from thunder.frontend.decisions.speculation import Speculation
@@ -93,6 +94,11 @@ class Acquisition:
     #: the inputs, by name, that require grad before the computation runs, because the program sets it
     grad_requests: frozenset[str] = frozenset()
 
+    @property
+    def may_leave(self) -> bool:
+        """Whether the computation checks answers or sizes, and leaves where they are others."""
+        return bool(self.decisions) or (self.sizes is not None and bool(self.sizes.computed))
+
     def size_facts(self) -> tuple[Fact, ...]:
         """Return the facts about symbolic sizes that the prologue checks."""
         if self.sizes is None:
@@ -143,7 +149,8 @@ def acquire(
     _apply_overrides(trace, objects, overrides, rewrites_inputs, disable_grad)
     lookasides, table = default_lookasides(), ReplacementTable(replacements)
     session = Tracer(trace, objects, language, sharp_edge, lookasides, table, assumed_device=device)
-    session.speculation = _speculation(session, inputs, roots, answers, opaque)
+    computed = ComputedSizes(sizes, None if free is None else free.computed)
+    session.speculation = _speculation(session, inputs, roots, answers, opaque, computed)
     _set_inputs(session, sizes, varying, free, tracks_grad=not disable_grad)
     machine = Machine(session, natives=lookasides.class_methods, record_history=record_log)
     with _session_of_a_call(session, roots, may_repeat=bool(varying) or free is not None):
@@ -197,12 +204,13 @@ def _speculation(
     roots: dict[str, Any],
     answers: Sequence[Any] | None,
     opaque: Iterable[Any],
+    computed: ComputedSizes,
 ) -> Speculation | None:
     """Return what answers questions about data and runs opaque callables, or None if they are refused."""
     session.state(OpaqueCalls).callables = OpaqueSet(opaque)
     if answers is None:
         return None
-    return Speculation(session, EarlyRun(session.trace, inputs, roots), answers)
+    return Speculation(session, EarlyRun(session.trace, inputs, roots), answers, computed)
 
 
 def _reported(

@@ -54,12 +54,20 @@ class ProgramRecorder(Recorder):
         record: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        record_with_size: Callable[..., Any] | None = None,
     ) -> Any:
-        """Record a call with the sizes of its results in the call that is traced, a decision."""
+        """Record a call with the sizes of its results: a decision, or found by the computation."""
         speculation = self._session.speculation
         if speculation is None:
             return UNDECIDED
-        return speculation.record_sized(call, compute, record, args, kwargs)
+        return speculation.record_sized(call, compute, record, args, kwargs, record_with_size)
+
+    def as_size(self, number: Any) -> Any:
+        """Return an integer of the trace as a size: its value, a decision, or found by the computation."""
+        if self._torch_functions.applies:
+            self._torch_functions.refuse_unseen("index(tensor)", (number,))
+        speculation = self._session.speculation
+        return UNDECIDED if speculation is None else speculation.as_size(number)
 
     def compute_number(self, operation: str, operands: tuple[Any, ...]) -> Any:
         """Return the number as a value of the trace, or its value of this call, as a decision."""

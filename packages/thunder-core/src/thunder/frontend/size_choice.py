@@ -15,6 +15,7 @@ import torch
 from thunder.base.errors import InvalidArgument, ThunderError, UnsupportedProgram, did_you_mean
 from thunder.base.provenance import Path, comes_with_arguments
 from thunder.base.size_wishes import SizeWish, dimension, marks_of
+from thunder.frontend.decisions.computed_sizes import ComputedPlaces
 from thunder.frontend.free_sizes import size_source
 from thunder.frontend.value_names import is_state, parameter_names
 from thunder.ir.size_facts import SizeFacts
@@ -32,6 +33,7 @@ class SizeChoice:
         varying: the sources of sizes that are free.
         wishes: those of the option ``dynamic_sizes``, by the name of an argument and the dimension.
         refusal: why no size of this compile can be free, or None.
+        computed: the places of the program whose sizes the computation finds.
     """
 
     def __init__(
@@ -42,7 +44,10 @@ class SizeChoice:
         varying: frozenset[str] = frozenset(),
         wishes: Mapping[str, Mapping[int, SizeWish]] | None = None,
         refusal: str | None = None,
+        computed: ComputedPlaces | None = None,
     ) -> None:
+        #: the places of the program whose sizes the computation finds
+        self.computed = ComputedPlaces() if computed is None or refusal is not None else computed
         self._everything, self._varying, self._wishes = everything, varying, wishes or {}
         self._parameters = parameter_names(fn) if self._wishes else []
         self._refusal = refusal
@@ -58,6 +63,16 @@ class SizeChoice:
     def has_symbols(self) -> bool:
         """Whether a size or a number of the last acquisition was a symbol."""
         return bool(self._facts.hints)
+
+    @property
+    def has_computed(self) -> bool:
+        """Whether the computation of the last acquisition finds a size."""
+        return bool(self._facts.computed)
+
+    @property
+    def found_places(self) -> frozenset[str]:
+        """The places where the computation of the last acquisition finds sizes."""
+        return frozenset(self._facts.sources[v] for v in self._facts.computed)
 
     def begin(self) -> SizeFacts:
         """Return what is known of the sizes of a new acquisition."""

@@ -57,7 +57,7 @@ def _name(trace: TraceCtx, proxy: Any, hints: set[str | None]) -> None:
     while f"t{trace._counter}" in hints:  # a variable of the program has this name
         trace._counter += 1
     proxy.name = trace.make_name(
-        prefix=getattr(type(proxy), "prefix", "t") if not isinstance(proxy, TensorProxy) else "t"
+        prefix=getattr(proxy, "prefix", "t") if not isinstance(proxy, TensorProxy) else "t"
     )
 
 

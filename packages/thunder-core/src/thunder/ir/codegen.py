@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from thunder.base.structural_ids import CLEAR, COMMENT, DEL
 from thunder.ir.literals import MODULES, Names, value_text
 from thunder.ir.proxies import Proxy, TensorProxy
+from thunder.ir.proxy_leaves import proxies_in
+from thunder.ir.symbolic_numbers import SymbolicNumber
 
 if TYPE_CHECKING:
     from thunder.ir.symbol import BoundSymbol
@@ -74,9 +76,12 @@ def callee_text(bsym: BoundSymbol, names: Names) -> str:
 
 
 def type_comment(output: Any) -> str:
-    """Return the trailing comment of a statement whose output is a single proxy."""
+    """Return the trailing comment of a statement whose output is a single proxy, or ends with a size."""
     if isinstance(output, (TensorProxy, Proxy)):
         return f'  # {output.name}: "{output.type_string()}"'
+    if isinstance(output, tuple) and output and isinstance(output[-1], SymbolicNumber):
+        types = [f'{p.name}: "{p.type_string()}"' for p in proxies_in(output)]
+        return f"  # {', '.join(types)}"
     return ""
 
 
@@ -141,7 +146,8 @@ def unread_results(bsyms: Iterable[BoundSymbol]) -> set[str]:
         read.update(arguments)
         if bsym.sym.id not in (COMMENT, CLEAR):
             last = frozenset([p.name for p in bsym.flat_proxy_outs])
-            results |= last
+            # types of tensors show sizes by their names
+            results |= last - {p.name for p in bsym.flat_proxy_outs if isinstance(p, SymbolicNumber)}
     return results - read
 
 

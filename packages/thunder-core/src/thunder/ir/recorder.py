@@ -63,11 +63,20 @@ class Recorder:
         record: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        record_with_size: Callable[..., Any] | None = None,
     ) -> Any:
         """Record a call whose results have sizes that depend on data, or return UNDECIDED.
 
         ``compute`` returns the results for tensors, ``record(results=…, decision=…)`` records the statement
-        (Note [Sizes that depend on data]). ``call`` is the text of the call.
+        (Note [Sizes that depend on data]). ``call`` is the text of the call. ``record_with_size(metadata,
+        new_size)`` records it for any size, and returns its results with the size (Note [Computed sizes]).
+        """
+        return UNDECIDED
+
+    def as_size(self, number: Any) -> Any:
+        """Return an integer of the trace as a size or position, or UNDECIDED.
+
+        It is its value, which is a decision, or a size that the computation finds.
         """
         return UNDECIDED
 

@@ -31,6 +31,12 @@ def decided(question: str, *operands: Any) -> Any:
     return UNDECIDED if trace is None else trace.recorder.decide(question, operands)
 
 
+def as_size(number: Any) -> Any:
+    """Return an integer of the current trace as a size or position, or UNDECIDED."""
+    trace = get_tracectx()
+    return UNDECIDED if trace is None else trace.recorder.as_size(number)
+
+
 def _needs_value(operation: str, read: Callable[..., Any], question: str) -> Callable[..., Any]:
     """Return a method that reads the value of the tensor.
 

@@ -11,6 +11,18 @@ becomes a fact, which the prologue checks:
 
 A part of thunder, or of a package, that needs a number takes it with ``int``. Then the size is a constant of
 the entry: the fact is an equality.
+
+Note [Computed sizes]
+A size that depends on data is a variable too, whose value the computation finds (``u0``). A fact about it is
+checked in the computation, right after the call that finds the last of the sizes in it:
+
+    i = x.nonzero()                    (t1, u0) = nonzero_with_size(x, …)     # t1: "cpu i64[u0, 1]"
+    if i.shape[0] > 2: …          →    check_size(u0, ">=", 3)
+
+Where the check fails, the call leaves the computation as after a decision with another answer. What runs
+before the check may rely only on what is checked earlier. So nothing about sizes that are known earlier
+follows from a fact about one that is known later: an equality replaces the last computed size in it or
+nothing, and the answers about that size are not handed on.
 """
 
 from __future__ import annotations
@@ -131,12 +143,16 @@ class SizeFacts:
         self._equal: dict[int, Polynomial] = {}
         #: the variables that are equal to numbers
         self._constant: frozenset[int] = frozenset()
-        self._is_complete = False
+        #: the variables whose values the computation finds, see Note [Computed sizes]
+        self.computed: set[int] = set()
+        self._is_complete = self._computed_are_complete = False
 
-    def add(self, hint: int, source: str, low: int | None = 0) -> int:
+    def add(self, hint: int, source: str, low: int | None = 0, *, computed: bool = False) -> int:
         """Return the number of a new variable: a size, which is not negative."""
         number = len(self.hints)
-        self.names.append(f"i{number}")
+        self.names.append(f"{'u' if computed else 'i'}{number}")
+        if computed:
+            self.computed.add(number)
         self.hints.append(hint)
         self.sources.append(source)
         self._bounds.append(Interval(low, None))
@@ -155,9 +171,16 @@ class SizeFacts:
             if self._implied(self._reduced(polynomial), ">=") is None:
                 self._note(self._reduced(polynomial), ">=", True, origin)
 
-    def values(self) -> dict[str, int | None]:
-        """Return the values of the variables, by their sources, that the facts determine, else None."""
-        return {source: self.known(Polynomial.variable(v)) for v, source in enumerate(self.sources)}
+    def values(self, *, computed: bool = False) -> dict[str, int | None]:
+        """Return the values of the variables, by their sources, that the facts determine, else None.
+
+        They are those of the sizes of inputs, or of the computed ones.
+        """
+        return {
+            source: self.known(Polynomial.variable(v))
+            for v, source in enumerate(self.sources)
+            if (v in self.computed) is computed
+        }
 
     def fixed_by(self, variable: int) -> SizeFact | FloatFact | None:
         """Return the fact after which the value of a variable was determined, or None if it is free."""
@@ -165,8 +188,8 @@ class SizeFacts:
         if self.known(size) is None:
             return None
         replayed = SizeFacts()
-        for hint, source in zip(self.hints, self.sources, strict=True):
-            replayed.add(hint, source)
+        for v, (hint, source) in enumerate(zip(self.hints, self.sources, strict=True)):
+            replayed.add(hint, source, computed=v in self.computed)
         for fact in self.facts:
             if isinstance(fact, FloatFact):  # from which no value is derived
                 continue
@@ -209,7 +232,7 @@ class SizeFacts:
         answer = self._implied(polynomial, relation)
         if answer is not None:
             return answer
-        if self._is_complete:
+        if self._are_complete(polynomial.variables):
             raise UnsupportedProgram(
                 f"a size is asked for after the program was compiled: {self.text(polynomial)} {relation} 0",
                 hint='Use cache="constant values" for this program.',
@@ -228,7 +251,7 @@ class SizeFacts:
         key = key_of(left), relation, key_of(right)
         if key in self._comparisons:
             return self._comparisons[key]
-        if self._is_complete:
+        if self._are_complete(variables_of(left) | variables_of(right)):
             text = FloatFact(left, relation, right).text(self.names.__getitem__)
             raise UnsupportedProgram(
                 f"a number is asked for after the program was compiled: {text}",
@@ -269,11 +292,39 @@ class SizeFacts:
         """End the compile: from now on only questions are answered that the facts answer."""
         self._is_complete = True
 
+    def complete_computed(self) -> None:
+        """Answer, from now on, only those questions about computed sizes that the facts answer."""
+        self._computed_are_complete = True
+
+    @property
+    def has_unchecked(self) -> bool:
+        """Whether there are computed sizes about which no facts are checked yet."""
+        return bool(self.computed) and not self._computed_are_complete
+
+    def _are_complete(self, variables: frozenset[int]) -> bool:
+        """Return whether no more facts about these variables can be checked."""
+        return self._is_complete or (self._computed_are_complete and not self.computed.isdisjoint(variables))
+
     def checked(self) -> list[SizeFact | FloatFact]:
         """Return the facts that the prologue checks: those that no other one implies plainly."""
+        return self._without_implied([f for f in self.facts if self.computed.isdisjoint(f.variables)])
+
+    def checked_inside(self) -> dict[int, list[SizeFact | FloatFact]]:
+        """Return the facts about computed sizes, by the size after which the computation checks them.
+
+        It is the last of those that a fact is about. What others are computed with comes last.
+        """
+        facts = self._without_implied([f for f in self.facts if not self.computed.isdisjoint(f.variables)])
+        facts.sort(key=lambda f: 2 if isinstance(f, FloatFact) else f.relation != "==")
+        found: dict[int, list[SizeFact | FloatFact]] = {}
+        for fact in facts:
+            found.setdefault(max(self.computed & fact.variables), []).append(fact)
+        return found
+
+    def _without_implied(self, facts: list[SizeFact | FloatFact]) -> list[SizeFact | FloatFact]:
         kept: list[SizeFact | FloatFact] = []
-        about_integers = [f for f in self.facts if isinstance(f, SizeFact)]
-        for fact in self.facts:
+        about_integers = [f for f in facts if isinstance(f, SizeFact)]
+        for fact in facts:
             if isinstance(fact, FloatFact):
                 if not fact.variables <= self._constant:
                     kept.append(fact)  # else the equalities imply it
@@ -337,15 +388,21 @@ class SizeFacts:
     def _substitute(self, polynomial: Polynomial) -> None:
         """Note that a polynomial is 0: the last variable that it determines is replaced from now on."""
         self._answers[polynomial, "=="], self._answers[polynomial, "!="] = True, False
-        solutions = sorted(polynomial.solved(), key=lambda item: item[0])
-        if not solutions:
+        solutions = dict(polynomial.solved())
+        computed = self.computed & polynomial.variables
+        variable = max(computed or solutions, default=-1)
+        if variable not in solutions:
             return
-        variable, solution = solutions[-1]
-        bound = self._bounds[variable]
+        solution, bound = solutions[variable], self._bounds[variable]
         self._equal = {v: p.substituted({variable: solution}) for v, p in self._equal.items()}
         self._equal[variable] = solution
         self._constant = frozenset(v for v, p in self._equal.items() if p.constant is not None)
         answers, self._answers = self._answers, {}
+        if computed:  # what is known of it is checked later than what the solution consists of
+            self._answers = {
+                key: answer for key, answer in answers.items() if variable not in key[0].variables
+            }
+            return
         for (p, relation), answer in answers.items():
             self._answers[p.substituted({variable: solution}), relation] = answer
         if bound.low is not None:

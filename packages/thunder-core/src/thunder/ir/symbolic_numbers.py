@@ -57,7 +57,7 @@ class SymbolicNumber(NumberProxy):
 
     @property
     def is_input(self) -> bool:
-        """Whether it is the size of an input, and no expression."""
+        """Whether it is one size, and no expression."""
         return False
 
     @property

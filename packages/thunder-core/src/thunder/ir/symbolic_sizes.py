@@ -38,7 +38,7 @@ __all__ = [
 
 
 class SymbolicInt(SymbolicNumber, IntegerProxy):
-    """An integer that sizes of inputs determine: one of them, an input of the trace, or an expression.
+    """An integer that sizes determine: one of them, an input or a value of the trace, or an expression.
 
     ``name`` is the text of the expression, which is a statement's argument in the text of a trace.
     """
@@ -62,8 +62,13 @@ class SymbolicInt(SymbolicNumber, IntegerProxy):
 
     @property
     def is_input(self) -> bool:
-        """Whether it is the size of an input, and no expression."""
+        """Whether it is one size, and no expression."""
         return self.variable is not None
+
+    @property
+    def prefix(self) -> str:  # type: ignore[override]
+        """The first letter of its name, which says whether the computation finds it."""
+        return "u" if self.variable in self.facts.computed else "i"
 
     @property
     def roots(self) -> tuple[SymbolicInt, ...]:
@@ -109,9 +114,14 @@ class SymbolicInt(SymbolicNumber, IntegerProxy):
         return self if self.facts.ask(self.polynomial, ">=") else -self
 
 
-def new_size(facts: SizeFacts, hint: int, source: str, low: int | None = 0) -> SymbolicInt:
-    """Return a new size of an input, or a number with another bound, with its value in the call."""
-    variable = facts.add(hint, source, low)
+def new_size(
+    facts: SizeFacts, hint: int, source: str, low: int | None = 0, *, computed: bool = False
+) -> SymbolicInt:
+    """Return a new size of an input, or a number with another bound, with its value in the call.
+
+    With ``computed`` it is one that the computation finds (Note [Computed sizes]).
+    """
+    variable = facts.add(hint, source, low, computed=computed)
     symbol = SymbolicInt(facts, Polynomial.variable(variable), variable)
     facts.symbols.append(symbol)
     return symbol

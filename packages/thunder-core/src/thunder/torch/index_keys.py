@@ -21,7 +21,7 @@ from thunder.base.dtypes import bool8, int32, int64, uint8
 from thunder.base.errors import UnsupportedOperator
 from thunder.ir.proxies import IntegerProxy, NumberProxy, TensorProxy, constant_value, number_in, pytype
 from thunder.ir.recorder import UNDECIDED
-from thunder.ir.refused_methods import decided
+from thunder.ir.refused_methods import as_size, decided
 from thunder.ir.symbolic_sizes import SymbolicInt, has_symbols
 from thunder.ops import prims
 from thunder.ops.torch_errors import OperatorIndexError, OperatorTypeError, OperatorValueError
@@ -108,7 +108,7 @@ def _decided(x: Any) -> Any:
     number = number_in(x)
     if not isinstance(number, TensorProxy | NumberProxy) or isinstance(number, SymbolicInt):
         return number
-    answer = decided("value" if pytype(number) is bool else "index", number)
+    answer = decided("value", number) if pytype(number) is bool else as_size(number)
     return number if answer is UNDECIDED else answer
 
 

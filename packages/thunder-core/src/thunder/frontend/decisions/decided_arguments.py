@@ -14,7 +14,9 @@ from typing import Any, Final
 from thunder.base.errors import DataDependentControlFlow
 from thunder.base.pytree import tree_flatten, tree_map, tree_unflatten
 from thunder.frontend.session import TracingSession
-from thunder.ir.proxies import IntegerProxy, NumberProxy, TensorProxy
+from thunder.ir.proxies import IntegerProxy, NumberProxy, TensorProxy, constant_value
+from thunder.ir.recorder import UNDECIDED
+from thunder.ir.refused_methods import as_size
 from thunder.ir.symbolic_sizes import SymbolicInt, SymbolicNumber
 
 __all__ = ["call_with_decided_arguments", "with_decided_integers"]
@@ -113,7 +115,7 @@ def _is_size(x: Any) -> bool:
 
 
 def _decided_size(x: Any) -> Any:
-    return operator.index(x) if _is_size(x) else x
+    return _as_size(x) if _is_size(x) else x
 
 
 def _has_integer(x: Any) -> bool:
@@ -123,4 +125,10 @@ def _has_integer(x: Any) -> bool:
 
 
 def _decided_integer(x: Any) -> Any:
-    return x.__index__() if _has_integer(x) and not isinstance(x, tuple | list) else x
+    return _as_size(x) if _has_integer(x) and not isinstance(x, tuple | list) else x
+
+
+def _as_size(x: Any) -> Any:
+    """Return an integer of the trace as a size; raises DataDependentControlFlow where that is impossible."""
+    size = as_size(x) if constant_value(x) is None else UNDECIDED
+    return operator.index(x) if size is UNDECIDED else size

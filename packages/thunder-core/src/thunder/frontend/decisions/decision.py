@@ -23,6 +23,8 @@ class Decision:
     operands: str
     answer: Any
     where: Location | None = None
+    #: the place of a size that the computation can find in place of the decision (Note [Computed sizes])
+    size_place: str | None = None
 
     def __post_init__(self) -> None:
         assert self.question in QUESTIONS, "a question has a function that answers it"

@@ -12,11 +12,12 @@ from typing import Any
 from thunder.base.errors import DataDependentControlFlow, ThunderError
 from thunder.base.pytree import tree_iter, tree_map
 from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.decisions.computed_sizes import ComputedSizes
 from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.decisions.early_run import EarlyRun
 from thunder.frontend.inner_transforms.inner_programs import InnerPrograms
 from thunder.frontend.session import TracingSession
-from thunder.ir.proxies import Proxy, TensorProxy, is_proxy, pytype
+from thunder.ir.proxies import IntegerProxy, Proxy, TensorProxy, is_proxy, pytype
 from thunder.ir.recorder import UNDECIDED
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ops import prims
@@ -33,9 +34,16 @@ class Speculation:
         session: the acquisition.
         run: runs the program up to a question.
         known: the answers to the first questions, which a run of the compiled program has found.
+        sizes: the sizes that the computation finds, which are no decisions.
     """
 
-    def __init__(self, session: TracingSession, run: EarlyRun, known: Sequence[Any] = ()) -> None:
+    def __init__(
+        self,
+        session: TracingSession,
+        run: EarlyRun,
+        known: Sequence[Any] = (),
+        sizes: ComputedSizes | None = None,
+    ) -> None:
         self.decisions: list[Decision] = []
         #: whether the program has asked for data
         self.has_run = False
@@ -43,8 +51,10 @@ class Speculation:
         self.refusal: ThunderError | None = None
         self._values: dict[str | None, Any] = {}  # of numbers that were decided on, by name
         self._session, self._run, self._known = session, run, tuple(known)
+        self._sizes = ComputedSizes() if sizes is None else sizes
+        self._size_of: dict[str, Any] = {}  # the sizes that numbers are, by the names of these
 
-    def decide(self, question: str, operands: tuple[Any, ...]) -> Any:
+    def decide(self, question: str, operands: tuple[Any, ...], size_place: str | None = None) -> Any:
         """Return the answer to a question, and record its check; UNDECIDED where that is not possible."""
         if len(operands) == 1 and isinstance(operands[0], SymbolicNumber):
             return answer_to(question, (operands[0].value,))
@@ -59,10 +69,7 @@ class Speculation:
         if index < len(self._known):
             answer = self._known[index]
         else:
-            try:
-                answer = self._run.answer(question, operands)
-            except DataDependentControlFlow as error:
-                raise error.add_locations(session.locations()) from error.__cause__
+            answer = self._asked(lambda: self._run.answer(question, operands))
         prims.check_decision(*operands, question=question, answer=answer, index=index)
         if number is not None:
             self._values[number] = answer
@@ -73,9 +80,45 @@ class Speculation:
                 operands=", ".join(map(_described, operands)),
                 answer=answer,
                 where=None if source is None else source.location,
+                size_place=size_place,
             )
         )
         return answer
+
+    def as_size(self, number: Any) -> Any:
+        """Return an integer of the trace as a size: one that the computation finds, or its value, a decision.
+
+        UNDECIDED where neither can be recorded.
+        """
+        if isinstance(number, TensorProxy):
+            if number.shape or not number.dtype.is_integer or not self._may_decide():
+                return self.decide("index", (number,))
+            number = prims.item(number)
+        place = self._place("index")
+        if not isinstance(number, IntegerProxy) or number.python_type is not int or not self._may_decide():
+            return self.decide("index", (number,))
+        if number.name in self._size_of:
+            return self._size_of[number.name]
+        if not self._sizes.are_at(place):
+            return self.decide("index", (number,), place)
+        self.has_run = True
+        hint = self._asked(lambda: self._run.value(number))
+        size = self._size_of[number.name] = self._sizes.new(hint, place, None)
+        self._session.trace.record(prims.as_size.bind(number, output=size))
+        self._run.note({size.name: hint})
+        return size
+
+    def _asked(self, ask: Callable[[], Any]) -> Any:
+        """Return what an early run answers; a refusal has the lines of the program."""
+        try:
+            return ask()
+        except DataDependentControlFlow as error:
+            raise error.add_locations(self._session.locations()) from error.__cause__
+
+    def _place(self, what: str) -> str:
+        """Return the name of a place where a size depends on data: the line and the operator."""
+        source = self._session.locate()
+        return f"{what} at {'an unknown line' if source is None else source.location}"
 
     def run_once(self, function: Callable[[list[Any]], Any], operands: Iterable[TensorProxy]) -> Any:
         """Run a function that a program calls, once, on values of the program so far."""
@@ -89,31 +132,45 @@ class Speculation:
         record: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        record_with_size: Callable[..., Any] | None = None,
     ) -> Any:
         """Record a call with the metadata of its results, which depend on data, as a decision.
 
-        It is computed for them, unless they are known; UNDECIDED where no check can be recorded.
+        It is computed for them, unless they are known; UNDECIDED where no check can be recorded. With
+        ``record_with_size`` the computation may find the size of the results.
         """
         if not self._may_decide():
             return UNDECIDED
         self.has_run = True
+        place = None if record_with_size is None else self._place(call.partition("(")[0])
+        is_computed = place is not None and self._sizes.are_at(place)
         index, values = len(self.decisions), None
-        if index < len(self._known):
+        if index < len(self._known) and not is_computed:
             answer = self._known[index]
         else:
-            try:
-                values = self._run.compute(compute, args, kwargs)
-            except DataDependentControlFlow as error:
-                raise error.add_locations(self._session.locations()) from error.__cause__
+            values = self._asked(lambda: self._run.compute(compute, args, kwargs))
             answer = described(values)
+        if is_computed and record_with_size is not None:
+            recorded = record_with_size(answer, lambda hint: self._sizes.new(hint, str(place), 0))
+            if recorded is not None:
+                results, size = recorded
+                self._note_values(results, values)
+                self._run.note({size.name: size.hint})
+                return results
         results = record(results=answer, decision=index)
         if values is not None:
-            proxies = tree_iter(results)
-            self._run.note({p.name: v for p, v in zip(proxies, tree_iter(values), strict=True)})
+            self._note_values(results, values)
         source = self._session.locate()
         where = None if source is None else source.location
-        self.decisions.append(Decision(question="sizes", operands=call, answer=answer, where=where))
+        self.decisions.append(
+            Decision(question="sizes", operands=call, answer=answer, where=where, size_place=place)
+        )
         return results
+
+    def _note_values(self, results: Any, values: Any) -> None:
+        """Note the values of results that the early run has computed."""
+        pairs = zip(tree_iter(results), tree_iter(values), strict=True)
+        self._run.note({p.name: v for p, v in pairs})
 
     def note_run(self, name: str, answer: Any, results: Iterable[TensorProxy], values: Iterable[Any]) -> None:
         """Note the results of a function that has run: what the program depends on is a decision."""

@@ -24,5 +24,6 @@ from thunder.ops.prims.random import *
 from thunder.ops.prims.reduction import *
 from thunder.ops.prims.rng_state import *
 from thunder.ops.prims.shapes import *
+from thunder.ops.prims.size_checks import *
 from thunder.ops.prims.strided import *
 from thunder.ops.prims.utility import *

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from thunder.base.errors import OperatorError
+from thunder.base.memory_layout import contiguous_strides
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.ops.sized_results import without_sizes
@@ -16,7 +17,13 @@ from thunder.torch.registration import torch_names
 from thunder.torch.rows.shape import expand, reshape
 from thunder.torch.sized_calls import record_sized, register_sized
 
-_BINCOUNT = register_sized("torch.bincount", torch.bincount)
+
+def _row_of(n: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return the layout of ``n`` elements in a row."""
+    return (n,), (1,)
+
+
+_BINCOUNT = register_sized("torch.bincount", torch.bincount, layout=_row_of)
 
 
 @torch_names("torch.bincount", methods=("bincount",))
@@ -37,7 +44,34 @@ def _values_differentiable(result: Any) -> Any:
 
 def _register_distinct(fn: Any, name: str) -> Any:
     gradients = gradients_by_torch(f"torch.{name}", without_sizes(fn))
-    return register_sized(f"torch.{name}", fn, vjp=gradients)
+    return register_sized(f"torch.{name}", fn, vjp=gradients, layout=_distinct)
+
+
+def _distinct(
+    n: Any,
+    input: TensorProxy,
+    *,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+    sorted: bool = True,
+) -> Any:
+    """Return the layouts of ``n`` distinct values, and of inverse and counts where asked for.
+
+    Slices are computed with their dimension in front, so that in memory it is the outermost.
+    """
+    shape = tuple(input.shape)
+    if dim is None:
+        values, inverse = _row_of(n), shape
+    else:
+        dim = canonical_dim(dim, len(shape))
+        front = (n, *(shape[0] if d == dim else shape[d] for d in range(1, len(shape))))
+        strides = list(contiguous_strides(front))
+        strides[0], strides[dim] = strides[dim], strides[0]
+        values, inverse = ((*shape[:dim], n, *shape[dim + 1 :]), tuple(strides)), shape[dim : dim + 1]
+    others = [(inverse, contiguous_strides(inverse))] if return_inverse else []
+    others += [_row_of(n)] if return_counts else []
+    return (values, *others) if others else values
 
 
 _UNIQUE = _register_distinct(torch.unique, "unique")
@@ -74,7 +108,7 @@ def _repeated(repeats: torch.Tensor, output_size: int | None = None) -> torch.Te
     return torch.repeat_interleave(repeats, output_size=output_size)
 
 
-_REPEATED = register_sized("ltorch.repeated_positions", _repeated)
+_REPEATED = register_sized("ltorch.repeated_positions", _repeated, layout=_row_of)
 
 
 def repeated_elements(

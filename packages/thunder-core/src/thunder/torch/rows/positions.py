@@ -1,6 +1,8 @@
 """Positions of the elements that are not zero: ``nonzero``, and masks as keys of ``x[key]``.
 
 x[mask]    →    t1 = nonzero(mask, results=…, decision=0); t2, t3 = unbind(t1, 1); x[t2, t3]
+
+How many there are is a decision, or a size that the computation finds.
 """
 
 from __future__ import annotations
@@ -24,7 +26,13 @@ from thunder.torch.rows.cat_split import unbind
 from thunder.torch.rows.shape import unsqueeze
 from thunder.torch.sized_calls import record_sized, register_sized
 
-_NONZERO = register_sized("torch.nonzero", torch.nonzero)
+
+def _layout(n: Any, input: TensorProxy) -> Any:
+    """Return the layout of the positions of ``n`` elements: torch writes them dimension by dimension."""
+    return (n, len(input.shape)), (1, n)
+
+
+_NONZERO = register_sized("torch.nonzero", torch.nonzero, layout=_layout)
 
 
 @torch_names("torch.nonzero", methods=("nonzero",))

@@ -1,0 +1,53 @@
+"""Sizes that the computation finds, and the checks of facts about them, see Note [Computed sizes].
+
+n = mask.sum().item()        t0 = sum(mask); i0 = item(t0)
+y = x[:n]               →    u0 = as_size(i0); check_size(u0, "<=", 8)
+                             y = x[:u0]
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from thunder.base.errors import SizesChanged
+from thunder.base.float_expressions import RELATIONS
+from thunder.base.tags import OpTags
+from thunder.ops.operator import NONDIFFERENTIABLE
+from thunder.ops.prims.declaration import primitive
+
+__all__ = ["as_size", "check_size"]
+
+
+def _nothing(left: Any, relation: str, right: Any) -> None:
+    """The meta function of a statement without result."""
+
+
+def _check(left: Any, relation: str, right: Any) -> None:
+    if not RELATIONS[relation](left, right):
+        raise SizesChanged(f"{left} {relation} {right}")
+
+
+#: raises SizesChanged unless the relation holds
+check_size = primitive(
+    "check_size",
+    _nothing,
+    python_impl=_check,
+    vjp=NONDIFFERENTIABLE,
+    tags=(OpTags.DONT_DCE, OpTags.CHECKS_DECISION),
+)
+
+
+def _same(number: Any) -> Any:
+    """The meta function of a number, which is bound with the size as its result."""
+    return number
+
+
+#: a number out of a tensor, as a size on which shapes depend
+as_size = primitive(
+    "as_size",
+    _same,
+    python_impl=operator.index,
+    vjp=NONDIFFERENTIABLE,
+    tags=(OpTags.DONT_DCE, OpTags.COMPUTES_SIZE, OpTags.DONT_RECOMPUTE_IN_BACKWARD),
+)
