@@ -76,7 +76,7 @@ def test_sizes_values_and_gradients_are_eagers_for_each_call(name: str) -> None:
 
 
 def test_the_statement_has_the_sizes_and_a_call_with_other_sizes_takes_its_own_entry() -> None:
-    compiled = thunder.jit(lambda x: x[x > 0].sum())
+    compiled = thunder.jit(lambda x: x[x > 0].sum(), cache="constant values")
     for data in (A, B, A, B):
         assert compiled(data) == data[data > 0].sum()
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 2)
@@ -103,7 +103,7 @@ def test_after_the_limit_python_runs_calls_with_other_sizes_with_one_warning() -
     def program(x: torch.Tensor) -> torch.Tensor:
         return x[x > 0] * 2
 
-    compiled = thunder.jit(program, recompile_limit=2)
+    compiled = thunder.jit(program, cache="constant values", recompile_limit=2)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for count in range(6):

@@ -106,6 +106,11 @@ class Polynomial:
         """The variables that occur in it."""
         return frozenset().union(*(a.variables for m in self.terms for a in m))
 
+    @cached_property
+    def is_without_quotients(self) -> bool:
+        """Whether neither quotients nor remainders occur in it, so that it has a value for all variables."""
+        return all(atom.operation is None for monomial in self.terms for atom in monomial)
+
     @property
     def constant(self) -> int | None:
         """The number that it is, or None if it has variables."""

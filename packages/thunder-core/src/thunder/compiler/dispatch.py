@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import threading
 import warnings
-from contextlib import nullcontext
 from time import perf_counter_ns
 from typing import Any
 
-import torch
-
 from thunder.base import opaque_results
 from thunder.base.errors import (
-    DataDependentControlFlow,
     DecisionChanged,
     InternalError,
     NotInitialized,
@@ -22,27 +18,18 @@ from thunder.base.errors import (
     RecompileWarning,
     SameInputViolation,
     SizesChanged,
-    UnsupportedProgram,
 )
 from thunder.base.options import CACHE_OPTIONS
-from thunder.base.runtime_errors import note_statement
 from thunder.compiler.collector import collector_paused
 from thunder.compiler.compile_events import notify_of_compile
 from thunder.compiler.entry_compiler import EntryCompiler
 from thunder.compiler.failed_calls import (
-    FailurePlan,
     RunningCall,
-    note_unapplied,
-    note_unapplied_writes,
-    run_by_python,
     undo,
 )
-from thunder.compiler.plugin_contributions import (
-    PluginContributions,
-    plugin_contributions,
-)
+from thunder.compiler.plugin_contributions import PluginContributions, plugin_contributions
+from thunder.compiler.python_runs import PythonRuns
 from thunder.compiler.recompile_reasons import (
-    answers_text,
     decision_reason,
     failure_of_new_entry,
     limit_text,
@@ -52,7 +39,7 @@ from thunder.compiler.recompile_reasons import (
 )
 from thunder.compiler.stages import blamed_on
 from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats, RecompileReason
-from thunder.frontend.active_modes import has_active_modes, modes_held, modes_released
+from thunder.frontend.active_modes import has_active_modes, modes_held
 from thunder.frontend.ambient_state import torch_traces
 from thunder.frontend.guards import first_failure
 from thunder.frontend.lookasides.patches import refuse_replaced_builtins
@@ -82,8 +69,7 @@ class Dispatcher:
         self._compiler = EntryCompiler(data, overrides, self.stats)
         self._lock = threading.RLock()
         self._compiled_for_answers = 0
-        self._warned_of_answers = False
-        self._initialized: set[str] = set()  # what calls that Python ran have initialized
+        self._python = PythonRuns(data, overrides, self.stats)
         self._same_input = data.cache_option is CACHE_OPTIONS.SAME_INPUT
         self._is_automatic = data.cache_option is CACHE_OPTIONS.AUTOMATIC
         self._check_guards = data.debug_options.check_guards
@@ -108,7 +94,7 @@ class Dispatcher:
                 break
         else:
             if torch_traces():
-                return self._run_for_tracer(args, kwargs)
+                return self._python.for_tracer(args, kwargs)
             if has_active_modes():
                 stats.calls -= 1
                 with modes_held():
@@ -116,7 +102,7 @@ class Dispatcher:
             outcome = self._find_or_compile(args, kwargs)
             if isinstance(outcome, Exception):
                 try:
-                    return self._without_entry(outcome, args, kwargs)
+                    return self._python.without_entry(outcome, args, kwargs)
                 finally:
                     del outcome  # its traceback has this frame
             entry, inputs = outcome
@@ -165,10 +151,10 @@ class Dispatcher:
                     return self._run_for_sizes((*left, (entry, reason)), args, kwargs, start, is_new)
                 answers = (*entry.answers[: failure.index], failure.answer)
                 if failure.index < len(known):
-                    return self._after_disagreement(entry, answers, args, kwargs)
+                    return self._python.after_disagreement(entry, answers, args, kwargs)
                 return self._run_for_answers(entry, answers, args, kwargs, start, left)
             opaque_results.discard()
-            return self._after_failure(entry.failures, running, failure, args, kwargs)
+            return self._python.after_failure(entry.failures, running, failure, args, kwargs)
         finally:
             del failure  # with its traceback it would be a cycle
 
@@ -188,10 +174,10 @@ class Dispatcher:
         Python runs it where the program raises for these answers, or may not be compiled for more answers.
         """
         if answers in entry.raising:
-            return self._run_as_written(entry, answers, args, kwargs)
+            return self._python.with_answers(entry, answers, args, kwargs)
         if self._is_full(answers):
-            self._warn_of_answers(entry.decisions[len(answers) - 1].question_text)
-            return self._run_as_written(entry, answers, args, kwargs)
+            self._python.warn_of_answers(entry.decisions[len(answers) - 1].question_text)
+            return self._python.with_answers(entry, answers, args, kwargs)
         reason = decision_reason(entry, entry.decisions[len(answers) - 1], answers[-1])
         left = (*left, (entry, reason))
         outcome = self._find_or_compile(args, kwargs, answers, entry, left)
@@ -199,7 +185,7 @@ class Dispatcher:
             if isinstance(outcome, RaisedByProgram):
                 entry.raising.add(answers)
             try:
-                return self._without_entry(outcome, args, kwargs)
+                return self._python.without_entry(outcome, args, kwargs)
             finally:
                 del outcome  # its traceback has this frame
         entry, inputs = outcome
@@ -215,7 +201,7 @@ class Dispatcher:
         decision = entry.decisions[change.index]
         if not self._is_automatic or change.index < len(known):
             return None
-        if not self._compiler.sizes.note_place(decision.size_place):
+        if not self._compiler.sizes.note_places([d.size_place for d in entry.decisions[change.index :]]):
             return None
         return decision_reason(entry, decision, change.answer)
 
@@ -233,25 +219,19 @@ class Dispatcher:
             ready = ((e, e.prologue_fn(*args, **kwargs)) for e in self._entries if e not in tried)
             found: Any = next((item for item in ready if item[1] is not None), None)
             if found is None and self._is_at_limit():
-                self._warn_of_answers(str(left[-1][1]))
-                return self._call_by_python(args, kwargs)
+                self._python.warn_of_answers(str(left[-1][1]))
+                return self._python.call(args, kwargs)
             if found is None and is_new:
-                if self._is_as_written():
-                    return self._call_by_python(args, kwargs)
-                raise DataDependentControlFlow(
-                    "a compiled program computes another size than the program for which it was compiled",
-                    found={"size": str(left[-1][1])},
-                    hint="Executors round differently: compare values that are not close to the limit.",
-                )
+                return self._python.after_other_sizes(left[-1][1], args, kwargs)
             is_new = found is None
             if found is None:
                 try:
                     found = self._compile(args, kwargs, (), None, left)
                 except (RaisedByProgram, NotInitialized) as outcome:
                     found = outcome
-        if isinstance(found, Exception):
+        if isinstance(found, RaisedByProgram | NotInitialized):
             try:
-                return self._without_entry(found, args, kwargs)
+                return self._python.without_entry(found, args, kwargs)
             finally:
                 del found  # its traceback has this frame
         entry, inputs = found
@@ -267,116 +247,11 @@ class Dispatcher:
     def _is_at_limit(self) -> bool:
         """Return whether the program has been compiled for as many answers and sizes as it may."""
         limit = self.data.compile_options["recompile_limit"]
-        return limit is not None and self._compiled_for_answers >= limit and self._is_as_written()
+        return limit is not None and self._compiled_for_answers >= limit and self._python.is_possible()
 
     def _is_full(self, answers: Answers) -> bool:
         """Return whether the program has been compiled for too many answers, and not for these."""
         return self._is_at_limit() and not any(e.is_for(answers) for e in self._entries)
-
-    def _warn_of_answers(self, question: str) -> None:
-        """Warn once that Python runs calls with other answers."""
-        if not self._warned_of_answers:
-            self._warned_of_answers = True
-            warnings.warn(answers_text(self.data, question), RecompileWarning, stacklevel=5)
-
-    def _run_as_written(
-        self, entry: CacheEntry, answers: Answers, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Run a call by Python, as it was written."""
-        result = self._call_by_python(args, kwargs)
-        entry.raising.discard(answers)  # a fact that the program reads for these answers may have changed
-        return result
-
-    def _call_by_python(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.stats.runs_by_python += 1
-        modes = torch.no_grad() if self.data.disable_torch_autograd_support else nullcontext()
-        with modes, modes_released():
-            return self.data.fn(*args, **kwargs)
-
-    def _run_for_tracer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a call by Python while torch traces it, so that torch traces the program as it was written.
-
-        Raises UnsupportedProgram where transforms or overriding tensors change what the program computes.
-        """
-        if self._is_as_written():
-            return self._call_by_python(args, kwargs)
-        raise UnsupportedProgram(
-            "torch traces a call of a module with transforms or overriding tensors",
-            hint="Trace the module that was compiled, compiled._orig_mod.",
-        )
-
-    def _after_disagreement(
-        self, entry: CacheEntry, answers: Answers, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Run a call for which two entries compute different answers by Python, which decides."""
-        if self._is_as_written():
-            return self._run_as_written(entry, answers, args, kwargs)
-        decision = entry.decisions[len(answers) - 1]
-        raise DataDependentControlFlow(
-            f"two compiled programs compute different answers to a question: {decision}",
-            hint="Executors round differently: ask about values that are not close to the limit.",
-        )
-
-    def _after_failure(
-        self,
-        plan: FailurePlan,
-        running: RunningCall | None,
-        failure: BaseException,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """Run the program by Python, or raise the error if it need not or cannot run again."""
-        try:
-            note_statement(failure)
-            runs_again = self._is_as_written() and plan.runs_again(failure)
-            undo(plan, running, generators=runs_again)
-            if not (runs_again and isinstance(failure, Exception)):
-                note_unapplied(failure, plan)
-                raise failure
-            return self._run_by_python(args, kwargs, failure, plan.handles)
-        finally:
-            del failure
-
-    def _is_as_written(self) -> bool:
-        """Return whether the compiled program computes what the function computes by itself."""
-        overridden = self.overrides is not None and bool(self.overrides.tensors)
-        return not (overridden or self.data.transforms)
-
-    def _run_by_python(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], failure: BaseException, handles: bool
-    ) -> Any:
-        self.stats.runs_by_python += 1
-        modes = torch.no_grad() if self.data.disable_torch_autograd_support else nullcontext()
-        try:
-            with modes, modes_released():
-                return run_by_python(self.data.fn, args, kwargs, failure, handles)
-        finally:
-            del failure
-
-    def _without_entry(
-        self, outcome: RaisedByProgram | NotInitialized, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Run a call that raised, or found state without a shape, by Python if it may; else raise."""
-        try:
-            if isinstance(outcome, RaisedByProgram):
-                return self._after_raise(outcome, args, kwargs)
-            if not self._is_as_written() or outcome.asked in self._initialized:
-                raise outcome
-            self._initialized.add(outcome.asked)
-            return self._call_by_python(args, kwargs)
-        finally:
-            del outcome
-
-    def _after_raise(self, raised: RaisedByProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a program that raised while it was traced by Python if it had effects; else raise."""
-        failure = raised.error
-        try:
-            if raised.runs_again and self._is_as_written():
-                return self._run_by_python(args, kwargs, failure, raised.handles)
-            note_unapplied_writes(failure, raised.written)
-            raise failure
-        finally:
-            del failure, raised
 
     def _find_or_compile(
         self,
@@ -403,7 +278,7 @@ class Dispatcher:
                     self.stats.cache_hits += not answers  # else the call has been counted
                     return entry, inputs
             try:
-                return self._compile(args, kwargs, answers, like)
+                return self._compile(args, kwargs, answers, like, left)
             except (RaisedByProgram, NotInitialized) as outcome:
                 return outcome
 

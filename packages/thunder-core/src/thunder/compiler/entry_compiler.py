@@ -92,29 +92,46 @@ class EntryCompiler:
             )
             known = self._known_answers(answers)
             choice = self._size_choice(sizes, places) if device is None else None
-            while choice is not None:
-                try:
-                    entry = self._compile(args, kwargs, device, known, numbers, choice)
-                    if not self._should_be_for_numbers(entry, choice):
-                        entry.varying_sizes, entry.computed_places = sizes, choice.computed
-                        return entry
-                except Exception as error:  # the program is compiled with fewer symbols
-                    if error is choice.error or isinstance(error, StateChanged) or not choice.has_symbols:
-                        raise
-                    self.stats.last_static_reason = without_frames(error)
-                    known = None if known is None else ()  # with numbers, it may ask other questions
-                    if choice.has_computed:
-                        self.sizes.note_failed_places(choice.found_places)
-                        choice = self._size_choice(sizes, ComputedPlaces())
-                        continue
-                    self.sizes.note_failure()
-                known = None if known is None else ()
-                break
-            entry = self._compile(args, kwargs, device, known, numbers)
-            if choice is not None and choice.has_wishes:
-                assert self.stats.last_static_reason is not None, "a compile with symbols has failed"
-                raise choice.refused(self.stats.last_static_reason)
+            if choice is None:
+                return self._compile(args, kwargs, device, known, numbers)
+            for_call = functools.partial(self._compile, args, kwargs, device, varying=numbers)
+            entry = self._with_symbols(for_call, known, sizes, choice)
+            if entry is None:
+                entry = for_call(answers=_other_questions(known))
+                if choice.has_wishes:
+                    assert self.stats.last_static_reason is not None, "a compile with symbols has failed"
+                    raise choice.refused(self.stats.last_static_reason)
             return entry
+
+    def _with_symbols(
+        self,
+        compile_for_call: Callable[..., CacheEntry],
+        known: Answers | None,
+        sizes: frozenset[str] | None,
+        choice: SizeChoice,
+    ) -> CacheEntry | None:
+        """Return the entry of a compile with symbols, or None if the sizes of the call have to be numbers.
+
+        A program in which sizes that it finds are symbols may fail where sizes of inputs do not.
+        """
+        try:
+            entry = compile_for_call(answers=known, free=choice)
+        except Exception as error:
+            if error is choice.error or isinstance(error, StateChanged) or not choice.has_symbols:
+                raise
+            self.stats.last_static_reason = without_frames(error)
+            if not choice.has_computed:
+                self.sizes.note_failure()
+                return None
+            self.sizes.note_failed_places(choice.found_places)
+            without = self._size_choice(sizes, ComputedPlaces())
+            if without is None:
+                return None
+            return self._with_symbols(compile_for_call, _other_questions(known), sizes, without)
+        if self._should_be_for_numbers(entry, choice):
+            return None
+        entry.varying_sizes, entry.computed_places = sizes, choice.computed
+        return entry
 
     def _should_be_for_numbers(self, entry: CacheEntry, choice: SizeChoice) -> bool:
         """Return whether an executor would run a call of an entry if sizes were numbers, and they can be."""
@@ -349,6 +366,11 @@ def _entry(
         varying=program.varying,
         free_sizes=frozenset(n for n, value in values.items() if value is None),
     )
+
+
+def _other_questions(known: Answers | None) -> Answers | None:
+    """Return the answers that are known of a program with other symbols, which may ask other questions."""
+    return None if known is None else ()
 
 
 def _dropped(before: Sequence[Fact], after: Sequence[Fact]) -> tuple[Fact, ...]:

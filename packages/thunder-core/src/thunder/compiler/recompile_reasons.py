@@ -46,6 +46,9 @@ def recompile_reason(
         for decision, found in zip(entry.decisions, answers, strict=False):
             if not same_leaf(decision.answer, found):
                 return decision_reason(entry, decision, found)
+        if len(answers) > len(entry.decisions) and entry.computed_places:  # for the sizes of its call
+            asked = len(entry.decisions)
+            return RecompileReason(entry, "the number of questions about data", asked, len(answers), "sizes")
         cause = prologue_error(entry.prologue_traces[-1], args, kwargs)
         raise InternalError("a guard failed, and every fact that it was generated from holds") from cause
     fact, actual = failure

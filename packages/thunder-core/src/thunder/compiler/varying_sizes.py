@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -42,7 +42,8 @@ class VaryingSizes:
     worth more than what that executor gains.
 
     A size that depends on data is a decision at first. Where that has differed, the computation finds it from
-    then on (Note [Computed sizes]), by the same rules. With ``everywhere`` it does so in the first compile.
+    then on, with those after it (Note [Computed sizes]), by the same rules. With ``everywhere`` it does so in
+    the first compile.
     """
 
     def __init__(self, *, everywhere: bool = False) -> None:
@@ -69,14 +70,15 @@ class VaryingSizes:
             self._everywhere, self._needed if self._everywhere else self._places
         )
 
-    def note_place(self, place: str | None) -> bool:
-        """Note a place where a size depends on data and has differed; return whether it is found from now on.
+    def note_places(self, places: Sequence[str | None]) -> bool:
+        """Note that a size depends on data and has differed at the first of some places.
 
-        ``place`` is None for one of which that is not possible.
+        Returns whether it is found from now on. So are those at the others, which depend on data too. None is
+        for a question with another answer than a size that can be found.
         """
-        if place is None or place in self._needed:
+        if places[0] is None or places[0] in self._needed:
             return False
-        self._places |= {place}
+        self._places |= frozenset(p for p in places if p is not None) - self._needed
         return True
 
     def note_refused(self) -> None:

@@ -307,21 +307,7 @@ class SizeFacts:
 
     def checked(self) -> list[SizeFact | FloatFact]:
         """Return the facts that the prologue checks: those that no other one implies plainly."""
-        return self._without_implied([f for f in self.facts if self.computed.isdisjoint(f.variables)])
-
-    def checked_inside(self) -> dict[int, list[SizeFact | FloatFact]]:
-        """Return the facts about computed sizes, by the size after which the computation checks them.
-
-        It is the last of those that a fact is about. What others are computed with comes last.
-        """
-        facts = self._without_implied([f for f in self.facts if not self.computed.isdisjoint(f.variables)])
-        facts.sort(key=lambda f: 2 if isinstance(f, FloatFact) else f.relation != "==")
-        found: dict[int, list[SizeFact | FloatFact]] = {}
-        for fact in facts:
-            found.setdefault(max(self.computed & fact.variables), []).append(fact)
-        return found
-
-    def _without_implied(self, facts: list[SizeFact | FloatFact]) -> list[SizeFact | FloatFact]:
+        facts = [f for f in self.facts if self.computed.isdisjoint(f.variables)]
         kept: list[SizeFact | FloatFact] = []
         about_integers = [f for f in facts if isinstance(f, SizeFact)]
         for fact in facts:
@@ -335,6 +321,20 @@ class SizeFacts:
             if not any(_implies(other, fact) for other in others):
                 kept.append(fact)
         return kept
+
+    def checked_inside(self) -> dict[int, list[SizeFact | FloatFact]]:
+        """Return the facts about computed sizes, by the size after which the computation checks them.
+
+        It is the last of those that a fact is about. Facts about quotients and floats come last, in their
+        order: earlier ones say that a divisor is not 0.
+        """
+        facts = [f for f in self.facts if not self.computed.isdisjoint(f.variables)]
+        plain = [f for f in facts if isinstance(f, SizeFact) and f.polynomial.is_without_quotients]
+        kept = [f for f in plain if not any(_implies(other, f) for other in plain if other is not f)]
+        found: dict[int, list[SizeFact | FloatFact]] = {}
+        for fact in (*kept, *(f for f in facts if f not in plain)):
+            found.setdefault(max(self.computed & fact.variables), []).append(fact)
+        return found
 
     # -- reasoning -------------------------------------------------------------------------------------------
 

@@ -152,6 +152,7 @@ def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if any(map(_is_tracked_number, args)) or (kwargs and any(map(_is_tracked_number, kwargs.values()))):
         args = tuple(map(_with_gradient, args))
         kwargs = {key: _with_gradient(value) for key, value in kwargs.items()}
+    integers = _has_unknown_integer(args, kwargs)
     if any(map(_has_size, args)) or (kwargs and any(map(_has_size, kwargs.values()))):
         args, kwargs = tree_map(_hint, (args, kwargs))
     result = None
@@ -169,7 +170,7 @@ def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if result is OVERRIDDEN:
         return OVERRIDDEN
     if problem is None and result is not NotImplemented:
-        if parser.kinds and parser.is_strange(args, kwargs) and not _has_unknown_integer(args, kwargs):
+        if parser.kinds and parser.is_strange(args, kwargs) and not integers:
             _ask(parser.fn, args, kwargs)
         return None
     leaves, spec = tree_flatten((args, kwargs))
@@ -193,9 +194,12 @@ def _ask(fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def _has_unknown_integer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether torch would read the value of an integer in a tensor without dimensions."""
+    """Return whether torch would read the value of an integer of the trace."""
     leaves, _ = tree_flatten((args, kwargs))
-    return any(isinstance(x, TensorProxy) and not x.shape and x.dtype.is_integer for x in leaves)
+    return any(
+        x.dtype.is_integer and not x.shape if isinstance(x, TensorProxy) else type(x) is IntegerProxy
+        for x in leaves
+    )
 
 
 def _is_tracked_number(x: Any) -> bool:
@@ -207,14 +211,18 @@ def _is_tracked_number(x: Any) -> bool:
 
 
 def _has_size(x: Any) -> bool:
-    """Return whether a number is a symbolic size, or one of a list of sizes."""
+    """Return whether a number is an integer of the trace or a symbolic size, or one is in a list of sizes."""
     kind = type(x)
+    if kind is IntegerProxy or ((kind is list or kind is tuple) and any(type(n) is IntegerProxy for n in x)):
+        return True
     return kind is SymbolicInt or ((kind is tuple or kind is list or kind is SizeTuple) and has_symbols(x))
 
 
 def _hint(x: Any) -> Any:
     if type(x) is SizeTuple:
         return torch.Size(map(hint_of, x))
+    if type(x) is IntegerProxy:
+        return x.stand_in
     return x.hint if isinstance(x, SymbolicInt) else x  # the parser looks at types alone
 
 

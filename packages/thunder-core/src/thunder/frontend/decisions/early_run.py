@@ -246,9 +246,10 @@ class _Copies:
 
 @contextlib.contextmanager
 def _errors_of_program() -> Iterator[None]:
-    """Raise RaisedEarly for what an operator raises on these values."""
+    """Raise RaisedEarly for what an operator raises on these values. Modes of the program do not see it."""
     try:
-        yield
+        with torch._C.DisableTorchFunction():
+            yield
     except DecisionChanged as change:  # executors round differently: Python runs the call
         raise RaisedEarly(
             _refusal("the early run computes other sizes than the compiled program", str(change.answer))
