@@ -386,6 +386,9 @@ class SizesChanged(DecisionChanged):
         super().__init__(-1, None)
         self.relation = relation
 
+    def __str__(self) -> str:
+        return f"the relation does not hold: {self.relation}"
+
 
 class ThunderWarning(UserWarning):
     """Root of all warnings that thunder issues."""

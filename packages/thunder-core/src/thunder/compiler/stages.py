@@ -34,6 +34,7 @@ from thunder.ir.trace import TraceCtx, TraceProvenance, TraceTag
 from thunder.ir.verify import check_plugin_trace
 from thunder.ops.region_strides import after_forward
 from thunder.passes.claim import claim
+from thunder.passes.computed_size_checks import check_sizes
 from thunder.passes.cse import cse
 from thunder.passes.dce import dce
 from thunder.passes.del_last_used import del_last_used
@@ -47,7 +48,6 @@ from thunder.passes.replaced_calls import replaced_calls
 from thunder.passes.requires_grad_flow import propagate_requires_grad
 from thunder.passes.rewriting.rewrite_transform import rules_of
 from thunder.passes.runtime_checks import watch
-from thunder.passes.size_checks import check_sizes
 from thunder.passes.stride_checks import watch_transforms
 from thunder.passes.transform import Transform, call_trace_hook, defines_hook
 from thunder.plugins.manager import get_manager
