@@ -33,7 +33,7 @@ def _context(**options):
     return trained([context_parallel(divide={"tokens": 1}, **options)])
 
 
-TRAINED = sliced(3, {f"context {name}": partial(_context, **options) for name, options in FORMS.items()})
+TRAINED = sliced(4, {f"context {name}": partial(_context, **options) for name, options in FORMS.items()})
 
 
 def compared(module, arguments, **options):
@@ -80,20 +80,34 @@ def gathered_operators():
     return compared(Mixing(), sequences(8), divide={"x": 1}, otherwise="gather")
 
 
-@case
-def context_of_a_mesh():
-    """Sequences are divided over one dimension of a mesh, batches and parameters over the other."""
+def _of_a_mesh(*makers):
+    """Divide sequences over one dimension of a mesh, batches and parameters over the other."""
     size = dist.get_world_size()
     mesh = init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("data", "context"))
 
     def part(batch):
         return [tensor.chunk(2)[mesh["data"].get_local_rank()] for tensor in batch]
 
-    context = partial(context_parallel, divide={"tokens": 1}, process_group=mesh["context"])
-    return [
-        trained(
-            [context(), fsdp(process_group=mesh["data"], sharding_strategy=FSDPType.ZERO3)], steps=4, own=part
-        ),
-        trained([fsdp(process_group=mesh["data"]), context()], steps=4, own=part),
-        trained([context(), ddp(process_group=mesh["data"])], steps=4, own=part),
-    ]
+    return trained([make(mesh) for make in makers], steps=4, own=part)
+
+
+def _divided(mesh):
+    return context_parallel(divide={"tokens": 1}, process_group=mesh["context"])
+
+
+def _sharded(mesh, strategy=FSDPType.ZERO3):
+    return fsdp(process_group=mesh["data"], sharding_strategy=strategy)
+
+
+def _replicated(mesh):
+    return ddp(process_group=mesh["data"])
+
+
+OF_A_MESH = sliced(
+    3,
+    {
+        "context and ZeRO-3": partial(_of_a_mesh, _divided, _sharded),
+        "ZeRO-2 and context": partial(_of_a_mesh, partial(_sharded, strategy=FSDPType.ZERO2), _divided),
+        "context and ddp": partial(_of_a_mesh, _divided, _replicated),
+    },
+)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import thunder
-from distributed.launching import case, message, shared_folder
+from distributed.launching import case, message, shared_folder, sliced
 from distributed.small_models import Words, batches, part, words
 from distributed.trainings import distance
 from thunder.distributed import FSDPBucketingStrategy, FSDPType, communication, ddp, fsdp
@@ -125,33 +125,39 @@ def a_program_that_raises():
         return error, compiled(x, torch.tensor([1])).tolist()
 
 
-@case
-def quantised_and_sharded():
-    """Weights in 4 bits with adapters, sharded: the published list of transforms, and beside one process."""
-    results = []
-    for others in ((), (LORATransform(r=2),)):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(16, 12), nn.GELU(), nn.Linear(12, 3)).requires_grad_(False)
-        x = torch.randn(4, 16)
-        expected = thunder.jit(copy.deepcopy(model), transforms=[*others, BitsAndBytesLinearQuant4bit()])
-        again = [LORATransform(r=2)] if others else []
-        compiled = thunder.jit(model, transforms=[*again, BitsAndBytesLinearQuant4bit(), fsdp()])
-        if others:
-            compiled.load_state_dict(_parts_of(expected, compiled))
-        mine = compiled(x.chunk(2)[dist.get_rank()])
-        difference = (mine - expected(x).chunk(2)[dist.get_rank()]).abs().max().item()
-        state = distance(compiled.original_state_dict(), expected.original_state_dict())
-        gradient = 0.0
-        if others:
-            mine.square().mean().backward()
-            expected(x).square().mean().backward()
-            name = "0.weight.lora_b"
-            layout = thunder.list_transforms(compiled)[-1].layouts[name]
-            part_of = layout.shard(expected.get_parameter(name).grad)
-            gradient = (compiled.get_parameter(name).grad - part_of).abs().max().item()
-        shapes = {n: tuple(t.shape) for n, t in compiled.state_dict().items() if n.startswith("0.weight")}
-        results.append((max(difference, state, gradient), shapes))
-    return results
+def _quantised_and_sharded(has_adapters: bool):
+    """Weights in 4 bits, sharded: the published list of transforms, with and without adapters."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 12), nn.GELU(), nn.Linear(12, 3)).requires_grad_(False)
+    x = torch.randn(4, 16)
+    mine, others = ([LORATransform(r=2)] if has_adapters else [] for _ in range(2))
+    expected = thunder.jit(copy.deepcopy(model), transforms=[*others, BitsAndBytesLinearQuant4bit()])
+    compiled = thunder.jit(model, transforms=[*mine, BitsAndBytesLinearQuant4bit(), fsdp()])
+    if has_adapters:
+        compiled.load_state_dict(_parts_of(expected, compiled))
+    rank, gradient = dist.get_rank(), 0.0
+    result = compiled(x.chunk(2)[rank])
+    difference = (result - expected(x).chunk(2)[rank]).abs().max().item()
+    state = distance(compiled.original_state_dict(), expected.original_state_dict())
+    if has_adapters:
+        result.square().mean().backward()
+        expected(x).square().mean().backward()
+        name = "0.weight.lora_b"
+        part_of = thunder.list_transforms(compiled)[-1].layouts[name].shard(expected.get_parameter(name).grad)
+        gradient = (compiled.get_parameter(name).grad - part_of).abs().max().item()
+    shapes = {n: tuple(t.shape) for n, t in compiled.state_dict().items() if n.startswith("0.weight")}
+    return max(difference, state, gradient), shapes
+
+
+#: what a test calls them → whether there are adapters
+QUANTISED = sliced(
+    2,
+    {
+        "quantised": lambda: _quantised_and_sharded(False),
+        "quantised with adapters": lambda: _quantised_and_sharded(True),
+    },
+    start=1,
+)
 
 
 def _parts_of(expected, compiled):

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 import thunder
 from distributed.attention_models import pages, reader
-from distributed.launching import case
+from distributed.launching import sliced
 from distributed.small_models import batches, part, words
 from distributed.tensor_cases import in_parts
 from thunder.distributed import FSDPBucketingStrategy, FSDPType, clip_grad_norm_, communication, ddp, fsdp
@@ -71,6 +71,5 @@ PROGRAMS = {
 }
 
 
-@case
-def programs_of_ranks():
-    return {name: program() for name, program in PROGRAMS.items()}
+#: what a test calls the programs, of which a default run has some
+NAMES = sliced(3, {f"ranks: {name}": program for name, program in PROGRAMS.items()}, start=2)

@@ -41,7 +41,7 @@ def trained(transforms: list[Any], make: Any = reader, data: Any = None, **optio
 
 
 TRAINED = sliced(
-    2,
+    4,
     {
         "sequence parallel": lambda: trained(in_parts(sequence_dim=-2), lambda: reader(dropout=0.2)),
         "tensor parallel": lambda: trained(in_parts()),
@@ -140,7 +140,7 @@ def adapters_beside_parts():
     optimizers = [
         torch.optim.SGD([p for p in m.parameters() if p.requires_grad], lr=0.1) for m in (plain, compiled)
     ]
-    for batch in pages(5, 2):
+    for batch in pages(3, 2):
         losses = [module(*batch) for module in (plain, compiled)]
         for loss, optimizer in zip(losses, optimizers, strict=True):
             optimizer.zero_grad()

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import thunder
-from distributed.context_cases import ATTENTIONS, TRAINED
+from distributed.context_cases import ATTENTIONS, OF_A_MESH, TRAINED
 from distributed.context_models import Mixing, language_model, sequences, texts
 from distributed.launching import Outcome
 from thunder.core.options import DebugOptions
@@ -54,10 +54,10 @@ def test_other_operators_compute_with_the_gathered_sequence(results):
 
 
 @pytest.mark.multi_process
-def test_sequences_are_divided_over_one_dimension_of_a_mesh_and_batches_over_the_other(results):
-    for trainings in _values(results, "context_of_a_mesh"):
-        for result in trainings:
-            assert max(result["losses"], result["gradients"], result["state"]) < TOLERANCE
+@pytest.mark.parametrize("name", OF_A_MESH)
+def test_sequences_are_divided_over_one_dimension_of_a_mesh_and_batches_over_the_other(results, name: str):
+    for result in _values(results, name):
+        assert max(result["losses"], result["gradients"], result["state"]) < TOLERANCE
 
 
 def _text(compiled) -> str:

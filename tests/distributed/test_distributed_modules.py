@@ -11,6 +11,7 @@ import torch
 import torch.distributed.checkpoint as torch_checkpoint
 
 from distributed.launching import EXAMPLE, README, TINY, Outcome
+from distributed.module_cases import QUANTISED
 from distributed.small_models import words
 from distributed.trainings import distance
 
@@ -63,11 +64,12 @@ def test_a_program_that_raises_does_not_run_with_the_original_parameters(outcome
         torch.testing.assert_close(torch.tensor(after), torch.full((1, 3), 8.0))
 
 
-def test_quantised_weights_and_adapters_are_sharded(outcomes):
-    for quantised, adapted in both(outcomes, "quantised_and_sharded"):
-        assert max(quantised[0], adapted[0]) < 1e-6
-        assert quantised[1]["0.weight"] == (48, 1)  # of 16 * 12 / 2 bytes
-        assert adapted[1]["0.weight.lora_b"] == (6, 2)
+@pytest.mark.parametrize("name", QUANTISED)
+def test_quantised_weights_and_adapters_are_sharded(outcomes, name: str):
+    for difference, shapes in both(outcomes, name):
+        assert difference < 1e-6
+        assert shapes["0.weight"] == (48, 1)  # of 16 * 12 / 2 bytes
+        assert shapes.get("0.weight.lora_b") == ((6, 2) if "adapters" in name else None)
 
 
 def test_parameters_on_the_meta_device_get_their_parts_of_a_state_dict(outcomes):

@@ -10,7 +10,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import thunder
-from distributed.rank_cases import PROGRAMS
+from distributed.launching import CASES
+from distributed.rank_cases import NAMES
 from distributed.small_models import words
 from distributed.training_cases import distance
 from thunder.distributed import FSDPType, ddp, fsdp, run_ranks
@@ -18,11 +19,11 @@ from thunder_distributed.agreement import ProcessMissing, ProgramsDiffer
 
 
 @pytest.mark.multi_process
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_ranks_in_one_process_compute_what_processes_compute(outcomes, name: str):
-    results = run_ranks(PROGRAMS[name], 2)
-    for result, outcome in zip(results, outcomes["programs_of_ranks"], strict=True):
-        expected = outcome.get()[name]
+    results = run_ranks(CASES[name], 2)
+    for result, outcome in zip(results, outcomes[name], strict=True):
+        expected = outcome.get()
         assert result.keys() == expected.keys()
         assert result.pop("collectives") == expected.pop("collectives") != []
         assert distance(result, expected) < 1e-12

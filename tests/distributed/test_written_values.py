@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
 
 import thunder
 from distributed.trainings import distance, gradients_of
+from sweeping import one_in
 from thunder.distributed import column_parallel, context_parallel, ddp, fsdp, run_ranks
 
 TRANSFORMS = {
@@ -43,8 +46,10 @@ class Writing(nn.Module):
         return self.layer(x), x[:, 0]
 
 
-@pytest.mark.parametrize("way", ["buffer", "buffer without gradients", "views", "input"])
-@pytest.mark.parametrize("name", TRANSFORMS)
+WAYS = ("buffer", "buffer without gradients", "views", "input")
+
+
+@pytest.mark.parametrize(("name", "way"), one_in(3, itertools.product(TRANSFORMS, WAYS)))
 def test_results_beside_writes_are_those_of_one_process(name: str, way: str):
     def program():
         plain, compiled = Writing(way), thunder.jit(Writing(way), transforms=[TRANSFORMS[name]()])

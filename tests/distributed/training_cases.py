@@ -52,7 +52,7 @@ def skipped(compiled: Any) -> Any:
 
 
 #: strategies → what a test calls them, of which a default run has some
-TRAINED = sliced(3, {f"trained {name}": lambda s=s: trained(s()) for name, s in STRATEGIES.items()}, start=1)
+TRAINED = sliced(8, {f"trained {name}": lambda s=s: trained(s()) for name, s in STRATEGIES.items()}, start=8)
 CLIPPED = sliced(
     2,
     {
@@ -61,13 +61,14 @@ CLIPPED = sliced(
     },
 )
 ACCUMULATED = sliced(
-    2,
+    4,
     {
         "skipped ddp": lambda: trained(ddp(), accumulated=2, local=skipped),
         "accumulated ddp": lambda: trained(ddp(), accumulated=2, local=unsynchronised),
         "accumulated fsdp": lambda: trained(STRATEGIES["zero3-block"](), accumulated=4, local=unsynchronised),
         "skipped fsdp": lambda: trained(fsdp(), accumulated=2, local=skipped),
     },
+    start=1,
 )
 
 
