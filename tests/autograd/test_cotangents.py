@@ -33,6 +33,19 @@ def test_results_that_are_not_used_have_no_cotangent(used):
     torch.testing.assert_close([g for g in found if g is not None], [g for g in expected if g is not None])
 
 
+@pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
+def test_sums_of_gradients_that_no_cotangent_reaches_belong_to_each_backward(used):
+    def products(x):
+        m = x.reshape(0, 1)
+        product = torch.einsum("ij,kj->ik", m, m)
+        return product.sin(), (product * product).sum()
+
+    x = torch.randn(0, 6, 2, requires_grad=True)
+    results = thunder.jit(products)(x)
+    (gradient,) = torch.autograd.grad(sum(results[i].sum() for i in used), x)
+    assert gradient.shape == x.shape
+
+
 def test_an_input_that_no_result_depends_on_has_none():
     def program(x, w):
         return x * 2

@@ -24,4 +24,4 @@ def test_the_gradients_of_an_operator_with_symbolic_sizes_are_eagers(name):
 
 
 def test_most_operators_are_recorded_to_serve_other_sizes():
-    assert len(ENTRIES) - len(recorded()) >= 500
+    assert len(ENTRIES) - len(recorded()) >= 600

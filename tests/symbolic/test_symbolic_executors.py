@@ -3,7 +3,7 @@
 import torch
 
 import thunder
-from thunder.extend import FusionExecutor, OperatorExecutor
+from thunder.extend import FusionExecutor, OperatorExecutor, evaluate_region
 
 
 def _scaled(x):
@@ -48,3 +48,24 @@ def test_a_fusion_executor_for_numbers_refuses_calls_with_symbolic_sizes():
     assert thunder.cache_misses(compiled) == 1
     codes = {reason.code for row in thunder.explain(compiled).rows for reason in row.refusals}
     assert codes == {"static_shape"}
+
+
+def test_the_bytes_by_which_regions_are_merged_are_no_facts():
+    class Evaluated(FusionExecutor):
+        symbolic_sizes = True
+        horizontal = "siblings"
+
+        def compile_region(self, region):
+            return lambda *inputs: evaluate_region(region, inputs)
+
+    ex = Evaluated("acme_siblings")
+    for name in ("sin", "cos", "sum"):
+        ex.register_supported(f"torch.{name}")
+    compiled = thunder.jit(
+        lambda x, y: (x.sin() @ y, x.cos(), y.sum(0)), executors=[ex], cache="symbolic values"
+    )
+    for n, m in ((3, 5), (5, 3), (4, 40)):
+        x, y = torch.randn(n, m), torch.randn(m, 2)
+        for a, e in zip(compiled(x, y), (x.sin() @ y, x.cos(), y.sum(0)), strict=True):
+            torch.testing.assert_close(a, e)
+    assert thunder.cache_misses(compiled) == 1

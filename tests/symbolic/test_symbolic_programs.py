@@ -322,3 +322,27 @@ def test_a_module_is_trained_on_batches_of_any_length_with_one_compile():
     for a, e in zip(copy.parameters(), eager.parameters(), strict=True):
         torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-5)
     assert thunder.cache_misses(compiled) == 1
+
+
+@pytest.mark.parametrize("shape", [(0, 1, 5, 5), (3, 0, 4), (1, 1, 4), (2, 1, 1, 3), (5, 0)])
+def test_strides_of_empty_dimensions_and_of_one_element_are_products_of_sizes(shape):
+    compiled = thunder.jit(lambda x: x.exp() * 2, cache="symbolic values")
+    for step in range(3):
+        x = torch.randn([n + step if n > 1 else n for n in shape])
+        torch.testing.assert_close(compiled(x), x.exp() * 2)
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_the_memory_of_a_program_with_symbols_is_estimated_for_the_traced_call():
+    def program(x, w):
+        return F.conv2d(x, w, padding=1).relu().sum(1)
+
+    texts = []
+    for cache in ("symbolic values", "constant values"):
+        compiled = thunder.jit(program, cache=cache, executors=["torch"])
+        x, w = R(2, 3, 8, 8, requires_grad=True), R(4, 3, 3, 3, requires_grad=True)
+        compiled(x, w).sum().backward()
+        estimate = thunder.plan(compiled, x, w).memory
+        assert all(type(n) is int for n in (estimate.peak, estimate.saved, estimate.backward))
+        texts.append((estimate.peak, estimate.saved, estimate.backward))
+    assert texts[0] == texts[1]

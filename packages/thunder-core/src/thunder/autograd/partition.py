@@ -21,7 +21,7 @@ from thunder.ir.aliasing import views_of
 from thunder.ir.effects import has_effect
 from thunder.ir.proxies import CollectionProxy, TensorProxy, Variable, is_proxy
 from thunder.ir.proxy_leaves import proxies_in
-from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
 from thunder.ir.symbolic_sizes import SymbolicInt
 from thunder.ir.trace import TraceCtx, TraceProvenance, TraceTag, from_trace
 from thunder.ir.trace_context import tracectx
@@ -173,12 +173,13 @@ class _Parts:
 def split(
     bsyms: Sequence[BoundSymbol], cotangents: Sequence[TensorProxy]
 ) -> tuple[list[BoundSymbol], list[BoundSymbol]]:
-    """Return the calls that do not depend on a cotangent, and those that do."""
+    """Return the calls that do not depend on a cotangent, and those that do, sums of gradients among them."""
     dependent = {c.name for c in cotangents}
     forward_part: list[BoundSymbol] = []
     backward_part: list[BoundSymbol] = []
     for bsym in bsyms:
-        if any(p.name in dependent for p in bsym.flat_proxy_args):
+        is_sum = BoundSymbolTag.SUM_OF_GRADIENTS in bsym.own_tags
+        if is_sum or any(p.name in dependent for p in bsym.flat_proxy_args):
             dependent.update(p.name for p in bsym.flat_proxy_outs)
             backward_part.append(bsym)
         else:

@@ -31,7 +31,6 @@ They are computed again from copies where these take much less memory (``thunder
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -43,7 +42,7 @@ from thunder.ir.aliasing import shared_memory
 from thunder.ir.effects import has_effect
 from thunder.ir.proxies import AnyProxy, ProxyTag, TensorProxy, Variable, is_proxy
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
-from thunder.ir.symbolic_sizes import hint_of
+from thunder.ir.traced_sizes import tensor_bytes
 
 __all__ = ["ForwardGraph", "choose_residuals", "computed_by", "graph_library", "is_cheap"]
 
@@ -213,7 +212,7 @@ def nbytes(value: Any) -> int:
     """Return the memory that saving a value costs (bytes): 0 for a leaf tensor."""
     if not isinstance(value, TensorProxy) or value.declared_leaf:
         return 0
-    return math.prod(map(hint_of, value.shape)) * value.dtype.itemsize
+    return tensor_bytes(value)
 
 
 def copy_price(value: TensorProxy) -> int:

@@ -18,7 +18,7 @@ from thunder.base.langctx import TORCH, using_language
 from thunder.executor_base.refusal import Refusal
 from thunder.ir.proxies import TensorProxy, Variable
 from thunder.ir.requires_grad import requires_grad
-from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
 from thunder.ir.trace import TraceCtx
 from thunder.ir.trace_context import get_tracectx, tracectx
 from thunder.ops import prims
@@ -152,4 +152,18 @@ class _StepRunner:
         if grad is None:
             return
         total = self.grads.get(value.name)
-        self.grads[value.name] = grad if total is None else ltorch.add(total, grad)
+        self.grads[value.name] = grad if total is None else _sum(total, grad)
+
+
+def _sum(total: TensorProxy, gradient: TensorProxy) -> TensorProxy:
+    """Record the sum of two gradients, with a tag.
+
+    It is a part of the backward even where neither depends on a cotangent (zeros without elements): each
+    backward that is recorded has its own sums, so that none can be saved for another one.
+    """
+    result: TensorProxy = ltorch.add(total, gradient)
+    trace = get_tracectx()
+    assert trace is not None, "steps run under recording(trace)"
+    calls = trace.peek_scope()
+    calls[-1] = calls[-1].from_bsym(tags=calls[-1].own_tags | {BoundSymbolTag.SUM_OF_GRADIENTS})
+    return result

@@ -34,6 +34,7 @@ from thunder.ir.aliasing import View, views_of
 from thunder.ir.proxies import FutureTensorProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, TraceTag
+from thunder.ir.traced_sizes import with_traced_sizes
 from thunder.ops.operator import row_of
 from thunder.ops.stand_ins import empty_tensor
 
@@ -78,6 +79,7 @@ def estimate_memory(
     A sketched region (`JointProgram.traces`) is taken to store the values that it computes, but for those of
     elementwise calls that leave it not; without `sketches_store` its outputs alone, the least it can need.
     """
+    forward, backward = _of_traced_call(forward, backward)
     heap = _Heap(_counts_cpu(forward, backward), sketches_store)
     inputs = sum(heap.add_input(p) for p in forward.args if isinstance(p, TensorProxy))
     peak = heap.run(forward.bound_symbols)
@@ -94,6 +96,7 @@ def storages_at_peak(forward: TraceCtx, backward: TraceCtx | None = None) -> dic
     The inputs are not among them. What a kernel allocates for itself while it runs has the name of its first
     result with " (workspace)". The sum is the larger one of `forward` and `backward` of `estimate_memory`.
     """
+    forward, backward = _of_traced_call(forward, backward)
     heap = _Heap(_counts_cpu(forward, backward), notes_peak=True)
     for p in forward.args:
         if isinstance(p, TensorProxy):
@@ -106,6 +109,7 @@ def storages_at_peak(forward: TraceCtx, backward: TraceCtx | None = None) -> dic
 
 def allocations(trace: TraceCtx) -> tuple[int, dict[str, int]]:
     """Return the peak bytes of a trace with its inputs, and the bytes of each storage by its first tensor."""
+    trace = with_traced_sizes(trace)
     heap = _Heap(_counts_cpu(trace))
     inputs = {p.name: heap.add_input(p) for p in trace.args if isinstance(p, TensorProxy)}
     peak = heap.run(trace.bound_symbols)
@@ -129,12 +133,18 @@ class Allocations:
 
 def allocations_of(trace: TraceCtx) -> Allocations:
     """Return the memory of the tensors of a program, and of its statements' kernels."""
+    trace = with_traced_sizes(trace)
     heap = _Heap(_counts_cpu(trace))
     for p in trace.args:
         if isinstance(p, TensorProxy):
             heap.add_input(p)
     heap.run(trace.bound_symbols)
     return Allocations(storages=heap.storage_of, sizes=heap.storages, workspaces=heap.workspaces)
+
+
+def _of_traced_call(forward: TraceCtx, backward: TraceCtx | None) -> tuple[TraceCtx, TraceCtx | None]:
+    """Return the traces with the sizes of the call that was traced, of which the memory is estimated."""
+    return with_traced_sizes(forward), None if backward is None else with_traced_sizes(backward)
 
 
 def _counts_cpu(*traces: TraceCtx | None) -> bool:

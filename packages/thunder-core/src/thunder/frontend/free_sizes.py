@@ -54,13 +54,19 @@ def free_sizes(
 
 
 def _strides(symbols: Sequence[Any], shape: Sequence[int], strides: Sequence[int]) -> tuple[Any, ...]:
-    """Return strides as products of sizes, from the innermost dimension on; others are numbers."""
+    """Return strides as products of sizes, from the innermost dimension on; others are numbers.
+
+    A size of 0 counts as 1, as it does for torch.
+    """
     found: list[Any] = list(strides)
     step: Any = 1
-    for d in sorted(range(len(shape)), key=lambda d: (strides[d], shape[d], -d)):
+    for d in sorted(range(len(shape)), key=lambda d: (strides[d], shape[d] > 1, -d)):
         if hint_of(step) == strides[d]:
             found[d] = step
-        step = symbols[d] * found[d] if isinstance(symbols[d], SymbolicInt) else found[d] * symbols[d]
+        if shape[d] == 0:
+            step = found[d]
+        else:
+            step = symbols[d] * found[d] if isinstance(symbols[d], SymbolicInt) else found[d] * symbols[d]
     return tuple(found)
 
 

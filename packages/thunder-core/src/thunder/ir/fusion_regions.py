@@ -19,11 +19,11 @@ from typing import Any, Literal
 from thunder.base.structural_ids import RELEASES, RETURN
 from thunder.ir.aliasing import views_of
 from thunder.ir.effects import is_ordered
-from thunder.ir.proxies import TensorProxy
 from thunder.ir.region_cuts import Cuts, parts_of
 from thunder.ir.region_graph import RegionGraph
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
+from thunder.ir.traced_sizes import tensor_bytes
 
 __all__ = ["Bounds", "Horizontal", "Region", "partition", "replace_regions"]
 
@@ -101,18 +101,14 @@ class Region:
     def peak_bytes(self) -> int:
         """The most bytes that are alive at a time while the calls run one by one, inputs included."""
         last = {p.name: i for i, call in enumerate(self.bsyms) for p in call.flat_proxy_args}
-        alive = {p.name: _bytes(p) for p in self.inputs}
+        alive = {p.name: tensor_bytes(p) for p in self.inputs}
         kept = {p.name for p in (*self.inputs, *self.outputs)}
         peak = sum(alive.values())
         for i, call in enumerate(self.bsyms):
-            alive.update({p.name: _bytes(p) for p in call.flat_proxy_outs if p.name not in alive})
+            alive.update({p.name: tensor_bytes(p) for p in call.flat_proxy_outs if p.name not in alive})
             peak = max(peak, sum(alive.values()))
             alive = {name: size for name, size in alive.items() if name in kept or last.get(name, -1) > i}
         return peak
-
-
-def _bytes(p: Any) -> int:
-    return p.numel * p.dtype.torch_dtype.itemsize if isinstance(p, TensorProxy) else 0
 
 
 def partition(
@@ -229,8 +225,8 @@ class _Finder:
         region = Region.of(calls, ())
         views = {view.output.name for call in calls for view in views_of(call)}
         computed = [p for call in calls for p in call.flat_proxy_outs if p.name not in views]
-        size = max(map(_bytes, computed), default=0)
-        return [p.name for p in region.inputs if size and _bytes(p) >= size]
+        size = max(map(tensor_bytes, computed), default=0)
+        return [p.name for p in region.inputs if size and tensor_bytes(p) >= size]
 
     def _are_near(self, a: int, b: int) -> bool:
         first, second = self.graph.members(a), self.graph.members(b)
