@@ -74,9 +74,14 @@ def case(fn: Callable[[], Any]) -> Callable[[], Any]:
     return fn
 
 
-def sliced(step: int, cases: Mapping[str, Callable[[], Any]], start: int = 0) -> list[Any]:
-    """Add functions, of which a default run has one in `step`; return their names as parameters of a test."""
-    CASES.update(cases)
+def sliced(
+    step: int, cases: Mapping[str, Callable[..., Any]], start: int = 0, table: dict[str, Any] | None = None
+) -> list[Any]:
+    """Add functions to a table, that of cases if none is given; return their names as parameters of a test.
+
+    A default run has one in `step` of them.
+    """
+    (CASES if table is None else table).update(cases)
     names = one_in(step, cases, start)
     SWEPT.update(parameter.values[0] for parameter in names if not isinstance(parameter, str))
     return names
@@ -128,7 +133,8 @@ def _first_process(
     manager.register(import_module("thunder_distributed"), "distributed-under-test")
     if not whole:
         for name in SWEPT:
-            del CASES[name]
+            CASES.pop(name, None)
+            FORKED.pop(name, None)
     children = {}
     for rank in range(size):
         child = os.fork()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from distributed.killed_cases import OUTSIDE
 from distributed.launching import Outcome
 
 pytestmark = pytest.mark.multi_process
@@ -88,4 +89,11 @@ def test_a_process_that_is_lost_is_named(outcomes, name, collective):
 def test_a_process_that_is_killed_before_it_compiles_is_named(outcomes):
     other, killed = outcomes["killed_before_it_compiles"]
     assert other.get().startswith("ProcessMissing: rank 1 has not begun a program")
+    assert killed.error == "killed"
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_process_that_is_lost_outside_of_programs_is_named(outcomes, name: str):
+    other, killed = outcomes[name]
+    assert other.get().startswith(f"ProcessMissing: rank 1 did not take part in {name}")
     assert killed.error == "killed"

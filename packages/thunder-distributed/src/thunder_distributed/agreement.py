@@ -73,6 +73,8 @@ class Running:
     is_alone: bool
     #: the number of programs that were begun, and of attempts that failed
     count: int = 0
+    #: the number of communications outside of programs
+    others: int = 0
     #: the digest of the running program
     digest: str = ""
     #: the number of collectives that it has issued, and that it has

@@ -15,6 +15,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -30,6 +31,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from thunder.core.errors import InvalidArgument
+
+from .lost_processes import naming_missing
 
 __all__ = ["async_save", "load", "save"]
 
@@ -48,7 +51,8 @@ def save(state_dict: dict[str, Any], path: str | os.PathLike[str], **kwargs: Any
     InvalidArgument for a folder with other files.
     """
     _wait_for_pending()
-    return state_dict_saver.save(state_dict, **_with_writer(path, kwargs))
+    with _naming_missing("the save of a checkpoint", kwargs):
+        return state_dict_saver.save(state_dict, **_with_writer(path, kwargs))
 
 
 def async_save(
@@ -88,7 +92,16 @@ def load(state_dict: dict[str, Any], path: str | os.PathLike[str], **kwargs: Any
     folder, previous = Path(path), _beside(path, "previous")
     if not (folder / METADATA).exists() and (previous / METADATA).exists():
         folder = previous
-    return state_dict_loader.load(state_dict, checkpoint_id=folder, **kwargs)
+    with _naming_missing("the load of a checkpoint", kwargs):
+        return state_dict_loader.load(state_dict, checkpoint_id=folder, **kwargs)
+
+
+def _naming_missing(what: str, kwargs: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """Return the context that names a process which does not take part, if processes communicate."""
+    if kwargs.get("no_dist") or not dist.is_initialized():
+        return nullcontext()
+    group: Any = kwargs.get("process_group") or dist.group.WORLD
+    return naming_missing(what, group.group_name)
 
 
 def _wait_for_pending() -> None:

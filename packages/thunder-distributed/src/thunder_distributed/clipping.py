@@ -14,6 +14,7 @@ from thunder.core.errors import InvalidArgument
 
 from .distribution import all_layouts_of
 from .layouts import IN_PARTS
+from .lost_processes import naming_missing
 from .process_groups import group_named
 
 __all__ = ["clip_grad_norm_"]
@@ -62,5 +63,6 @@ def _power_sum(
     total = norms.max() if is_maximum else (norms**norm_type).sum()
     op = dist.ReduceOp.MAX if is_maximum else dist.ReduceOp.SUM
     for group in groups:
-        dist.all_reduce(total, op=op, group=group_named(group))
+        with naming_missing("the norm of all gradients", group):
+            dist.all_reduce(total, op=op, group=group_named(group))
     return total

@@ -28,7 +28,7 @@ from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
 from thunder.extend import OperatorExecutor, SymbolicInt, register_ledger_facts
 
-from .lost_processes import reporting, waiting
+from .lost_processes import naming_missing, reporting, waiting
 from .process_groups import group_size
 
 __all__ = [
@@ -99,7 +99,8 @@ def _all_gather_meta(a: Any, group: str, dim: int = 0, do_async: bool = False) -
 
 def gathered(a: torch.Tensor, group: str, dim: int = 0) -> torch.Tensor:
     """Return the tensors of all processes, one after the other along a dimension, outside of programs."""
-    return _all_gather(a, group, dim)
+    with naming_missing("the gathering of a parameter", group):
+        return _all_gather(a, group, dim)
 
 
 def _all_gather(a: torch.Tensor, group: str, dim: int = 0, do_async: bool = False) -> torch.Tensor:

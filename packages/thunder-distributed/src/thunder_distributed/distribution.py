@@ -17,6 +17,7 @@ from thunder.core.rewrite import module_tensors, replace_inputs
 from thunder.core.trace import TraceCtx
 
 from .layouts import IN_PARTS, DistParallelType
+from .lost_processes import naming_missing
 from .process_groups import Members, group_named, members_of
 from .stages import add_stages
 
@@ -87,7 +88,8 @@ class Distributing(thunder.Transform):
         group = group_named(self.members.group)
         source = self.members.ranks[self.broadcast_from]
         values = tensor.detach().contiguous()
-        dist.broadcast(values, src=source, group=group)
+        with naming_missing(f"the broadcast of the values of rank {source}", self.members.group):
+            dist.broadcast(values, src=source, group=group)
         if values.data_ptr() != tensor.data_ptr():
             tensor.detach().copy_(values)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial, wraps
 from typing import Any, Final
 
 import torch
@@ -29,7 +30,7 @@ from .agreement import (
     running_in,
 )
 
-__all__ = ["reporting", "waiting"]
+__all__ = ["naming_missing", "reporting", "waiting"]
 
 #: how often the store is asked for reports, in seconds
 INTERVAL: Final = 0.02
@@ -79,12 +80,49 @@ def waiting(fn: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tenso
     return wait
 
 
+@contextmanager
+def naming_missing(what: str, group: str) -> Iterator[None]:
+    """Name the processes because of which `what` fails, which communicates outside of programs.
+
+    All processes of the group do so equally often.
+    """
+    running, began = running_in(group), time.monotonic()
+    running.others += 1
+    try:
+        yield
+    except ThunderError:
+        raise
+    except RuntimeError as error:
+        if running.is_alone:
+            raise
+        key = f"{running.key_of(running.others)}/outside"
+        explained = _reachable(error, what, partial(_unreported, error, running, key, what, began))
+        raise explained from (None if explained is error else error)
+
+
 def _explained(error: RuntimeError, running: Running, name: str, began: float) -> Exception:
     """Return the error that names the process because of which a collective fails; else the error itself."""
     if isinstance(error, ThunderError) or not running.digest:
         return error
+    key = running.key_of(running.count - 1)  # that of the comparison when this program began
+    what = f"{name}, number {running.issued} of {running.length} of this program"
+    own = known_sequence(running.digest)
+
+    def of_other_program(ranks: list[int], other: int) -> Exception | None:
+        store = distributed_c10d._get_default_store()
+        if not running.is_expected or not store.check([f"{key}/{other}"]):
+            return None
+        _, theirs = json.loads(store.get(f"{key}/{other}"))
+        return differing(ranks[running.rank], own, ranks[other], theirs)
+
+    explain = partial(_unreported, error, running, key, what, began, own, of_other_program)
+    return _reachable(error, name, explain)
+
+
+def _reachable(error: RuntimeError, name: str, explain: Callable[[], Exception]) -> Exception:
+    """Return what explains an error, or that the store which says it cannot be reached."""
     try:
-        return _of_reports(error, running, name, began)
+        return explain()
     except RuntimeError:  # that of a store that cannot be reached is of another class for each kind
         return ProcessMissing(
             f"{name} fails, and the store of the process group cannot be reached",
@@ -93,21 +131,30 @@ def _explained(error: RuntimeError, running: Running, name: str, began: float) -
         )
 
 
-def _of_reports(error: RuntimeError, running: Running, name: str, began: float) -> Exception:
+def _unreported(
+    error: RuntimeError,
+    running: Running,
+    key: str,
+    what: str,
+    began: float,
+    report: Sequence[str] = (),
+    explain: Callable[[list[int], int], Exception | None] = lambda ranks, other: None,
+) -> Exception:
+    """Report an error below a key of the store; return the one that names who has not, or the error itself.
+
+    `explain` returns what is known of a process that has not reported: its index in the group.
+    """
     store = distributed_c10d._get_default_store()
     timeout = running.timeout
-    key = running.key_of(running.count - 1)  # that of the comparison when this program began
-    own = known_sequence(running.digest)
-    store.set(f"{key}/failed/{running.rank}", json.dumps(own))
+    store.set(f"{key}/failed/{running.rank}", json.dumps(report))
     ranks = dist.get_process_group_ranks(running.group)
     missing = set(range(len(ranks))) - {running.rank}
     deadline = max(began + timeout, time.monotonic()) + grace_of(timeout)
     while missing:
         missing -= {other for other in missing if store.check([f"{key}/failed/{other}"])}
         for other in sorted(missing):
-            if running.is_expected and store.check([f"{key}/{other}"]):
-                _, theirs = json.loads(store.get(f"{key}/{other}"))
-                return differing(ranks[running.rank], own, ranks[other], theirs)
+            if (explained := explain(ranks, other)) is not None:
+                return explained
         if time.monotonic() > deadline:
             break
         time.sleep(INTERVAL)
@@ -115,8 +162,7 @@ def _of_reports(error: RuntimeError, running: Running, name: str, began: float) 
         return error
     names = ", ".join(str(ranks[other]) for other in sorted(missing))
     return ProcessMissing(
-        f"rank{'s' if len(missing) > 1 else ''} {names} did not take part in {name}, "
-        f"number {running.issued} of {running.length} of this program",
+        f"rank{'s' if len(missing) > 1 else ''} {names} did not take part in {what}",
         found={"timeout": f"{timeout:g} s", "error": _first_line(error)},
         hint="Look at the output of that rank: it has ended, hangs, or has left the program by an error.",
     )
