@@ -56,6 +56,7 @@ def test_a_composite_in_bfloat16_is_rounded_at_its_results_and_the_call_is_a_fus
         (torch.empty(2, 3, 4)[:, :2], (False, True, True), ()),
         (torch.empty(2, 3, 8)[..., ::2], (True, True, False), ()),
         (torch.empty(2, 1, 4), (True, None, True), ()),
+        (torch.empty(8).as_strided((2, 1, 4), (4, 1, 1)), (True, None, True), ()),
         (torch.empty(3, 4).t(), (True, True), (0, 1)),
         (torch.empty(2, 3, 4, 5).permute(0, 3, 1, 2), (True,) * 4, (3, 0, 2, 1)),
         (torch.empty(3, 1, 4).permute(2, 1, 0), (False, None, False), ()),

@@ -39,7 +39,8 @@ def _normed(x: torch.Tensor, w: torch.Tensor) -> Any:
 
 
 def _created(x: torch.Tensor, w: torch.Tensor) -> Any:
-    return torch.arange(x.shape[1]) * w + 1, torch.full((x.shape[0] + 1, 2), 0.5) * w.sum() * 3
+    sizes = x.shape[0] + 1, x.shape[1] * 2 + 3  # numbers that a definition takes in their order
+    return torch.arange(x.shape[1]) * w + 1, torch.full(sizes, 0.5) * w.sum() * 3
 
 
 def _halved(x: torch.Tensor, w: torch.Tensor) -> Any:

@@ -50,8 +50,8 @@ def thunder_options() -> list[Option]:
             "triton_random",
             bool,
             False,
-            "Whether generated Triton kernels draw random numbers (dropout, rand_like, randn_like, bernoulli): "
-            "of torch's distribution, and not those that torch draws with the same seed.",
+            "Whether generated Triton kernels draw random numbers (dropout, rand_like, randn_like, "
+            "bernoulli): of torch's distribution, and not those that torch draws with the same seed.",
         ),
     ]
 
