@@ -12,6 +12,8 @@ from torch.nn import functional as F
 import thunder
 import thunder_nvfuser.library
 from llama import Llama, LlamaConfig
+from nvfuser.test_nvfuser_attention import PROGRAMS as ATTENTION
+from nvfuser.test_nvfuser_attention import with_gradients
 from nvfuser.test_nvfuser_regions import PROGRAMS
 from nvfuser.test_nvfuser_sizes import PROGRAMS as PROGRAMS_WITH_SIZES
 from nvfuser.test_nvfuser_sizes import SHAPES
@@ -71,6 +73,18 @@ def test_attention_and_products_by_option():
     w = torch.randn(64, 64, device="cuda", dtype=torch.bfloat16)
     compiled = thunder.jit(program, executors=[nvfuser_ex], nvfuser_products=True)
     torch.testing.assert_close(compiled(x, w), program(x, w), rtol=5e-2, atol=0.3)
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_and_its_gradients_are_those_of_eager(name: str):
+    shape = (2, 4, 64, 64)
+    inputs = [torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
+    compiled = thunder.jit(ATTENTION[name], executors=[nvfuser_ex], nvfuser_products=True)
+    results = [with_gradients(f, inputs) for f in (compiled, ATTENTION[name])]
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=5e-2, atol=5e-2)
+    fused = {row.symbol for row in thunder.explain(compiled).rows if row.via == "fusion"}
+    assert {"nvfuser_attention.attention", "nvfuser_attention.attention_backward"} <= fused
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)

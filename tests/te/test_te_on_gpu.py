@@ -22,7 +22,7 @@ from thunder.executors.transformer_engineex import (
     fp8_reference_ex,
     transformer_engine_ex,
 )
-from thunder_te.claims import _CAPABILITIES
+from thunder_te.claims import _CAPABILITIES, _WITHOUT_STOCHASTIC_ROUNDING
 from thunder_te.recipes import Recipe
 
 pytestmark = [
@@ -87,6 +87,26 @@ def test_layers_gradients_and_state_are_those_of_the_reference(recipe: Recipe, d
         assert difference(found, right) < RECIPES[recipe]
     for name, tensor in expected_state.items():
         torch.testing.assert_close(state[name], tensor, rtol=1e-2, atol=1e-6)
+
+
+def test_stochastic_gradients_have_the_mean_of_the_reference():
+    recipe = NVFP4BlockScaling()
+    usable(recipe)
+    if torch.cuda.get_device_capability() >= _WITHOUT_STOCHASTIC_ROUNDING:
+        pytest.skip("the device does not round stochastically")
+    means = []
+    for executor in (transformer_engine_ex, fp8_reference_ex):
+        net = network(torch.bfloat16)
+        module = thunder.jit(net, executors=[executor])
+        torch.manual_seed(0)
+        x = torch.randn(64, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        with autocast(recipe=recipe):
+            y = module(x)
+        g = torch.randn_like(y)
+        draws = [torch.autograd.grad(y, x, g, retain_graph=True)[0].float() for _ in range(200)]
+        assert not torch.equal(draws[0], draws[1])
+        means.append(torch.stack(draws).mean(0))
+    assert difference(*means) < 0.08
 
 
 def test_frozen_weights_in_8_bits_are_multiplied_as_by_the_reference():
