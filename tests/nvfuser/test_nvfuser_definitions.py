@@ -162,6 +162,16 @@ def test_a_number_that_varies_is_an_input():
     assert thunder.cache_misses(compiled) == 1
 
 
+def test_a_number_becomes_a_bool_by_a_comparison():
+    """A cast of nvFuser need not be one: 0.5 is true, and truncates to 0."""
+    compiled = thunder.jit(lambda x: (x * 0.5).bool().float() + 1, executors=[replaying_executor()])
+    x = torch.tensor([0.0, 1.0, -0.2])
+    assert compiled(x).tolist() == [1, 2, 2]
+    text = kernel(compiled).definition(x)
+    assert "fd.ops.ne(" in text
+    assert "dtype=DataType.Bool" not in text
+
+
 def test_a_quotient_is_rounded_before_it_is_truncated():
     def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.div(x, y, rounding_mode="trunc") * 1

@@ -27,6 +27,12 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "of positive": (lambda p: (p.log().rsqrt(), p.lgamma().exp2(), p.reciprocal().log2()), (P,)),
     "rounding": (lambda x: (x.round().abs(), x.floor() - x.ceil(), x.trunc().sign(), x.neg().expm1()), (X,)),
     "binary": (lambda x, y: (x * y - x / (y + 4), torch.atan2(x, y), x.fmod(y), x.remainder(y)), (X, Y)),
+    "bools": (
+        lambda x, y: [
+            f(x > 0, y > 0) for f in (torch.minimum, torch.maximum, torch.add, torch.mul, torch.ne, torch.eq)
+        ],
+        (X, Y),
+    ),
     "numbers": (lambda x: (2 - x, x * 0.1 + 3, x**2, 1 / (x + 10), x > 0.5), (X,)),
     "comparisons": (lambda x, y: (x > y) & (x <= 1) | ~(y != 0) ^ (x == y), (X, Y)),
     "integers": (lambda n: ((n * 3 + 2) & 7, n << 1, (n >> 1) - n, n.abs() > 2, n.sum(0), n.amax(1)), (N,)),
