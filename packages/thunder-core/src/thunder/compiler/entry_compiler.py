@@ -95,13 +95,7 @@ class EntryCompiler:
             if choice is None:
                 return self._compile(args, kwargs, device, known, numbers)
             for_call = functools.partial(self._compile, args, kwargs, device, varying=numbers)
-            entry = self._with_symbols(for_call, known, sizes, choice)
-            if entry is None:
-                entry = for_call(answers=_other_questions(known))
-                if choice.has_wishes:
-                    assert self.stats.last_static_reason is not None, "a compile with symbols has failed"
-                    raise choice.refused(self.stats.last_static_reason)
-            return entry
+            return self._with_symbols(for_call, known, sizes, choice)
 
     def _with_symbols(
         self,
@@ -109,29 +103,39 @@ class EntryCompiler:
         known: Answers | None,
         sizes: frozenset[str] | None,
         choice: SizeChoice,
-    ) -> CacheEntry | None:
-        """Return the entry of a compile with symbols, or None if the sizes of the call have to be numbers.
+    ) -> CacheEntry:
+        """Return the entry of a compile with symbols, or with fewer of them where it fails.
 
-        A program in which sizes that it finds are symbols may fail where sizes of inputs do not.
+        A program may fail where the sizes that it finds are symbols, and not where those of its inputs are.
         """
+        entry = self._attempt(functools.partial(compile_for_call, answers=known, free=choice), choice)
+        if entry is not None and not self._should_be_for_numbers(entry, choice):
+            entry.varying_sizes, entry.computed_places = sizes, choice.computed
+            return entry
+        places = choice.found_places if entry is None else frozenset[str]()
+        fewer = self._size_choice(sizes, ComputedPlaces()) if places else None
+        # with fewer symbols, the program may ask other questions
+        others: Answers | None = None if known is None else ()
+        if fewer is not None:
+            other = self._with_symbols(compile_for_call, others, sizes, fewer)
+        else:
+            other = compile_for_call(answers=others)
+            if choice.has_wishes:
+                assert self.stats.last_static_reason is not None, "a compile with symbols has failed"
+                raise choice.refused(self.stats.last_static_reason)
+        if entry is None:  # a program that raises for these arguments has raised again
+            self.sizes.note_failure(places)
+        return other
+
+    def _attempt(self, compile_for_call: Callable[[], CacheEntry], choice: SizeChoice) -> CacheEntry | None:
+        """Return the entry of a compile with symbols, or None if that has failed."""
         try:
-            entry = compile_for_call(answers=known, free=choice)
+            return compile_for_call()
         except Exception as error:
             if error is choice.error or isinstance(error, StateChanged) or not choice.has_symbols:
                 raise
             self.stats.last_static_reason = without_frames(error)
-            if not choice.has_computed:
-                self.sizes.note_failure()
-                return None
-            self.sizes.note_failed_places(choice.found_places)
-            without = self._size_choice(sizes, ComputedPlaces())
-            if without is None:
-                return None
-            return self._with_symbols(compile_for_call, _other_questions(known), sizes, without)
-        if self._should_be_for_numbers(entry, choice):
             return None
-        entry.varying_sizes, entry.computed_places = sizes, choice.computed
-        return entry
 
     def _should_be_for_numbers(self, entry: CacheEntry, choice: SizeChoice) -> bool:
         """Return whether an executor would run a call of an entry if sizes were numbers, and they can be."""
@@ -366,11 +370,6 @@ def _entry(
         varying=program.varying,
         free_sizes=frozenset(n for n, value in values.items() if value is None),
     )
-
-
-def _other_questions(known: Answers | None) -> Answers | None:
-    """Return the answers that are known of a program with other symbols, which may ask other questions."""
-    return None if known is None else ()
 
 
 def _dropped(before: Sequence[Fact], after: Sequence[Fact]) -> tuple[Fact, ...]:

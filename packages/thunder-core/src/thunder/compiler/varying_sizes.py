@@ -95,13 +95,12 @@ class VaryingSizes:
         fixed = {size: value for size, value in values.items() if value is not None}
         self._need(size for size, value in fixed.items() if self._fixed.setdefault(size, value) != value)
 
-    def note_failure(self) -> None:
-        """Note that a program could not be compiled with symbols."""
-        self._need(self.sizes)
+    def note_failure(self, places: frozenset[str] = frozenset()) -> None:
+        """Note that a program could not be compiled with symbols.
 
-    def note_failed_places(self, places: Iterable[str]) -> None:
-        """Note that a program could not be compiled with the sizes at places that it finds."""
-        self._need(places)
+        They are the sizes that it finds at places, or those of its inputs if there are none.
+        """
+        self._need(places or self.sizes)
 
     def _need(self, sizes: Iterable[str]) -> None:
         self._needed |= frozenset(sizes)

@@ -65,11 +65,6 @@ class SizeChoice:
         return bool(self._facts.hints)
 
     @property
-    def has_computed(self) -> bool:
-        """Whether the computation of the last acquisition finds a size."""
-        return bool(self._facts.computed)
-
-    @property
     def found_places(self) -> frozenset[str]:
         """The places where the computation of the last acquisition finds sizes."""
         return frozenset(self._facts.sources[v] for v in self._facts.computed)

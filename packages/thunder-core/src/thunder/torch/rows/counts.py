@@ -65,10 +65,10 @@ def _distinct(
         values, inverse = _row_of(n), shape
     else:
         dim = canonical_dim(dim, len(shape))
-        front = (n, *(shape[0] if d == dim else shape[d] for d in range(1, len(shape))))
-        strides = list(contiguous_strides(front))
-        strides[0], strides[dim] = strides[dim], strides[0]
-        values, inverse = ((*shape[:dim], n, *shape[dim + 1 :]), tuple(strides)), shape[dim : dim + 1]
+        before, after = shape[:dim], shape[dim + 1 :]
+        outermost, *inner = contiguous_strides((n, *before, *after))
+        strides = (*inner[:dim], outermost, *inner[dim:])
+        values, inverse = ((*before, n, *after), strides), shape[dim : dim + 1]
     others = [(inverse, contiguous_strides(inverse))] if return_inverse else []
     others += [_row_of(n)] if return_counts else []
     return (values, *others) if others else values
