@@ -83,3 +83,24 @@ def test_a_region_computes_what_eager_computes_for_random_shapes(name, grad):
             ours, theirs = (torch.autograd.grad(sum(r.sin().sum() for r in rs), leaves) for rs in results)
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     assert _fused(compiled)
+
+
+def test_sizes_that_depend_on_data_are_inputs_of_regions():
+    def program(x, w):
+        n = (x > 0).sum().item()
+        first = x[:n]
+        return (torch.arange(n) * first.cos() * w).sum() + (first * 2 + 1).tanh().sum()
+
+    compiled = thunder.jit(program, cache="symbolic values")
+    for count in (5, 3, 8, 2):
+        data = torch.where(torch.arange(12) < count, torch.linspace(0.2, 1, 12), -1.0)
+        ours, theirs = (
+            [data.clone().requires_grad_(), torch.tensor(1.5, requires_grad=True)] for _ in range(2)
+        )
+        result, expected = compiled(*ours), program(*theirs)
+        torch.testing.assert_close(result, expected)
+        torch.testing.assert_close(
+            torch.autograd.grad(result, ours), torch.autograd.grad(expected, theirs), rtol=1e-5, atol=1e-5
+        )
+    assert thunder.cache_misses(compiled) <= 2  # TorchInductor may ask which of two sizes is larger
+    assert "InductorFusion" in str(thunder.last_backward_traces(compiled)[-1])

@@ -13,6 +13,7 @@ from typing import Any
 
 import sympy  # type: ignore[import-untyped]
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
@@ -94,7 +95,8 @@ def symbolic_graph_of(
     def run(*values: Any) -> tuple[Any, ...]:
         return tuple(evaluate_region(region, values))
 
-    module = recorded_graph(run, region, inputs, mode, rounds)
+    with enable_python_dispatcher():  # kernels in C++ take no symbols, such as that of `constant_pad_nd`
+        module = recorded_graph(run, region, inputs, mode, rounds)
     output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
     output.meta["user_visible_output_idxs"] = list(range(len(output_strides)))
     output.meta["original_output_strides"] = [tuple(map(number, layout)) for layout in output_strides]

@@ -338,6 +338,8 @@ class Layouts:
             return self._values[leaf.name]
         if isinstance(leaf, NumberProxy):
             return leaf.stand_in if self._symbols is None else to_torch(to_symint(leaf))
+        if isinstance(leaf, slice):  # a leaf of pytrees, whose bounds may be symbolic sizes
+            return slice(*map(self._value, (leaf.start, leaf.stop, leaf.step)))
         if isinstance(leaf, GeneratorProxy):  # without data nothing is drawn
             return None
         if isinstance(leaf, dtype):

@@ -34,10 +34,17 @@ __all__ = ["facts_in", "shape_in", "size_in", "to_symint", "with_symbolic_sizes"
 def facts_in(tree: Any) -> SizeFacts | None:
     """Return the facts of symbolic sizes among the leaves, or in the shapes of tensors; None without any."""
     for leaf in tree_iter(tree):
-        for size in leaf.shape if isinstance(leaf, TensorProxy) else (leaf,):
+        for size in _sizes_of(leaf):
             if isinstance(size, SymbolicNumber):
                 return size.facts
     return None
+
+
+def _sizes_of(leaf: Any) -> tuple[Any, ...]:
+    if isinstance(leaf, TensorProxy):
+        return tuple(leaf.shape)
+    # a slice is a leaf of pytrees
+    return (leaf.start, leaf.stop, leaf.step) if isinstance(leaf, slice) else (leaf,)
 
 
 @contextmanager

@@ -55,7 +55,8 @@ empty = primitive(
 
 def _iota_meta(length: int, *, start: float, step: float, device: Device, dtype: Dtype) -> TensorProxy:
     """``start + step * i`` for ``i`` below ``length``."""
-    return TensorProxy(shape=_lengths((length,)), device=device, dtype=dtype)
+    # torch's kernel reads bounds as numbers, so that strides cannot be asked of it
+    return TensorProxy(shape=_lengths((length,)), strides=(1,), device=device, dtype=dtype)
 
 
 def _iota_eager(length: int, *, start: float, step: float, device: Any, dtype: Any) -> torch.Tensor:
