@@ -2,8 +2,10 @@
 
     hatch run zoo                              all cases, in an environment that has the libraries
     hatch run zoo einops diffusers.UNet        the cases whose names begin so
-    hatch run zoo --page                       all cases, and writes the page docs/zoo.md
+    hatch run zoo --page --jobs 2              all cases, in two processes, and writes the page docs/zoo.md
 
+What is judged is how programs are read, so they run on the executors of thunder-core alone.
+``THUNDER_PLUGINS=thunder-inductor`` adds those of a package.
 Each case is called twice, with gradients of all inputs and parameters where it has some. A use of a library,
 such as a trainer's, is made with a compiled module and without. The answers are:
 right; refused, by an error of thunder's; wrong, where a number is not eager's; failed, by any other
@@ -17,10 +19,13 @@ import copy
 import importlib
 import importlib.metadata
 import importlib.util
+import multiprocessing
+import os
 import pkgutil
 import random
 import signal
 import sys
+import sysconfig
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -31,6 +36,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
 import torch
+
+os.environ.setdefault("THUNDER_PLUGINS", "")  # read when thunder is imported
 
 import libraries
 import thunder
@@ -213,23 +220,37 @@ def _scale(x: Any) -> float:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of a message, shortened."""
-    return str(error).partition("\n")[0][:150]
+    """Return the first line of a message, shortened, without the folder of installed packages."""
+    return str(error).partition("\n")[0].replace(sysconfig.get_path("platlib") + "/", "")[:150]
 
 
-def run(cases: list[Case | Use]) -> dict[str, Answer]:
-    """Return the answers of cases, printed as they come."""
+def run(names: list[str], jobs: int) -> dict[str, Answer]:
+    """Return the answers of cases by name, printed as they come. Each process serves a few cases."""
     answers: dict[str, Answer] = {}
-    for case in cases:
-        signal.alarm(LIMIT)
-        try:
-            answers[case.name] = answer_of(case) if isinstance(case, Case) else answer_of_use(case)
-        except TimeoutError:
-            answers[case.name] = "failed", f"not ready after {LIMIT} s"
-        finally:
-            signal.alarm(0)
-        print(f"{answers[case.name][0]:8} {case.name:45} {answers[case.name][1]}", flush=True)
+    with multiprocessing.get_context("spawn").Pool(jobs, prepare, maxtasksperchild=20) as pool:
+        for name, answer in zip(names, pool.imap(answer_by_name, names), strict=True):
+            answers[name] = answer
+            print(f"{answer[0]:8} {name:45} {answer[1]}", flush=True)
     return answers
+
+
+def prepare() -> None:
+    """Prepare a process in which cases run."""
+    signal.signal(signal.SIGALRM, _stop)
+    warnings.simplefilter("ignore")
+    import_torchvision()
+
+
+def answer_by_name(name: str) -> Answer:
+    """Return the answer of the case or use of this name; it failed if it takes too long."""
+    case = next(c for c in (*CASES, *USES) if c.name == name)
+    signal.alarm(LIMIT)
+    try:
+        return answer_of(case) if isinstance(case, Case) else answer_of_use(case)
+    except TimeoutError:
+        return "failed", f"not ready after {LIMIT} s"
+    finally:
+        signal.alarm(0)
 
 
 def page(answers: dict[str, Answer]) -> str:
@@ -258,9 +279,9 @@ HEAD = """# Libraries
 
 Small programs of {count} libraries, compiled unmodified and compared with eager: values, gradients of
 inputs and parameters, buffers, in two calls. Of libraries that train or run a module, what they make of a
-compiled one: losses, checkpoints, texts. `hatch run zoo --page` writes this page, in an environment of
-its own with the libraries at the versions that `pyproject.toml` pins in the group `zoo`. The cases are in
-`tests/libraries`.
+compiled one: losses, checkpoints, texts. The programs run on the executors of `thunder-core` alone.
+`hatch run zoo --page` writes this page, in an environment of its own with the libraries at the versions that
+`pyproject.toml` pins in the group `zoo`. The cases are in `tests/libraries`.
 
 Of {total} programs, under torch {torch}: {counts}.
 {others}
@@ -285,12 +306,10 @@ def main() -> int:
     )
     parser.add_argument("names", nargs="*", help="beginnings of the names of cases")
     parser.add_argument("--page", action="store_true", help="write docs/zoo.md")
+    parser.add_argument("--jobs", type=int, default=1, help="the number of processes")
     options = parser.parse_args()
-    signal.signal(signal.SIGALRM, _stop)
-    warnings.simplefilter("ignore")
-    import_torchvision()
-    cases: list[Case | Use] = [*CASES, *USES]
-    answers = run([c for c in cases if not options.names or c.name.startswith(tuple(options.names))])
+    names = [c.name for c in (*CASES, *USES)]
+    answers = run([n for n in names if not options.names or n.startswith(tuple(options.names))], options.jobs)
     print(dict(Counter(kind for kind, _ in answers.values())))
     if options.page:
         PAGE.write_text(page(answers))

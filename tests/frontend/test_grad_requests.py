@@ -51,10 +51,6 @@ def of_nothing_else(x: Tensor) -> Tensor:
     return h.sin()
 
 
-def returned(x: Tensor) -> Tensor:
-    return (x * 2).requires_grad_()
-
-
 def no_longer(x: Tensor) -> Tensor:
     h = x.detach().requires_grad_()
     h.requires_grad = False
@@ -63,7 +59,6 @@ def no_longer(x: Tensor) -> Tensor:
 
 REFUSED: list[Callable[[Tensor], Tensor]] = [
     of_nothing_else,
-    returned,
     lambda x: (x * 2 + x.requires_grad_()).detach(),
 ]
 
@@ -144,12 +139,28 @@ class State:
         self.h = torch.zeros(3)
 
 
+def written(x: Tensor) -> Tensor:
+    h = torch.ones(3, requires_grad=True)
+    with torch.no_grad():
+        h.add_(x)
+    return h
+
+
+LEAVES: dict[str, Callable[[Tensor], Tensor]] = {
+    "detached": lambda x: (x * 2).detach().requires_grad_(),
+    "computed": lambda x: (x.detach() * 2).requires_grad_(),
+    "made": lambda x: torch.tensor([0.0, 1.0, 2.0], requires_grad=True),
+    "written": written,
+}
+
+
 @pytest.mark.parametrize("tracked", [True, False])
 @pytest.mark.parametrize("kept", [True, False])
-def test_a_detached_tensor_that_leaves_the_program_is_a_leaf(tracked: bool, kept: bool) -> None:
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_a_leaf_that_leaves_the_program_is_one(leaf: str, tracked: bool, kept: bool) -> None:
     def program(x: Tensor, w: Tensor, state: State) -> tuple[Tensor, Tensor]:
         loss = (x * w).sum()
-        h = (x * 2).detach().requires_grad_()
+        h = LEAVES[leaf](x)
         if kept:
             state.h = h
             return loss, x

@@ -227,20 +227,20 @@ def _():
     return TCN(num_inputs=4, num_channels=[8, 8], kernel_size=3).eval(), of_shape((2, 4, 12))
 
 
-for _lib, _name in (
-    ("prodigyopt", "Prodigy"),
-    ("dadaptation", "DAdaptAdam"),
-    ("came_pytorch", "CAME"),
-    ("adabelief_pytorch", "AdaBelief"),
+for _lib, _name, _options in (
+    ("prodigyopt", "Prodigy", {}),
+    ("dadaptation", "DAdaptAdam", {}),
+    ("came_pytorch", "CAME", {"lr": 1e-3}),
+    ("adabelief_pytorch", "AdaBelief", {}),
 ):
 
     @use(f"{_lib}.{_name}")
-    def _(compile, lib=_lib, name=_name):
+    def _(compile, lib=_lib, name=_name, options=_options):
         import importlib
 
         torch.manual_seed(0)
         model = nn.Linear(4, 2)
-        optimizer = getattr(importlib.import_module(lib), name)(model.parameters())
+        optimizer = getattr(importlib.import_module(lib), name)(model.parameters(), **options)
 
         def step(x):
             optimizer.zero_grad()

@@ -537,3 +537,73 @@ def operator_as_other_callables():
         __getitem__ = functools.partial(lambda k, x: (k, x), "fixed")
 
     return A() + 1, len(A()), A()(3), A()["k"]
+
+
+BUILTINS = (
+    2,
+    True,
+    1.5,
+    1j,
+    "a",
+    b"a",
+    (1,),
+    [1],
+    {1: 2},
+    {1},
+    frozenset({1}),
+    range(2),
+    None,
+    slice(1),
+    ...,
+)
+BINARY = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift"),
+    *("and", "or", "xor"),
+)
+COMPARISONS = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+def noting(base, log, answers, hidden=()):
+    """A class with all operators of Python, that note their calls in a list."""
+
+    def method(name):
+        def noted(self, other):
+            log.append((name, type(other).__name__))
+            return name if answers else NotImplemented
+
+        return noted
+
+    names = [f"__{p}{name}__" for name in BINARY for p in ("", "r", "i")] + [f"__{c}__" for c in COMPARISONS]
+    methods = {name: method(name) for name in names if name not in hidden}
+    return type("Noting", (base,), {**methods, "__hash__": object.__hash__})
+
+
+def outcome_of(operation, left, right):
+    try:
+        return operation(left, right)
+    except TypeError as error:
+        return str(error)
+
+
+def every_operator(base, value, answers):
+    log = []
+    noted = noting(base, log, answers)(*value)
+    for name in (*(f"{p}{name}" for name in BINARY for p in ("", "i")), *COMPARISONS):
+        operation = getattr(operator, f"{name}_" if name in ("and", "or") else name)
+        for other in BUILTINS:
+            if isinstance(other, str | bytes) and name in ("mod", "imod"):
+                continue  # formats the object
+            for left, right in ((other, noted), (noted, other)):
+                found = outcome_of(operation, left, right)
+                log.append((name, found if isinstance(found, str | bool) else type(found).__name__))
+    return log
+
+
+@program()
+def builtins_beside_a_class_in_python():
+    return [every_operator(object, (), answers) for answers in (True, False)]
+
+
+@program()
+def builtins_beside_a_subclass_of_one():
+    return [every_operator(base, (), answers) for base in (int, float, tuple) for answers in (True, False)]

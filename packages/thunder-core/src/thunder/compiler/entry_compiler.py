@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from thunder.autograd.residuals import graph_library
+from thunder.base.default_generators import default_generators_kept
 from thunder.base.devices import Device
 from thunder.base.errors import (
     OperatorError,
@@ -294,17 +295,18 @@ class EntryCompiler:
     def _run_pipeline(self, program: Acquisition) -> Compiled:
         data = self.data
         try:
-            return configured_pipeline(data.transforms, data.compile_options, data.executors_list).run(
-                program.computation,
-                data.executors_list,
-                data.transforms,
-                data.compile_options,
-                check=data.debug_options.check_traces,
-                prologue=program.prologue,
-                epilogue=program.epilogue,
-                reasons=self.stats.last_recompile_reasons,
-                forms_for=None if self.overrides is None else self.overrides.forms_for,
-            )
+            with default_generators_kept():
+                return configured_pipeline(data.transforms, data.compile_options, data.executors_list).run(
+                    program.computation,
+                    data.executors_list,
+                    data.transforms,
+                    data.compile_options,
+                    check=data.debug_options.check_traces,
+                    prologue=program.prologue,
+                    epilogue=program.epilogue,
+                    reasons=self.stats.last_recompile_reasons,
+                    forms_for=None if self.overrides is None else self.overrides.forms_for,
+                )
         except OperatorError as error:  # torch refuses a call, and only the whole program shows it
             handles = program.handles_errors and not program.calls_symbols
             raise RaisedByProgram(error, (), runs_again=handles, handles=handles) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,8 +18,7 @@ from thunder.frontend.custom_gradients.module_backward_hooks import refuse_writt
 from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients, retaining_results
 from thunder.frontend.custom_gradients.tensor_hooks import refuse_written_views
 from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder, is_simple
-from thunder.frontend.epilogue.reconstruction import reconstruction_of
-from thunder.frontend.epilogue.value_parts import parts_of
+from thunder.frontend.epilogue.kept_values import kept_values, proxies_of
 from thunder.frontend.lookasides.context_values import ContextVariables
 from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
 from thunder.frontend.lookasides.leaf_gradients import refuse_returned_leaves
@@ -34,7 +33,6 @@ from thunder.frontend.output.progress_bars import close_bars
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.made_parameters import refuse_observed_copies
 from thunder.frontend.value_names import Input, input_order, name_values, parameter_names
-from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.symbolic_sizes import SymbolicInt
 from thunder.ir.trace import TraceCtx, TraceProvenance
@@ -71,7 +69,7 @@ class TraceFinalizer:
         refuse_written_views(session)
         refuse_written_results(session)
         rebound = session.state(ReboundTensors)
-        refuse_observed_copies(session, _proxies_of(session, _built_values(session, written, result)))
+        refuse_observed_copies(session, proxies_of(session, [*kept_values(session), result]))
         refuse_shared_data(session)
         is_annotated = (
             session.state(GradRequests).has_any()
@@ -85,7 +83,7 @@ class TraceFinalizer:
             prims.python_return(*([result] if result is not None else [None]))
             return self._computation(), None, []
         builder = EpilogueBuilder(session)
-        for value in _built_values(session, written, result):
+        for value in (*kept_values(session), result):
             builder.count(value)
         backward_reads.refuse_changed(session, builder.uses)
         _write_effects(builder, session, written, autocast)
@@ -120,19 +118,6 @@ class TraceFinalizer:
             ]
         self.trace.set_provenance(TraceProvenance("Acquisition"))
         return self.trace
-
-
-def _proxies_of(session: TracingSession, values: Iterable[Any]) -> list[Any]:
-    """Return the proxies of which values are built; a value may contain itself."""
-    pending, seen, proxies = list(values), dict[int, Any](), []
-    while pending:
-        value = pending.pop()
-        if isinstance(value, TensorProxy | Proxy):
-            proxies.append(value)
-        elif reconstruction_of(value) is not None and id(value) not in seen:
-            seen[id(value)] = value
-            pending += parts_of(session, value)
-    return proxies
 
 
 def _written_state(session: TracingSession) -> bool:
@@ -198,19 +183,6 @@ def _refuse_hidden(session: TracingSession) -> None:
                     where=bsym.locations,
                     hint="Return it from the function.",
                 )
-
-
-def _built_values(session: TracingSession, written: list[Shadow], result: Any) -> Iterator[Any]:
-    """Every value that an epilogue builds."""
-    for shadow in written:
-        yield from (dict.values(shadow.copy) if isinstance(shadow.copy, dict) else shadow.copy)
-    for overlay in session.objects.written_overlays():
-        yield from overlay.writes.values()
-    for entry in session.objects.written_entries():
-        yield from entry.writes.values()
-    for _, value in (*session.variables.global_writes.values(), *session.variables.cell_writes.values()):
-        yield value
-    yield result
 
 
 def _epilogue(statements: list[BoundSymbol], parameters: list[str]) -> TraceCtx:

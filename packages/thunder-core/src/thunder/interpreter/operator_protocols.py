@@ -41,6 +41,21 @@ _SEQUENCE_METHODS: Final = frozenset(
 )
 
 
+#: the classes with whose objects, and no others, the operators of a builtin class compute
+_OPERANDS: Final[dict[type, tuple[type, ...]]] = {
+    int: (int,),
+    bool: (int,),
+    float: (float, int),
+    complex: (complex, float, int),
+    list: (list,),
+    tuple: (tuple,),
+    dict: (dict,),
+    set: (set, frozenset),
+    frozenset: (set, frozenset),
+    range: (range,),
+}
+
+
 def binary(machine: Machine, op: BinaryOperator, left: Any, right: Any) -> Any:
     """``left <op> right``, or the in-place form if the row has one."""
     left_type, right_type = type(left), type(right)
@@ -71,11 +86,27 @@ def binary(machine: Machine, op: BinaryOperator, left: Any, right: Any) -> Any:
     ):
         attempts.reverse()  # a subclass that overrides the reflected method goes first
     for method, self, other in attempts:
-        if method is not MISSING:
+        if method is not MISSING and not _declines(machine, method, other, (op.method, op.reflected)):
             result = _call(machine, method, self, other)
             if result is not NotImplemented:
                 return result
     return _binary_fallback(machine, op, left, right)
+
+
+def _declines(machine: Machine, method: Any, other: Any, names: tuple[str, str]) -> bool:
+    """Return whether a method of a builtin class returns NotImplemented for an object of a class in Python.
+
+    ``names`` are those of the operator's methods. The number methods and comparisons of Objects/*.c look at
+    the class of ``other`` before they look into it.
+    """
+    is_native = type(method) in NATIVE_ATTRIBUTES
+    operands = _OPERANDS.get(getattr(method, "__objclass__", None)) if is_native else None
+    cls = type(other)
+    return (
+        operands is not None
+        and not any(base in operands for base in cls.__mro__)
+        and any(_defines_in_python(machine, name, cls) for name in names)
+    )
 
 
 def _is_sequence_method(method: Any) -> bool:
@@ -101,12 +132,21 @@ def _call(machine: Machine, method: Any, obj: Any, *args: Any) -> Any:
     return call_special(machine, method, obj, *args)
 
 
+#: builtin classes without ``tp_as_sequence``, of those that can stand to the left of ``*=``
+_WITHOUT_SEQUENCE_SLOTS: Final = frozenset({int, bool, float, complex, type(None), type(...), slice})
+
+
 def _binary_fallback(machine: Machine, op: BinaryOperator, left: Any, right: Any) -> Any:
     """Concatenate or repeat sequences after all number methods declined, else TypeError."""
-    for self, other, names in ((left, right, (op.inplace, op.method)), (right, left, (op.reflected,))):
+    attempts = [(left, right, (op.inplace, op.method))]
+    if op.inplace is None or type(left) in _WITHOUT_SEQUENCE_SLOTS:  # PyNumber_InPlaceMultiply
+        attempts.append((right, left, (op.reflected,)))
+    for self, other, names in attempts:
         for name in names:
             method = MISSING if name is None else machine.policy.type_attr(type(self), name)
             if method is not MISSING and _is_sequence_method(method):
+                if op.method == "__mul__" and machine.policy.type_attr(type(other), "__index__") is MISSING:
+                    raise TypeError(f"can't multiply sequence by non-int of type '{type(other).__name__}'")
                 return machine.policy.call_native(method, (self, other), {})
     symbol = "** or pow()" if op.symbol == "**" else op.symbol
     raise TypeError(
@@ -131,15 +171,15 @@ def compare(machine: Machine, op: ComparisonOperator, left: Any, right: Any) -> 
     if left_type in LEAF_TYPES and right_type in LEAF_TYPES:
         return op.native(left, right)
     if not (
-        _has_python_comparison(machine, op.method, left_type)
-        or _has_python_comparison(machine, op.swapped, right_type)
+        _defines_in_python(machine, op.method, left_type)
+        or _defines_in_python(machine, op.swapped, right_type)
     ):
         return _compare_native(machine, op, left, right)
     attempts = [(op.method, left, right), (op.swapped, right, left)]
     if left_type is not right_type and left_type in right_type.__mro__:
         attempts.reverse()
     for name, self, other in attempts:
-        result = _compare_one(machine, name, self, other)
+        result = _compare_one(machine, name, self, other, (op.method, op.swapped))
         if result is not NotImplemented:
             return result
     if op.symbol in ("==", "!="):
@@ -149,7 +189,8 @@ def compare(machine: Machine, op: ComparisonOperator, left: Any, right: Any) -> 
     )
 
 
-def _has_python_comparison(machine: Machine, name: str, cls: type) -> bool:
+def _defines_in_python(machine: Machine, name: str, cls: type) -> bool:
+    """Return whether a class in Python defines a method, of a comparison or another operator."""
     if cls in NATIVE_TYPES:
         return False
     if python_special(machine, cls, name) is not MISSING:
@@ -158,12 +199,16 @@ def _has_python_comparison(machine: Machine, name: str, cls: type) -> bool:
     return name == "__ne__" and python_special(machine, cls, "__eq__") is not MISSING
 
 
-def _compare_one(machine: Machine, name: str, obj: Any, other: Any) -> Any:
+def _compare_one(machine: Machine, name: str, obj: Any, other: Any, names: tuple[str, str]) -> Any:
     method = machine.policy.type_attr(type(obj), name)
     if method is object.__ne__:
-        result = _compare_one(machine, "__eq__", obj, other)
+        result = _compare_one(machine, "__eq__", obj, other, ("__eq__", "__eq__"))
         return result if result is NotImplemented else not truth(machine, result)
-    return NotImplemented if id(method) in _UNORDERED else _call(machine, method, obj, other)
+    if method is object.__eq__:
+        return True if machine.policy.is_same(obj, other) else NotImplemented
+    if id(method) in _UNORDERED or _declines(machine, method, other, names):
+        return NotImplemented
+    return _call(machine, method, obj, other)
 
 
 #: an object has no order of its own

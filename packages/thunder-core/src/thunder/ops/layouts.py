@@ -294,7 +294,8 @@ class Layouts:
                     pending.pop()
 
     def _run(self, call: BoundSymbol) -> None:
-        if not any(isinstance(p, TensorProxy) for p in call.flat_proxy_outs):
+        result_proxy = next((p for p in call.flat_proxy_outs if isinstance(p, TensorProxy)), None)
+        if result_proxy is None:
             return  # a number or a check has no layout
         if self._is_of_numbers(call) or _declares_strides(call):
             for p in call.flat_proxy_outs:
@@ -308,6 +309,8 @@ class Layouts:
                 self._run(sub)
             return
         args, kwargs = tree_map(self._value, (call.args, call.kwargs))
+        if kwargs.get("device", ...) is None:  # torch's default has data, and draws random numbers
+            kwargs["device"] = self._device(result_proxy.device)
         if isinstance(kwargs.get("alpha"), torch.Tensor):  # a factor in a tensor, which a kernel would read
             kwargs["alpha"] = 1
         try:

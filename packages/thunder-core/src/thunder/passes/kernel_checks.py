@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from thunder.base.default_generators import default_states
 from thunder.base.errors import PluginError
 from thunder.base.extension_origin import is_of_core, module_of, origin_of
 from thunder.base.plugin_calls import kind_of
@@ -84,9 +85,9 @@ def checked_kernel(kernel: Kernel, bsym: BoundSymbol, origin: str) -> Kernel:
 
     @wraps(kernel)
     def run(*args: Any, **kwargs: Any) -> Any:
-        arguments, states = _Arguments.of((args, kwargs), names), _generator_states()
+        arguments, states = _Arguments.of((args, kwargs), names), default_states()
         result = kernel(*args, **kwargs)
-        if not may_draw and not all(map(torch.equal, states, _generator_states())):
+        if not may_draw and not all(map(torch.equal, states, default_states())):
             raise fault("draws random numbers", _DRAWS)
         written = None if may_write else arguments.written()
         if written is not None:
@@ -143,12 +144,6 @@ _STRIDES = (
 _DRAWS = "The operator has tags=(OpTags.RANDOM_OP,), so that equal calls are not computed once."
 _STRUCTURE = "The kernel returns what the meta function returns: the same tuples, numbers and None."
 _REQUIRES = "A tensor that the kernel holds gets no gradient: pass it to the operator as an argument."
-
-
-def _generator_states() -> list[torch.Tensor]:
-    """Return the states of torch's default generators, of CUDA devices only if CUDA is in use."""
-    on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    return [torch.get_rng_state(), *on_devices]
 
 
 def _owned(symbol: Symbol) -> str:

@@ -45,6 +45,7 @@ from thunder.frontend.custom_gradients.eager_backward import EagerBackward, begi
 from thunder.frontend.custom_gradients.function_context import FunctionContext, NodeOfGraph
 from thunder.frontend.custom_gradients.gradient_checks import Argument, checked
 from thunder.frontend.custom_gradients.rebuilding import Rebuilding
+from thunder.frontend.epilogue.kept_values import kept_values, proxies_of
 from thunder.frontend.epilogue.subtrace import (
     make_subtrace,
     recorded,
@@ -135,7 +136,7 @@ def _differentiated(
     session: TracingSession, fn: CustomGradient, calls: list[BoundSymbol], returned: Results
 ) -> None:
     """Record the call as a composite with a gradient rule."""
-    results = returned.unique
+    results = (*returned.unique, *_kept(session, fn, calls, returned.unique))
     cotangents = {r.name: _cotangent_of(r) for r in results if requires_grad(r)}
     back: list[BoundSymbol] = []
     gradients: tuple[Any, ...] | None = None
@@ -161,7 +162,7 @@ def _differentiated(
         forward = make_subtrace(fn.name, tuple(tensors.values()), calls, (results, residuals))
     backward = make_subtrace(fn.name, (*tensors.values(), *residuals, *cotangents.values()), back, gradients)
     forward, written = _without_writes(fn, forward, backward)
-    returned.set_written(fn.name, calls, {list(tensors)[i] for i in written})
+    returned.set_written(fn.name, calls, results, {list(tensors)[i] for i in written})
     _note_attributes(session, fn, uses_back.values(), results)
     rule = CustomRule(
         fn.name,
@@ -179,7 +180,22 @@ def _differentiated(
     _mark_private(
         session, fn, results, (*definitions.values(), *definitions_back.values(), *cotangents.values())
     )
-    _record(session.trace, rule, tuple(tensors.values()), returned)
+    _record(session.trace, rule, tuple(tensors.values()), results, returned)
+
+
+def _kept(
+    session: TracingSession, fn: CustomGradient, calls: Sequence[BoundSymbol], results: Sequence[Any]
+) -> Iterator[TensorProxy]:
+    """Yield the tensors that the forward computed and keeps elsewhere than in ``ctx``.
+
+    It writes them to an object that outlives the program, or to a container among its arguments. They are
+    further results, without gradients.
+    """
+    computed = uses_and_definitions(calls)[1].keys() - {r.name for r in proxies_in(results)}
+    for value in proxies_of(session, [*kept_values(session), *fn.inputs]):
+        if isinstance(value, TensorProxy) and value.name in computed:
+            computed -= {value.name}
+            yield value
 
 
 def _may_run_later(session: TracingSession, error: UnsupportedProgram) -> bool:
@@ -268,12 +284,13 @@ def _mark_private(
             session.state(BackwardState).private[id(p)] = (p, fn.name)
 
 
-def _record(trace: TraceCtx, rule: CustomRule, tensors: tuple[Any, ...], returned: Results) -> None:
+def _record(
+    trace: TraceCtx, rule: CustomRule, tensors: tuple[Any, ...], results: tuple[Any, ...], returned: Results
+) -> None:
     """Record the composite, and after it the writes to arguments.
 
     Its results are the values that the program has already received.
     """
-    results = returned.unique
     outputs = rule.whole(*tensors)
     scope = trace.peek_scope()
     pairs = zip(outputs, results, strict=False)  # the written values come after the results

@@ -89,16 +89,18 @@ class Results:
         value = self.dirty[name][1]
         return next(i for i, result in enumerate(self.unique) if result is value)
 
-    def set_written(self, name: str, calls: Sequence[BoundSymbol], written: Set[str]) -> None:
+    def set_written(
+        self, name: str, calls: Sequence[BoundSymbol], results: Iterable[Any], written: Set[str]
+    ) -> None:
         """Set the arguments to which the forward, of these calls, writes.
 
-        Raises UnsupportedProgram for a result that is a part of one.
+        Raises UnsupportedProgram if one of ``results``, of the composite, is a part of one.
         """
         self.written = written
         memory = shared_memory(calls)
         changed = {memory.find(argument) for argument in written}
         whole = self.views.keys() | {value.name for _, value in self.dirty.values()}
-        for result in self.unique:
+        for result in results:
             if not isinstance(result, TensorProxy) or result.name in whole:
                 continue
             if memory.find(result.name) in changed:

@@ -8,7 +8,7 @@ keeps requires gradients for no other reason: the backward of that tensor would 
 
     return h.detach().requires_grad_()          # the state with which the next step begins
 
-A detached tensor that the program returns or keeps is a leaf, as in eager: the epilogue sets its
+Such a tensor that the program itself returns or keeps is a leaf, as in eager: the epilogue sets its
 ``requires_grad``. Nothing else that leaves the program may depend on it, because a gradient would have to
 reach it.
 
@@ -182,7 +182,7 @@ def _requires_grad_(session: TracingSession, args: tuple[Any, ...], kwargs: dict
 def returned_leaves(
     session: TracingSession, inputs: Iterable[Any], returned: Iterable[Any]
 ) -> list[TensorProxy]:
-    """Return the detached tensors that leave the program with a ``requires_grad`` that it set.
+    """Return the tensors that leave the program with a ``requires_grad`` that it set.
 
     In the trace they do not require gradients; the epilogue sets it. ``returned`` are all tensors that the
     program returns or keeps.
@@ -196,8 +196,7 @@ def returned_leaves(
     refuse_used(session, returned)
     tracked = [p for p in returned if requires_grad(p)]
     requested = {id(x) for x, _ in session.state(GradRequests).requests}
-    detached = {id(b.output) for b in session.trace.bound_symbols if b.sym.id == "torch.detach"}
-    leaves = [p for p in tracked if id(p) in requested & detached]
+    leaves = [p for p in tracked if id(p) in requested]
     through = _reached(session, filter(requires_grad, inputs), requested)
     dependent = _reached(session, leaves, requested)
     for p in tracked:

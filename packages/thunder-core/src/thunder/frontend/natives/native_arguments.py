@@ -86,6 +86,8 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
             value, (TensorProxy, Proxy, Shown, OfTheTrace, SizeTuple, *IDENTITY_TYPES)
         ):
             continue
+        if cls.__module__ == "typing":  # a form such as Union[int, str], whose methods read its arguments
+            continue
         if cls in _COLLECTIONS:
             if (is_comparison or depth < 2) and id(value) not in seen:
                 seen.add(id(value))
@@ -120,7 +122,7 @@ def _is_only_compared(value: Any, descriptor: Any, searched: Any) -> bool:
     others = (name for name in _PROTOCOLS if name not in _OF_EQUALITY)
     if any(isinstance(getattr(cls, name, None), types.FunctionType) for name in others):
         return False
-    return has_python_key(value) or cls.__module__ == "typing"
+    return has_python_key(value)
 
 
 _OF_EQUALITY = frozenset({"__eq__", "__ne__", "__hash__"})
