@@ -253,7 +253,7 @@ def data_assigned():
     return world(program, ramp(4))
 
 
-@cases(refused="UnsupportedProgram")
+@cases()
 def requires_grad_of_an_intermediate():
     return world(lambda x: (x * 1).requires_grad_(), ramp(4))
 
