@@ -234,6 +234,10 @@ def run(names: list[str], jobs: int) -> dict[str, Answer]:
     return answers
 
 
+def _cases() -> list[Case | Use]:
+    return [*CASES, *USES]
+
+
 def prepare() -> None:
     """Prepare a process in which cases run."""
     signal.signal(signal.SIGALRM, _stop)
@@ -243,7 +247,7 @@ def prepare() -> None:
 
 def answer_by_name(name: str) -> Answer:
     """Return the answer of the case or use of this name; it failed if it takes too long."""
-    case = next(c for c in (*CASES, *USES) if c.name == name)
+    case = next(c for c in _cases() if c.name == name)
     signal.alarm(LIMIT)
     try:
         return answer_of(case) if isinstance(case, Case) else answer_of_use(case)
@@ -308,7 +312,7 @@ def main() -> int:
     parser.add_argument("--page", action="store_true", help="write docs/zoo.md")
     parser.add_argument("--jobs", type=int, default=1, help="the number of processes")
     options = parser.parse_args()
-    names = [c.name for c in (*CASES, *USES)]
+    names = [c.name for c in _cases()]
     answers = run([n for n in names if not options.names or n.startswith(tuple(options.names))], options.jobs)
     print(dict(Counter(kind for kind, _ in answers.values())))
     if options.page:

@@ -100,7 +100,7 @@ def _declines(machine: Machine, method: Any, other: Any, names: tuple[str, str])
     the class of ``other`` before they look into it.
     """
     is_native = type(method) in NATIVE_ATTRIBUTES
-    operands = _OPERANDS.get(getattr(method, "__objclass__", None)) if is_native else None
+    operands = _OPERANDS.get(getattr(method, "__objclass__", object)) if is_native else None
     cls = type(other)
     return (
         operands is not None
@@ -138,7 +138,7 @@ _WITHOUT_SEQUENCE_SLOTS: Final = frozenset({int, bool, float, complex, type(None
 
 def _binary_fallback(machine: Machine, op: BinaryOperator, left: Any, right: Any) -> Any:
     """Concatenate or repeat sequences after all number methods declined, else TypeError."""
-    attempts = [(left, right, (op.inplace, op.method))]
+    attempts: list[tuple[Any, Any, tuple[str | None, ...]]] = [(left, right, (op.inplace, op.method))]
     if op.inplace is None or type(left) in _WITHOUT_SEQUENCE_SLOTS:  # PyNumber_InPlaceMultiply
         attempts.append((right, left, (op.reflected,)))
     for self, other, names in attempts:
