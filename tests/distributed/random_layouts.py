@@ -65,7 +65,8 @@ def _replicated(r: random.Random, group: Any, model: nn.Module) -> list[Any]:
 
 def _sharded(r: random.Random, group: Any, model: nn.Module) -> list[Any]:
     strategy, buckets = r.choice(list(FSDPType)), r.choice(list(FSDPBucketingStrategy))
-    options = {"sharding_strategy": strategy, "bucketing_strategy": buckets}
+    limit = r.choice([None, 0.0003])
+    options = {"sharding_strategy": strategy, "bucketing_strategy": buckets, "bucket_size_in_mb": limit}
     return [fsdp(broadcast_from=r.choice([None, 0]), process_group=group, **options)]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -97,6 +99,25 @@ def test_bucketing_and_levels_change_the_number_of_collectives(fake_group):
     assert counts["ddp-none"] == 14 > counts["ddp-small"] > counts["ddp-large"] == 1
     for bucket in ("none", "layer", "block"):  # ZeRO-3 gathers again in the backward
         assert gathers[f"zero2-{bucket}"] < gathers[f"zero3-{bucket}"] <= 2 * gathers[f"zero2-{bucket}"]
+
+
+@pytest.mark.parametrize("elements", [40, 60, 120, 10_000])
+def test_no_bucket_of_a_block_has_more_bytes_than_its_limit(fake_group, elements: int):
+    limit = elements * 8
+    block = FSDPBucketingStrategy.BLOCK
+    transforms = [fsdp(bucketing_strategy=block, bucket_size_in_mb=limit / 2**20)]
+    compiled = thunder.jit(words(), transforms=transforms)
+    compiled(*part(batches(1, 2)[0], 0)).backward()
+    # the limit is that of whole parameters, and parts are padded: those of a parameter of 5 rows have 6
+    padded = {2 * math.prod(p.shape) * 8 for p in compiled.parameters()}
+    alone = {nbytes for nbytes in padded if nbytes > limit}
+    sizes = [c.nbytes for c in communication(compiled)]
+    assert all(nbytes <= limit * 1.5 or nbytes in alone for nbytes in sizes)
+    unlimited = thunder.jit(words(), transforms=[fsdp(bucketing_strategy=block)])
+    unlimited(*part(batches(1, 2)[0], 0)).backward()
+    count = len(communication(unlimited))
+    assert len(sizes) == count if elements == 10_000 else len(sizes) > count
+    assert sum(sizes) == communication(unlimited).nbytes
 
 
 def test_gathers_are_issued_before_the_computation_that_precedes_their_use(fake_group):

@@ -35,7 +35,7 @@ from .layouts import DistParallelType, FSDPBucketingStrategy
 from .process_groups import group_size
 from .synchronization import synchronize, synchronize_gradient
 
-__all__ = ["buckets_of_bytes", "buckets_of_modules", "checked_size", "with_collectives"]
+__all__ = ["buckets_of_bytes", "buckets_of_modules", "checked_size", "with_collectives", "within_bytes"]
 
 
 def buckets_of_modules(
@@ -86,6 +86,22 @@ def buckets_of_bytes(parameters: Mapping[str, torch.Tensor], limit: float) -> di
             bucket, used = f"bucket {len(set(buckets.values()))}", 0
         buckets[name], filled[form] = bucket, (bucket, used + nbytes)
     return buckets
+
+
+def within_bytes(
+    buckets: Mapping[str, str], parameters: Mapping[str, torch.Tensor], limit: float
+) -> dict[str, str]:
+    """Return buckets of which none has more than `limit` bytes, by dividing those that have.
+
+    A parameter that is larger is alone. A limit of 0 makes none.
+    """
+    divided: dict[str, str] = {}
+    for bucket in dict.fromkeys(buckets.values()):
+        members = {name: parameters[name] for name, own in buckets.items() if own == bucket}
+        parts = buckets_of_bytes(members, limit)
+        is_one = len(set(parts.values())) == 1
+        divided |= {name: bucket if is_one else f"{bucket}, {part}" for name, part in parts.items()}
+    return divided
 
 
 # -- the stage -----------------------------------------------------------------------------------------------

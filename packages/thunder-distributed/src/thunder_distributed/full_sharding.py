@@ -11,7 +11,7 @@ from torch import nn
 from thunder.core.errors import InvalidArgument
 from thunder.core.module import get_thunder_module
 
-from .buckets import buckets_of_modules
+from .buckets import buckets_of_modules, checked_size, within_bytes
 from .data_parallel import DataParallel
 from .forms import forms_of
 from .layouts import DistParallelType, FSDPBucketingStrategy, FSDPType, Layout
@@ -34,7 +34,9 @@ class FSDPTransform(DataParallel):
         broadcast_from: the rank of the group whose parameters and buffers all processes begin with; None:
             they are equal already.
         sharding_strategy: whether a backward keeps the whole parameters or gathers them again.
-        bucketing_strategy: which parameters are gathered together.
+        bucketing_strategy: which parameters are gathered together, and their gradients reduced.
+        bucket_size_in_mb: the most megabytes (2**20 bytes) of whole parameters, and of gradients, that are
+            communicated together; None for any number. A bucket that has more becomes several.
         move_state_dict_to_cpu: whether `original_state_dict` returns tensors on the CPU.
         process_group: a ProcessGroup or one dimension of a DeviceMesh; None for the default group.
         release: drop the memory of the original parameters. The module itself can no longer be called.
@@ -53,6 +55,7 @@ class FSDPTransform(DataParallel):
         move_state_dict_to_cpu: bool | None = None,
         process_group: Any = None,
         release: bool = False,
+        bucket_size_in_mb: float | None = None,
     ) -> None:
         for name, value, kind in (
             ("sharding_strategy", sharding_strategy, FSDPType),
@@ -65,10 +68,14 @@ class FSDPTransform(DataParallel):
         self.device = None if device is None else torch.device(device)
         self.sharding_strategy, self.bucketing_strategy = sharding_strategy, bucketing_strategy
         self.move_state_dict_to_cpu, self.release = bool(move_state_dict_to_cpu), release
+        self.bucket_size_in_mb = None if bucket_size_in_mb is None else checked_size(bucket_size_in_mb)
 
     def buckets(self, model: Any, parameters: Mapping[str, torch.Tensor]) -> dict[str, str]:
-        """Return the buckets of the strategy."""
-        return buckets_of_modules(get_thunder_module(model), parameters, self.bucketing_strategy)
+        """Return the buckets of the strategy, within the limit of bytes."""
+        buckets = buckets_of_modules(get_thunder_module(model), parameters, self.bucketing_strategy)
+        if self.bucket_size_in_mb is None:
+            return buckets
+        return within_bytes(buckets, parameters, self.bucket_size_in_mb * 2**20)
 
     def transform_module(self, model: Any) -> None:
         """Shard the parameters, and move the buffers."""
