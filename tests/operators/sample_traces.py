@@ -44,7 +44,9 @@ class SizesOfValues(Recorder):
         with torch._C.DisableTorchFunction():
             return answer_to(question, self._values_of(operands))
 
-    def record_sized(self, call: str, compute: Any, record: Any, args: Any, kwargs: Any) -> Any:
+    def record_sized(
+        self, call: str, compute: Any, record: Any, args: Any, kwargs: Any, record_with_size: Any = None
+    ) -> Any:
         """Record a call with the sizes of its results."""
         if len(self._trace.scopes) > 1:
             return UNDECIDED
