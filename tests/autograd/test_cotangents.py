@@ -33,6 +33,27 @@ def test_results_that_are_not_used_have_no_cotangent(used):
     torch.testing.assert_close([g for g in found if g is not None], [g for g in expected if g is not None])
 
 
+@pytest.mark.parametrize("reduce", [torch.max, torch.min, torch.amax, torch.median])
+@pytest.mark.parametrize("cotangent", [torch.inf, torch.nan, 0.0, 2.0])
+def test_a_cotangent_of_an_extremum_reaches_its_holders_alone(reduce, cotangent):
+    values = [3.0, 1.0, 3.0, 2.0, 3.0]
+    found, expected = (
+        torch.autograd.grad(run(x), x, torch.tensor(cotangent))[0]
+        for run in (thunder.jit(reduce), reduce)
+        for x in [torch.tensor(values, requires_grad=True)]
+    )
+    torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("cotangent", [torch.inf, torch.nan])
+def test_no_cotangent_passes_where_a_loss_is_constant(cotangent):
+    x = torch.tensor([[5.0, 1.0, 4.5]], requires_grad=True)
+    loss = thunder.jit(lambda x: torch.nn.functional.multi_margin_loss(x, torch.tensor([0])))(x)
+    (gradient,) = torch.autograd.grad(loss, x, torch.tensor(cotangent))
+    assert gradient[0, 1] == 0
+    assert not gradient[0, ::2].isfinite().any()
+
+
 @pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
 def test_sums_of_gradients_that_no_cotangent_reaches_belong_to_each_backward(used):
     def products(x):

@@ -3,11 +3,16 @@
 import random
 
 import pytest
+import sympy
 import torch
 from tests.sweeping import one_in
 from torch.nn import functional as F
+from torch.utils._sympy import functions
 
 import thunder
+from thunder.ir.size_facts import SizeFacts
+from thunder.ir.symbolic_sizes import new_size
+from thunder_inductor.symbolic_graphs import is_true
 
 pytestmark = pytest.mark.xdist_group("inductor")
 
@@ -58,6 +63,16 @@ def test_one_region_serves_many_shapes_and_its_questions_are_facts():
     (entry,) = thunder.compile_stats(compiled).interpreter_cache
     facts = [str(fact) for fact in entry.guards if fact.kind == "size"]
     assert "args[0].shape[1] <= 4096" in facts  # TorchInductor chose code for short rows
+
+
+@pytest.mark.parametrize("operation", [sympy.Max, functions.Max, sympy.Min, functions.Min])
+def test_a_condition_on_an_extremum_is_a_fact_and_fixes_no_size(operation):
+    facts = SizeFacts()
+    size, symbol = new_size(facts, 7, "n"), sympy.Symbol("s", integer=True, positive=True)
+    condition = sympy.Ne(operation(3, symbol - 1, evaluate=False), 2)
+    assert is_true(condition, {symbol: size}) is bool(condition.subs({symbol: 7}))
+    assert facts.values() == {"n": None}
+    assert len(facts.facts) in (1, 2)
 
 
 def test_the_bounds_of_a_slice_are_those_of_each_call():

@@ -333,6 +333,24 @@ def test_strides_of_empty_dimensions_and_of_one_element_are_products_of_sizes(sh
     assert thunder.cache_misses(compiled) == 1
 
 
+@pytest.mark.parametrize("cache", ["symbolic values", "constant values"])
+def test_what_cat_joins_has_a_gradient_without_elements_too(cache):
+    compiled = thunder.jit(lambda x: torch.cat([x.new_zeros(0), x]), cache=cache)
+    for n in (0, 3, 0):
+        x = R(n, requires_grad=True)
+        (gradient,) = torch.autograd.grad(compiled(x).sum(), x)
+        assert torch.equal(gradient, torch.ones(n))
+
+
+def test_the_gradient_of_a_quantile_fixes_no_size():
+    compiled = thunder.jit(lambda x: torch.quantile(x, 0.3, 0), cache="symbolic values", executors=["torch"])
+    for n in (5, 8, 4):
+        x = R(n, 3, requires_grad=True)
+        found, expected = (torch.autograd.grad(y.sum(), x) for y in (compiled(x), torch.quantile(x, 0.3, 0)))
+        torch.testing.assert_close(found, expected)
+    assert thunder.cache_misses(compiled) == 1
+
+
 def test_the_memory_of_a_program_with_symbols_is_estimated_for_the_traced_call():
     def program(x, w):
         return F.conv2d(x, w, padding=1).relu().sum(1)

@@ -37,6 +37,7 @@ _RELATIONS: Mapping[type, Any] = {
 }
 _QUOTIENTS = (functions.FloorDiv, functions.CleanDiv)
 _REMAINDERS = (functions.Mod, functions.PythonMod)
+_EXTREMA = (((sympy.Max, functions.Max), max), ((sympy.Min, functions.Min), min))
 
 
 @dataclass(frozen=True)
@@ -157,4 +158,7 @@ def _value(expression: Any, values: Mapping[Any, Any]) -> Any:
         return operands[0] // operands[1]
     if isinstance(expression, _REMAINDERS):
         return operands[0] % operands[1]
+    extremum = next((choose for kinds, choose in _EXTREMA if isinstance(expression, kinds)), None)
+    if extremum is not None:
+        return extremum(operands)
     raise NotImplementedError(f"{type(expression).__name__} of sizes")

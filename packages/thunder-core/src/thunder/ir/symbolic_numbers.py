@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -91,8 +92,9 @@ class SymbolicNumber(NumberProxy):
     def type_string(self) -> str:
         return f"{self.python_type.__name__} {self.hint}"
 
+    @abstractmethod
     def __trunc__(self) -> Any:
-        raise NotImplementedError
+        """Return the integer towards 0."""
 
     def __complex__(self) -> complex:
         return complex(self.value)

@@ -137,7 +137,8 @@ def _of_max(c: VjpCall) -> Tensor:
     if dim is not None:
         return at_indices(c.g[0], c.input, dim, c.out[1], c.keepdim)
     # If the result is nan, no element equals it; then those that are nan share the gradient.
-    return shared(c.g, (c.input == c.out) | ltorch.isnan(c.input), reduced_dims(c))
+    holders = (c.input == c.out) | ltorch.isnan(c.input)
+    return ltorch.where(holders, c.g / ltorch.sum(holders), 0.0)
 
 
 @vjp("torch.aminmax")

@@ -197,7 +197,7 @@ def _quantiles(rows: Tensor, q: Tensor, interpolation: str, skips_nan: bool) -> 
         fixed, value = top < 0, 0.0
     else:
         top = rows.shape[-1] - 1
-        fixed, value = ltorch.any(nan, -1, True), float(top)
+        fixed, value = ltorch.any(nan, -1, True), top * 1.0
     ranks = ltorch.where(fixed, value, q * top)
     slope: Any = ltorch.where(fixed, 0.0, ltorch.ones_like(ranks) * top)
     if interpolation in _ROUNDED:

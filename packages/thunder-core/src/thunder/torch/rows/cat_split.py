@@ -33,7 +33,7 @@ def cat(tensors: Tensors, dim: int = 0) -> TensorProxy:
     if not tensors:
         raise OperatorError("torch.cat(): expected a non-empty list of Tensors")
     dtype = result_dtype(*tensors)
-    counted = [t for t in tensors if t.shape != (0,)] or list(tensors[:1])
+    counted = [t for t in tensors if t.shape != (0,)] or list(tensors)
     d = canonical_dim(dim, len(counted[0].shape))
     if any(not t.shape for t in tensors):
         raise OperatorError("zero-dimensional tensor (at position 0) cannot be concatenated")
