@@ -150,12 +150,13 @@ def test_the_largest_of_several_calls_of_a_layer_counts():
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return self.layer(x) + self.tied(y)
 
-    module = compiled(Twice())
-    x, y = torch.randn(16, 16), 3 * torch.randn(16, 16)
-    with autocast(recipe=DelayedScaling(amax_history_len=STEPS)):
-        module(x, y).sum().backward()
-    history = module.state_dict()["layer.weight.fp8_amax_history"]
-    assert history[-1, 0] == torch.maximum(x.abs().max(), y.abs().max())
+    small, large = torch.randn(16, 16), 3 * torch.randn(16, 16)
+    for inputs in ((small, large), (large, small)):
+        module = compiled(Twice())
+        with autocast(recipe=DelayedScaling(amax_history_len=STEPS)):
+            module(*inputs).sum().backward()
+        history = module.state_dict()["layer.weight.fp8_amax_history"]
+        assert history[-1, 0] == large.abs().max()
 
 
 def test_a_part_that_is_computed_again_counts_once():
@@ -166,15 +167,27 @@ def test_a_part_that_is_computed_again_counts_once():
             self.first, self.second, self.again = nn.Linear(16, 16), nn.Linear(16, 16), again
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            hidden = checkpoint(self.first, x, use_reentrant=False) if self.again else self.first(x)
+            hidden = checkpoint(self.inner, x, use_reentrant=False) if self.again else self.inner(x)
             return self.second(hidden)
+
+        def inner(self, x: torch.Tensor) -> torch.Tensor:
+            return self.first(x.sin()).tanh()
 
     once, again = compiled(Recomputed(False)), compiled(Recomputed(True))
     with autocast(recipe=DelayedScaling(amax_history_len=STEPS)):
         for step in range(3):
             x = (torch.randn(16, 16) + step).requires_grad_()
-            for module in (once, again):
-                module(x).square().sum().backward()
+            gradients = [
+                torch.autograd.grad(module(x).square().sum(), (x, *module.parameters()))
+                for module in (once, again)
+            ]
+            assert all(map(torch.equal, *gradients))  # with the scales of the forward
+    computed_again = [
+        b
+        for b in thunder.last_backward_traces(again)[-1].bound_symbols
+        if b.sym.name == "fp8_quantize_by_scale"
+    ]
+    assert len(computed_again) == 4, "the input and the weight of the first layer, and two cotangents"
     for name, tensor in once.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[name]), name
 

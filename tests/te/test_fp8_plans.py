@@ -76,6 +76,12 @@ def test_a_plan_rounds_cotangents_stochastically_where_the_device_can(monkeypatc
     assert "te_gemm_four_bits" in plan("b200", NVFP4BlockScaling(disable_stochastic_rounding=True))
 
 
+def test_a_plan_for_delayed_scaling_says_what_the_device_lacks():
+    text = plan("a100", DelayedScaling(), transforms=[TransformerEngineTransform()])
+    assert "DelayedScaling needs compute capability 8.9 or later" in text
+    assert "te_gemm" not in text
+
+
 @pytest.mark.parametrize(
     ("device", "recipe", "sizes", "message"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from enum import Enum
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from thunder.executors.transformer_engineex import (
     autocast,
     fp8_reference_ex,
 )
+from thunder_te.active_recipe import Active, active
 from thunder_te.recipes import as_recipe
 
 LIBRARY = "transformer_engine.common.recipe"
@@ -57,6 +58,10 @@ def test_recipes_of_the_library_are_converted_field_by_field():
         (library_recipe("DelayedScaling", amax_compute_algo=len), "a function is not supported"),
         (library_recipe("Float8CurrentScaling", fp8_format=LibraryFormat.E5M2), "is not implemented"),
         (library_recipe("Float8BlockScaling", x_block_scaling_dim=2), "x_block_scaling_dim=2"),
+        (
+            library_recipe("Float8CurrentScaling", fp8_quant_bwd_grad=SimpleNamespace(amax_epsilon=1e-3)),
+            "amax_epsilon of Float8CurrentScaling",
+        ),
         (library_recipe("CustomRecipe"), "is not a recipe"),
         ("delayed", "is not a recipe"),
     ],
@@ -77,6 +82,7 @@ class State:
     """The state of the library's autocast."""
 
     recipe: Any = None
+    group: Any = None
 
     def is_fp8_enabled(self) -> bool:
         return self.recipe is not None
@@ -84,8 +90,8 @@ class State:
     def get_fp8_recipe(self) -> Any:
         return self.recipe
 
-    def get_fp8_group(self) -> None:
-        return None
+    def get_fp8_group(self) -> Any:
+        return self.group
 
 
 def test_the_autocast_of_the_library_chooses_the_recipe_and_is_guarded(monkeypatch: pytest.MonkeyPatch):
@@ -96,6 +102,9 @@ def test_the_autocast_of_the_library_chooses_the_recipe_and_is_guarded(monkeypat
     compiled = thunder.jit(linear, executors=[fp8_reference_ex])
     default = compiled(x, w)
     module.FP8GlobalStateManager.recipe = library_recipe("Float8BlockScaling")
+    module.FP8GlobalStateManager.group = "a group"
+    assert active() == Active(Float8BlockScaling(), "a group")
+    module.FP8GlobalStateManager.group = None
     blocks = compiled(x, w)
     with autocast(recipe=Float8BlockScaling()):
         assert torch.equal(blocks, compiled(x, w))

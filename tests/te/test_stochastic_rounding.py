@@ -136,6 +136,14 @@ def test_the_seed_decides_the_gradients_and_each_backward_draws_again():
     assert not any(map(torch.equal, found[2], again))
 
 
+def test_layers_with_the_same_cotangent_draw_their_own_numbers():
+    compiled = thunder.jit(lambda x, v, w: linear(x, v) + linear(x, w), executors=[fp8_reference_ex])
+    x, v, w = (torch.randn(n, 64, requires_grad=True) for n in (32, 96, 96))
+    with autocast(recipe=NVFP4BlockScaling()):
+        compiled(x, v, w).sum().backward()
+    assert str(thunder.last_backward_traces(compiled)[-1]).count("= fp8_quantize_four_bits_at_random(") == 4
+
+
 def test_both_roundings_of_a_cotangent_draw_their_own_numbers():
     compiled = thunder.jit(linear, executors=[fp8_reference_ex])
     x, w = torch.randn(32, 64, requires_grad=True), torch.randn(96, 64, requires_grad=True)

@@ -130,8 +130,22 @@ class Storage:
         return formulas.dequantised(data, inverse[: sizes[0], : sizes[1]], block)
 
 
-def general_gemm(a: Storage, b: Storage, *, out_dtype: Any, layout: str, bias: Any, **kwargs: Any) -> Any:
+#: how products were asked to accumulate
+ACCUMULATIONS: list[bool] = []
+
+
+def general_gemm(
+    a: Storage,
+    b: Storage,
+    *,
+    out_dtype: Any,
+    layout: str,
+    bias: Any,
+    use_split_accumulator: bool = False,
+) -> Any:
     """The product of matrices that are stored by columns, as cuBLAS takes them: `b @ a` by rows."""
+    assert bias is None or out_dtype is not torch.float32, "cuBLAS adds no bias in float32"
+    ACCUMULATIONS.append(use_split_accumulator)
     left = b.values(columnwise=layout[1] == "T")
     right = a.values(columnwise=layout[0] == "N")
     product = (left.t() if layout[1] == "T" else left) @ (right.t() if layout[0] == "T" else right)
@@ -200,6 +214,8 @@ def test_products_are_those_of_the_reference(kind: str, layout: str):
                 shape, dtype = kernels.block_scales(tuple(matrix.shape), block)
                 assert (tuple(scales.shape), scales.dtype) == (shape, dtype)
     torch.testing.assert_close(*results)
+    # the recipes' default: the products of a backward, and all of blocks, add up their parts in float32
+    assert ACCUMULATIONS[-1] is (kind != "tensor" or layout != "NT")
 
 
 def test_a_scale_from_earlier_steps():
