@@ -60,6 +60,7 @@ class DataParallel(Distributing, ABC):
     def transform_module(self, model: Any) -> None:
         """Lay out the parameters, one after the other."""
         self._check_order(thunder.list_transforms(model))
+        self.check_groups(model)
         parameters = dict(distributed_parameters(model))
         buckets = self.buckets(model, parameters)
         for name, parameter in parameters.items():

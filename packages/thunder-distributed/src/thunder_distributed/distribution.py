@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -22,6 +23,16 @@ from .process_groups import Members, group_named, members_of
 from .stages import add_stages
 
 __all__ = ["Distributing", "all_layouts_of", "distributed_parameters", "names_of"]
+
+#: an earlier and a later transform in a list that may be over the same processes
+TOGETHER: Final = frozenset(
+    {
+        ("context_parallel", "ddp"),
+        ("ddp", "context_parallel"),
+        ("context_parallel", "fsdp"),
+        *itertools.product(("column_parallel", "row_parallel"), repeat=2),
+    }
+)
 
 
 class Distributing(thunder.Transform):
@@ -96,6 +107,25 @@ class Distributing(thunder.Transform):
     def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
         """Add the stages that make collectives of buckets, overlap them, and compare them."""
         add_stages(pipeline)
+
+    def check_groups(self, model: Any) -> None:
+        """Raise InvalidArgument for an earlier transform that gives the same processes another task."""
+        for other in thunder.list_transforms(model):
+            if other is self:
+                return
+            if not isinstance(other, Distributing) or (other.made_by, self.made_by) in TOGETHER:
+                continue
+            if len({*other.members.ranks} & {*self.members.ranks}) > 1:
+                is_reversed = (self.made_by, other.made_by) in TOGETHER
+                raise InvalidArgument(
+                    f"{self.made_by} comes after {other.made_by}, over the same processes",
+                    found={self.made_by: self.members.ranks, other.made_by: other.members.ranks},
+                    hint=f"Put {self.made_by} before {other.made_by} in the list of transforms."
+                    if is_reversed
+                    else "Give each its own dimension of a mesh: mesh = init_device_mesh(…, (2, 2), "
+                    f'mesh_dim_names=("first", "second")); {other.made_by}(…, process_group=mesh["first"]), '
+                    f'{self.made_by}(…, process_group=mesh["second"]).',
+                )
 
     # -- the parameters that a program reads
 
