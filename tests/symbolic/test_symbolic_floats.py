@@ -106,6 +106,38 @@ def test_another_float_is_between_two_integers():
     assert texts == ["math.sqrt(i0) >= 2", "math.sqrt(i0) < 3"]
 
 
+FLOORS = {
+    "half of a half": (lambda n: math.floor((n // 2) * 1.0 * 0.5), "((i0 // 2) // 2)"),
+    "remainder": (lambda n: math.floor((n % 3) * 0.5), "((i0 % 3) // 2)"),
+    "factor": (lambda n: math.floor(n * 1.0 * 1.7), "i0 + ((7 * i0) // 10)"),
+    "factor first": (lambda n: math.floor(1.7 * n), "i0 + ((7 * i0) // 10)"),
+}
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_the_floor_of_a_product_with_a_factor_is_an_expression(name):
+    floor, text = FLOORS[name]
+    facts = SizeFacts()
+    n = new_size(facts, 7, "n")
+    found = floor(n)
+    assert found.text == text
+    assert facts.values() == {"n": None}
+    for value in range(2000):
+        assert found.for_values({"i0": value}) == floor(value)
+
+
+@pytest.mark.parametrize("factor", [0.1, 0.3, 0.7, 1.7, 2.5, 1 / 3, 0.999999, 1e-9, 40000.5])
+def test_the_floor_of_a_product_is_pythons_wherever_its_facts_hold(factor):
+    facts = SizeFacts()
+    n = new_size(facts, 9, "n")
+    found = math.floor(n * factor)
+    for value in [*range(300), 16383, 16384, 16385, 10**6, 2**41]:
+        if all(fact.holds([value].__getitem__) for fact in facts.facts):
+            assert (found if type(found) is int else found.for_values({"i0": value})) == math.floor(
+                value * factor
+            )
+
+
 def test_a_number_that_is_not_finite_has_no_text_in_a_fact():
     facts = SizeFacts()
     n = new_size(facts, 5, "size")

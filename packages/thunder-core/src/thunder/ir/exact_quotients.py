@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
+from fractions import Fraction
 from typing import Final
 
 from thunder.base.float_expressions import FloatExpression, Operand
-from thunder.base.integer_polynomials import Polynomial
+from thunder.base.integer_polynomials import Atom, Polynomial
 
-__all__ = ["BOUND", "quotient_of"]
+__all__ = ["BOUND", "COMPARED", "fraction_for", "quotient_of"]
 
 #: products of a number below and a factor of so many bits are exact: floats have 53
 BOUND: Final = 2**40
@@ -83,5 +85,49 @@ def _combined(x: FloatExpression, parts: list[tuple[Polynomial, int]]) -> tuple[
 
 def _is_short(p: Polynomial) -> bool:
     """Return whether a number is a sum of products of at most one size and a factor, with few bits in all."""
-    are_products = all(len(m) < 2 and all(a.operation is None for a in m) for m in p.terms)
-    return are_products and sum(map(abs, p.terms.values())).bit_length() <= _FACTOR_BITS
+    weight = _weight(p)
+    return weight is not None and weight.bit_length() <= _FACTOR_BITS
+
+
+def _weight(p: Polynomial) -> int | None:
+    """Return how many times the largest size a number can be; None where it has a product of sizes.
+
+    ``n // 2`` is not larger than ``n``, and ``n % 2`` is below 2.
+    """
+    total = 0
+    for monomial, coefficient in p.terms.items():
+        if len(monomial) > 1:
+            return None
+        weights = [_weight_of_atom(atom) for atom in monomial] or [1]
+        if weights[0] is None:
+            return None
+        total += abs(coefficient) * weights[0]
+    return total
+
+
+def _weight_of_atom(atom: Atom) -> int | None:
+    if atom.operation is None:
+        return 1
+    divisor = atom.operands[1].constant
+    if divisor is None or divisor < 1:
+        return None
+    return divisor if atom.operation == "%" else _weight(atom.operands[0])
+
+
+#: integers up to this one are multiplied by a factor one by one, to compare the products with a fraction's
+COMPARED: Final = 1 << 14
+
+
+@functools.lru_cache(maxsize=256)
+def fraction_for(factor: float) -> Fraction | None:
+    """Return the fraction whose products have the floors of the factor's, for integers up to ``COMPARED``.
+
+    A factor as 1.7 is no short fraction, and its products are rounded: ``floor(n * 1.7)`` is
+    ``17 * n // 10``. None if there is no such fraction.
+    """
+    if not 0 < factor < COMPARED:
+        return None
+    fraction = Fraction(factor).limit_denominator(COMPARED)
+    p, q = fraction.numerator, fraction.denominator
+    agrees = all(math.floor(n * factor) == n * p // q for n in range(COMPARED + 1))
+    return fraction if agrees else None

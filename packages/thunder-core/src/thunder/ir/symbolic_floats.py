@@ -25,7 +25,7 @@ from thunder.base.float_expressions import (
     requirements,
 )
 from thunder.base.integer_polynomials import Polynomial
-from thunder.ir.exact_quotients import BOUND, quotient_of
+from thunder.ir.exact_quotients import BOUND, COMPARED, fraction_for, quotient_of
 from thunder.ir.number_proxies import SWAPPED, FloatProxy, overrides
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_numbers import SymbolicNumber
@@ -96,6 +96,9 @@ class SymbolicFloat(SymbolicNumber, FloatProxy):
             if function is math.floor:
                 return self._integer(p.divided(q, "//"))
             return self._integer(-(-p).divided(q, "//"))
+        product = self._floored_product() if function is math.floor else None
+        if product is not None:
+            return product
         number = function(self.hint)
         below, above = (">=", "<") if function is math.floor else (">", "<=")
         first = number if function is math.floor else number - 1
@@ -119,6 +122,27 @@ class SymbolicFloat(SymbolicNumber, FloatProxy):
                 if not self.facts.ask(side, ">="):
                     return None
         return found if self.facts.ask(found[1] - Polynomial.of(1), ">=") else None
+
+    def _floored_product(self) -> Any:
+        """Return the floor of an integer times a factor as the quotient of integers that it is; else None.
+
+        It is one for integers from 0 to ``COMPARED``, which is a fact from then on.
+        """
+        if self.formula.operation is not operator.mul:
+            return None
+        number, factor = sorted(self.formula.operands, key=lambda x: isinstance(x, float))
+        if not isinstance(factor, float):
+            return None
+        fraction = fraction_for(factor)
+        if isinstance(number, FloatExpression):
+            quotient = SymbolicFloat(self.facts, number).exact_quotient() if fraction is not None else None
+            number = quotient[0] if quotient is not None and quotient[1].constant == 1 else 0.0
+        if fraction is None or not isinstance(number, Polynomial):
+            return None
+        if not all(self.facts.ask(p, ">=") for p in (number, Polynomial.of(COMPARED) - number)):
+            return None
+        numerator, denominator = map(Polynomial.of, fraction.as_integer_ratio())
+        return self._integer((number * numerator).divided(denominator, "//"))
 
     def _integer(self, polynomial: Polynomial) -> Any:
         return self.facts.symbols[0].derived(polynomial)

@@ -6,15 +6,12 @@ parameters of the row that it is for.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from itertools import zip_longest
 from typing import Any
 
 from thunder.ir.proxies import TensorProxy
-from thunder.ir.symbolic_sizes import has_symbols
 from thunder.torch.broadcasting import canonical_dims
 
 Shape = tuple[Any, ...]
@@ -68,32 +65,6 @@ def _spectrum(name: str, input: TensorProxy, lengths: Sequence[Any] | None, dim:
 
 # -- images --------------------------------------------------------------------------------------------------
 
-#: sizes up to this one are multiplied by a factor one by one, to compare the products with a fraction's
-_COMPARED = 1 << 14
-
-
-def floored_product(size: Any, factor: float) -> Any:
-    """Return ``floor(size * factor)``, of the product in float64, for a size that is not negative.
-
-    A factor as 1.7 is no short fraction, and its products are rounded. For a symbolic size the result is
-    ``17 * size // 10`` if that is equal for all sizes up to a bound, which is a fact.
-    """
-    fraction = _fraction_for(factor) if has_symbols((size,)) else None
-    if fraction is not None and size <= _COMPARED:
-        return size * fraction.numerator // fraction.denominator
-    return math.floor(size * factor)
-
-
-@functools.lru_cache(maxsize=256)
-def _fraction_for(factor: float) -> Fraction | None:
-    """Return the fraction whose products with all sizes up to a bound have the floors of the factor's."""
-    if not 0 < factor < _COMPARED:
-        return None
-    fraction = Fraction(factor).limit_denominator(_COMPARED)
-    p, q = fraction.numerator, fraction.denominator
-    agrees = all(math.floor(n * factor) == n * p // q for n in range(_COMPARED + 1))
-    return fraction if agrees else None
-
 
 def interpolated(
     input: TensorProxy, size: Any = None, scale_factor: Any = None, *how: Any, **more: Any
@@ -102,7 +73,7 @@ def interpolated(
     space = input.shape[2:]
     if size is None:
         factors = _several(scale_factor, len(space))
-        size = [floored_product(n, float(factor)) for n, factor in zip(space, factors, strict=True)]
+        size = [math.floor(n * float(factor)) for n, factor in zip(space, factors, strict=True)]
     return (*input.shape[:2], *_several(size, len(space)))
 
 
@@ -132,7 +103,7 @@ def fractional(count: int) -> ShapeRule:
         if output_size is not None:
             return (*lead, *_several(output_size, count))
         ratios = zip(space, output_ratio, strict=True)
-        return (*lead, *(floored_product(n, float(ratio)) for n, ratio in ratios))
+        return (*lead, *(math.floor(n * float(ratio)) for n, ratio in ratios))
 
     return shape
 
