@@ -329,6 +329,19 @@ def test_a_backward_has_the_sizes_of_its_own_forward():
         torch.autograd.gradcheck(lambda t: compiled(t, w), (x.detach().requires_grad_(),))
 
 
+def test_second_derivatives_through_masks_are_eagers():
+    def program(x):
+        return (x[x > 0.1].sin() * x.sum()).sum()
+
+    compiled = _compiled(program)
+    for count in (5, 3, 6):
+        x = (_with_positives(count) / 5).double().reshape(4, 2).requires_grad_()
+        first = [torch.autograd.grad(f(x), x, create_graph=True)[0] for f in (compiled, program)]
+        ours, theirs = (torch.autograd.grad((d * d).sum(), x)[0] for d in first)
+        torch.testing.assert_close(ours, theirs)
+    assert thunder.cache_misses(compiled) == 1
+
+
 # -- facts ---------------------------------------------------------------------------------------------------
 
 

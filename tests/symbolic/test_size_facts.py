@@ -39,6 +39,18 @@ def test_what_follows_from_facts_is_not_asked_again():
     assert _texts(facts) == ["i0 == i1", "i0 >= 2"]
 
 
+def test_a_size_that_is_not_its_bound_is_beyond_it():
+    facts, n, m = _sizes(4, 4)
+    assert n != 0
+    assert n >= 1
+    assert n != 1
+    assert n > 1
+    assert m != 2
+    assert m != 0
+    assert m >= 1
+    assert _texts(facts) == ["i0 != 0", "i0 != 1", "i1 != 2", "i1 != 0"]
+
+
 def test_a_number_fixes_a_size_and_the_other_facts_about_it_are_implied():
     facts, n = _sizes(5)
     assert n > 2

@@ -29,8 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.float_expressions import (
@@ -39,81 +38,15 @@ from thunder.base.float_expressions import (
     Operand,
     compare,
     key_of,
-    text_of,
     variables_of,
 )
 from thunder.base.integer_polynomials import Interval, Polynomial
+from thunder.ir.size_relations import FloatFact, Relation, SizeFact, implies, relates
 
 __all__ = ["FloatFact", "Relation", "SizeFact", "SizeFacts"]
 
-#: a relation between a polynomial and 0
-Relation = Literal["==", "!=", ">="]
 _Formula = TypeVar("_Formula", bound=Polynomial | FloatExpression)
 _OPPOSITE: Final = {"==": "!=", "!=": "=="}
-
-
-@dataclass(frozen=True)
-class SizeFact:
-    """A relation between sizes that a program depends on: ``polynomial`` is equal to 0, not so, or not less.
-
-    ``origin`` is where the question was.
-    """
-
-    polynomial: Polynomial
-    relation: Relation
-    origin: str = ""
-
-    @property
-    def variables(self) -> frozenset[int]:
-        """The sizes that it is about, by their numbers."""
-        return self.polynomial.variables
-
-    def sides(self) -> tuple[Polynomial, Polynomial]:
-        """Return two numbers between which the relation holds."""
-        return self.polynomial.sides()
-
-    def holds(self, values: Callable[[int], int]) -> bool:
-        """Return whether the fact holds for these sizes."""
-        return _relates(self.polynomial.value(values), self.relation)
-
-    def text(self, names: Callable[[int], str]) -> str:
-        """Return the condition as an expression of Python."""
-        polynomial, relation = self.polynomial, self.relation
-        left, right = polynomial.sides()
-        if not left.terms or (left.constant is not None and right.constant is None):
-            left, right = right, left
-            return f"{left.text(names)} {'<=' if relation == '>=' else relation} {right.text(names)}"
-        return f"{left.text(names)} {relation} {right.text(names)}"
-
-
-@dataclass(frozen=True)
-class FloatFact:
-    """A comparison of numbers, one of which is a float, on which a program depends."""
-
-    left: Operand
-    relation: str
-    right: Operand
-    origin: str = ""
-
-    @property
-    def variables(self) -> frozenset[int]:
-        """The sizes that it is about, by their numbers."""
-        return variables_of(self.left) | variables_of(self.right)
-
-    def sides(self) -> tuple[Operand, Operand]:
-        """Return the two numbers that are compared."""
-        return self.left, self.right
-
-    def holds(self, values: Callable[[int], int]) -> bool:
-        """Return whether the fact holds for these sizes."""
-        try:
-            return compare(self.left, self.relation, self.right, values)
-        except (ArithmeticError, ValueError):  # for sizes for which another fact does not hold
-            return False
-
-    def text(self, names: Callable[[int], str]) -> str:
-        """Return the condition as an expression of Python."""
-        return f"{text_of(self.left, names)} {self.relation} {text_of(self.right, names)}"
 
 
 class _Supposed(Exception):
@@ -237,7 +170,7 @@ class SizeFacts:
                 f"a size is asked for after the program was compiled: {self.text(polynomial)} {relation} 0",
                 hint='Use cache="constant values" for this program.',
             )
-        answer = _relates(self.hint(polynomial), relation)
+        answer = relates(self.hint(polynomial), relation)
         self._note(polynomial, relation, answer, self.locate())
         return answer
 
@@ -318,7 +251,7 @@ class SizeFacts:
             others = [f for f in about_integers if f is not fact]
             if fact.relation != "==" and self._reduced(fact.polynomial).constant is not None:
                 continue  # the equalities imply it
-            if not any(_implies(other, fact) for other in others):
+            if not any(implies(other, fact) for other in others):
                 kept.append(fact)
         return kept
 
@@ -330,7 +263,7 @@ class SizeFacts:
         """
         facts = [f for f in self.facts if not self.computed.isdisjoint(f.variables)]
         plain = [f for f in facts if isinstance(f, SizeFact) and f.polynomial.is_without_quotients]
-        kept = [f for f in plain if not any(_implies(other, f) for other in plain if other is not f)]
+        kept = [f for f in plain if not any(implies(other, f) for other in plain if other is not f)]
         found: dict[int, list[SizeFact | FloatFact]] = {}
         for fact in (*kept, *(f for f in facts if f not in plain)):
             found.setdefault(max(self.computed & fact.variables), []).append(fact)
@@ -349,7 +282,7 @@ class SizeFacts:
         """Return the answer that follows from the facts, or None."""
         constant = polynomial.constant
         if constant is not None:
-            return _relates(constant, relation)
+            return relates(constant, relation)
         known = self._answers.get((polynomial, relation))
         if known is None and relation in _OPPOSITE:
             negated = self._answers.get((-polynomial, relation))
@@ -384,6 +317,7 @@ class SizeFacts:
         else:
             for p in (polynomial, -polynomial):
                 self._answers[p, "!="], self._answers[p, "=="] = True, False
+            self._exclude(polynomial)
 
     def _substitute(self, polynomial: Polynomial) -> None:
         """Note that a polynomial is 0: the last variable that it determines is replaced from now on."""
@@ -410,6 +344,15 @@ class SizeFacts:
         if bound.high is not None:
             self._bound(Polynomial.of(bound.high) - solution)
 
+    def _exclude(self, polynomial: Polynomial) -> None:
+        """Note that a variable is not its bound, where a polynomial that is not 0 says so."""
+        for variable, solution in polynomial.solved():
+            number, bound = solution.constant, self._bounds[variable]
+            if number is not None and number == bound.low:
+                self._bounds[variable] = Interval(number + 1, bound.high)
+            elif number is not None and number == bound.high:
+                self._bounds[variable] = Interval(bound.low, number - 1)
+
     def _bound(self, polynomial: Polynomial) -> None:
         """Note that ``c * v + d`` is not negative, where the polynomial has that form."""
         constant = polynomial.terms.get((), 0)
@@ -424,22 +367,3 @@ class SizeFacts:
         else:
             high = constant // -coefficient
             self._bounds[atom.variable] = Interval(old.low, high if old.high is None else min(old.high, high))
-
-
-def _relates(value: int, relation: Relation) -> bool:
-    return value == 0 if relation == "==" else value != 0 if relation == "!=" else value >= 0
-
-
-def _implies(fact: SizeFact, other: SizeFact) -> bool:
-    """Return whether a bound implies a weaker one, or that a number is not reached."""
-    if fact.relation != ">=":
-        return False
-    if other.relation == ">=":
-        slack = (other.polynomial - fact.polynomial).constant
-        return slack is not None and slack > 0
-    if other.relation == "!=":
-        for sign in (other.polynomial, -other.polynomial):
-            slack = (sign - fact.polynomial).constant
-            if slack is not None and slack > 0:
-                return True
-    return False
