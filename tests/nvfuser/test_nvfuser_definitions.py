@@ -91,6 +91,23 @@ def test_each_layout_of_inputs_has_a_definition_and_results_have_the_strides_of_
         assert compiled(x).stride() == program(x).stride()
 
 
+def test_the_library_gets_no_expanded_tensors_and_its_strides_become_those_of_eager(monkeypatch):
+    """nvFuser allocates results itself: here they are contiguous, whatever its inputs are."""
+    execute, given = RecordedDefinition.execute, []
+
+    def contiguous(definition, inputs, **options):
+        given.extend(x.stride() for x in inputs)
+        return [result.contiguous() for result in execute(definition, inputs)]
+
+    monkeypatch.setattr(RecordedDefinition, "execute", contiguous)
+    compiled = thunder.jit(lambda x: x.exp() + 1, executors=[replaying_executor()])
+    for x in (torch.randn(4, 3).t(), torch.randn(3, 1).expand(3, 4), torch.randn(2, 3, 4).permute(2, 0, 1)):
+        assert torch.equal(compiled(x), x.exp() + 1)
+        assert compiled(x).stride() == (x.exp() + 1).stride()
+    assert len(given) == 6
+    assert not any(0 in strides for strides in given)
+
+
 def test_regions_with_equal_definitions_of_other_sizes_share_one():
     compiled = thunder.jit(lambda x: x.exp() + x, executors=[replaying_executor()], cache="constant values")
     texts = set()

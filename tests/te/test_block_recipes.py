@@ -53,10 +53,9 @@ RECIPES = {
 def test_products_are_those_of_operands_whose_blocks_have_scales(recipe):
     torch.manual_seed(0)
     of_x, of_w, of_g, power_of_2 = RECIPES[recipe]
-    # magnitudes that differ along both dimensions, so that another block is another result
+    # magnitudes so different that what a number becomes depends on the largest one of its block
     x, w, g = (
-        torch.randn(m, n) * torch.logspace(-2, 2, m)[:, None] * torch.logspace(-1, 1, n)
-        for m, n in ((128, 256), (160, 256), (128, 160))
+        torch.randn(m, n) * 10 ** (2 * torch.randn(m, n)) for m, n in ((128, 256), (160, 256), (128, 160))
     )
     leaves = [x.requires_grad_(), w.requires_grad_()]
     compiled = thunder.jit(linear, executors=[fp8_reference_ex])
@@ -67,9 +66,11 @@ def test_products_are_those_of_operands_whose_blocks_have_scales(recipe):
     X, W = ([rounded(t.detach(), E4M3, b, power_of_2) for b in bs] for t, bs in ((x, of_x), (w, of_w)))
     G = [rounded(g, backward, block, power_of_2) for block in of_g]
     expected = X[0] @ W[0].t(), G[0] @ W[1], G[1].t() @ X[1]
-    for found, right in zip((y.detach(), dx, dw), expected, strict=True):
+    magnitudes = X[0].abs() @ W[0].abs().t(), G[0].abs() @ W[1].abs(), G[1].abs().t() @ X[1].abs()
+    for found, right, magnitude in zip((y.detach(), dx, dw), expected, magnitudes, strict=True):
         # sums in float32; a scale that is no power of two may move a tie
-        assert ((found.double() - right).norm() / right.norm()).item() < (1e-6 if power_of_2 else 1e-3)
+        error = ((found.double() - right).abs() / magnitude.clamp(min=1e-30)).max().item()
+        assert error < (2e-6 if power_of_2 else 0.05)
 
 
 @pytest.mark.parametrize("power_of_2", [False, True])
