@@ -1,4 +1,4 @@
-"""Two transforms, over the same processes or two dimensions of a mesh, train as one process or are refused."""
+"""Two transforms, over the same processes or dimensions of a mesh, train as one process or are refused."""
 
 from __future__ import annotations
 
