@@ -329,10 +329,20 @@ def test_a_backward_has_the_sizes_of_its_own_forward():
         torch.autograd.gradcheck(lambda t: compiled(t, w), (x.detach().requires_grad_(),))
 
 
-def test_second_derivatives_through_masks_are_eagers():
-    def program(x):
-        return (x[x > 0.1].sin() * x.sum()).sum()
+def read_through_a_mask(x):
+    return (x[x > 0.1].sin() * x.sum()).sum()
 
+
+def written_through_masks(x):
+    y, mask = x.clone(), x > 0.1
+    y[mask] = y[mask] * 2 + 1
+    y = y.sin()
+    y[~mask] = y[~mask] * y[~mask]
+    return (y**3).sum()
+
+
+@pytest.mark.parametrize("program", [read_through_a_mask, written_through_masks])
+def test_second_derivatives_through_masks_are_eagers(program):
     compiled = _compiled(program)
     for count in (5, 3, 6):
         x = (_with_positives(count) / 5).double().reshape(4, 2).requires_grad_()

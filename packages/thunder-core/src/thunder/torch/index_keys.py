@@ -115,9 +115,9 @@ def _decided(x: Any) -> Any:
 def _known(item: TensorProxy) -> Any:
     """Return a position or a mask as numbers where the trace knows them, else the tensor."""
     value = constant_value(item) if item.dtype in _MASKS or not item.shape else None
-    if not all(item.shape):  # an empty list does not have the shape of an empty mask
-        return item
     if value is None or value.dtype.is_floating_point or value.dtype.is_complex:
+        return item
+    if not value.numel():  # an empty list does not have the shape of an empty mask
         return item
     with torch._C.DisableTorchFunction():
         return (value != 0 if item.dtype in _MASKS else value).tolist()
