@@ -39,7 +39,7 @@ from thunder.ops import prims
 
 
 class Acquired(Protocol):
-    """What a program was acquired with: the facts that it depends on, and what is known of symbols."""
+    """The facts that a program was acquired with, and what is known of symbols."""
 
     @property
     def facts(self) -> Iterable[Fact]: ...

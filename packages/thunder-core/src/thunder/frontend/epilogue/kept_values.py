@@ -1,4 +1,4 @@
-"""What a program keeps in objects that outlive it, and the proxies in it."""
+"""Finds what a program keeps in objects that outlive it, and the proxies in it."""
 
 from __future__ import annotations
 
