@@ -14,6 +14,11 @@ ROOT = Path(__file__).resolve().parents[2]
 #: script and options → the first cells that it prints
 SCRIPTS: dict[str, tuple[str, list[str]]] = {
     "import_time.py": ("--repeats 1", ["statement", "import torch", "import thunder, after torch"]),
+    "kernel_bandwidth.py": (
+        "--device cpu --executors torch --ways eager thunder --rows 4 --width 8 --dtype float32 --repeats 1 "
+        "--operations SwiGLU RMSNorm",
+        ["operation", "SwiGLU", "SwiGLU", "RMSNorm", "RMSNorm", "geometric mean"],
+    ),
     "ledger_cost.py": ("--layers 1 --executors 0 2 --repeats 1", ["executors that refuse", "0", "2"]),
 }
 
