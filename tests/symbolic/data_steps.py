@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 
 import torch
+from tests.symbolic.shape_programs import program_of
 from tests.symbolic.shape_steps import matrix
 
 Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -94,16 +95,7 @@ def random_data_program(
     """Return a program of two tensors, and the names of its steps, some of which depend on data."""
     names = [rng.choice(list(DATA_STEPS)), *(rng.choice([*DATA_STEPS, *others]) for _ in range(3))]
     rng.shuffle(names)
-    steps = [DATA_STEPS[name] if name in DATA_STEPS else others[name] for name in names]
-
-    def program(x, y):
-        total = y.sum()
-        for step in steps:
-            x = step(x, y)
-            total = total + (x * x).sum() * 0.5
-        return x, total, x.shape, x.shape[0] * 2
-
-    return program, names
+    return program_of(DATA_STEPS[name] if name in DATA_STEPS else others[name] for name in names), names
 
 
 def random_data(rng: random.Random, shape: list[int]) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -131,7 +131,12 @@ def random_program(
 ) -> tuple[Callable[..., tuple[torch.Tensor, object]], list[str]]:
     """Return a program of two tensors, and the names of its steps, which are among the known ones."""
     names = [rng.choice(list(known)) for _ in range(rng.randint(2, 5))]
-    steps = [known[name] for name in names]
+    return program_of([known[name] for name in names]), names
+
+
+def program_of(steps: Iterable[Step]) -> Callable[..., tuple[torch.Tensor, object]]:
+    """Return the program of two tensors that applies steps in turn, and sums what they return."""
+    steps = tuple(steps)
 
     def program(x, y):
         total = y.sum()
@@ -140,7 +145,7 @@ def random_program(
             total = total + (x * x).sum() * 0.5
         return x, total, x.shape, x.shape[0] * 2
 
-    return program, names
+    return program
 
 
 def random_shapes(rng: random.Random, rank: int, other: int) -> tuple[list[int], list[int]]:
