@@ -19,7 +19,8 @@ is the forward, and its gradient rule both:
 As in eager, the forward itself is not differentiated: of its values only the results carry gradients. Values
 that either of the two captures become arguments of the composite. Both are then functional programs
 (:func:`~thunder.frontend.epilogue.subtrace.make_subtrace`). What the forward writes to an argument is
-another result, written after the composite; a write of the backward to memory from outside is refused.
+another result, written after the composite, and so is, without a gradient, a tensor that it keeps in an
+object. A write of the backward to memory from outside is refused.
 """
 
 from __future__ import annotations
