@@ -28,11 +28,13 @@ class RegionGraph:
     - between a write, a printed line or another effect, and all statements before and after it.
 
     The groups on which a group depends, directly or not, are a bit set of statements, so that a merge that
-    would close a cycle is found in one operation.
+    would close a cycle is found in one operation. A merge changes the sets of the groups that depend on it:
+    they are found from reader to reader, as far as a set changes.
     """
 
     def __init__(self, bsyms: Sequence[BoundSymbol]) -> None:
         self._direct = _dependencies(bsyms)  # group → statements that it depends on directly
+        self._dependents: list[set[int]] = []  # group → added statements that depend on it directly
         self._groups: dict[int, None] = {}  # in order
         self._group: list[int] = []  # statement → group
         self._members: list[int] = []  # group → its statements
@@ -44,10 +46,12 @@ class RegionGraph:
         ancestors = 0
         for group in {self._group[i] for i in self._direct[statement]}:
             ancestors |= self._ancestors[group] | self._members[group]
+            self._dependents[group].add(statement)
         self._groups[statement] = None
         self._group.append(statement)
         self._members.append(1 << statement)
         self._ancestors.append(ancestors)
+        self._dependents.append(set())
         return statement
 
     def groups(self) -> list[int]:
@@ -83,13 +87,23 @@ class RegionGraph:
         for i in _bits(self._members[gone]):
             self._group[i] = kept
         members = self._members[kept] = self._members[kept] | self._members[gone]
-        ancestors = (self._ancestors[kept] | self._ancestors[gone]) & ~members
-        self._ancestors[kept] = ancestors
+        self._ancestors[kept] = (self._ancestors[kept] | self._ancestors[gone]) & ~members
         self._direct[kept] |= self._direct[gone]
-        for group in self._groups:
-            if group != kept and self._ancestors[group] & members:
-                self._ancestors[group] |= ancestors | members
+        self._dependents[kept] |= self._dependents[gone]
+        self._tell_dependents(kept)
         return kept
+
+    def _tell_dependents(self, merged: int) -> None:
+        """Add what a merged group consists of and depends on to what the groups after it depend on."""
+        before = self._ancestors[merged] | self._members[merged]
+        told = {merged}
+        waiting = [merged]
+        while waiting:
+            for group in {self._group[i] for i in self._dependents[waiting.pop()]} - told:
+                told.add(group)
+                if self._ancestors[group] | before != self._ancestors[group]:
+                    self._ancestors[group] |= before
+                    waiting.append(group)
 
     def in_order(self) -> list[int]:
         """Return the groups such that each follows those that it depends on.
