@@ -38,6 +38,7 @@ __all__ = [
     "ProcessMissing",
     "ProgramsDiffer",
     "Running",
+    "arrives",
     "begin",
     "count_collective",
     "differing",
@@ -187,7 +188,7 @@ def _compare(running: Running, event: str, sequence: Sequence[str]) -> None:
     if rank == 0:
         verdict = _verdict(store, running, event, sequence)
         store.set(f"{key}/verdict", json.dumps(verdict))
-    elif _arrives(store, f"{key}/verdict", timeout + 2 * grace_of(timeout)):
+    elif arrives(store, f"{key}/verdict", timeout + 2 * grace_of(timeout)):
         verdict = json.loads(store.get(f"{key}/verdict"))
     else:
         verdict = _absent(store, running, 0, sequence)
@@ -210,7 +211,7 @@ def _verdict(store: Any, running: Running, event: str, sequence: Sequence[str]) 
     deadline = time.monotonic() + running.timeout
     for other in range(1, dist.get_world_size(running.group)):
         key = f"{running.key}/{other}"
-        if not _arrives(store, key, max(deadline - time.monotonic(), 0.001)):
+        if not arrives(store, key, max(deadline - time.monotonic(), 0.001)):
             return _absent(store, running, other, sequence)
         begun, theirs = json.loads(store.get(key))
         if begun != event:
@@ -229,7 +230,7 @@ def _absent(store: Any, running: Running, other: int, sequence: Sequence[str]) -
     Then it waits in a collective, and reports that when its timeout is over.
     """
     key = f"{running.key}/failed/{other}"
-    if _arrives(store, key, grace_of(running.timeout)):
+    if arrives(store, key, grace_of(running.timeout)):
         theirs = json.loads(store.get(key))
         return {"with": running.rank, "first": list(sequence), "differs": other, "second": theirs}
     return {"missing": other}
@@ -241,7 +242,7 @@ def _left(event: str) -> list[str]:
     return [f"(after {left.rpartition(' of ')[0]} of the program before)"] if left else []
 
 
-def _arrives(store: Any, key: str, seconds: float) -> bool:
+def arrives(store: Any, key: str, seconds: float) -> bool:
     """Return whether a key is written within a time, by a store that can be reached."""
     try:
         store.wait([key], timedelta(seconds=seconds))

@@ -23,6 +23,7 @@ from thunder.core.errors import ThunderError
 from .agreement import (
     ProcessMissing,
     Running,
+    arrives,
     count_collective,
     differing,
     grace_of,
@@ -32,8 +33,8 @@ from .agreement import (
 
 __all__ = ["naming_missing", "reporting", "waiting"]
 
-#: how often the store is asked for reports, in seconds
-INTERVAL: Final = 0.02
+#: how long the report of one process is waited for, before the others are looked at, in seconds
+INTERVAL: Final = 0.05
 
 #: id of the result of a collective that is in flight → its group, its name, when it was issued
 _in_flight: dict[int, tuple[Running, str, float]] = {}
@@ -157,7 +158,7 @@ def _unreported(
                 return explained
         if time.monotonic() > deadline:
             break
-        time.sleep(INTERVAL)
+        arrives(store, f"{key}/failed/{min(missing)}", INTERVAL)
     if not missing:
         return error
     names = ", ".join(str(ranks[other]) for other in sorted(missing))
