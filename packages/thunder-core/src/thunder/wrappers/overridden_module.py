@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
+from thunder.base.errors import InvalidArgument
 from thunder.wrappers import state_dicts
 from thunder.wrappers.module_state import ModuleState
 from thunder.wrappers.released_tensors import convert, is_released
@@ -20,7 +22,9 @@ def attribute(module: Any, state: ModuleState, name: str) -> Any:
     """
     own = _METHODS.get(name)
     if own is not None:
-        return types.MethodType(own, state) if name != "_apply" else _applying(module, state)
+        return types.MethodType(own, state)
+    if name in _APPLYING:
+        return _APPLYING[name](module, state)
     method = getattr(state.model, name)  # it calls the methods above, which are attributes of the module
     return types.MethodType(method.__func__, module)
 
@@ -61,6 +65,30 @@ def _in_use(
         if not (once and id(used) in seen):
             seen.add(id(used))
             yield f"{prefix}.{name}" if prefix else name, used
+
+
+class TensorsInUse:
+    """The tensors in use as those of one module, for `Module._named_members` of a module around."""
+
+    def __init__(self, state: ModuleState) -> None:
+        self._parameters = dict(named_parameters(state, remove_duplicate=False))
+        self._buffers = dict(named_buffers(state, remove_duplicate=False))
+
+
+def is_asked_for_members() -> bool:
+    """Return whether the caller's caller iterates over modules for the sake of their tensors.
+
+    `named_parameters` of a module around a compiled one reads `_parameters` of each module below it, where
+    the tensors in use are not. Its code is the only sign of it: `modules()` asks in the same way.
+    """
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code is _NAMED_MODULES:
+        frame = frame.f_back
+    return frame.f_code is _NAMED_MEMBERS
+
+
+_NAMED_MODULES = torch.nn.Module.named_modules.__code__
+_NAMED_MEMBERS = torch.nn.Module._named_members.__code__
 
 
 def get_parameter(state: ModuleState, target: str) -> torch.nn.Parameter:
@@ -139,6 +167,37 @@ def _applying(module: Any, state: ModuleState) -> Callable[..., Any]:
     return apply
 
 
+def _applying_to_modules(module: Any, state: ModuleState) -> Callable[..., Any]:
+    """Return ``Module.apply``, which refuses functions that write tensors which are not in use."""
+    overridden = {id(t): name for name, t in reversed(state.overrides.originals.items()) if t is not None}
+
+    def apply(fn: Callable[[torch.nn.Module], Any]) -> Any:
+        written: list[str] = []
+
+        def checked(each: torch.nn.Module) -> None:
+            own = [t for t in (*each._parameters.values(), *each._buffers.values()) if id(t) in overridden]
+            kept = [(t, t.detach().clone()) for t in own if t is not None and not is_released(t)]
+            fn(module if each is state.model else each)
+            written.extend(overridden[id(t)] for t, before in kept if not _is_same(t.detach(), before))
+
+        state.model.apply(checked)
+        if written:
+            raise InvalidArgument(
+                f"apply wrote {written[0]} of the module, in whose place a transform has put another tensor",
+                found={"written": ", ".join(written)},
+                hint="Apply it to the module before thunder.jit, or load the values with "
+                "load_original_state_dict.",
+            )
+        return module
+
+    return apply
+
+
+def _is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return whether two tensors have the same values, NaN among them."""
+    return a.is_meta or (a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all()))
+
+
 def _moved(fn: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
     """Return what `fn` returns for a tensor, in its own dtype.
 
@@ -156,7 +215,6 @@ _INTEGERS = {
     torch.bfloat16: torch.int16,
 }
 _METHODS: dict[str, Callable[..., Any]] = {
-    "_apply": _applying,
     "_load_from_state_dict": load_from_parent,
     "get_buffer": get_buffer,
     "get_parameter": get_parameter,
@@ -165,10 +223,15 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "named_parameters": named_parameters,
     "state_dict": state_dict,
 }
+#: methods that return the compiled module
+_APPLYING: dict[str, Callable[[Any, ModuleState], Callable[..., Any]]] = {
+    "_apply": _applying,
+    "apply": _applying_to_modules,
+}
 #: the methods of torch.nn.Module that call those
 _DERIVED = frozenset(
     {"parameters", "buffers", "requires_grad_", "zero_grad", "share_memory", "to", "to_empty", "type"}
     | {"float", "double", "half", "bfloat16", "cpu", "cuda", "ipu", "xpu", "mtia"}
 )
-NAMES = frozenset(_METHODS) | _DERIVED
+NAMES = frozenset(_METHODS) | frozenset(_APPLYING) | _DERIVED
 """Attributes of a compiled module with overriding tensors that differ from the user's module."""

@@ -306,9 +306,17 @@ def _register_hook(name: str) -> Callable[..., Any]:
 
 
 @functools.wraps(_Module.named_modules)
-def _named_modules(self: ThunderModule, *args: Any, **kwargs: Any) -> Iterator[tuple[str, torch.nn.Module]]:
+def _named_modules(
+    self: ThunderModule, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
+) -> Iterator[tuple[str, Any]]:
     model = _state(self).model
-    for name, module in model.named_modules(*args, **kwargs):
+    if _state(self).overrides.tensors and overridden_module.is_asked_for_members():
+        memo = set() if memo is None else memo
+        if model not in memo:
+            memo.update([model] if remove_duplicate else [])
+            yield prefix, overridden_module.TensorsInUse(_state(self))
+        return
+    for name, module in model.named_modules(memo, prefix, remove_duplicate):
         yield name, self if module is model else module
 
 
