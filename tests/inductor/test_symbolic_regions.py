@@ -1,6 +1,7 @@
 """Regions with symbolic sizes: one code serves many shapes, and its conditions are facts of the program."""
 
 import random
+import warnings
 
 import pytest
 import sympy
@@ -10,8 +11,10 @@ from torch.nn import functional as F
 from torch.utils._sympy import functions
 
 import thunder
+from thunder.core.errors import PluginWarning
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_sizes import new_size
+from thunder_inductor import symbolic_regions
 from thunder_inductor.symbolic_graphs import is_true
 
 pytestmark = pytest.mark.xdist_group("inductor")
@@ -98,6 +101,60 @@ def test_a_region_computes_what_eager_computes_for_random_shapes(name, grad):
             ours, theirs = (torch.autograd.grad(sum(r.sin().sum() for r in rs), leaves) for rs in results)
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     assert _fused(compiled)
+
+
+def _scaled_exponential(x, w):
+    return (torch.softmax(x * 2 + w, -1).sin() * 3).exp()
+
+
+#: cotangents of a matrix in layouts that differ from those of what a program returns
+COTANGENTS = {
+    "expanded": lambda n, m: torch.ones(()).expand(n, m),
+    "expanded row": lambda n, m: torch.linspace(0, 1, m).expand(n, m),
+    "expanded column": lambda n, m: torch.linspace(0, 1, n)[:, None].expand(n, m),
+    "transposed": lambda n, m: torch.linspace(0, 1, n * m).reshape(m, n).t(),
+}
+
+
+def test_cotangents_in_other_layouts_have_code_of_their_own():
+    compiled = thunder.jit(_scaled_exponential, cache="symbolic values")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PluginWarning)
+        for shape in ((3, 5), (4, 7), (6, 2), (9, 33)):
+            x, w = torch.randn(shape, requires_grad=True), torch.randn(shape[1])
+            for cotangent in COTANGENTS.values():
+                ours, theirs = (
+                    torch.autograd.grad(f(x, w), x, cotangent(*shape))
+                    for f in (compiled, _scaled_exponential)
+                )
+                torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+                assert ours[0].stride() == theirs[0].stride()
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_region_has_code_for_a_few_layouts_and_torch_runs_the_others(monkeypatch):
+    monkeypatch.setattr(symbolic_regions, "_MOST_LAYOUTS", 1)
+    compiled = thunder.jit(_scaled_exponential, cache="symbolic values")
+    x, w = torch.randn(3, 5, requires_grad=True), torch.randn(5)
+    for name, is_told in (("expanded", False), ("transposed", True), ("expanded", False)):
+        cotangent = COTANGENTS[name](3, 5)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            ours = torch.autograd.grad(compiled(x, w), x, cotangent)
+        assert any("runs in torch's kernels" in str(each.message) for each in told) is is_told
+        theirs = torch.autograd.grad(_scaled_exponential(x, w), x, cotangent)
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_strides_that_address_nothing_need_no_code(monkeypatch):
+    monkeypatch.setattr(symbolic_regions, "_MOST_LAYOUTS", 0)
+    compiled = thunder.jit(_scaled_exponential, cache="symbolic values")
+    x, w = torch.randn(1, 5, requires_grad=True), torch.randn(5)
+    cotangent = torch.linspace(0, 1, 5).as_strided((1, 5), (77, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PluginWarning)
+        ours = torch.autograd.grad(compiled(x, w), x, cotangent)
+    torch.testing.assert_close(ours, torch.autograd.grad(_scaled_exponential(x, w), x, cotangent))
 
 
 def test_sizes_that_depend_on_data_are_inputs_of_regions():

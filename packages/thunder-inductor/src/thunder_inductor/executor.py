@@ -119,7 +119,8 @@ class InductorExecutor(FusionExecutor):
         kernel = self.compile_once(region, partial(_symbolic_kernel, region))
         assert isinstance(kernel, SymbolicKernel), f"compile_once returned {type(kernel).__name__}"
         try:
-            return function_of_region(region, kernel, layouts.of, _compile_symbolic)
+            compile = partial(_compile_symbolic, current_settings())
+            return function_of_region(region, kernel, layouts.of, compile)
         except Exception as error:  # of any class: it comes from TorchInductor or from a C++ compiler
             return _failed(error, region)
 
@@ -130,11 +131,9 @@ def _symbolic_kernel(region: Region) -> Any:
     return SymbolicKernel({})
 
 
-def _compile_symbolic(region: Region, sizes: Any, inputs: Any, outputs: Any) -> SymbolicCode:
+def _compile_symbolic(settings: Settings, region: Region, *layouts: Any) -> SymbolicCode:
     inductor = import_module("thunder_inductor.compiler")
-    code: SymbolicCode = inductor.compile_symbolic(
-        region, sizes, inputs, outputs, current_settings(), open_cache()
-    )
+    code: SymbolicCode = inductor.compile_symbolic(region, *layouts, settings, open_cache())
     return code
 
 

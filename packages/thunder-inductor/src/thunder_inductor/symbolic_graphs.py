@@ -77,6 +77,7 @@ def symbolic_graph_of(
     """
     symbols = ShapeEnv(specialize_zero_one=False, duck_shape=False)
     mode = FakeTensorMode(shape_env=symbols)
+    mode.cache_enabled = False  # it belongs to the process, and would keep symbols that no other region has
     numbers = {size.name: _symbol(symbols, size) for size in sizes}
 
     def number(size: Any) -> Any:
@@ -125,13 +126,17 @@ def is_true(condition: Any, values: Mapping[Any, Any]) -> bool:
     """
     try:
         return bool(_value(condition, values))
-    except NotImplementedError:
+    except _OtherForm:
         numbers = {symbol: int(values[symbol]) for symbol in condition.free_symbols}
         return bool(condition.subs(numbers))
 
 
+class _OtherForm(Exception):
+    """An expression is not one of integers."""
+
+
 def _value(expression: Any, values: Mapping[Any, Any]) -> Any:
-    """Return the value of an expression; raise NotImplementedError for one that is not of integers."""
+    """Return the value of an expression; raise _OtherForm for one that is not of integers."""
     if expression.is_Symbol:
         return values[expression]
     if expression.is_Integer:
@@ -161,4 +166,4 @@ def _value(expression: Any, values: Mapping[Any, Any]) -> Any:
     extremum = next((choose for kinds, choose in _EXTREMA if isinstance(expression, kinds)), None)
     if extremum is not None:
         return extremum(operands)
-    raise NotImplementedError(f"{type(expression).__name__} of sizes")
+    raise _OtherForm(type(expression).__name__)

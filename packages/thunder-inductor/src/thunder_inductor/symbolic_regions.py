@@ -1,8 +1,9 @@
 """Regions with symbolic sizes: one code for many shapes, under `cache="symbolic values"`.
 
 What TorchInductor decides about sizes while it compiles are facts of the program. The code of a region serves
-regions of equal structure for which its conditions hold too. The strides of inputs are checked in each call,
-and inputs in other layouts are computed by torch's kernels.
+regions of equal structure for which its conditions hold too. The strides of inputs are checked in each call;
+inputs in other layouts, such as an expanded cotangent, have code of their own, for which the facts of the
+program must suffice.
 """
 
 from __future__ import annotations
@@ -10,17 +11,31 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 
 from thunder import TensorProxy
-from thunder.core.errors import PluginWarning
+from thunder.core.errors import PluginError, PluginWarning, UnsupportedProgram
 from thunder.extend import EagerStrides, Region, SymbolicInt, evaluate_region, sizes_of
+
+from .kernels import failure
+from .symbolic_layouts import (
+    Layouts,
+    found_layouts,
+    input_layouts,
+    key_of,
+    output_layouts,
+    tuple_text,
+)
+from .toolchain import is_strict
 
 __all__ = ["SymbolicCode", "SymbolicKernel", "function_of_region"]
 
-Layouts = tuple[Any, ...]
+#: for how many layouts of its inputs that were not expected a region is compiled
+_MOST_LAYOUTS: Final = 8
+
+RegionFunction = Callable[..., Sequence[torch.Tensor]]
 
 
 class SymbolicCode(Protocol):
@@ -32,6 +47,10 @@ class SymbolicCode(Protocol):
 
     def serves(self, sizes: Sequence[Any]) -> bool:
         """Return whether the conditions of the code hold: for sizes of a program, they are facts of it."""
+
+
+#: compiles a region with these sizes, for strides of its inputs and outputs
+Compile = Callable[[Region, Sequence[SymbolicInt], Layouts, Layouts], SymbolicCode]
 
 
 @dataclass(frozen=True)
@@ -55,93 +74,103 @@ class SymbolicKernel:
         return found
 
 
-def layouts_of(region: Region, expected: Callable[[TensorProxy], Sequence[Any]]) -> tuple[Layouts, Layouts]:
-    """Return the strides (elements) of the inputs, () for a size, and those that eager gives the outputs."""
-    inputs = tuple(tuple(expected(p)) if isinstance(p, TensorProxy) else () for p in region.inputs)
-    known = [s if isinstance(p, TensorProxy) else None for p, s in zip(region.inputs, inputs, strict=True)]
-    return inputs, tuple(tuple(layout or ()) for layout in EagerStrides(region).derived(known))
-
-
-def key_of_layouts(sizes: Sequence[SymbolicInt], layouts: Sequence[Layouts]) -> str:
-    """Return the text of strides, with sizes by their numbers."""
-    numbers = {size.name: f"size{i}" for i, size in enumerate(sizes)}
-
-    def text(step: Any) -> str:
-        if not isinstance(step, SymbolicInt):
-            return str(step)
-        return step.polynomial.text(lambda v: numbers[step.facts.names[v]])
-
-    return str([[text(step) for step in layout] for layout in layouts])
-
-
 def function_of_region(
     region: Region,
     kernel: SymbolicKernel,
     expected: Callable[[TensorProxy], Sequence[Any]],
-    compile: Callable[[Region, Sequence[SymbolicInt], Layouts, Layouts], SymbolicCode],
-) -> Callable[..., Sequence[torch.Tensor]]:
+    compile: Compile,
+) -> RegionFunction:
     """Return the function of a region with symbolic sizes, which are facts where its code depends on them."""
     sizes = sizes_of(region)
+
+    def run(inputs: Layouts, outputs: Layouts) -> _Run:
+        with sizes[0].facts.attempt():
+            code = kernel.code(key_of(sizes, inputs), sizes, lambda: compile(region, sizes, inputs, outputs))
+        return _Run(code.run)
+
     with sizes[0].facts.attempt():
-        inputs, outputs = layouts_of(region, expected)
-        code = kernel.code(
-            key_of_layouts(sizes, inputs), sizes, lambda: compile(region, sizes, inputs, outputs)
-        )
-    function = _generated(region, inputs, outputs, _Run(code.run))
+        inputs = input_layouts(region, expected)
+        outputs = output_layouts(region, inputs)
+        as_expected = run(inputs, outputs)
+    others = _OtherLayouts(region, inputs, as_expected, lambda found: run(found, outputs))
+    function = _generated(region, inputs, outputs, as_expected, others)
     setattr(function, "kernel", kernel)  # noqa: B010  (which is kept as long as a program uses it)
     return function
 
 
 def _generated(
-    region: Region, inputs: Layouts, outputs: Layouts, run: _Run
-) -> Callable[..., Sequence[torch.Tensor]]:
+    region: Region, inputs: Layouts, outputs: Layouts, run: _Run, others: _OtherLayouts
+) -> RegionFunction:
     """Return a function that checks strides and runs the code:
 
     def region(t0, t1, i0):
         if t0.stride() == (i0, 1) and t1.stride() == (1,):
             return run([t0, t1, i0], ((i0, 1),))
-        return other(t0, t1, i0)
+        return others(t0, t1, i0)
     """
     names = [p.name if isinstance(p, SymbolicInt) else f"t{i}" for i, p in enumerate(region.inputs)]
     checks = [
-        f"{name}.stride() == {_text(layout)}"
+        f"{name}.stride() == {tuple_text(layout)}"
         for name, layout, p in zip(names, inputs, region.inputs, strict=True)
         if isinstance(p, TensorProxy)
     ]
+    results = ", ".join(map(tuple_text, outputs))
     source = (
         f"def region({', '.join(names)}):\n"
         f"    if {' and '.join(checks) or True}:\n"
-        f"        return run([{', '.join(names)}], {_tuple(map(_text, outputs))})\n"
-        f"    return other({', '.join(names)})\n"
+        f"        return run([{', '.join(names)}], ({results},))\n"
+        f"    return others({', '.join(names)})\n"
     )
-    namespace: dict[str, Any] = {"run": run, "other": _OtherLayouts(region)}
+    namespace: dict[str, Any] = {"run": run, "others": others}
     exec(compile(source, "<region of inductor>", "exec"), namespace)
-    function: Callable[..., Sequence[torch.Tensor]] = namespace["region"]
+    function: RegionFunction = namespace["region"]
     return function
 
 
-def _text(layout: Sequence[Any]) -> str:
-    return _tuple(step.name if isinstance(step, SymbolicInt) else str(step) for step in layout)
-
-
-def _tuple(texts: Any) -> str:
-    parts = list(texts)
-    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
-
-
 class _OtherLayouts:
-    """The region by torch's kernels, for inputs in layouts for which there is no code."""
+    """The region for inputs in unexpected layouts: code for the first ones, torch's kernels for the rest.
 
-    def __init__(self, region: Region) -> None:
-        self._region, self._is_known = region, False
+    ``first`` runs for the expected ones; ``run`` compiles code for others. The strides of results are derived
+    for the sizes of each call. Not synchronised: two threads may compile the same code.
+    """
+
+    def __init__(
+        self, region: Region, expected: Layouts, first: _Run, run: Callable[[Layouts], _Run]
+    ) -> None:
+        self._region, self._expected, self._run = region, expected, run
+        self._strides, self._sizes = EagerStrides(region), sizes_of(region)
+        self._runs: dict[str, _Run | None] = {key_of(self._sizes, expected): first}
+        self._is_told = False
 
     def __call__(self, *inputs: Any) -> Sequence[torch.Tensor]:
-        if not self._is_known:
-            self._is_known = True
-            text = "a region with symbolic sizes runs in torch's kernels for inputs in these layouts"
+        layouts = found_layouts(self._region, self._expected, inputs)
+        key = key_of(self._sizes, layouts)
+        if key not in self._runs and len(self._runs) <= _MOST_LAYOUTS:
+            self._runs[key] = self._compiled(layouts, inputs)
+        run = self._runs.get(key)
+        if run is None:
+            self._tell(inputs, f"there is code for {_MOST_LAYOUTS} others")
+            return evaluate_region(self._region, inputs)
+        return run(list(inputs), [strides or () for strides in self._strides.of(inputs)])
+
+    def _compiled(self, layouts: Layouts, inputs: Sequence[Any]) -> _Run | None:
+        """Return code for these strides; None for torch's kernels, with a PluginWarning."""
+        try:
+            return self._run(layouts)
+        except UnsupportedProgram as error:  # the code depends on more facts than the program
+            self._tell(inputs, str(error).splitlines()[0])
+        except Exception as error:  # of any class: it comes from TorchInductor or from a C++ compiler
+            if is_strict():
+                raise PluginError(failure(error)) from error
+            self._tell(inputs, failure(error))
+        return None
+
+    def _tell(self, inputs: Sequence[Any], reason: str) -> None:
+        if not self._is_told:
+            self._is_told = True
             found = [t.stride() for t in inputs if isinstance(t, torch.Tensor)]
-            warnings.warn(f"{text}: strides {found}", PluginWarning, stacklevel=2)
-        return evaluate_region(self._region, inputs)
+            text = "a region with symbolic sizes runs in torch's kernels for inputs in these layouts"
+            warnings.warn(f"{text}: strides {found}: {reason}", PluginWarning, stacklevel=5)
 
 
 class _Run:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from thunder.extend import Region, SymbolicInt
+from thunder.extend import EagerStrides, Region, SymbolicInt, sizes_in, without_sizes
 
 from .data_types import DataType
 from .layouts import Layout, layout_of
@@ -16,7 +16,6 @@ from .library import library
 from .recorder import RecordedDefinition
 from .reproducers import reproducer, write_reproducer
 from .settings import Settings
-from .sizes import StridesBySize, without_sizes
 from .translation import define
 
 __all__ = ["RegionKernel", "recorded"]
@@ -64,7 +63,7 @@ class RegionKernel:
 
     def __init__(self, region: Region, settings: Settings, *, replays: bool = False) -> None:
         self._region, self._settings, self._replays = region, settings, replays
-        self._strides = StridesBySize(region)
+        self._strides = EagerStrides(region)
         self._runs: dict[tuple[Layout | None, ...], _Run] = {}
 
     def __call__(self, *inputs: Any) -> list[Any]:
@@ -83,7 +82,9 @@ class RegionKernel:
 
     def _taken(self, lengths: Sequence[SymbolicInt], inputs: Sequence[Any]) -> list[Any]:
         """Return what a definition takes for the inputs of the region."""
-        return [*without_sizes(self._region, inputs), *self._strides.lengths(lengths, inputs)]
+        sizes = sizes_in(self._region, inputs)
+        numbers = [length.for_values(sizes) for length in lengths]
+        return [*without_sizes(self._region, inputs), *numbers]
 
     def _new_run(self, layouts: tuple[Layout | None, ...], inputs: Sequence[Any]) -> _Run:
         definition, lengths = recorded(self._region, layouts)

@@ -26,7 +26,7 @@ from thunder.extend.registry import ExecutorRegistry, add_executor_lists, get_re
 from thunder.ir.fusion_regions import Bounds, Region, partition, replace_regions
 from thunder.ir.region_cuts import Cuts
 from thunder.ir.region_keys import structural_key
-from thunder.ir.region_sizes import SymbolicInt, sizes_of
+from thunder.ir.region_sizes import SymbolicInt, sizes_in, sizes_of, strides_as_products, without_sizes
 from thunder.ops.kernel_operators import run_kernel
 from thunder.ops.region_evaluation import evaluate_calls, evaluate_region
 from thunder.ops.region_strides import EagerStrides, ExpectedStrides
@@ -84,8 +84,11 @@ __all__ = [
     "set_always_executors",
     "set_default_executors",
     "single_op_executor",
+    "sizes_in",
     "sizes_of",
+    "strides_as_products",
     "structural_key",
+    "without_sizes",
 ]
 
 # The functions of the one registry of the process.

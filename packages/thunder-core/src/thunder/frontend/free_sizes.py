@@ -9,7 +9,7 @@ from typing import Any
 from thunder.base.provenance import Path
 from thunder.frontend.value_names import Input
 from thunder.ir.size_facts import FloatFact, SizeFact, SizeFacts
-from thunder.ir.symbolic_sizes import SymbolicInt, hint_of, new_size
+from thunder.ir.symbolic_sizes import SymbolicInt, new_size, strides_as_products
 
 __all__ = ["FreeSizes", "SizeRelation", "free_sizes", "size_relations", "size_source"]
 
@@ -50,24 +50,7 @@ def free_sizes(
     """Return new symbols for some sizes of an input, and its strides as far as these determine them."""
     free = frozenset(dimensions)
     symbols = tuple(new_size(facts, n, size_source(path, d)) if d in free else n for d, n in enumerate(shape))
-    return FreeSizes(symbols, _strides(symbols, shape, strides))
-
-
-def _strides(symbols: Sequence[Any], shape: Sequence[int], strides: Sequence[int]) -> tuple[Any, ...]:
-    """Return strides as products of sizes, from the innermost dimension on; others are numbers.
-
-    A size of 0 counts as 1, as it does for torch.
-    """
-    found: list[Any] = list(strides)
-    step: Any = 1
-    for d in sorted(range(len(shape)), key=lambda d: (strides[d], shape[d] > 1, -d)):
-        if hint_of(step) == strides[d]:
-            found[d] = step
-        if shape[d] == 0:
-            step = found[d]
-        else:
-            step = symbols[d] * found[d] if isinstance(symbols[d], SymbolicInt) else found[d] * symbols[d]
-    return tuple(found)
+    return FreeSizes(symbols, strides_as_products(symbols, shape, strides))
 
 
 @dataclass(frozen=True)

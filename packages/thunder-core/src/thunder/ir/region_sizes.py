@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from thunder.base.pytree import tree_map
 from thunder.ir.fusion_regions import Region
 from thunder.ir.proxies import TensorProxy
-from thunder.ir.symbolic_sizes import SymbolicInt
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbolic_sizes import SymbolicInt, strides_as_products
 
-__all__ = ["SymbolicInt", "sizes_of", "with_sizes"]
+__all__ = [
+    "SymbolicInt",
+    "region_for_sizes",
+    "sizes_in",
+    "sizes_of",
+    "strides_as_products",
+    "with_sizes",
+    "without_sizes",
+]
 
 
 def sizes_of(region: Region) -> tuple[SymbolicInt, ...]:
@@ -43,3 +53,39 @@ def with_sizes(region: Region) -> Region:
     names = {size.name for size in sizes}
     values = tuple(p for p in region.inputs if p.name not in names)
     return replace(region, inputs=(*values, *sizes))
+
+
+def sizes_in(region: Region, inputs: Sequence[Any]) -> dict[str, int]:
+    """Return the symbolic sizes of a run by name."""
+    pairs = zip(region.inputs, inputs, strict=True)
+    return {p.name: x for p, x in pairs if isinstance(p, SymbolicInt)}
+
+
+def without_sizes(region: Region, inputs: Sequence[Any]) -> list[Any]:
+    """Return the inputs of a run that are not symbolic sizes of the region."""
+    return [x for p, x in zip(region.inputs, inputs, strict=True) if not isinstance(p, SymbolicInt)]
+
+
+def region_for_sizes(region: Region, sizes: Mapping[str, int]) -> Region:
+    """Return a region with numbers in the place of its symbolic sizes, which are no longer inputs."""
+
+    def leaf(x: Any) -> Any:
+        if isinstance(x, SymbolicInt):
+            return x.for_values(sizes)
+        if isinstance(x, slice):  # a leaf of pytrees
+            return slice(leaf(x.start), leaf(x.stop), leaf(x.step))
+        if isinstance(x, TensorProxy):
+            return x.replace(shape=tuple(map(leaf, x.shape)), strides=None)
+        return x
+
+    def call(bsym: BoundSymbol) -> BoundSymbol:
+        args, kwargs, output = tree_map(leaf, (bsym.args, bsym.kwargs, bsym.output))
+        parts = tuple(map(call, bsym.subsymbols))
+        return bsym.from_bsym(args=args, kwargs=kwargs, output=output, subsymbols=parts)
+
+    return replace(
+        region,
+        inputs=tuple(leaf(p) for p in region.inputs if not isinstance(p, SymbolicInt)),
+        outputs=tuple(map(leaf, region.outputs)),
+        bsyms=tuple(map(call, region.bsyms)),
+    )

@@ -34,6 +34,7 @@ __all__ = [
     "number_of",
     "shape_of",
     "size_text",
+    "strides_as_products",
 ]
 
 
@@ -315,6 +316,27 @@ def has_symbols(sizes: Sequence[Any]) -> bool:
 def hint_of(size: Any) -> int:
     """Return a size, or its value in the call that is traced."""
     return int(size.hint) if isinstance(size, SymbolicInt) else size
+
+
+def strides_as_products(
+    symbols: Sequence[Any], shape: Sequence[int], strides: Sequence[int]
+) -> tuple[Any, ...]:
+    """Return strides (elements) as products of sizes, from the innermost dimension on; others are numbers.
+
+    ``symbols`` are the sizes that have the lengths of ``shape``. One of 0 counts as 1, as it does for torch.
+    """
+    found: list[Any] = list(strides)
+    step: Any = 1
+    value = 1
+    for d in sorted(range(len(shape)), key=lambda d: (strides[d], shape[d] > 1, -d)):
+        if value == strides[d]:
+            found[d] = step
+        if shape[d] == 0:
+            step, value = found[d], strides[d]
+        else:
+            step = symbols[d] * found[d] if isinstance(symbols[d], SymbolicInt) else found[d] * symbols[d]
+            value = shape[d] * strides[d]
+    return tuple(found)
 
 
 def size_text(size: Any) -> str:

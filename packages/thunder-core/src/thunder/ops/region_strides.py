@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -14,6 +15,7 @@ from thunder.base.errors import OperatorError, UnsupportedProgram
 from thunder.base.memory_layout import contiguous_strides
 from thunder.ir.fusion_regions import Region
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.region_sizes import region_for_sizes, sizes_in, without_sizes
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx
 from thunder.ops.layouts import Layouts, reads_memory
@@ -24,6 +26,9 @@ __all__ = ["EagerStrides", "ExpectedStrides", "after_forward"]
 
 Strides = tuple[int, ...]
 
+#: for how many combinations of symbolic sizes strides are remembered
+_REMEMBERED: Final = 64
+
 #: the forward of the program that is compiled, if that is a backward
 _forward: ContextVar[TraceCtx | None] = ContextVar("thunder_forward", default=None)
 
@@ -32,19 +37,23 @@ class EagerStrides:
     """The strides of a region's outputs in eager, which depend on the strides of its inputs.
 
     A trace does not record the strides of inputs, so they are derived when the region runs: once for each
-    combination of input strides, by running its calls on tensors without data. Not synchronised: two threads
-    may derive the same strides twice.
+    combination of input strides and symbolic sizes, by running its calls on tensors without data. Not
+    synchronised: two threads may derive the same strides twice.
     """
 
     def __init__(self, region: Region) -> None:
         self._region = region
         self._known: dict[tuple[Strides | None, ...], tuple[Strides | None, ...]] = {}
+        self._by_size: OrderedDict[tuple[int, ...], EagerStrides] = OrderedDict()
 
     def of(self, inputs: Sequence[Any]) -> tuple[Strides | None, ...]:
         """Return the strides (elements) of each output for these inputs; None for one that is not a tensor.
 
         Raises UnsupportedProgram for a call that cannot be run without data.
         """
+        sizes = sizes_in(self._region, inputs)
+        if sizes:
+            return self._for_sizes(sizes).of(without_sizes(self._region, inputs))
         key = tuple(x.stride() if isinstance(x, torch.Tensor) else None for x in inputs)
         strides = self._known.get(key)
         if strides is None:
@@ -56,6 +65,15 @@ class EagerStrides:
         return [
             _with_strides(output, strides) for output, strides in zip(outputs, self.of(inputs), strict=True)
         ]
+
+    def _for_sizes(self, sizes: dict[str, int]) -> EagerStrides:
+        key = tuple(sizes.values())
+        found = self._by_size.get(key)
+        if found is None:
+            found = self._by_size[key] = EagerStrides(region_for_sizes(self._region, sizes))
+            if len(self._by_size) > _REMEMBERED:
+                self._by_size.popitem(last=False)
+        return found
 
     def derived(self, key: Sequence[Strides | None]) -> tuple[Strides | None, ...]:
         """As `of`, for these strides of the inputs, which may be symbolic sizes; None for a number."""
