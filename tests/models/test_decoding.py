@@ -18,8 +18,8 @@ from .transformers_zoo import ARRANGED, Arguments
 
 #: implementation of the cache → number of programs: one that grows has one for all later lengths
 PROGRAMS = {"dynamic": 3, "static": 2}
-#: a window's length, and the rows of an expert, are numbers that differ in each call
-COMPILED_FOR_EACH_LENGTH = ("mistral", "mixtral_batched")
+#: the rows of an expert are numbers that differ in each call
+COMPILED_FOR_EACH_LENGTH = ("mixtral_batched",)
 
 
 @pytest.fixture(scope="module")

@@ -110,6 +110,10 @@ class EntryCompiler:
         A program may fail where the sizes that it finds are symbols, and not where those of its inputs are.
         """
         entry = self._attempt(functools.partial(compile_for_call, answers=known, free=choice), choice)
+        if entry is not None and sizes is not None:
+            counted = self._with_counted(compile_for_call, known, sizes, choice, entry)
+            if counted is not None:
+                return counted
         if entry is not None and not self._should_be_for_numbers(entry, choice):
             entry.varying_sizes, entry.computed_places = sizes, choice.computed
             return entry
@@ -126,6 +130,32 @@ class EntryCompiler:
                 raise choice.refused(self.stats.last_static_reason)
         if entry is None:  # a program that raises for these arguments has raised again
             self.sizes.note_failure(places)
+        return other
+
+    def _with_counted(
+        self,
+        compile_for_call: Callable[..., CacheEntry],
+        known: Answers | None,
+        sizes: frozenset[str],
+        choice: SizeChoice,
+        entry: CacheEntry,
+    ) -> CacheEntry | None:
+        """Return an entry with the numbers as inputs whose values the program writes and another one fixes.
+
+        None where there are none, or where the program needs their values (Note [Numbers that vary]).
+        """
+        counted = entry.fixed_sizes & sizes & self.varying.sources
+        if not counted:
+            return None
+        fewer = self._size_choice(sizes - counted, choice.computed)
+        others: Answers | None = None if known is None else ()
+        if fewer is None:
+            other = compile_for_call(answers=others)
+        else:
+            other = self._with_symbols(compile_for_call, others, sizes - counted, fewer)
+        if not counted <= other.varying:
+            return None
+        self.sizes.note_counted(counted)
         return other
 
     def _attempt(self, compile_for_call: Callable[[], CacheEntry], choice: SizeChoice) -> CacheEntry | None:
@@ -371,6 +401,7 @@ def _entry(
         written=program.written,
         varying=program.varying,
         free_sizes=frozenset(n for n, value in values.items() if value is None),
+        fixed_sizes=frozenset(n for n, value in values.items() if value is not None),
     )
 
 

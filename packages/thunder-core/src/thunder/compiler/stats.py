@@ -80,6 +80,8 @@ class CacheEntry:
     computed_places: ComputedPlaces = field(default_factory=ComputedPlaces)
     #: the sizes that may differ from call to call, by their sources
     free_sizes: frozenset[str] = frozenset()
+    #: those that the program has fixed, though they were chosen
+    fixed_sizes: frozenset[str] = frozenset()
     #: answers to the first questions for which the program has raised
     raising: set[Answers] = field(default_factory=set)
 

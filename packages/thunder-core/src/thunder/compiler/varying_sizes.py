@@ -35,11 +35,11 @@ class VaryingSizes:
         f(ones(4, 8))    x: "cpu f32[4, 8]"
         f(ones(5, 8))    x: "cpu f32[i0, 8]", and the entry serves all later lengths for which its facts hold
 
-    Integers among the arguments are symbols in the same way. A size that a second symbolic compile fixes to
-    another number is one that the program needs. It is a number again, and so are all of a compile that
-    failed with symbols. Where an executor refuses calls because their sizes are symbols, which it would run
-    otherwise, the next programs are for numbers; after `_COMPILES` of them, one program for many sizes is
-    worth more than what that executor gains.
+    Integers among the arguments, and those that a program writes, are symbols in the same way. A size that a
+    second compile with the same symbols fixes to another number is one that the program needs. It is a number
+    again, and so are all of a compile that failed with symbols. Where an executor refuses calls because their
+    sizes are symbols, which it would run otherwise, the next programs are for numbers; after `_COMPILES` of
+    them, one program for many sizes is worth more than what that executor gains.
 
     A size that depends on data is a decision at first. Where that has differed, the computation finds it from
     then on, with those after it (Note [Computed sizes]), by the same rules. With ``everywhere`` it does so in
@@ -52,7 +52,8 @@ class VaryingSizes:
         self._places: frozenset[str] = frozenset()
         self._everywhere = everywhere
         self._needed: frozenset[str] = frozenset()
-        self._fixed: dict[str, int] = {}
+        #: the values to which compiles have fixed sizes, by these and all symbols of the compile
+        self._fixed: dict[tuple[str, frozenset[str]], int] = {}
         #: how many compiles are for numbers, since executors refuse symbols; None if none has refused any
         self._compiles: int | None = None
 
@@ -92,8 +93,13 @@ class VaryingSizes:
 
     def note_values(self, values: Mapping[str, int | None]) -> None:
         """Note the values of the symbols of a compile that it fixed; None is the value of free ones."""
-        fixed = {size: value for size, value in values.items() if value is not None}
-        self._need(size for size, value in fixed.items() if self._fixed.setdefault(size, value) != value)
+        symbols = frozenset(values)  # one that is equal to another is free once both are symbols
+        fixed = {(size, symbols): value for size, value in values.items() if value is not None}
+        self._need(key[0] for key, value in fixed.items() if self._fixed.setdefault(key, value) != value)
+
+    def note_counted(self, numbers: frozenset[str]) -> None:
+        """Note numbers that a program fixes, and that can be inputs without it (Note [Numbers that vary])."""
+        self._need(numbers)
 
     def note_failure(self, places: frozenset[str] = frozenset()) -> None:
         """Note that a program could not be compiled with symbols.
@@ -123,8 +129,8 @@ def differing_sizes(entry: CacheEntry, roots: dict[str, object]) -> Iterator[str
             found = fact.path.fetch(roots)
         except LOST:
             return
-        is_argument = comes_with_arguments(fact.path) and fact.source not in entry.written
-        if fact.kind == "int" and type(found) is int and is_argument:
+        may_vary = comes_with_arguments(fact.path) or fact.source in entry.written
+        if fact.kind == "int" and type(found) is int and may_vary:
             yield fact.source
             continue
         if fact.kind != "tensor" or not _has_other_sizes(fact.expected, found):

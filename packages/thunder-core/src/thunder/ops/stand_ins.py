@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -75,17 +76,24 @@ def to_meta(x: Any) -> Any:
 
 def to_symbolic_meta(x: Any) -> Any:
     """As :func:`to_meta`, with symbolic sizes as torch's (Note [Sizes within torch])."""
-    return symbolic_tensor(x, "meta") if isinstance(x, TensorProxy) else to_meta(to_symint(x))
+    return symbolic_tensor(x, "meta") if isinstance(x, TensorProxy) else to_meta(_number(to_symint, x))
 
 
 def to_hinted_meta(x: Any) -> Any:
     """As :func:`to_meta`, with symbolic sizes as their values in the call that is traced, without a fact."""
     if not isinstance(x, TensorProxy):
-        return to_meta(hint_of(x))
+        return to_meta(_number(hint_of, x))
     dtype, shape = dtypes.to_torch_dtype(x.dtype), tuple(map(hint_of, x.shape))
     if x.strides is None:
         return torch.empty(shape, dtype=dtype, device="meta")
     return torch.empty_strided(shape, tuple(map(hint_of, x.strides)), dtype=dtype, device="meta")
+
+
+def _number(convert: Callable[[Any], Any], x: Any) -> Any:
+    """Return a number converted, or a slice with its numbers converted."""
+    if isinstance(x, slice):
+        return slice(convert(x.start), convert(x.stop), convert(x.step))
+    return convert(x)
 
 
 def to_cpu_zeros(x: Any) -> Any:
@@ -95,7 +103,7 @@ def to_cpu_zeros(x: Any) -> Any:
     that is traced, without a fact: these tensors are for the question whether torch refuses a call.
     """
     if not isinstance(x, TensorProxy):
-        return to_meta(hint_of(x))
+        return to_meta(_number(hint_of, x))
     dtype, shape = dtypes.to_torch_dtype(x.dtype), tuple(map(hint_of, x.shape))
     if math.prod(shape) <= SMALL:
         return torch.zeros(shape, dtype=dtype, device="cpu")

@@ -12,6 +12,9 @@ number has failed which the program writes, the next compile has the number as a
 The length of a list to which a program only appends is such a number too, ``len(self.losses)``. A comparison
 of such a number is a decision. Where the program needs its value, as a size or a key, or is
 refused because the number is not known, the number stays a fact.
+
+Under ``cache="automatic"`` an integer is a symbol first (Note [Sizes that vary]), which may be a size and
+whose comparisons are facts; it is such an input where the program fixes the symbol.
 """
 
 from __future__ import annotations
