@@ -29,6 +29,7 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
         "every operator with symbolic sizes",
         ["-m", "symbolic.operator_samples"],
     ),
+    "symbolic-facts": ("facts about sizes, each broken by calls and left out", ["-m", "symbolic.fact_sweep"]),
     "batching": (
         "every sample, mapped over a batch",
         ["-m", "operators.batching_sweep"],

@@ -48,6 +48,7 @@ def test_a_polynomial_has_the_value_of_the_expression_and_lies_in_its_interval(s
         except ZeroDivisionError:
             continue
         assert polynomial.value(values.__getitem__) == expected
+        assert polynomial.in_remainders().value(values.__getitem__) == expected
         assert eval(text, dict(zip(NAMES, values, strict=True))) == expected
         assert interval.low is None or interval.low <= expected
         assert interval.high is None or expected <= interval.high
@@ -62,3 +63,15 @@ def test_equal_expressions_are_one_polynomial():
     assert (n + m) * n - n * n == m * n
     assert (n * m * four).divided(n * four, "//") == m
     assert (n * m + n * four).divided(n, "%") == Polynomial.of(0)
+
+
+@pytest.mark.parametrize("divisor", [2, 3, -4])
+@pytest.mark.parametrize("factor", [1, -1, 5])
+def test_a_number_without_its_quotient_is_a_remainder(divisor, factor):
+    n, m = Polynomial.variable(0), Polynomial.variable(1)
+    d, k, one = Polynomial.of(divisor), Polynomial.of(factor), Polynomial.of(1)
+    for number in (n, n * m + one, n - m):
+        rest = (number - d * number.divided(d, "//")) * k + one
+        assert rest.in_remainders() == number.divided(d, "%") * k + one
+        other = rest + n.divided(Polynomial.of(7), "//")
+        assert other.in_remainders() == other

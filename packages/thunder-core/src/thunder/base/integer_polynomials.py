@@ -199,6 +199,26 @@ class Polynomial:
                 rest[m] = c
         return Polynomial(quotient), Polynomial(rest)
 
+    def in_remainders(self) -> Polynomial:
+        """Return the polynomial with a remainder in the place of a number without its quotient, if any.
+
+        ``n - 2 * (n // 2) - 1`` is ``n % 2 - 1``, so that both are one fact.
+        """
+        if self.is_without_quotients:
+            return self
+        for m, c in self.terms.items():
+            if len(m) != 1 or m[0].operation != "//":
+                continue
+            number, divisor = m[0].operands
+            d = divisor.constant
+            if not d or c % d:
+                continue
+            factor = Polynomial.of(-(c // d))
+            rest = self - Polynomial({m: c}) - factor * number
+            if rest.constant is not None:
+                return rest + factor * Polynomial({(Atom(-1, "%", m[0].operands),): 1})
+        return self
+
     # -- values ----------------------------------------------------------------------------------------------
 
     def value(self, values: Callable[[int], int]) -> int:

@@ -161,7 +161,7 @@ class SizeFacts:
 
         Raises UnsupportedProgram for a question after the compile that the facts do not answer.
         """
-        polynomial = self._reduced(polynomial)
+        polynomial = self._reduced(polynomial).in_remainders()
         answer = self._implied(polynomial, relation)
         if answer is not None:
             return answer
