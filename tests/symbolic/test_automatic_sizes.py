@@ -266,3 +266,43 @@ def test_torch_judges_the_arguments_of_an_operator_on_a_tensor_with_symbolic_siz
         torch.testing.assert_close(compiled(x), x**3.0 + 2.0**x)
     assert thunder.compile_stats(compiled).last_static_reason is None
     assert thunder.cache_misses(compiled) == 1
+
+
+def _attended(x, cache):
+    """Attention of new rows to these and to those of earlier calls, which a cache keeps."""
+    rows = torch.cat([cache["rows"], x], dim=1) if cache else x
+    cache["rows"] = rows
+    return F.scaled_dot_product_attention(x, rows, rows)
+
+
+def test_a_cache_that_grows_costs_two_compiles():
+    compiled, ours, eagers = _compiled(_attended), {}, {}
+    for length in (5, 1, 1, 1, 3, 1):
+        x = R(2, length, 4)
+        torch.testing.assert_close(compiled(x, ours), _attended(x, eagers))
+    assert _types(compiled)[1:] == [
+        {"x": "cpu f32[2, i0, 4]", "t_rows": "cpu f32[2, i1, 4]", "i0": "int 1", "i1": "int 5"}
+    ]
+    assert torch.equal(ours["rows"], eagers["rows"])
+
+
+class _NumbersOfRows(_NumbersOnly):
+    """A transform that takes the shape of a cache's rows as numbers of Python."""
+
+    def transform_trace_pre_execution(self, trace, **kwargs):
+        if any("rows" in x.name and type(x.shape[1]) is not int for x in trace.args if hasattr(x, "shape")):
+            self.symbolic += 1
+            raise TypeError("the number of rows is a number")
+        return trace
+
+
+def test_a_size_that_only_probably_varies_is_a_number_where_the_program_fails_with_it():
+    transform = _NumbersOfRows()
+    compiled, ours, eagers = _compiled(_attended, transforms=[transform]), {}, {}
+    for length in (5, 1, 3, 1, 1):
+        x = R(2, length, 4)
+        torch.testing.assert_close(compiled(x, ours), _attended(x, eagers))
+        if length == 1 and len(_types(compiled)) == 2:
+            assert (_types(compiled)[1]["x"], transform.symbolic) == ("cpu f32[2, i0, 4]", 1)
+    assert [t["t_rows"] for t in _types(compiled)[1:]] == [f"cpu f32[2, {n}, 4]" for n in (5, 6, 9, 10)]
+    assert transform.symbolic == 2, "once as a size that probably varies, once as one that has differed"

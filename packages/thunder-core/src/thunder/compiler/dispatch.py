@@ -39,6 +39,7 @@ from thunder.compiler.recompile_reasons import (
 )
 from thunder.compiler.stages import blamed_on
 from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats, RecompileReason
+from thunder.compiler.varying_sizes import differing_sizes
 from thunder.frontend.active_modes import has_active_modes, modes_held
 from thunder.frontend.ambient_state import torch_traces
 from thunder.frontend.guards import first_failure
@@ -317,10 +318,11 @@ class Dispatcher:
         reasons = [recompile_reason(e, self._contributions, args, kwargs, answers) for e in comparable]
         reasons += known.values()
         stats.last_recompile_reasons = reasons
+        roots: dict[str, Any] = {"args": args, "kwargs": kwargs}
+        compared = {e: differing_sizes(e, roots) for e in comparable} if self._is_automatic else {}
         if not is_after_others:
             self._compiler.varying.note(reasons)
-            if self._is_automatic:
-                self._compiler.sizes.note(comparable, {"args": args, "kwargs": kwargs})
+            self._compiler.sizes.note(compared)
         if reasons and options["fail_on_recompile"]:
             raise RecompileError("the call needs another compile", found={"reason": reasons[0]})
         try:
@@ -332,7 +334,10 @@ class Dispatcher:
                 notify_of_compile(self.data, stats, None, error)
             raise
         if self._is_automatic:
-            stats.last_recompile_reasons = [with_free_sizes(r, entry, args, kwargs) for r in reasons]
+            # an entry that the call has left has met its sizes
+            stats.last_recompile_reasons = [
+                with_free_sizes(r, entry, compared.get(r.entry, {})) for r in reasons
+            ]
         if self.data.cache_option is not CACHE_OPTIONS.NO_CACHING:
             self._store(entry)
         notify_of_compile(self.data, stats, entry)

@@ -46,7 +46,7 @@ from thunder.frontend.declared_devices import refuse_without_values
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import Trusted, ambient_fact, prologue_trace
 from thunder.frontend.prologue_reading import interface_of
-from thunder.frontend.size_choice import SizeChoice
+from thunder.frontend.size_choice import LikelySizes, SizeChoice
 from thunder.ir.trace import TraceCtx
 from thunder.passes.placement import calls_for_numbers
 from thunder.passes.transform import Transform, defines_hook
@@ -92,7 +92,8 @@ class EntryCompiler:
                 self.sizes.for_compile() if like is None else (like.varying_sizes, like.computed_places)
             )
             known = self._known_answers(answers)
-            choice = self._size_choice(sizes, places) if device is None else None
+            likely = self.sizes.likely() if like is None else None
+            choice = self._size_choice(sizes, places, likely) if device is None else None
             if choice is None:
                 return self._compile(args, kwargs, device, known, numbers)
             for_call = functools.partial(self._compile, args, kwargs, device, varying=numbers)
@@ -107,7 +108,8 @@ class EntryCompiler:
     ) -> CacheEntry:
         """Return the entry of a compile with symbols, or with fewer of them where it fails.
 
-        A program may fail where the sizes that it finds are symbols, and not where those of its inputs are.
+        A program may fail where sizes that only probably vary are symbols, or those that it finds, and not
+        where those of its inputs are that have differed.
         """
         entry = self._attempt(functools.partial(compile_for_call, answers=known, free=choice), choice)
         if entry is not None and sizes is not None:
@@ -115,12 +117,18 @@ class EntryCompiler:
             if counted is not None:
                 return counted
         if entry is not None and not self._should_be_for_numbers(entry, choice):
-            entry.varying_sizes, entry.computed_places = sizes, choice.computed
+            likely = choice.chosen_likely
+            entry.varying_sizes = likely.union(sizes or ()) if likely else sizes
+            entry.computed_places = choice.computed
+            self.sizes.note_free(likely & entry.free_sizes)
             return entry
-        places = choice.found_places if entry is None else frozenset[str]()
-        fewer = self._size_choice(sizes, ComputedPlaces()) if places else None
         # with fewer symbols, the program may ask other questions
         others: Answers | None = None if known is None else ()
+        without_likely = self._size_choice(sizes, choice.computed) if choice.chosen_likely else None
+        if entry is None and without_likely is not None:
+            return self._with_symbols(compile_for_call, others, sizes, without_likely)
+        places = choice.found_places if entry is None else frozenset[str]()
+        fewer = self._size_choice(sizes, ComputedPlaces()) if places else None
         if fewer is not None:
             other = self._with_symbols(compile_for_call, others, sizes, fewer)
         else:
@@ -186,11 +194,13 @@ class EntryCompiler:
         )
         return True
 
-    def _size_choice(self, varying: frozenset[str] | None, places: ComputedPlaces) -> SizeChoice | None:
+    def _size_choice(
+        self, varying: frozenset[str] | None, places: ComputedPlaces, likely: LikelySizes | None = None
+    ) -> SizeChoice | None:
         """Return which sizes are symbols, or None if they are numbers.
 
-        ``varying`` are those of inputs that vary; None if no such size is a symbol without a wish for it. At
-        ``places`` the computation finds sizes.
+        ``varying`` are those of inputs that vary; None if no such size is a symbol without a wish for it.
+        ``likely`` are chosen beside these. At ``places`` the computation finds sizes.
         """
         mode = self.data.cache_option
         is_symbolic = mode is CACHE_OPTIONS.SYMBOLIC_VALUES and varying is not None
@@ -205,6 +215,7 @@ class EntryCompiler:
             self.data.fn,
             everything=is_symbolic,
             varying=varying or frozenset(),
+            likely=likely,
             wishes=self._wishes,
             refusal=refusal,
             computed=places,

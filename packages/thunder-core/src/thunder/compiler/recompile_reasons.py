@@ -11,7 +11,7 @@ from thunder.base.errors import InternalError, PluginError, SizesChanged, Thunde
 from thunder.base.provenance import own_name
 from thunder.compiler.plugin_contributions import PluginContributions
 from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats, RecompileReason
-from thunder.compiler.varying_sizes import differing_sizes
+from thunder.compiler.varying_sizes import Differences
 from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.facts import expected_text
 from thunder.frontend.guards import first_failure, prologue_error
@@ -68,11 +68,11 @@ def size_reason(entry: CacheEntry, change: SizesChanged) -> RecompileReason:
 
 
 def with_free_sizes(
-    reason: RecompileReason, recompiled: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]
+    reason: RecompileReason, recompiled: CacheEntry, differing: Differences
 ) -> RecompileReason:
     """Return a reason with the sizes in which the call differed, and which are free in the new entry."""
-    differing = [*differing_sizes(reason.entry, {"args": args, "kwargs": kwargs}), reason.source]
-    return replace(reason, now_free=tuple(s for s in dict.fromkeys(differing) if s in recompiled.free_sizes))
+    sources = dict.fromkeys([*differing, reason.source])
+    return replace(reason, now_free=tuple(s for s in sources if s in recompiled.free_sizes))
 
 
 def failure_of_new_entry(entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ThunderError:

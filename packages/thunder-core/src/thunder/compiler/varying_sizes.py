@@ -14,10 +14,13 @@ from thunder.frontend.decisions.computed_sizes import ComputedPlaces
 from thunder.frontend.facts import Fact, TensorFacts
 from thunder.frontend.free_sizes import size_source
 from thunder.frontend.guards import LOST
-from thunder.frontend.size_choice import why_sizes_are_numbers
+from thunder.frontend.size_choice import LikelySizes, why_sizes_are_numbers
 from thunder.ir.symbolic_sizes import SymbolicInt
 
-__all__ = ["VaryingSizes", "differing_sizes"]
+__all__ = ["Differences", "VaryingSizes", "differing_sizes"]
+
+#: the sizes in which a call differs from an entry, by their sources, with the numbers that the entry is for
+Differences = Mapping[str, int]
 
 
 #: further compiles for numbers where executors refuse calls with symbolic sizes
@@ -35,11 +38,18 @@ class VaryingSizes:
         f(ones(4, 8))    x: "cpu f32[4, 8]"
         f(ones(5, 8))    x: "cpu f32[i0, 8]", and the entry serves all later lengths for which its facts hold
 
-    Integers among the arguments, and those that a program writes, are symbols in the same way. A size that a
-    second compile with the same symbols fixes to another number is one that the program needs. It is a number
-    again, and so are all of a compile that failed with symbols. Where an executor refuses calls because their
-    sizes are symbols, which it would run otherwise, the next programs are for numbers; after `_COMPILES` of
-    them, one program for many sizes is worth more than what that executor gains.
+    Integers among the arguments, and those that a program writes, are symbols in the same way. A tensor that
+    no entry knows may hold what an earlier call has computed, such as a cache. Where a size has differed, the
+    sizes of such a tensor that are as long as that size was are symbols too, unless the program can be
+    compiled without these alone:
+
+        f(ones(1, 8), cache)    the cache is empty
+        f(ones(1, 1), cache)    x: "cpu f32[1, i0]", cache.keys: "cpu f32[1, i1, 16]", i1 is 8 in this call
+
+    A size that a second compile with the same symbols fixes to another number is one that the program needs.
+    It is a number again, and so are all of a compile that failed with symbols. Where an executor refuses
+    calls because their sizes are symbols, which it would run otherwise, the next programs are for numbers;
+    after `_COMPILES` of them, one program for many sizes is worth more than what that executor gains.
 
     A size that depends on data is a decision at first. Where that has differed, the computation finds it from
     then on, with those after it (Note [Computed sizes]), by the same rules. With ``everywhere`` it does so in
@@ -54,6 +64,7 @@ class VaryingSizes:
         self._needed: frozenset[str] = frozenset()
         #: the values to which compiles have fixed sizes, by these and all symbols of the compile
         self._fixed: dict[tuple[str, frozenset[str]], int] = {}
+        self._likely = LikelySizes()
         #: how many compiles are for numbers, since executors refuse symbols; None if none has refused any
         self._compiles: int | None = None
 
@@ -71,6 +82,10 @@ class VaryingSizes:
             self._everywhere, self._needed if self._everywhere else self._places
         )
 
+    def likely(self) -> LikelySizes:
+        """Return which sizes of a new compile are symbols though they have not differed."""
+        return dataclasses.replace(self._likely, needed=self._needed)
+
     def note_places(self, places: Sequence[str | None]) -> bool:
         """Note that a size depends on data and has differed at the first of some places.
 
@@ -86,10 +101,17 @@ class VaryingSizes:
         """Note that an executor would have run calls whose sizes are numbers."""
         self._compiles = _COMPILES
 
-    def note(self, entries: Iterable[CacheEntry], roots: dict[str, object]) -> None:
-        """Note the sizes in which the tensors of a call differ from those of entries."""
-        differing = {size for entry in entries for size in differing_sizes(entry, roots)}
+    def note(self, compared: Mapping[CacheEntry, Differences]) -> None:
+        """Note the sizes in which a call differs from entries."""
+        differing = {size for differences in compared.values() for size in differences}
         self.sizes |= differing - self._needed
+        lengths = {n for differences in compared.values() for n in differences.values()}
+        known = {fact.source for entry in compared for fact in entry.guards if fact.kind == "tensor"}
+        self._likely = LikelySizes(frozenset(lengths), frozenset(known))
+
+    def note_free(self, sizes: Iterable[str]) -> None:
+        """Note sizes that an entry has as symbols."""
+        self.sizes |= frozenset(sizes) - self._needed
 
     def note_values(self, values: Mapping[str, int | None]) -> None:
         """Note the values of the symbols of a compile that it fixed; None is the value of free ones."""
@@ -114,12 +136,16 @@ class VaryingSizes:
         self._places -= self._needed
 
 
-def differing_sizes(entry: CacheEntry, roots: dict[str, object]) -> Iterator[str]:
-    """Yield the sources of sizes, and of integers, that are numbers of an entry and others in a call.
+def differing_sizes(entry: CacheEntry, roots: dict[str, object]) -> Differences:
+    """Return the sizes, and the integers, that are numbers of an entry and others in a call.
 
     The facts are compared in their order, as the prologue does, up to the first that differs in more than
     sizes: what follows may not exist in the call.
     """
+    return dict(_differing_facts(entry, roots))
+
+
+def _differing_facts(entry: CacheEntry, roots: dict[str, object]) -> Iterator[tuple[str, int]]:
     for fact in entry.guards:
         if fact.kind == "size":
             continue
@@ -131,7 +157,7 @@ def differing_sizes(entry: CacheEntry, roots: dict[str, object]) -> Iterator[str
             return
         may_vary = comes_with_arguments(fact.path) or fact.source in entry.written
         if fact.kind == "int" and type(found) is int and may_vary:
-            yield fact.source
+            yield fact.source, fact.expected
             continue
         if fact.kind != "tensor" or not _has_other_sizes(fact.expected, found):
             return
@@ -149,8 +175,8 @@ def _has_other_sizes(expected: TensorFacts, found: Any) -> bool:
     return is_alike and len(shape) == len(expected.shape)
 
 
-def _differing(fact: Fact, found: torch.Tensor) -> Iterator[str]:
+def _differing(fact: Fact, found: torch.Tensor) -> Iterator[tuple[str, int]]:
     free = fact.expected.shape if fact.expected.free is None else fact.expected.free.shape
     for d, (n, m) in enumerate(zip(free, found.shape, strict=True)):
         if not isinstance(n, SymbolicInt) and n != m:
-            yield size_source(fact.path, d)
+            yield size_source(fact.path, d), n

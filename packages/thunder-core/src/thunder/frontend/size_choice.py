@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,7 +22,26 @@ from thunder.frontend.value_names import is_state, parameter_names
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_sizes import SymbolicInt
 
-__all__ = ["SizeChoice", "check_argument_names", "why_sizes_are_numbers"]
+__all__ = ["LikelySizes", "SizeChoice", "check_argument_names", "why_sizes_are_numbers"]
+
+
+@dataclass(frozen=True)
+class LikelySizes:
+    """The sizes that probably vary, of tensors that no entry knows (Note [Sizes that vary])."""
+
+    #: the numbers that sizes which vary have been
+    lengths: frozenset[int] = frozenset()
+    #: the sources of the tensors that entries know
+    known: frozenset[str] = frozenset()
+    #: the sources of sizes that the program needs
+    needed: frozenset[str] = frozenset()
+
+    def of(self, t: torch.Tensor, path: Path) -> frozenset[int]:
+        """Return the dimensions of a tensor whose sizes probably vary."""
+        if not self.lengths or path.source in self.known:
+            return frozenset()
+        likely = (d for d, n in enumerate(t.shape) if n in self.lengths)
+        return frozenset(d for d in likely if size_source(path, d) not in self.needed)
 
 
 class SizeChoice:
@@ -31,6 +51,7 @@ class SizeChoice:
         fn: the program, whose parameters the option names.
         everything: whether all sizes are free that may be.
         varying: the sources of sizes that are free.
+        likely: which other sizes probably vary; they are free too.
         wishes: those of the option ``dynamic_sizes``, by the name of an argument and the dimension.
         refusal: why no size of this compile can be free, or None.
         computed: the places of the program whose sizes the computation finds.
@@ -42,6 +63,7 @@ class SizeChoice:
         *,
         everything: bool = False,
         varying: frozenset[str] = frozenset(),
+        likely: LikelySizes | None = None,
         wishes: Mapping[str, Mapping[int, SizeWish]] | None = None,
         refusal: str | None = None,
         computed: ComputedPlaces | None = None,
@@ -49,6 +71,9 @@ class SizeChoice:
         #: the places of the program whose sizes the computation finds
         self.computed = ComputedPlaces() if computed is None or refusal is not None else computed
         self._everything, self._varying, self._wishes = everything, varying, wishes or {}
+        self._likely = LikelySizes() if likely is None else likely
+        #: the sources of the likely sizes of the last acquisition
+        self.chosen_likely: frozenset[str] = frozenset()
         self._parameters = parameter_names(fn) if self._wishes else []
         self._refusal = refusal
         #: whether a tensor of the call has a wish
@@ -71,7 +96,7 @@ class SizeChoice:
 
     def begin(self) -> SizeFacts:
         """Return what is known of the sizes of a new acquisition."""
-        self._kept, self._facts = {}, SizeFacts()
+        self._kept, self._facts, self.chosen_likely = {}, SizeFacts(), frozenset()
         return self._facts
 
     def dimensions(self, t: torch.Tensor, path: Path) -> Mapping[int, SizeWish | None]:
@@ -94,8 +119,10 @@ class SizeChoice:
         if self._everything:
             return {**dict.fromkeys(range(t.dim())), **wishes}
         if self._varying:
-            free = dict.fromkeys(d for d in range(t.dim()) if size_source(path, d) in self._varying)
-            return {**free, **wishes}
+            likely = self._likely.of(t, path)
+            self.chosen_likely |= {size_source(path, d) for d in likely}
+            varying = {d for d in range(t.dim()) if size_source(path, d) in self._varying}
+            return {**dict.fromkeys(sorted(varying | likely)), **wishes}
         return wishes
 
     @property
