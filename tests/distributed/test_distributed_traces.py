@@ -243,6 +243,19 @@ def test_modules_that_torch_distributes_are_refused(fake_group):
         thunder.jit(sharded, transforms=[ddp()])
 
 
+@pytest.mark.parametrize("transform", [ddp, fsdp])
+def test_a_call_within_torchs_data_parallelism_is_refused(fake_four, transform):
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("first", "second"))
+    compiled = thunder.jit(network(), transforms=[transform(process_group=mesh["first"])])
+    other = nn.parallel.DistributedDataParallel(compiled, process_group=mesh["second"].get_group())
+    called(other, backward=False)
+    around = nn.parallel.DistributedDataParallel(nn.Sequential(compiled))
+    with pytest.raises(
+        thunder.InvalidArgument, match=r"within DistributedDataParallel(.|\n)*Call the compiled"
+    ):
+        called(around)
+
+
 def test_replication_comes_after_sharding(fake_group):
     with pytest.raises(thunder.InvalidArgument, match=r"transforms=\[fsdp\(.*, ddp\("):
         thunder.jit(network(), transforms=[ddp(), fsdp()])

@@ -119,7 +119,7 @@ class DataParallel(Distributing, ABC):
 
     def cache_state(self) -> Mapping[str, Hashable]:
         """Return whether gradients are communicated."""
-        return {"gradients": self._switch.mode}
+        return {**super().cache_state(), "gradients": self._switch.mode}
 
     # -- gradients that are not communicated
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
 import thunder
 from thunder.core.errors import InvalidArgument, UnsupportedProgram
@@ -126,6 +127,25 @@ class Distributing(thunder.Transform):
                     f'mesh_dim_names=("first", "second")); {other.made_by}(…, process_group=mesh["first"]), '
                     f'{self.made_by}(…, process_group=mesh["second"]).',
                 )
+
+    def cache_state(self) -> Mapping[str, Hashable]:
+        """Return nothing. Raise InvalidArgument for a call within another distribution of torch's.
+
+        torch's DistributedDataParallel has broadcast the parameters of one process, which are parts, and
+        averages their gradients.
+        """
+        around = DistributedDataParallel._active_ddp_module
+        if around is None:
+            return {}
+        ranks = dist.get_process_group_ranks(around.process_group)
+        if len({*ranks} & {*self.members.ranks}) > 1:
+            raise InvalidArgument(
+                f"a module that was compiled with {self.made_by} is called within DistributedDataParallel",
+                found={self.made_by: self.members.ranks, "DistributedDataParallel": tuple(ranks)},
+                hint="Call the compiled module itself: it communicates. Or give DistributedDataParallel "
+                "another dimension of a mesh as its process_group.",
+            )
+        return {}
 
     # -- the parameters that a program reads
 
