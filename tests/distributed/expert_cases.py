@@ -9,11 +9,21 @@ import torch.distributed as dist
 import torch.nn.functional as F
 import transformers.integrations.moe  # noqa: F401  (registers the operator)
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 
 import thunder
 from distributed.launching import case, sliced
 from distributed.trainings import STEPS, compared
-from thunder.distributed import expert_parallel
+from thunder.distributed import (
+    FSDPBucketingStrategy,
+    FSDPType,
+    column_parallel,
+    context_parallel,
+    ddp,
+    expert_parallel,
+    fsdp,
+    row_parallel,
+)
 
 
 class Mixture(nn.Module):
@@ -60,17 +70,67 @@ def mixture(kind: type[Mixture] = Mixture) -> Mixture:
     return kind().double()
 
 
-def trained(**options):
+EXPERTS = ["up", "down"]
+
+
+def trained(layout="experts", steps=STEPS, **options):
     """Return the differences of a training from one process on the joined batch."""
-    size, rank = dist.get_world_size(), dist.get_rank()
+    size = dist.get_world_size()
+    transforms, part, parts = LAYOUTS[layout]()
     generator = torch.Generator().manual_seed(3)
-    data = [(torch.randn(6 * size, 6, dtype=torch.float64, generator=generator),) for _ in range(STEPS)]
+    data = [(torch.randn(6 * size, 6, dtype=torch.float64, generator=generator),) for _ in range(steps)]
 
     def own(batch):
-        return [tensor.chunk(size)[rank] for tensor in batch]
+        return [tensor.chunk(parts)[part] for tensor in batch]
 
-    model = mixture()
-    return compared(mixture(Looped), model, [expert_parallel(experts=["up", "down"])], data, own, **options)
+    return compared(mixture(Looped), mixture(), transforms, data, own, **options)
+
+
+def _alone(*others):
+    """Return experts over all processes, and other transforms over the same."""
+    transforms = [expert_parallel(experts=EXPERTS), *(other() for other in others)]
+    return transforms, dist.get_rank(), dist.get_world_size()
+
+
+def _on_mesh(first, *after):
+    """Return experts over one dimension of a mesh, with a transform over the other one, and those after them.
+
+    `first` is the name of a transform and whether it comes before the experts.
+    """
+    mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("other", "experts"))
+    name, is_before = first
+    other = OTHERS[name](mesh["other"])
+    experts = expert_parallel(experts=EXPERTS, process_group=mesh["experts"])
+    transforms = [other, experts] if is_before else [experts, other]
+    transforms += [each(process_group=mesh["experts"]) for each in after]
+    if name in ("ddp", "fsdp", "zero3"):
+        return transforms, dist.get_rank(), dist.get_world_size()
+    return transforms, mesh["experts"].get_local_rank(), 2
+
+
+#: transforms of the other parameters, for a dimension of a mesh
+OTHERS = {
+    "ddp": lambda mesh: ddp(process_group=mesh),
+    "fsdp": lambda mesh: fsdp(process_group=mesh, bucketing_strategy=FSDPBucketingStrategy.LAYER),
+    "zero3": lambda mesh: fsdp(process_group=mesh, sharding_strategy=FSDPType.ZERO3),
+    "columns": lambda mesh: column_parallel(target_modules=["inner"], process_group=mesh),
+    "rows": lambda mesh: row_parallel(target_modules=["inner"], process_group=mesh),
+    "sequence": lambda mesh: context_parallel(divide={"x": 0}, otherwise="gather", process_group=mesh),
+}
+#: what a test calls them → transforms, the part of the batch that this process gets, the number of parts
+LAYOUTS = {
+    "experts": _alone,
+    "experts, ddp": lambda: _alone(ddp),
+    "experts, fsdp": lambda: _alone(fsdp),
+    "experts x ddp": lambda: _on_mesh(("ddp", False)),
+    "experts x fsdp": lambda: _on_mesh(("fsdp", False), ddp),
+    "experts x zero3": lambda: _on_mesh(("zero3", False), ddp),
+    "columns x experts": lambda: _on_mesh(("columns", True)),
+    "columns x experts, fsdp": lambda: _on_mesh(("columns", True), fsdp),
+    "rows x experts": lambda: _on_mesh(("rows", True)),
+    "sequence x experts": lambda: _on_mesh(("sequence", True)),
+    "experts x sequence": lambda: _on_mesh(("sequence", False)),
+}
 
 
 class Published(nn.Module):
@@ -108,7 +168,15 @@ def published():
     )
 
 
-TRAINED = sliced(3, {"clipped experts": lambda: trained(clip=0.05), "experts": trained, "Mixtral": published})
+TRAINED = sliced(
+    12,
+    {
+        "clipped experts": lambda: trained(clip=0.05),
+        "Mixtral": published,
+        **{name: lambda name=name: trained(name) for name in LAYOUTS},
+    },
+    start=4,
+)
 
 
 @case

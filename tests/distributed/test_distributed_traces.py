@@ -250,9 +250,7 @@ def test_a_call_within_torchs_data_parallelism_is_refused(fake_four, transform):
     other = nn.parallel.DistributedDataParallel(compiled, process_group=mesh["second"].get_group())
     called(other, backward=False)
     around = nn.parallel.DistributedDataParallel(nn.Sequential(compiled))
-    with pytest.raises(
-        thunder.InvalidArgument, match=r"within Distrib(.|\n)*Call the compiled"
-    ):
+    with pytest.raises(thunder.InvalidArgument, match=r"within Distrib(.|\n)*Call the compiled"):
         called(around)
 
 

@@ -8,13 +8,14 @@ import pytest
 import torch
 import transformers.integrations.moe  # noqa: F401  (registers the operator)
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 
 import thunder
-from distributed.expert_cases import TRAINED, mixture
-from thunder.distributed import communication, ddp, expert_parallel
+from distributed.expert_cases import EXPERTS, LAYOUTS, TRAINED, mixture, trained
+from sweeping import one_in
+from thunder.distributed import communication, ddp, expert_parallel, fsdp, run_ranks
 
 TOLERANCE = 1e-10
-EXPERTS = ["up", "down"]
 
 
 #: the modules whose cases four processes run
@@ -123,9 +124,46 @@ class Stack(nn.Module):
         self.stack = nn.Parameter(torch.randn(2, 3, 3))
 
 
-def test_other_parameters_are_replicated_by_the_transform_itself(fake_group):
-    with pytest.raises(thunder.InvalidArgument, match="together with ddp"):
-        thunder.jit(mixture(), transforms=[expert_parallel(experts=EXPERTS), ddp()])
+#: how gradients are used: what `trained` is called with
+USES = {
+    "plain": {},
+    "clipped": {"clip": 0.05},
+    "accumulated": {"accumulated": 2, "local": lambda compiled: compiled.no_sync()},
+}
+
+
+@pytest.mark.parametrize(("layout", "use"), one_in(6, [(layout, use) for layout in LAYOUTS for use in USES]))
+def test_experts_are_divided_beside_other_parameters_in_each_layout(layout: str, use: str):
+    for result in run_ranks(lambda: trained(layout, steps=4, **USES[use]), 4):
+        assert max(result["losses"], result["gradients"], result["norms"], result["state"]) < TOLERANCE
+        assert result["attributes"]
+
+
+@pytest.mark.parametrize(
+    ("transforms", "message"),
+    [
+        (lambda first, second: [fsdp(process_group=second), first], "put expert_parallel before fsdp"),
+        (lambda first, second: [ddp(process_group=second), first], "put expert_parallel before ddp"),
+        (
+            lambda first, second: [first, fsdp(process_group=second)],
+            "Let ddp replicate them after",
+        ),
+        (lambda first, second: [first, ddp()], "Give each its own dimension of a mesh"),
+    ],
+)
+def test_an_order_of_transforms_that_is_not_meant_is_an_error_with_the_right_one(
+    fake_four, transforms, message
+):
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("first", "second"))
+    first = expert_parallel(experts=EXPERTS, process_group=mesh["first"])
+    with pytest.raises(thunder.InvalidArgument, match=message):
+        thunder.jit(mixture(), transforms=transforms(first, mesh["second"]))
+
+
+def test_what_distributes_the_other_parameters_is_in_the_same_list(fake_group):
+    compiled = thunder.jit(mixture(), transforms=[expert_parallel(experts=EXPERTS)])
+    with pytest.raises(thunder.InvalidArgument, match="Give both in one list"):
+        fsdp(compiled)
 
 
 def test_collectives_are_statements(fake_group):

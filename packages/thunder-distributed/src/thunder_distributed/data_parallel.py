@@ -18,7 +18,7 @@ from .gradient_synchronization import GradientMode, SynchronizationSwitch
 from .layouts import DIVIDING, DistParallelType, Layout, memory_order
 from .synchronization import synchronize
 
-__all__ = ["DataParallel", "layouts_of"]
+__all__ = ["DataParallel", "layouts_of", "shards"]
 
 
 class DataParallel(Distributing, ABC):
@@ -59,9 +59,10 @@ class DataParallel(Distributing, ABC):
 
     def transform_module(self, model: Any) -> None:
         """Lay out the parameters, one after the other."""
-        self._check_order(thunder.list_transforms(model))
+        self.check_order(thunder.list_transforms(model))
+        self._check_copies(thunder.list_transforms(model))
         self.check_groups(model)
-        parameters = dict(distributed_parameters(model))
+        parameters = self.distributed(model)
         buckets = self.buckets(model, parameters)
         for name, parameter in parameters.items():
             if parameter.numel() == 0:
@@ -76,17 +77,33 @@ class DataParallel(Distributing, ABC):
             )
             self._names[name] = names_of(model, name, parameter)
             self.distribute(model, layout, parameter)
-        self._known = {alias for names in self._names.values() for alias in names}
+        self._known = {name for name, _ in model.named_parameters(remove_duplicate=False)}
 
-    def _check_order(self, transforms: Sequence[thunder.Transform]) -> None:
-        """Raise InvalidArgument for parameters that are replicated before they are sharded, or divided."""
+    def distributed(self, model: Any) -> dict[str, nn.Parameter]:
+        """Return the parameters that this transform lays out, by the name under which each is in use.
+
+        Others are divided among the same processes by a transform before it.
+        """
+        divided = {
+            name
+            for other in self.before(model)
+            if other.members.ranks == self.members.ranks
+            for name in other.divided_alone()
+        }
+        return {name: p for name, p in distributed_parameters(model) if name not in divided}
+
+    def check_order(self, transforms: Sequence[thunder.Transform]) -> None:
+        """Raise InvalidArgument for parameters that are replicated before they are sharded."""
         later = transforms[list(transforms).index(self) + 1 :]
-        if self.kind is DistParallelType.REPLICATED and any(map(_shards, later)):
+        if self.kind is DistParallelType.REPLICATED and any(map(shards, later)):
             raise InvalidArgument(
                 "ddp comes before fsdp in the list of transforms",
                 hint="Parameters are sharded first, and the parts replicated: "
                 "transforms=[fsdp(process_group=…), ddp(process_group=…)].",
             )
+
+    def _check_copies(self, transforms: Sequence[thunder.Transform]) -> None:
+        """Raise InvalidArgument for processes to which another transform gives parts of a parameter."""
         for other in transforms:
             if not isinstance(other, Distributing) or other.kind not in DIVIDING:
                 continue
@@ -151,6 +168,6 @@ def _synchronized(layout: Layout, mode: GradientMode) -> Callable[[Any], Any]:
     return whole
 
 
-def _shards(transform: thunder.Transform) -> bool:
+def shards(transform: thunder.Transform) -> bool:
     """Return whether a transform shards parameters."""
     return isinstance(transform, DataParallel) and transform.kind is DistParallelType.FULLY_SHARDED

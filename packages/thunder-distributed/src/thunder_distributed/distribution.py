@@ -34,6 +34,8 @@ TOGETHER: Final = frozenset(
         *itertools.product(("column_parallel", "row_parallel"), repeat=2),
     }
 )
+#: those that may be over the same processes, all of them: the later one has what the earlier one leaves
+EQUALLY: Final = frozenset({("expert_parallel", "ddp"), ("expert_parallel", "fsdp")})
 
 
 class Distributing(thunder.Transform):
@@ -93,6 +95,15 @@ class Distributing(thunder.Transform):
         """Return the layout of each parameter, under each of its names."""
         return {alias: self.layouts[name] for name, names in self._names.items() for alias in names}
 
+    def before(self, model: Any) -> list[Distributing]:
+        """Return the transforms of this kind before this one in the list."""
+        transforms = list(thunder.list_transforms(model))
+        return [t for t in transforms[: transforms.index(self)] if isinstance(t, Distributing)]
+
+    def divided_alone(self) -> Collection[str]:
+        """Return the parameters that no other transform distributes over the same processes."""
+        return ()
+
     def broadcast(self, tensor: torch.Tensor) -> None:
         """Copy the values of the chosen rank into a tensor, if there is one."""
         if self.broadcast_from is None or tensor.is_meta:
@@ -111,10 +122,9 @@ class Distributing(thunder.Transform):
 
     def check_groups(self, model: Any) -> None:
         """Raise InvalidArgument for an earlier transform that gives the same processes another task."""
-        for other in thunder.list_transforms(model):
-            if other is self:
-                return
-            if not isinstance(other, Distributing) or (other.made_by, self.made_by) in TOGETHER:
+        for other in self.before(model):
+            pair = other.made_by, self.made_by
+            if pair in TOGETHER or (pair in EQUALLY and other.members.ranks == self.members.ranks):
                 continue
             if len({*other.members.ranks} & {*self.members.ranks}) > 1:
                 is_reversed = (self.made_by, other.made_by) in TOGETHER

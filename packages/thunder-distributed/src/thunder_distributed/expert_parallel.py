@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from thunder.core.proxies import Variable
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 
-from .distribution import Distributing
+from .data_parallel import DataParallel, shards
 from .expert_products import expert_product, experts_of
 from .forms import forms_of
 from .layouts import DistParallelType, Layout, memory_order
@@ -41,6 +41,8 @@ class ExpertParallelTransform(DDPTransform):
     multiplies rows, sorted by expert, with the weights of all experts: `torch.nn.functional.grouped_mm`, as
     the experts of transformers do. Rows go to the process that has their expert, and products come back.
     Gradients are those of the mean of the losses.
+
+    With `ddp` or `fsdp` of the same processes after it in the list, that one has the other parameters.
 
     Args:
         experts: names of parameters, or patterns: `"*.experts.*"`. Dimension 0 of each is the expert.
@@ -97,17 +99,49 @@ class ExpertParallelTransform(DDPTransform):
                     hint="The number of experts is a multiple of the number of processes.",
                 )
 
+    def distributed(self, model: Any) -> dict[str, nn.Parameter]:
+        """Return all parameters, or those of experts if another transform of the list has the others."""
+        parameters = super().distributed(model)
+        if self._leaves_others(thunder.list_transforms(model)):
+            return {name: p for name, p in parameters.items() if self._has_experts(name)}
+        return parameters
+
+    def _leaves_others(self, transforms: Sequence[thunder.Transform]) -> bool:
+        """Return whether a transform after this one distributes the other parameters."""
+        later = transforms[list(transforms).index(self) + 1 :]
+        return any(isinstance(t, DataParallel) and t.members.ranks == self.members.ranks for t in later)
+
+    def check_order(self, transforms: Sequence[thunder.Transform]) -> None:
+        """Raise InvalidArgument where experts are divided last, or others sharded after replication."""
+        position = list(transforms).index(self)
+        for other in transforms[:position]:
+            if isinstance(other, DataParallel):
+                raise InvalidArgument(
+                    f"expert_parallel comes after {other.made_by} in the list of transforms",
+                    hint="Experts are divided first, and their parts sharded or replicated: put "
+                    f"expert_parallel before {other.made_by}.",
+                )
+        if any(map(shards, transforms[position + 1 :])) and not self._leaves_others(transforms):
+            raise InvalidArgument(
+                "expert_parallel replicates the parameters that are no experts, and fsdp comes after it",
+                hint="Let ddp replicate them after they are sharded: transforms=[expert_parallel(…, "
+                'process_group=mesh["ep"]), fsdp(process_group=mesh["dp"]), ddp(process_group=mesh["ep"])].',
+            )
+
+    def divided_alone(self) -> Collection[str]:
+        """Return the parameters of experts. Raise InvalidArgument if this transform has all others, too."""
+        if self.layouts:
+            raise InvalidArgument(
+                "expert_parallel was applied before another transform of the same processes was added",
+                hint="Give both in one list: thunder.jit(model, transforms=[expert_parallel(…), fsdp()]).",
+            )
+        return self.parts
+
     def _has_experts(self, name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in self.experts)
 
     def transform_module(self, model: Any) -> None:
         """Lay out the parameters as `ddp`; put the experts of this process into use."""
-        for other in thunder.list_transforms(model):
-            if other is not self and isinstance(other, Distributing):
-                raise InvalidArgument(
-                    f"expert_parallel is used together with {other.made_by}",
-                    hint="It replicates the other parameters itself: leave out the other transform.",
-                )
         super().transform_module(model)
         for name in [name for name in self.layouts if self._has_experts(name)]:
             layout, parameter = self.layouts.pop(name), model.get_parameter(name)
