@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,8 +13,9 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import thunder
 from distributed.expert_cases import EXPERTS, LAYOUTS, TRAINED, mixture, trained
+from distributed.trainings import distance
 from sweeping import one_in
-from thunder.distributed import communication, ddp, expert_parallel, fsdp, run_ranks
+from thunder.distributed import checkpoint, communication, ddp, expert_parallel, fsdp, run_ranks
 
 TOLERANCE = 1e-10
 
@@ -137,6 +139,23 @@ def test_experts_are_divided_beside_other_parameters_in_each_layout(layout: str,
     for result in run_ranks(lambda: trained(layout, steps=4, **USES[use]), 4):
         assert max(result["losses"], result["gradients"], result["norms"], result["state"]) < TOLERANCE
         assert result["attributes"]
+
+
+def saved_and_loaded(layout: str, folder: Path) -> float:
+    """Save the parts of a module, and load them into those of another one; return the largest difference."""
+    saved = thunder.jit(mixture(), transforms=LAYOUTS[layout]()[0])
+    with torch.no_grad():
+        for parameter in saved.parameters():
+            parameter.mul_(2)
+    checkpoint.save(checkpoint.get_model_state_dict(saved), folder / "state")
+    loaded = thunder.jit(mixture(), transforms=LAYOUTS[layout]()[0])
+    checkpoint.load(checkpoint.get_model_state_dict(loaded), folder / "state")
+    return distance(loaded.original_state_dict(), saved.original_state_dict())
+
+
+@pytest.mark.parametrize("layout", ["experts, fsdp", "experts x fsdp"])
+def test_files_have_the_parts_of_experts(tmp_path, layout: str):
+    assert run_ranks(lambda: saved_and_loaded(layout, tmp_path), 4) == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -29,25 +29,29 @@ def as_dtensor(layouts: Sequence[Layout | TensorLayout], part: torch.Tensor) -> 
     if len(layouts) == 1:
         (layout,) = layouts
         mesh = DeviceMesh.from_group(group_named(layout.members.group), part.device.type)
-        dim = layout.dim if isinstance(layout, TensorLayout) else 0
-        return _dtensor(layout.valid(part), mesh, [Shard(dim)], _shape(layout, part))
-    tensor, sharded = layouts
-    assert isinstance(tensor, TensorLayout), "a parameter is divided before its parts are sharded"
+        return _dtensor(layout.valid(part), mesh, [Shard(_dim(layout))], _shape(layout, part))
+    divided, sharded = layouts  # layers or experts, and then their parts
     assert isinstance(sharded, Layout), "the parts of a divided parameter are sharded"
-    if tensor.dim == 0 and tensor.shape[0] % (tensor.members.size * sharded.members.size):
+    dim = _dim(divided)
+    if dim == 0 and divided.shape[0] % (divided.members.size * sharded.members.size):
         raise UnsupportedProgram(
-            f"the rows of {tensor.name} are divided unevenly over two groups: DTensor has no such layout",
+            f"the rows of {divided.name} are divided unevenly over two groups: DTensor has no such layout",
             found={
-                "rows": tensor.shape[0],
-                "processes": f"{sharded.members.size} x {tensor.members.size}",
+                "rows": divided.shape[0],
+                "processes": f"{sharded.members.size} x {divided.members.size}",
             },
             hint="StateDictOptions(full_state_dict=True) gathers the state dict of the model.",
         )
     local = sharded.valid(part)
-    if tensor.dim != 0:
-        local = tensor.valid(local)
-    first: Any = _StridedShard(0, split_factor=tensor.members.size) if tensor.dim == 0 else Shard(0)
-    return _dtensor(local, _grid(sharded, tensor, part), [first, Shard(tensor.dim)], tensor.shape)
+    if dim != 0:
+        local = divided.valid(local)
+    first: Any = _StridedShard(0, split_factor=divided.members.size) if dim == 0 else Shard(0)
+    return _dtensor(local, _grid(sharded, divided, part), [first, Shard(dim)], divided.shape)
+
+
+def _dim(layout: Layout | TensorLayout) -> int:
+    """Return the dimension of which a process has a part."""
+    return layout.dim if isinstance(layout, TensorLayout) else 0
 
 
 def _shape(layout: Layout | TensorLayout, part: torch.Tensor) -> tuple[int, ...]:
@@ -57,13 +61,13 @@ def _shape(layout: Layout | TensorLayout, part: torch.Tensor) -> tuple[int, ...]
     return (layout.rows, *part.shape[1:])
 
 
-def _grid(sharded: Layout, tensor: TensorLayout, part: torch.Tensor) -> DeviceMesh:
+def _grid(sharded: Layout, divided: Layout | TensorLayout, part: torch.Tensor) -> DeviceMesh:
     """Return the mesh of two groups, which have this process in common."""
     own = sharded.members.ranks[sharded.members.rank]
-    ranks = [[row + column - own for column in tensor.members.ranks] for row in sharded.members.ranks]
-    groups = [group_named(layout.members.group) for layout in (sharded, tensor)]
+    ranks = [[row + column - own for column in divided.members.ranks] for row in sharded.members.ranks]
+    groups = [group_named(layout.members.group) for layout in (sharded, divided)]
     return DeviceMesh.from_group(
-        groups, part.device.type, mesh=torch.tensor(ranks), mesh_dim_names=("sharded", "tensor")
+        groups, part.device.type, mesh=torch.tensor(ranks), mesh_dim_names=("sharded", "divided")
     )
 
 
