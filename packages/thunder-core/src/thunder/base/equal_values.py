@@ -64,4 +64,6 @@ def same_key(a: Any, b: Any) -> bool:
 
 def has_keys(container: Any, keys: tuple[Any, ...]) -> bool:
     """Return whether a dict has these keys, in this order, each of the same type."""
-    return len(container) == len(keys) and all(map(same_key, container, keys))
+    if len(container) != len(keys):
+        return False
+    return all(map(operator.is_, container, keys)) or all(map(same_key, container, keys))

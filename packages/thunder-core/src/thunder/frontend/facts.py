@@ -7,6 +7,7 @@ text must agree.
 
 from __future__ import annotations
 
+import math
 import operator
 import weakref
 from collections.abc import Callable, Sequence
@@ -142,9 +143,6 @@ class ConditionWriter(Protocol):
     def absence(self, path: Path) -> str:
         """Return the condition that there is something at a path."""
 
-    def class_conditions(self, fact: Fact) -> Sequence[str]:
-        """Return the conditions under which an attribute of a class has changed."""
-
 
 #: writes the conditions in generated code under which a fact fails
 Write = Callable[[ConditionWriter, Fact], Sequence[str]]
@@ -191,8 +189,6 @@ def _fails_if(condition: str) -> Write:
 
 
 def _is_another(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
-    if fact.path.kind == "typeattr":
-        return writer.class_conditions(fact)
     if fact.expected is ABSENT:
         return (writer.absence(fact.path),)
     return (f"{writer.value(fact.path)} is not {writer.identity(fact.expected)}",)
@@ -200,9 +196,30 @@ def _is_another(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
 
 def _has_other_keys(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
     value, keys = writer.value(fact.path), writer.constant(fact.expected)
+    if not fact.expected:
+        return (f"len({value}) != 0",)
     if not _has_string_keys(fact.path):
         return (f"not has_keys({value}, {keys})",)
-    return (f"(*{value},) != {keys}",) if fact.expected else (value,)
+    return (f"(*{value},) != {keys}",)
+
+
+def _is_other_value(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
+    value, expected = writer.value(fact.path), writer.constant(fact.expected)
+    number = type(fact.expected) is float and fact.expected and math.isfinite(fact.expected)
+    if number and _is_read_plainly(fact.path):
+        return (f"type({value}) is not float or {value} != {expected}",)
+    return (f"not same_leaf({value}, {expected})",)
+
+
+#: steps of paths whose code is one operation of Python on a dict, a tuple or an object of its own
+_PLAIN_STEPS = frozenset({"instance", "key", "index", "global", "cell", "closure", "default"})
+
+
+def _is_read_plainly(path: Path) -> bool:
+    """Return whether a condition may have the code of a path twice: it is short, and calls nothing."""
+    while path.parent is not None and path.kind in _PLAIN_STEPS:
+        path = path.parent
+    return path.parent is None
 
 
 def _has_string_keys(path: Path) -> bool:
@@ -262,7 +279,7 @@ KINDS: dict[GuardKind, FactKind | Relation] = {
         lambda x, e: type(x) is e, _fails_if("type({x}) is not {e}"), "type", lambda fact, x: type(x)
     ),
     "instance": FactKind(isinstance, _fails_if("not isinstance({x}, {e})"), "class", lambda fact, x: type(x)),
-    "equal": FactKind(same_leaf, _fails_if("not same_leaf({x}, {e})"), "value", _number_or_type),
+    "equal": FactKind(same_leaf, _is_other_value, "value", _number_or_type),
     "int": FactKind(same_leaf, _fails_if("type({x}) is not int or {x} != {e}"), "value", _number_or_type),
     "str": FactKind(same_leaf, _fails_if("type({x}) is not str or {x} != {e}"), "value", _number_or_type),
     "len": FactKind(lambda x, e: len(x) == e, _fails_if("len({x}) != {e}"), "length", lambda fact, x: len(x)),

@@ -27,8 +27,8 @@ from thunder.base.provenance import (
     referent,
 )
 from thunder.frontend import ambient_state
+from thunder.frontend.class_guards import ClassGuards, is_of_class
 from thunder.frontend.facts import KINDS, Fact
-from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.frontend.tensor_guards import tensor_check
 from thunder.frontend.value_names import is_size
 from thunder.ir.object_names import is_literal, readable_name
@@ -76,8 +76,7 @@ class GuardWriter:
         self.variables: dict[int, str] = {}
         self.names: dict[int, str] = {}
         self.written: set[str] = set()
-        self.classes: dict[str, type] = {}
-        self.ordered: set[type] = set()  # classes whose order of bases is checked already
+        self.class_values = {id(f.path): f.expected for f in self.facts if is_of_class(f)}
         self.uses = self._count_uses()
 
     def _count_uses(self) -> Counter[int]:
@@ -108,12 +107,15 @@ class GuardWriter:
             return repr(value)
         name = self.names.get(id(value))
         if name is None:
-            name = base = readable_name(value)
-            serial = 0
-            while name in self.objects or self._is_taken(name):
-                name, serial = f"{base}_{serial}", serial + 1
-            self.names[id(value)] = name
-            self.objects[name] = value
+            name = self.names[id(value)] = self.named(value, readable_name(value))
+        return name
+
+    def named(self, value: Any, base: str) -> str:
+        """Return a new name for an object, which begins as ``base``."""
+        name, serial = base, 0
+        while name in self.objects or self._is_taken(name):
+            name, serial = f"{base}_{serial}", serial + 1
+        self.objects[name] = value
         return name
 
     def _is_taken(self, name: str) -> bool:
@@ -126,6 +128,8 @@ class GuardWriter:
             return str(path.key) if path.root_object is ABSENT else self.constant(path.root_object)
         if id(path) in self.frozen_values:
             return self.constant(self.frozen_values[id(path)])
+        if self.class_values.get(id(path), ABSENT) is not ABSENT:  # compared already, by identity
+            return self.identity(self.class_values[id(path)])
         variable = self.variables.get(id(path))
         if variable is not None:
             return variable
@@ -200,7 +204,11 @@ class GuardWriter:
 
     def write(self, roots: dict[str, Any]) -> list[str]:
         """Return the lines of the guard function's body."""
+        attributes = ClassGuards(self.identity, self.named)
+        self.fail_if(*attributes.conditions(f for f in self.facts if is_of_class(f)))
         for fact in self.facts:
+            if is_of_class(fact):
+                continue
             write = KINDS[fact.kind].write
             if write is not None:  # else it is part of the batched check of tensors
                 self.fail_if(*write(self, fact))
@@ -241,36 +249,6 @@ class GuardWriter:
         if path.kind == "cell":
             return f"cell_content({self.value(path.parent)}) is not ABSENT"
         return f"{key} in {self.value(path.parent)}"
-
-    def class_conditions(self, fact: Fact) -> list[str]:
-        """Return the conditions under which an attribute of a class has changed.
-
-        They compare the dictionaries along the MRO that were searched, and no others.
-        """
-        assert fact.path.parent is not None, "a class attribute is read from a class"
-        cls, name = fact.path.parent.root_object, fact.path.key
-        conditions = []
-        if cls not in self.ordered:
-            self.ordered.add(cls)
-            conditions.append(f"{self.constant(cls)}.__mro__ is not {self.identity(cls.__mro__)}")
-        for base in cls.__mro__:
-            is_here = name in base.__dict__
-            if is_here:
-                if not is_immutable(base):
-                    conditions.append(
-                        f"{self._namespace(base)}[{name!r}] is not {self.identity(fact.expected)}"
-                    )
-                break
-            if not is_immutable(base):
-                conditions.append(f"{name!r} in {self._namespace(base)}")
-        return conditions
-
-    def _namespace(self, cls: type) -> str:
-        name = f"{cls.__name__}_dict"
-        while self.classes.setdefault(name, cls) is not cls:
-            name += "_"
-        self.objects[name] = cls.__dict__  # a live view
-        return name
 
 
 def _tuple_text(items: Sequence[str]) -> str:
