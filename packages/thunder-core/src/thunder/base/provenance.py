@@ -171,9 +171,9 @@ STEPS: dict[StepKind, PathStep] = {
 }
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)  # not frozen: a program has thousands, made in a quarter of the time
 class Path:
-    """A path to a value: a root (``parent`` is None) or a step from another path.
+    """A path to a value, never changed: a root (``parent`` is None) or a step from another path.
 
     ``key`` of a root is its printed name; ``root_object`` of a root is its object, if that is fixed when the
     program is traced.

@@ -35,6 +35,8 @@ class OpenTag(metaclass=_TagMeta):
         """Add the member ``name`` unless it exists; return it."""
         if name not in cls.members:
             cls.members[name] = cls(name)
+            if not any(name in vars(base) for base in cls.__mro__):
+                setattr(cls, name, cls.members[name])  # found sooner than by the metaclass
         return cls.members[name]  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:

@@ -86,9 +86,9 @@ GuardKind = Literal[
 # fmt: on
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)  # not frozen, as a path
 class Fact:
-    """A condition that a trace depends on: ``kind`` holds of the value at ``path``.
+    """A condition that a trace depends on, never changed: ``kind`` holds of the value at ``path``.
 
     ``others`` are further paths, of the facts about several values.
     """

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from thunder.base.structural_ids import STRUCTURAL
 from thunder.base.tags import VIEW_TAGS, OpTags
-from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbol import BoundSymbol, has_tags
 
 #: Tags of calls that run even if their outputs are unused. Random operators are among them: eager draws their
 #: numbers, and dropping one would change every number drawn later.
@@ -21,7 +19,7 @@ _MAY_ALIAS = VIEW_TAGS | {OpTags.SHAPE_OP, OpTags.IN_PLACE}
 
 def has_effect(bsym: BoundSymbol) -> bool:
     """Return whether the call, or a part of it, must run even if its outputs are unused."""
-    return _any_tagged((bsym,), KEPT)
+    return has_tags(bsym, KEPT)
 
 
 def is_ordered(bsym: BoundSymbol) -> bool:
@@ -34,7 +32,7 @@ def is_ordered(bsym: BoundSymbol) -> bool:
 
 def is_barrier(bsym: BoundSymbol) -> bool:
     """Return whether equal expressions before and after the call may differ."""
-    return _any_tagged((bsym,), BARRIERS)
+    return has_tags(bsym, BARRIERS)
 
 
 def may_alias(bsym: BoundSymbol) -> bool:
@@ -44,10 +42,4 @@ def may_alias(bsym: BoundSymbol) -> bool:
     """
     if bsym.sym.executor is not None or (not bsym.sym.is_prim and not bsym.subsymbols):
         return True
-    return _any_tagged((bsym,), _MAY_ALIAS)
-
-
-def _any_tagged(bsyms: Iterable[BoundSymbol], tags: frozenset[OpTags]) -> bool:
-    return any(
-        not b.tags.isdisjoint(tags) or (bool(b.subsymbols) and _any_tagged(b.subsymbols, tags)) for b in bsyms
-    )
+    return has_tags(bsym, _MAY_ALIAS)

@@ -249,6 +249,7 @@ class BoundSymbol:
 
     __slots__ = (
         "__weakref__",
+        "_all_tags",
         "_args",
         "_flat",
         "_kwargs",
@@ -277,6 +278,7 @@ class BoundSymbol:
         self.source = source
         self.header: str | list[str] | None = header if header is not None else _header.get()
         self._flat: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None
+        self._all_tags: frozenset[OpenTag] | None = None
 
     sym = property(attrgetter("_sym"), _refused("sym"), doc="The symbol that is called.")
     args = property(attrgetter("_args"), _refused("args"), doc="Positional arguments, a tuple.")
@@ -380,12 +382,12 @@ class BoundSymbol:
     @property
     def flat_proxy_args(self) -> tuple[Any, ...]:
         """The proxies among the arguments."""
-        return self._flat_proxies[0]
+        return (self._flat or self._flat_proxies)[0]
 
     @property
     def flat_proxy_outs(self) -> tuple[Any, ...]:
         """The proxies among the outputs."""
-        return self._flat_proxies[1]
+        return (self._flat or self._flat_proxies)[1]
 
     @property
     def flat_variableified_proxy_args(self) -> tuple[Variable, ...]:
@@ -422,8 +424,12 @@ class BoundSymbol:
 
 
 def gather_tags(bsym: BoundSymbol) -> frozenset[OpenTag]:
-    """Return the tags of a bound symbol and of everything below it."""
-    return frozenset(bsym.tags).union(*(gather_tags(s) for s in bsym.subsymbols))
+    """Return the tags of a bound symbol and of everything below it, which are found once."""
+    tags = bsym._all_tags
+    if tags is None:
+        parts = bsym.subsymbols
+        tags = bsym._all_tags = bsym.tags.union(*map(gather_tags, parts)) if parts else bsym.tags
+    return tags
 
 
 def has_tags(bsym: BoundSymbol, tags: Iterable[OpenTag]) -> bool:

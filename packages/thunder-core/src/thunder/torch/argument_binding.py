@@ -143,7 +143,7 @@ def _with_torch_types(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Replace thunder's dtypes and devices by torch's: the call runs as one of torch's."""
-    if any(type(a) in _TORCH_TYPES for a in args):
+    if not _TORCH_TYPES.keys().isdisjoint(map(type, args)):
         args = tuple(_TORCH_TYPES[type(a)](a) if type(a) in _TORCH_TYPES else a for a in args)
     for key, value in kwargs.items():
         if type(value) in _TORCH_TYPES:

@@ -152,7 +152,7 @@ def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if any(map(_is_tracked_number, args)) or (kwargs and any(map(_is_tracked_number, kwargs.values()))):
         args = tuple(map(_with_gradient, args))
         kwargs = {key: _with_gradient(value) for key, value in kwargs.items()}
-    integers = _has_unknown_integer(args, kwargs)
+    given = args, kwargs
     if any(map(_has_size, args)) or (kwargs and any(map(_has_size, kwargs.values()))):
         args, kwargs = tree_map(_hint, (args, kwargs))
     result = None
@@ -170,7 +170,7 @@ def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if result is OVERRIDDEN:
         return OVERRIDDEN
     if problem is None and result is not NotImplemented:
-        if parser.kinds and parser.is_strange(args, kwargs) and not integers:
+        if parser.kinds and parser.is_strange(args, kwargs) and not _has_unknown_integer(*given):
             _ask(parser.fn, args, kwargs)
         return None
     leaves, spec = tree_flatten((args, kwargs))

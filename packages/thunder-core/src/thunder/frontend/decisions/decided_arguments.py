@@ -11,6 +11,8 @@ import operator
 from collections.abc import Callable
 from typing import Any, Final
 
+import torch
+
 from thunder.base.errors import DataDependentControlFlow
 from thunder.base.pytree import tree_flatten, tree_map, tree_unflatten
 from thunder.frontend.session import TracingSession
@@ -48,6 +50,10 @@ _SIZED: Final = frozenset(
 )
 
 
+#: types of arguments that neither are integers of the trace nor hold any, and of which most are
+_WITHOUT_INTEGERS: Final = frozenset(
+    {TensorProxy, SymbolicInt, int, float, bool, str, type(None), torch.dtype, torch.device}
+)
 #: names of the operand
 _OPERANDS: Final = frozenset(("input", "self"))
 
@@ -59,7 +65,9 @@ def with_decided_integers(session: TracingSession, symbol: Any, args: Any, kwarg
     name = getattr(symbol, "id", "")
     if name in _FACTORIES or name in _SIZED:
         args, kwargs = _with_decided_sizes(args, kwargs, is_factory=name in _FACTORIES)
-    if name not in _ELEMENTWISE and any(map(_has_integer, (*args, *kwargs.values()))):
+    values = (*args, *kwargs.values())
+    is_plain = _WITHOUT_INTEGERS.issuperset(map(type, values))
+    if not is_plain and name not in _ELEMENTWISE and any(map(_has_integer, values)):
         args, kwargs = tree_map(_decided_integer, (args, kwargs))
     return args, kwargs
 

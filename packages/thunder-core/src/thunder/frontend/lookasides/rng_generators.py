@@ -123,7 +123,7 @@ def device_of(obj: torch.Generator, assumed: Device | None) -> Device:
 
 def with_proxies(session: TracingSession, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
     """Return the arguments of an operator, with the proxies of generators."""
-    if any(type(a) is torch.Generator for a in args):
+    if torch.Generator in map(type, args):
         args = tuple(session.state(Generators).proxy(a) if type(a) is torch.Generator else a for a in args)
     for name, value in kwargs.items():
         if type(value) is torch.Generator:

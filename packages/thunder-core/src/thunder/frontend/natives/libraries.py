@@ -191,7 +191,18 @@ def is_number_function(x: Any) -> bool:
     return is_numpy_function(x) and any(x is getattr(module, name, None) for name in _OF_NUMBERS)
 
 
+#: types of Python, of which most values are that programs read and call
+_OF_PYTHON = frozenset(
+    {
+        *(type(None), bool, int, float, complex, str, bytes, tuple, list, dict, set, slice, type),
+        *(types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType),
+    }
+)
+
+
 def is_numpy_scalar(x: Any) -> bool:
     """Return whether ``x`` is a number of NumPy, which is immutable."""
+    if type(x) in _OF_PYTHON:
+        return False
     module = numpy()
     return module is not None and isinstance(x, module.generic)

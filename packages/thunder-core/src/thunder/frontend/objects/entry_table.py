@@ -40,7 +40,7 @@ class EntryTable:
         self, kind: GuardKind, path: Path, expected: Any, key: Any = None, others: tuple[Path, ...] = ()
     ) -> None:
         """Add a fact once; ``key`` distinguishes facts of one kind about one path."""
-        mark = (kind, id(path), key, *map(id, others))
+        mark = (kind, id(path), key, *map(id, others)) if others else (kind, id(path), key)
         if mark not in self._noted:
             self._noted.add(mark)
             self.facts.append(Fact(kind, path, expected, others))
