@@ -151,7 +151,7 @@ def compile_symbolic(
     region: Region,
     sizes: Sequence[SymbolicInt],
     inputs: Sequence[Any],
-    outputs: Sequence[Any],
+    outputs: Sequence[Any] | None,
     settings: Settings,
     cache: ArtefactCache,
 ) -> _SymbolicCode:

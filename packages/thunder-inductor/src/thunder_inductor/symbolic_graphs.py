@@ -36,7 +36,7 @@ _RELATIONS: Mapping[type, Any] = {
     sympy.Ge: lambda a, b: a >= b,
 }
 _QUOTIENTS = (functions.FloorDiv, functions.CleanDiv)
-_REMAINDERS = (functions.Mod, functions.PythonMod)
+_REMAINDERS = (sympy.Mod, functions.Mod, functions.PythonMod)
 _EXTREMA = (((sympy.Max, functions.Max), max), ((sympy.Min, functions.Min), min))
 
 
@@ -67,13 +67,14 @@ def symbolic_graph_of(
     region: Region,
     sizes: Sequence[SymbolicInt],
     strides: Sequence[Any],
-    output_strides: Sequence[Any],
+    output_strides: Sequence[Any] | None,
     *,
     rounds: bool,
 ) -> SymbolicGraph:
     """Return the graph of a region whose inputs and outputs have these strides (elements).
 
-    Strides are numbers and expressions of `sizes`, which are inputs of the region.
+    Strides are numbers and expressions of `sizes`, which are inputs of the region. None leaves the strides of
+    the outputs to TorchInductor.
     """
     symbols = ShapeEnv(specialize_zero_one=False, duck_shape=False)
     mode = FakeTensorMode(shape_env=symbols)
@@ -99,9 +100,10 @@ def symbolic_graph_of(
 
     with enable_python_dispatcher():  # kernels in C++ take no symbols, such as that of `constant_pad_nd`
         module = recorded_graph(run, region, inputs, mode, rounds)
-    output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
-    output.meta["user_visible_output_idxs"] = list(range(len(output_strides)))
-    output.meta["original_output_strides"] = [tuple(map(number, layout)) for layout in output_strides]
+    if output_strides is not None:
+        output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
+        output.meta["user_visible_output_idxs"] = list(range(len(output_strides)))
+        output.meta["original_output_strides"] = [tuple(map(number, layout)) for layout in output_strides]
     # a symbol that was found to equal another one keeps its place, by the expression with which it was made
     return SymbolicGraph(module, inputs, mode, tuple(numbers[size.name].node._expr for size in sizes))
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from thunder import TensorProxy
+from thunder.core.errors import UnsupportedProgram
 from thunder.extend import EagerStrides, Region, SymbolicInt, sizes_in, strides_as_products
 
 __all__ = ["Layout", "Layouts", "found_layouts", "input_layouts", "key_of", "output_layouts", "tuple_text"]
@@ -22,10 +23,16 @@ def input_layouts(region: Region, expected: Callable[[TensorProxy], Sequence[Any
     return tuple(tuple(expected(p)) if isinstance(p, TensorProxy) else () for p in region.inputs)
 
 
-def output_layouts(region: Region, inputs: Layouts) -> Layouts:
-    """Return the strides that eager gives the outputs for inputs with these strides."""
+def output_layouts(region: Region, inputs: Layouts) -> Layouts | None:
+    """Return the strides that eager gives the outputs for inputs with these strides.
+
+    None where torch needs the values of sizes, and for a call that cannot be run without data.
+    """
     known = [s if isinstance(p, TensorProxy) else None for p, s in zip(region.inputs, inputs, strict=True)]
-    return tuple(tuple(layout or ()) for layout in EagerStrides(region).derived(known))
+    try:
+        return tuple(tuple(layout or ()) for layout in EagerStrides(region).derived(known))
+    except UnsupportedProgram:
+        return None
 
 
 def found_layouts(region: Region, expected: Layouts, inputs: Sequence[Any]) -> Layouts:

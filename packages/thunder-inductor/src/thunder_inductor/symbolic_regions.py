@@ -50,7 +50,7 @@ class SymbolicCode(Protocol):
 
 
 #: compiles a region with these sizes, for strides of its inputs and outputs
-Compile = Callable[[Region, Sequence[SymbolicInt], Layouts, Layouts], SymbolicCode]
+Compile = Callable[[Region, Sequence[SymbolicInt], Layouts, Layouts | None], SymbolicCode]
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,16 @@ def function_of_region(
 ) -> RegionFunction:
     """Return the function of a region with symbolic sizes, which are facts where its code depends on them."""
     sizes = sizes_of(region)
+    facts = sizes[0].facts
 
-    def run(inputs: Layouts, outputs: Layouts) -> _Run:
-        with sizes[0].facts.attempt():
+    def run(inputs: Layouts, outputs: Layouts | None) -> _Run:
+        with facts.attempt():
             code = kernel.code(key_of(sizes, inputs), sizes, lambda: compile(region, sizes, inputs, outputs))
         return _Run(code.run)
 
-    with sizes[0].facts.attempt():
+    with facts.supposed():  # what is expected is checked in each call
         inputs = input_layouts(region, expected)
+    with facts.attempt():
         outputs = output_layouts(region, inputs)
         as_expected = run(inputs, outputs)
     others = _OtherLayouts(region, inputs, as_expected, lambda found: run(found, outputs))
@@ -99,7 +101,7 @@ def function_of_region(
 
 
 def _generated(
-    region: Region, inputs: Layouts, outputs: Layouts, run: _Run, others: _OtherLayouts
+    region: Region, inputs: Layouts, outputs: Layouts | None, run: _Run, others: _OtherLayouts
 ) -> RegionFunction:
     """Return a function that checks strides and runs the code:
 
@@ -107,6 +109,8 @@ def _generated(
         if t0.stride() == (i0, 1) and t1.stride() == (1,):
             return run([t0, t1, i0], ((i0, 1),))
         return others(t0, t1, i0)
+
+    Strides of results that are not known for all sizes are derived in each call.
     """
     names = [p.name if isinstance(p, SymbolicInt) else f"t{i}" for i, p in enumerate(region.inputs)]
     checks = [
@@ -114,14 +118,15 @@ def _generated(
         for name, layout, p in zip(names, inputs, region.inputs, strict=True)
         if isinstance(p, TensorProxy)
     ]
-    results = ", ".join(map(tuple_text, outputs))
+    values = ", ".join(names)
+    results = f"strides([{values}])" if outputs is None else f"({', '.join(map(tuple_text, outputs))},)"
     source = (
-        f"def region({', '.join(names)}):\n"
+        f"def region({values}):\n"
         f"    if {' and '.join(checks) or True}:\n"
-        f"        return run([{', '.join(names)}], ({results},))\n"
-        f"    return others({', '.join(names)})\n"
+        f"        return run([{values}], {results})\n"
+        f"    return others({values})\n"
     )
-    namespace: dict[str, Any] = {"run": run, "others": others}
+    namespace: dict[str, Any] = {"run": run, "others": others, "strides": others.strides}
     exec(compile(source, "<region of inductor>", "exec"), namespace)
     function: RegionFunction = namespace["region"]
     return function
@@ -138,7 +143,7 @@ class _OtherLayouts:
         self, region: Region, expected: Layouts, first: _Run, run: Callable[[Layouts], _Run]
     ) -> None:
         self._region, self._expected, self._run = region, expected, run
-        self._strides, self._sizes = EagerStrides(region), sizes_of(region)
+        self._eager_strides, self._sizes = EagerStrides(region), sizes_of(region)
         self._runs: dict[str, _Run | None] = {key_of(self._sizes, expected): first}
         self._is_told = False
 
@@ -151,7 +156,11 @@ class _OtherLayouts:
         if run is None:
             self._tell(inputs, f"there is code for {_MOST_LAYOUTS} others")
             return evaluate_region(self._region, inputs)
-        return run(list(inputs), [strides or () for strides in self._strides.of(inputs)])
+        return run(list(inputs), self.strides(inputs))
+
+    def strides(self, inputs: Sequence[Any]) -> list[Sequence[int]]:
+        """Return the strides (elements) of the results of a run."""
+        return [strides or () for strides in self._eager_strides.of(inputs)]
 
     def _compiled(self, layouts: Layouts, inputs: Sequence[Any]) -> _Run | None:
         """Return code for these strides; None for torch's kernels, with a PluginWarning."""

@@ -70,8 +70,8 @@ def byte_span(tensor: torch.Tensor) -> tuple[int, int]:
 
     Both are 0 for a tensor without elements.
     """
-    span = int(element_span(tensor.shape, tensor.stride()))
+    span = element_span(tensor.shape, tensor.stride())
     if span == 0:
         return 0, 0
-    start, size = int(tensor.storage_offset()), tensor.element_size()
+    start, size = tensor.storage_offset(), tensor.element_size()
     return start * size, (start + span) * size

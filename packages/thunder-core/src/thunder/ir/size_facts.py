@@ -79,6 +79,7 @@ class SizeFacts:
         #: the variables whose values the computation finds, see Note [Computed sizes]
         self.computed: set[int] = set()
         self._is_complete = self._computed_are_complete = False
+        self._may_fix = True
 
     def add(self, hint: int, source: str, low: int | None = 0, *, computed: bool = False) -> int:
         """Return the number of a new variable: a size, which is not negative."""
@@ -147,8 +148,13 @@ class SizeFacts:
         return None if reduced.variables else reduced.value(self.hints.__getitem__)
 
     def fix(self, formula: Polynomial | FloatExpression) -> Any:
-        """Return the value, which the entry is compiled for from now on."""
+        """Return the value, which the entry is compiled for from now on.
+
+        Raises UnsupportedProgram within :meth:`without_fixing`.
+        """
         value = self.hint(formula)
+        if not self._may_fix and self.known(formula) is None:
+            raise UnsupportedProgram("a size would be fixed")
         if isinstance(formula, Polynomial):
             self.ask(formula - Polynomial.of(value), "==")
         else:
@@ -206,6 +212,15 @@ class SizeFacts:
         with suppress(_Supposed), self.attempt():
             yield
             raise _Supposed
+
+    @contextmanager
+    def without_fixing(self) -> Iterator[None]:
+        """Within the context, code that needs the value of a size raises UnsupportedProgram."""
+        might, self._may_fix = self._may_fix, False
+        try:
+            yield
+        finally:
+            self._may_fix = might
 
     @contextmanager
     def attempt(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ meta tensors do not (convolution in channels-last, attention).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from functools import cached_property
 from types import MethodType
@@ -130,7 +130,8 @@ def reads_memory(kernel: Callable[..., Any]) -> bool:
 class Layouts:
     """A lazy evaluation of a program on fake tensors.
 
-    ``groups`` are the inputs that overlap in memory.
+    ``groups`` are the inputs that overlap in memory. Where torch cannot compute with symbolic sizes they are
+    fixed; with ``fixes=False`` methods raise UnsupportedProgram.
     """
 
     def __init__(
@@ -138,7 +139,10 @@ class Layouts:
         inputs: Iterable[TensorProxy],
         program: Iterable[BoundSymbol],
         groups: Iterable[Sequence[InputAlias]] = (),
+        *,
+        fixes: bool = True,
     ) -> None:
+        self._fixes = fixes
         self._values: dict[str, Any] = {}
         self._inputs = {p.name: p for p in inputs}
         self._groups = {alias.proxy.name: tuple(group) for group in groups for alias in group}
@@ -236,17 +240,23 @@ class Layouts:
     def _compute_sizes(self, proxy: TensorProxy) -> None:
         """Compute ``proxy`` with symbolic sizes as torch's (Note [Sizes within torch]).
 
-        If that fails, all values are computed with numbers, which fixes the sizes.
+        If that fails, all values are computed with numbers, which fixes the sizes, if that is allowed.
         """
         if self._symbols is not None:
             try:
-                with with_symbolic_sizes(self._symbols):
+                with with_symbolic_sizes(self._symbols), self._fixing():
                     self._compute(proxy)
                 return
-            except (*TORCH_REFUSALS, ThunderError):
+            except (*TORCH_REFUSALS, ThunderError) as error:
+                if not self._fixes:
+                    raise UnsupportedProgram("the sizes would be fixed") from error
                 self._symbols, self._mode = None, None
                 self._values.clear()
         self._compute(proxy)
+
+    def _fixing(self) -> AbstractContextManager[None]:
+        """Return a context in which code that needs the values of sizes fixes them, if that is allowed."""
+        return nullcontext() if self._fixes or self._symbols is None else self._symbols.without_fixing()
 
     def _empty(self, proxy: TensorProxy) -> torch.Tensor:
         """Return a new tensor without data for a proxy."""

@@ -76,12 +76,16 @@ class EagerStrides:
         return found
 
     def derived(self, key: Sequence[Strides | None]) -> tuple[Strides | None, ...]:
-        """As `of`, for these strides of the inputs, which may be symbolic sizes; None for a number."""
+        """As `of`, for these strides of the inputs, which may be symbolic sizes; None for a number.
+
+        Raises UnsupportedProgram, too, where torch needs the values of sizes.
+        """
         inputs = [
             p.replace(strides=strides) if strides is not None else p
             for p, strides in zip(self._region.inputs, key, strict=True)
         ]
-        layouts = Layouts((p for p in inputs if isinstance(p, TensorProxy)), self._region.bsyms)
+        tensors = (p for p in inputs if isinstance(p, TensorProxy))
+        layouts = Layouts(tensors, self._region.bsyms, fixes=False)
         return tuple(layouts.strides(p) if isinstance(p, TensorProxy) else None for p in self._region.outputs)
 
 
@@ -103,7 +107,7 @@ class ExpectedStrides:
                 _enter(bsym.flat_proxy_outs, _runs_without_data(bsym), values)
         inputs = [p for p, is_computed in values.values() if not is_computed]
         calls = [bsym for part in traces for bsym in part.bound_symbols]
-        self._layouts = (MetaLayouts(inputs, calls), Layouts(inputs, calls))
+        self._layouts = tuple(kind(inputs, calls, fixes=False) for kind in (MetaLayouts, Layouts))
 
     def of(self, proxy: TensorProxy) -> Strides:
         """Return the expected strides (elements) of a value of the program."""

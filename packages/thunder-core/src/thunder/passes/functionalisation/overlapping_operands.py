@@ -21,11 +21,13 @@ from thunder.base.pytree import tree_iter
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbolic_sizes import are_same
 from thunder.ops.layouts import Layouts
 from thunder.passes.functionalisation.storages import StorageMap
 
 #: the operator that only copies elements, after it has expanded the source to the shape of the target
 _SETITEM = "torch.Tensor.__setitem__"
+_GETITEM = "torch.Tensor.__getitem__"
 #: operators that read a tensor without dimensions before they write
 _READ_FIRST = frozenset(
     {"torch.Tensor.fill_", "torch.Tensor.masked_fill_", "torch.Tensor.index_fill_", "torch.full"}
@@ -92,7 +94,7 @@ class OverlapChecker:
         for operand in tree_iter(operands):
             if not isinstance(operand, TensorProxy) or self.storages.of(operand).storage is not storage:
                 continue
-            if _is_read_first(call, operand, target):
+            if _is_read_first(call, operand, target) or self._is_written_place(call, operand, target):
                 continue
             with torch._C.DisableTorchFunction():
                 layouts = self.layouts.both(target, operand)
@@ -104,6 +106,17 @@ class OverlapChecker:
                     found=_described(target, operand),
                     hint="Clone the input before the call, or use the out-of-place operator.",
                 )
+
+    def _is_written_place(self, call: BoundSymbol, operand: TensorProxy, target: TensorProxy) -> bool:
+        """Return whether elements go to their own places, as in the last step of ``x[1:n] += y``."""
+        view = self.layouts.producer_of(operand)
+        return (
+            call.sym.id == _SETITEM
+            and view is not None
+            and view.sym.id == _GETITEM
+            and view.args[0] is target
+            and _are_same_views(view.args[1], call.args[1])
+        )
 
 
 def _described(*proxies: TensorProxy) -> dict[str, str]:
@@ -164,6 +177,20 @@ def _is_basic(key: Any) -> bool:
     return all(
         isinstance(p, int | slice | NoneType | EllipsisType) and not isinstance(p, bool) for p in parts
     )
+
+
+def _are_same_views(key: Any, other: Any) -> bool:
+    """Return whether indexing by two keys gives the same view in all calls."""
+    if not (_is_basic(key) and _is_basic(other)):
+        return False
+    parts, others = ((k if isinstance(k, tuple) else (k,)) for k in (key, other))
+    return len(parts) == len(others) and all(map(_are_same_parts, parts, others))
+
+
+def _are_same_parts(a: Any, b: Any) -> bool:
+    if isinstance(a, slice) and isinstance(b, slice):
+        return are_same((a.start, a.stop, a.step), (b.start, b.stop, b.step))
+    return type(a) is type(b) and are_same((a,), (b,))
 
 
 def _expands(read: torch.Tensor, written: torch.Tensor) -> bool:

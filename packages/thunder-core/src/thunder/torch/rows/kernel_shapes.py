@@ -88,6 +88,26 @@ def adaptive(count: int) -> ShapeRule:
     return shape
 
 
+def largest_of_windows(
+    input: TensorProxy,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    *how: Any,
+    **more: Any,
+) -> Shape:
+    """``(*, n)`` → ``(*, windows)``; with ``ceil_mode`` the last one may end after the input."""
+    (kernel,), (before,), (gap,) = (_several(value, 1) for value in (kernel_size, padding, dilation))
+    (step,) = _several(kernel if stride in (None, (), []) else stride, 1)
+    last = input.shape[-1] + 2 * before - gap * (kernel - 1) - 1
+    windows = (last + (step - 1 if ceil_mode else 0)) // step + 1
+    if ceil_mode and (windows - 1) * step >= input.shape[-1] + before:
+        windows = windows - 1
+    return (*input.shape[:-1], windows)
+
+
 def fractional(count: int) -> ShapeRule:
     """Return the rule of pooling to lengths, or to a part, of the last ``count`` dimensions."""
 

@@ -54,11 +54,13 @@ lp_pool1d, lp_pool2d, lp_pool3d = (_power_average(n) for n in _DIMS)
 # max_pool2d_with_indices, so a program may call any of the three.
 
 _MAX = f"{_WINDOW}, dilation=1, ceil_mode=False, return_indices=False"
+#: rules for symbolic sizes, which torch's functions of images do without
+_SHAPES = {1: kernel_shapes.largest_of_windows}
 max_pool1d, max_pool2d, max_pool3d = (
-    meta_by_torch(f"{_F}max_pool{n}d", _MAX, f"torch.max_pool{n}d") for n in _DIMS
+    meta_by_torch(f"{_F}max_pool{n}d", _MAX, f"torch.max_pool{n}d", shape=_SHAPES.get(n)) for n in _DIMS
 )
 max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (
-    meta_by_torch(f"{_F}max_pool{n}d_with_indices", _MAX) for n in _DIMS
+    meta_by_torch(f"{_F}max_pool{n}d_with_indices", _MAX, shape=_SHAPES.get(n)) for n in _DIMS
 )
 _ADAPTIVE = "input, output_size, return_indices=False"
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
