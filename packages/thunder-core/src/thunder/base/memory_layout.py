@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -68,10 +69,11 @@ def may_repeat(shape: Sequence[int], strides: Sequence[int]) -> bool:
 def byte_span(tensor: torch.Tensor) -> tuple[int, int]:
     """Return the first byte of its storage that belongs to a tensor, and one past the last.
 
-    Both are 0 for a tensor without elements.
+    Both are 0 for a tensor without elements, and symbolic where sizes are.
     """
     span = element_span(tensor.shape, tensor.stride())
     if span == 0:
         return 0, 0
-    start, size = tensor.storage_offset(), tensor.element_size()
+    start: Any = tensor.storage_offset()
+    size = tensor.element_size()
     return start * size, (start + span) * size
