@@ -145,7 +145,25 @@ def _others(hint: Any, is_size: bool) -> list[Any]:
     if is_size:
         return [n for n in (*range(9), *range(hint - 2, hint + 3), 2 * hint, 12, 30, 101, 16385) if n >= 0]
     if isinstance(hint, float):
-        return [0.0, -0.0, 0.5, 1.0, 1.5, 2.0, 3.0, -1.0, 1e3, 1e-3, 1e300, -2.5, hint + 1, hint * 2, -hint]
+        return [
+            0.0,
+            -0.0,
+            0.5,
+            1.0,
+            1.5,
+            2.0,
+            3.0,
+            -1.0,
+            1e3,
+            1e-3,
+            1e300,
+            -2.5,
+            hint + 1,
+            hint * 2,
+            -hint,
+            math.nan,
+            math.inf,
+        ]
     return [*range(-7, 8), hint + 1, hint * 2, 20, 100, 2**41, -(2**41)]
 
 

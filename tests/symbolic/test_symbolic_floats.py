@@ -12,16 +12,24 @@ from tests.sweeping import one_in
 import thunder
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_floats import SymbolicFloat, of_function
-from thunder.ir.symbolic_sizes import SymbolicNumber, new_size
+from thunder.ir.symbolic_sizes import SymbolicNumber, new_number, new_size
 
 R = torch.randn
-_OPERATIONS = (operator.add, operator.sub, operator.mul, operator.truediv, operator.pow)
+_OPERATIONS = (
+    *(operator.add, operator.sub, operator.mul, operator.truediv, operator.pow),
+    *(operator.floordiv, operator.mod, lambda a, b: divmod(a, b)[1]),
+)
 _FUNCTIONS = (math.sqrt, math.log, math.log2, math.log10, math.exp, float, abs, operator.neg)
 _NUMBERS = (0.5, 2.0, 1.5, 3, 0.1, 4, -1.25, 1e90, 7.0, -0.5, 2, -1, 0, math.inf)
 _ENDS = (
     *(math.floor, math.ceil, math.trunc, round, bool, float, abs),
     *(lambda x: x > 4.5, lambda x: x <= 3, lambda x: x == 2.5, lambda x: max(x, 2.5), lambda x: x > 1),
+    *(lambda x: x != math.inf, lambda x: x < -math.inf, lambda x: x >= math.inf, lambda x: x != x),
+    *(lambda x: 0.5 < x <= 3, lambda x: min(x, 1, 0.25), lambda x: sum([x, 1.5, x])),
+    *(lambda x: {0.5: 1}.get(x, 2), lambda x: math.prod([x, 2.0]), lambda x: round(x, 1)),
 )
+#: floats of other calls than the one that is traced
+_FLOATS = (0.0, -0.0, 0.5, 1.0, 1.5, 2.5, 3.0, -1.25, 4.75, -7.0, 1e90, 1e-300, math.inf, -math.inf, math.nan)
 _UNDEFINED = (ArithmeticError, ValueError, TypeError)
 
 
@@ -57,6 +65,9 @@ def _random_float(rng):
 
 
 def _same(a, b):
+    """Return whether two results are equal, 0.0 and -0.0 apart."""
+    if isinstance(a, float) and isinstance(b, float) and a == b:
+        return math.copysign(1, a) == math.copysign(1, b)
     return type(a) is type(b) and (a == b or (a != a and b != b))
 
 
@@ -74,19 +85,45 @@ def test_a_float_of_sizes_has_the_value_of_python_wherever_the_facts_hold(seed):
     compute = _random_float(rng)
     facts = SizeFacts()
     low = rng.choice([0, 0, None])
-    sizes = [new_size(facts, rng.randint(0 if low == 0 else -4, 6), f"size {i}", low) for i in range(2)]
+    hints = [rng.randint(0 if low == 0 else -4, 6), rng.randint(0 if low == 0 else -4, 6)]
+    sizes = [new_size(facts, hint, f"size {i}", low) for i, hint in enumerate(hints)]
     here = tuple(facts.hints)
     result = _result(compute, sizes)
     assert all(fact.holds(here.__getitem__) for fact in facts.facts), "the facts hold of the traced call"
-    for a in range(0 if low == 0 else -9, 9):
-        for b in range(0 if low == 0 else -9, 9):
+    values = range(0 if low == 0 else -9, 9)
+    _assert_pythons(compute, facts, result, values, values)
+
+
+def _assert_pythons(compute, facts, result, first, second):
+    """Compare a result with Python's for all values for which the facts hold."""
+    for a in first:
+        for b in second:
             if not all(fact.holds((a, b).__getitem__) for fact in facts.checked()):
                 continue
             expected, found = _result(compute, (a, b)), result
             if isinstance(result, SymbolicNumber):
-                found = result.for_values({"i0": a, "i1": b})
-                assert _same(eval(result.name, {"math": math, "i0": a, "i1": b}), found)
+                values = dict(zip(facts.names, (a, b), strict=True))
+                found = result.for_values(values)
+                assert _same(eval(result.name, {"math": math, **values}), found)
             assert _same(found, expected), (a, b, found, expected)
+
+
+@pytest.mark.parametrize("seed", one_in(10, range(3000)))
+def test_a_number_of_a_float_argument_has_the_value_of_python_wherever_the_facts_hold(seed):
+    rng = random.Random(seed)
+    compute = _random_float(rng)
+    facts = SizeFacts()
+    second = rng.choice(["float", "size", "integer"])
+    numbers = [new_number(facts, rng.choice([0.5, 1.5, -1.25, 3.0, 7.25]), "s")]
+    if second == "float":
+        numbers.append(new_number(facts, rng.choice([0.25, 2.0, -3.5]), "t"))
+    else:
+        numbers.append(new_size(facts, rng.randint(0, 5), "n", 0 if second == "size" else None))
+    here = tuple(facts.hints)
+    result = _result(compute, numbers)
+    assert all(fact.holds(here.__getitem__) for fact in facts.facts), "the facts hold of the traced call"
+    others = {"float": _FLOATS, "size": range(7), "integer": (*range(-5, 6), 2**60, -(2**1100))}[second]
+    _assert_pythons(compute, facts, result, (*_FLOATS, here[0]), others)
 
 
 def test_half_of_a_size_rounds_without_fixing_it():
@@ -146,7 +183,8 @@ def test_a_number_that_is_not_finite_has_no_text_in_a_fact():
     assert not facts.facts
     assert isinstance(n * 1e308, SymbolicFloat)
     assert n * 1e308 == math.inf
-    assert [fact.text(facts.names.__getitem__) for fact in facts.checked()] == ["i0 == 5"]
+    texts = [fact.text(facts.names.__getitem__) for fact in facts.checked()]
+    assert texts == ["i0 * 1e+308 > 1.7976931348623157e+308"]
 
 
 def _attention(q, k, v):
@@ -231,7 +269,7 @@ def test_each_fact_about_a_float_that_is_broken_refuses_the_entry(name):
     for shape in SHAPES[:3]:
         compiled(*_leaves(shape))
     for entry in thunder.compile_stats(compiled).interpreter_cache:
-        facts = [fact for fact in entry.guards if fact.kind == "size"]
+        facts = [fact for fact in entry.guards if fact.kind in ("size", "tensor")]
         for shape in ((b, n, m) for b in range(1, 5) for n in range(1, 14) for m in range(1, 18, 2)):
             leaves = _leaves(shape)
             roots = {"args": tuple(leaves), "kwargs": {}}

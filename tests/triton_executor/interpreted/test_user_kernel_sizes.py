@@ -121,6 +121,22 @@ def test_a_constant_is_the_number_of_each_call(cache: str):
 
 
 @pytest.mark.parametrize("cache", CACHES)
+def test_a_float_is_an_argument_of_a_kernel_or_its_constant(cache: str):
+    def program(x: torch.Tensor, scale: float, factor: float) -> Any:
+        out, other = torch.empty_like(x), torch.empty_like(x)
+        user_kernels.rows[(x.shape[0],)](x, 4, out, 4, 4, scale, False, BLOCK=4)
+        user_kernels.times[(1,)](x, other, 12, FACTOR=factor * 2, BLOCK=16)
+        return out, other
+
+    compiled = thunder.jit(program, cache=cache, executors=[], recompile_limit=None)
+    for scale, factor in ((0.5, 1.5), (0.25, 1.5), (3.0, 1.5), (3.0, 0.75), (-1.0, 0.75)):
+        x = torch.randn(3, 4)
+        ours = compiled(x, scale, factor)
+        torch.testing.assert_close(ours, (x * scale, x * (factor * 2)))
+    assert thunder.cache_misses(compiled) <= 4
+
+
+@pytest.mark.parametrize("cache", CACHES)
 def test_layouts_are_of_each_call(cache: str):
     def program(x: torch.Tensor) -> Any:
         return added(x.contiguous() + 1, x.contiguous()), scaled(

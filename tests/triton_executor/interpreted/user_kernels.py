@@ -32,6 +32,12 @@ def rows(X, sx, OUT, so, n, scale, EVEN: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def times(x_ptr, out_ptr, n, FACTOR: tl.constexpr, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + places, tl.load(x_ptr + places, mask=places < n) * FACTOR, mask=places < n)
+
+
+@triton.jit
 def gather(x_ptr, index_ptr, out_ptr, n, BLOCK: tl.constexpr):
     places = tl.arange(0, BLOCK)
     chosen = tl.load(index_ptr + places, mask=places < n, other=0)

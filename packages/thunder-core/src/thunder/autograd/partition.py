@@ -22,7 +22,7 @@ from thunder.ir.effects import has_effect
 from thunder.ir.proxies import CollectionProxy, TensorProxy, Variable, is_proxy
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
-from thunder.ir.symbolic_sizes import SymbolicInt
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.trace import TraceCtx, TraceProvenance, TraceTag, from_trace
 from thunder.ir.trace_context import tracectx
 from thunder.ops import prims
@@ -193,7 +193,7 @@ def values_read(backward_part: Sequence[BoundSymbol], gradients: Any, graph: For
     Symbolic sizes are among them, since the decomposition of a call may read those of its operands.
     """
     read = {p.name for bsym in backward_part for p in bsym.flat_proxy_args}
-    read.update(name for name, value in graph.values.items() if isinstance(value, SymbolicInt))
+    read.update(name for name, value in graph.values.items() if isinstance(value, SymbolicNumber))
     read.update(p.name for p in proxies_in(gradients))
     return [v for name, v in graph.values.items() if name in read]
 

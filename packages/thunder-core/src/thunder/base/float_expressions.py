@@ -27,6 +27,7 @@ __all__ = [
     "OPERATORS",
     "RELATIONS",
     "FloatExpression",
+    "FloatVariable",
     "Operand",
     "Requirement",
     "compare",
@@ -47,6 +48,8 @@ OPERATORS: Final[dict[Callable[..., Any], str]] = {
     operator.sub: "-",
     operator.mul: "*",
     operator.truediv: "/",
+    operator.floordiv: "//",
+    operator.mod: "%",
     operator.pow: "**",
 }
 #: functions of one number → their names in the text
@@ -146,6 +149,38 @@ class FloatExpression:
         return f"{first} {sign} {rest[0]}"
 
 
+class FloatVariable(FloatExpression):
+    """A float that comes with the arguments, by its number among the variables."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(float, ())
+        object.__setattr__(self, "number", number)
+
+    number: int
+
+    @property
+    def key(self) -> str:
+        """A text that equal expressions share."""
+        return f"float {self.number}"
+
+    @property
+    def variables(self) -> frozenset[int]:
+        """The variable itself."""
+        return frozenset((self.number,))
+
+    def value(self, values: Callable[[int], Any]) -> Any:
+        """Return the value for these values of the variables."""
+        return values(self.number)
+
+    def substituted(self, replacements: Mapping[int, Polynomial]) -> FloatExpression:
+        """Return itself: polynomials replace integers."""
+        return self
+
+    def text(self, names: Callable[[int], str]) -> str:
+        """Return its name."""
+        return names(self.number)
+
+
 def compute(operation: Callable[..., Any], *values: Any) -> Any:
     """Return the result of an operation; of torch's numbers without values, that of torch's function."""
     if operation in _OF_TORCH and isinstance(values[0], torch.SymInt | torch.SymFloat):
@@ -165,7 +200,7 @@ def requirements(operation: Callable[..., Any], operands: tuple[Operand, ...]) -
         yield first, ">", 0
     elif operation is math.exp:
         yield first, "<=", _LOGARITHM
-    elif operation is operator.truediv:
+    elif operation in (operator.truediv, operator.floordiv, operator.mod):
         yield rest[0], "!=", 0
     elif operation is operator.pow:
         yield from _of_power(first, rest[0])

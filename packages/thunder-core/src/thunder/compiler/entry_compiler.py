@@ -108,8 +108,8 @@ class EntryCompiler:
     ) -> CacheEntry:
         """Return the entry of a compile with symbols, or with fewer of them where it fails.
 
-        A program may fail where sizes that only probably vary are symbols, or those that it finds, and not
-        where those of its inputs are that have differed.
+        A program may fail where sizes that only probably vary are symbols, or those that it finds, or numbers
+        of its arguments, and not where those of its inputs are that have differed.
         """
         entry = self._attempt(functools.partial(compile_for_call, answers=known, free=choice), choice)
         if entry is not None and sizes is not None:
@@ -128,7 +128,12 @@ class EntryCompiler:
         if entry is None and without_likely is not None:
             return self._with_symbols(compile_for_call, others, sizes, without_likely)
         places = choice.found_places if entry is None else frozenset[str]()
-        fewer = self._size_choice(sizes, ComputedPlaces()) if places else None
+        fails_with_numbers = entry is None and not places and choice.has_numbers
+        fewer = None
+        if places:
+            fewer = self._size_choice(sizes, ComputedPlaces(), numbers=choice.takes_numbers)
+        elif fails_with_numbers:
+            fewer = self._size_choice(sizes, choice.computed, numbers=False)
         if fewer is not None:
             other = self._with_symbols(compile_for_call, others, sizes, fewer)
         else:
@@ -137,7 +142,7 @@ class EntryCompiler:
                 assert self.stats.last_static_reason is not None, "a compile with symbols has failed"
                 raise choice.refused(self.stats.last_static_reason)
         if entry is None:  # a program that raises for these arguments has raised again
-            self.sizes.note_failure(places)
+            self.sizes.note_failure(places, numbers=fails_with_numbers)
         return other
 
     def _with_counted(
@@ -195,12 +200,18 @@ class EntryCompiler:
         return True
 
     def _size_choice(
-        self, varying: frozenset[str] | None, places: ComputedPlaces, likely: LikelySizes | None = None
+        self,
+        varying: frozenset[str] | None,
+        places: ComputedPlaces,
+        likely: LikelySizes | None = None,
+        *,
+        numbers: bool = True,
     ) -> SizeChoice | None:
         """Return which sizes are symbols, or None if they are numbers.
 
         ``varying`` are those of inputs that vary; None if no such size is a symbol without a wish for it.
-        ``likely`` are chosen beside these. At ``places`` the computation finds sizes.
+        ``likely`` are chosen beside these. At ``places`` the computation finds sizes. With ``numbers`` the
+        numbers of the arguments may be symbols.
         """
         mode = self.data.cache_option
         is_symbolic = mode is CACHE_OPTIONS.SYMBOLIC_VALUES and varying is not None
@@ -219,6 +230,7 @@ class EntryCompiler:
             wishes=self._wishes,
             refusal=refusal,
             computed=places,
+            takes_numbers=numbers and self.sizes.takes_numbers,
         )
 
     def _known_answers(self, answers: Answers | None) -> Answers | None:

@@ -20,7 +20,7 @@ from thunder.ir.symbolic_sizes import SymbolicInt
 __all__ = ["Differences", "VaryingSizes", "differing_sizes"]
 
 #: the sizes in which a call differs from an entry, by their sources, with the numbers that the entry is for
-Differences = Mapping[str, int]
+Differences = Mapping[str, float]
 
 
 #: further compiles for numbers where executors refuse calls with symbolic sizes
@@ -28,7 +28,7 @@ _COMPILES = 4
 
 
 class VaryingSizes:
-    """The sizes and integers of a compiled function that have differed between its calls, by their sources.
+    """The sizes and numbers of a compiled function that have differed between its calls, by their sources.
 
     Note [Sizes that vary]
     Under ``cache="automatic"`` the first compile is for the sizes of its call. At a miss the tensors of the
@@ -38,10 +38,10 @@ class VaryingSizes:
         f(ones(4, 8))    x: "cpu f32[4, 8]"
         f(ones(5, 8))    x: "cpu f32[i0, 8]", and the entry serves all later lengths for which its facts hold
 
-    Integers among the arguments, and those that a program writes, are symbols in the same way. A tensor that
-    no entry knows may hold what an earlier call has computed, such as a cache. Where a size has differed, the
-    sizes of such a tensor that are as long as that size was are symbols too, unless the program can be
-    compiled without these alone:
+    Numbers among the arguments, and integers that a program writes, are symbols in the same way. A tensor
+    that no entry knows may hold what an earlier call has computed, such as a cache. Where a size has
+    differed, the sizes of such a tensor that are as long as that size was are symbols too, unless the program
+    can be compiled without these alone:
 
         f(ones(1, 8), cache)    the cache is empty
         f(ones(1, 1), cache)    x: "cpu f32[1, i0]", cache.keys: "cpu f32[1, i1, 16]", i1 is 8 in this call
@@ -61,9 +61,11 @@ class VaryingSizes:
         #: the places where sizes that depend on data have differed (Note [Computed sizes])
         self._places: frozenset[str] = frozenset()
         self._everywhere = everywhere
+        #: whether numbers of the arguments may be symbols: until a compile has failed with them
+        self.takes_numbers = True
         self._needed: frozenset[str] = frozenset()
         #: the values to which compiles have fixed sizes, by these and all symbols of the compile
-        self._fixed: dict[tuple[str, frozenset[str]], int] = {}
+        self._fixed: dict[tuple[str, frozenset[str]], float] = {}
         self._likely = LikelySizes()
         #: how many compiles are for numbers, since executors refuse symbols; None if none has refused any
         self._compiles: int | None = None
@@ -105,7 +107,8 @@ class VaryingSizes:
         """Note the sizes in which a call differs from entries."""
         differing = {size for differences in compared.values() for size in differences}
         self.sizes |= differing - self._needed
-        lengths = {n for differences in compared.values() for n in differences.values()}
+        numbers = (n for differences in compared.values() for n in differences.values())
+        lengths = {n for n in numbers if isinstance(n, int)}
         known = {fact.source for entry in compared for fact in entry.guards if fact.kind == "tensor"}
         self._likely = LikelySizes(frozenset(lengths), frozenset(known))
 
@@ -113,7 +116,7 @@ class VaryingSizes:
         """Note sizes that an entry has as symbols."""
         self.sizes |= frozenset(sizes) - self._needed
 
-    def note_values(self, values: Mapping[str, int | None]) -> None:
+    def note_values(self, values: Mapping[str, float | None]) -> None:
         """Note the values of the symbols of a compile that it fixed; None is the value of free ones."""
         symbols = frozenset(values)  # one that is equal to another is free once both are symbols
         fixed = {(size, symbols): value for size, value in values.items() if value is not None}
@@ -123,12 +126,15 @@ class VaryingSizes:
         """Note numbers that a program fixes, and that can be inputs without it (Note [Numbers that vary])."""
         self._need(numbers)
 
-    def note_failure(self, places: frozenset[str] = frozenset()) -> None:
+    def note_failure(self, places: frozenset[str] = frozenset(), *, numbers: bool = False) -> None:
         """Note that a program could not be compiled with symbols.
 
-        They are the sizes that it finds at places, or those of its inputs if there are none.
+        They are the sizes that it finds at places, the numbers of its arguments, or the sizes of its inputs.
         """
-        self._need(places or self.sizes)
+        if numbers:
+            self.takes_numbers = False
+        else:
+            self._need(places or self.sizes)
 
     def _need(self, sizes: Iterable[str]) -> None:
         self._needed |= frozenset(sizes)
@@ -137,7 +143,7 @@ class VaryingSizes:
 
 
 def differing_sizes(entry: CacheEntry, roots: dict[str, object]) -> Differences:
-    """Return the sizes, and the integers, that are numbers of an entry and others in a call.
+    """Return the sizes and numbers that are constants of an entry and others in a call.
 
     The facts are compared in their order, as the prologue does, up to the first that differs in more than
     sizes: what follows may not exist in the call.
@@ -156,7 +162,8 @@ def _differing_facts(entry: CacheEntry, roots: dict[str, object]) -> Iterator[tu
         except LOST:
             return
         may_vary = comes_with_arguments(fact.path) or fact.source in entry.written
-        if fact.kind == "int" and type(found) is int and may_vary:
+        is_float = type(fact.expected) is type(found) is float and fact.source not in entry.written
+        if may_vary and ((fact.kind == "int" and type(found) is int) or (fact.kind == "equal" and is_float)):
             yield fact.source, fact.expected
             continue
         if fact.kind != "tensor" or not _has_other_sizes(fact.expected, found):

@@ -16,7 +16,7 @@ from thunder.executor_base.refusal import Refusal
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbol import BoundSymbol
-from thunder.ir.symbolic_sizes import SymbolicInt
+from thunder.ir.symbolic_sizes import SymbolicFloat, SymbolicInt
 
 __all__ = ["Choice", "answer_as_executor", "choose", "in_rank_order"]
 
@@ -40,6 +40,8 @@ class Choice:
 def answer_as_executor(executor: Executor, bsym: BoundSymbol) -> bool | Refusal:
     """Return True if an executor runs a call, as an operator or in a fusion; else its refusal."""
     if isinstance(executor, FusionExecutor):
+        if any(isinstance(p, SymbolicFloat) for p in bsym.flat_proxy_args):
+            return Refusal("argument", f"{executor.name} takes no floats that differ from call to call")
         facts = None if executor.symbolic_sizes else _facts_of_sizes(bsym)
         if facts is not None:
             with facts.supposed():  # what it asks about sizes matters to no program

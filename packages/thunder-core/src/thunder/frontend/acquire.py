@@ -52,7 +52,7 @@ from thunder.interpreter import Machine, jitting
 from thunder.ir.proxies import FloatProxy, GeneratorProxy, IntegerProxy, NumberProxy, ProxyTag, TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.size_facts import SizeFacts
-from thunder.ir.symbolic_sizes import new_size
+from thunder.ir.symbolic_sizes import new_number
 from thunder.ir.trace import TraceCtx, detached_trace, tracectx
 from thunder.ops import prims
 from thunder.wrappers.overrides import Overrides
@@ -192,8 +192,9 @@ def _set_inputs(
     tracks_grad: bool,
 ) -> None:
     """Set which numbers and sizes are inputs, and whether results may require grad."""
-    decided = varying if session.speculation is not None else frozenset()
-    session.objects.varying = decided | (free.numbers if free is not None else frozenset())
+    session.objects.varying = varying if session.speculation is not None else frozenset()
+    if free is not None:
+        session.objects.is_symbol = free.is_symbol
     session.tracks_grad = tracks_grad
     session.follow_sizes(sizes)
 
@@ -249,8 +250,8 @@ def _object_table(
     def make_input(
         t: torch.Tensor | torch.Generator | float, path: Path, original: torch.Tensor | None = None
     ) -> TensorProxy | GeneratorProxy | NumberProxy:
-        if free is not None and sizes is not None and free.is_symbol(t, path):
-            inputs.append((new_size(sizes, int(t), path.source, low=None), path))  # type: ignore[arg-type]
+        if free is not None and sizes is not None and isinstance(t, int | float) and free.is_symbol(t, path):
+            inputs.append((new_number(sizes, t, path.source), path))
             return inputs[-1][0]
         proxy = _input_proxy(t, path, original, device)
         trace.grad_enabled |= tracks_grad and requires_grad(proxy)

@@ -9,7 +9,7 @@ from typing import Any
 from thunder.base.provenance import Path
 from thunder.frontend.value_names import Input
 from thunder.ir.size_facts import FloatFact, SizeFact, SizeFacts
-from thunder.ir.symbolic_sizes import SymbolicInt, new_size, strides_as_products
+from thunder.ir.symbolic_sizes import SymbolicInt, SymbolicNumber, new_size, strides_as_products
 
 __all__ = ["FreeSizes", "SizeRelation", "free_sizes", "size_relations", "size_source"]
 
@@ -71,7 +71,7 @@ class SizeRelation:
 
 def size_relations(facts: SizeFacts, inputs: Sequence[Input]) -> list[tuple[SizeRelation, list[Path]]]:
     """Return the facts that the prologue checks, each with the paths of the sizes that it is about."""
-    paths = {proxy.variable: path for proxy, path in inputs if isinstance(proxy, SymbolicInt)}
+    paths = {proxy.variable: path for proxy, path in inputs if isinstance(proxy, SymbolicNumber)}
     relations = []
     for fact in facts.checked():
         variables = tuple(sorted(fact.variables))

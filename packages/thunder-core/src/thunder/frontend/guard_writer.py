@@ -34,7 +34,7 @@ from thunder.frontend.value_names import is_size
 from thunder.ir.object_names import is_literal, readable_name
 from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
 from thunder.ir.size_facts import SizeFacts
-from thunder.ir.symbolic_sizes import SymbolicInt, has_symbols
+from thunder.ir.symbolic_sizes import SymbolicInt, SymbolicNumber, has_symbols
 
 #: exceptions that fetching a path raises where a part of it is gone; `first_failure` finds the fact
 _GONE = "(KeyError, AttributeError, IndexError, TypeError, ValueError, ZeroDivisionError)"
@@ -63,8 +63,8 @@ class GuardWriter:
         reached: Sequence[Path],
     ) -> None:
         self.facts, self.reached = facts, reached
-        self.inputs = [path for proxy, path in inputs if not isinstance(proxy, SymbolicInt)]
-        symbols = [(proxy, path) for proxy, path in inputs if isinstance(proxy, SymbolicInt)]
+        self.inputs = [path for proxy, path in inputs if not isinstance(proxy, SymbolicNumber)]
+        symbols = [(proxy, path) for proxy, path in inputs if isinstance(proxy, SymbolicNumber)]
         self.sizes = [proxy for proxy, _ in symbols]
         self.numbers = [path for _, path in symbols if not is_size(path)]
         self.frozen_values: dict[int, Any] = {}  # values taken as constants, by id of the path

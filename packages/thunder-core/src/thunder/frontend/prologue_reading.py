@@ -33,7 +33,7 @@ from thunder.ir.object_names import argument_value
 from thunder.ir.proxies import is_proxy
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbol import BoundSymbol
-from thunder.ir.symbolic_sizes import SymbolicInt
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.trace import TraceCtx
 from thunder.ops import prims
 
@@ -162,7 +162,7 @@ class _StatementReader:
             self.paths[bsym.output.name] = self._unpacked(bsym)
         elif symbol == prims.check_tensor_shape_and_metadata.id:
             self.facts.append(self._tensor_fact(bsym))
-        elif symbol == prims.check_compare.id and any(isinstance(p, SymbolicInt) for p in bsym.args):
+        elif symbol == prims.check_compare.id and any(isinstance(p, SymbolicNumber) for p in bsym.args):
             return  # a relation of symbols
         else:
             self.facts.append(self._fact(bsym))

@@ -7,9 +7,10 @@ automatic mode those that have varied.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -22,7 +23,10 @@ from thunder.frontend.value_names import is_state, parameter_names
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_sizes import SymbolicInt
 
-__all__ = ["LikelySizes", "SizeChoice", "check_argument_names", "why_sizes_are_numbers"]
+__all__ = ["LikelySizes", "SizeChoice", "check_argument_names", "is_free_float", "why_sizes_are_numbers"]
+
+#: the steps of paths that lead to parts of an argument
+_OF_PARTS: Final = frozenset({"index", "key", "item", "attribute", "instance", "slot"})
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class SizeChoice:
         wishes: those of the option ``dynamic_sizes``, by the name of an argument and the dimension.
         refusal: why no size of this compile can be free, or None.
         computed: the places of the program whose sizes the computation finds.
+        takes_numbers: whether numbers of the arguments may be symbols.
     """
 
     def __init__(
@@ -67,7 +72,10 @@ class SizeChoice:
         wishes: Mapping[str, Mapping[int, SizeWish]] | None = None,
         refusal: str | None = None,
         computed: ComputedPlaces | None = None,
+        takes_numbers: bool = True,
     ) -> None:
+        #: whether numbers of the arguments may be symbols
+        self.takes_numbers = takes_numbers
         #: the places of the program whose sizes the computation finds
         self.computed = ComputedPlaces() if computed is None or refusal is not None else computed
         self._everything, self._varying, self._wishes = everything, varying, wishes or {}
@@ -88,6 +96,12 @@ class SizeChoice:
     def has_symbols(self) -> bool:
         """Whether a size or a number of the last acquisition was a symbol."""
         return bool(self._facts.hints)
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether a number of the arguments was a symbol in the last acquisition."""
+        facts = self._facts
+        return any(not (facts.is_size(v) or v in facts.computed) for v in range(len(facts.hints)))
 
     @property
     def found_places(self) -> frozenset[str]:
@@ -125,14 +139,18 @@ class SizeChoice:
             return {**dict.fromkeys(sorted(varying | likely)), **wishes}
         return wishes
 
-    @property
-    def numbers(self) -> frozenset[str]:
-        """The sources among which those of integers are that are symbols."""
-        return self._varying
-
     def is_symbol(self, number: object, path: Path) -> bool:
-        """Return whether a number of a call is a symbol."""
-        return type(number) is int and path.source in self._varying and self._refusal is None
+        """Return whether a number of a call is a symbol.
+
+        A float is none that is 0, of which there are two, or not finite: facts compare floats by ``==``.
+        """
+        if self._refusal is not None or not self.takes_numbers:
+            return False
+        if not (type(number) is int or is_free_float(number)):
+            return False
+        if path.source in self._varying:
+            return True
+        return self._everything and path.kind in _OF_PARTS and comes_with_arguments(path)
 
     def keep(self, size: SymbolicInt, wish: SizeWish) -> None:
         """Bound a symbol by a wish, which :meth:`check` checks in the end."""
@@ -180,6 +198,11 @@ class SizeChoice:
         name = _argument_name(path, self._parameters)
         wishes = self._wishes.get(name, {})
         return {dimension(d, t.dim(), f"dynamic_sizes[{name!r}]"): wish for d, wish in wishes.items()}
+
+
+def is_free_float(number: object) -> bool:
+    """Return whether a number of a call is a float that may be a symbol."""
+    return type(number) is float and math.isfinite(number) and number != 0
 
 
 def why_sizes_are_numbers(t: Any, path: Path) -> str | None:

@@ -34,7 +34,7 @@ from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.made_parameters import refuse_observed_copies
 from thunder.frontend.value_names import Input, input_order, name_values, parameter_names
 from thunder.ir.symbol import BoundSymbol
-from thunder.ir.symbolic_sizes import SymbolicInt
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.trace import TraceCtx, TraceProvenance
 from thunder.ops import prims
 
@@ -47,7 +47,7 @@ class TraceFinalizer:
         self.parameters = parameter_names(fn)
         ordered = sorted(inputs, key=lambda item: input_order(item[1]))
         # symbols come last, as the prologue returns them
-        self.inputs = sorted(ordered, key=lambda item: isinstance(item[0], SymbolicInt))
+        self.inputs = sorted(ordered, key=lambda item: isinstance(item[0], SymbolicNumber))
         self.writes = False
 
     def run(self, result: Any) -> tuple[TraceCtx, TraceCtx | None, list[Path]]:

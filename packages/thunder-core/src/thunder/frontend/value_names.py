@@ -12,7 +12,7 @@ import torch
 from thunder.base.provenance import Path
 from thunder.ir.proxies import FloatProxy, GeneratorProxy, IntegerProxy, NumberProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol
-from thunder.ir.symbolic_sizes import SymbolicInt
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.trace import TraceCtx
 from thunder.wrappers.overrides import OVERRIDES
 
@@ -31,8 +31,8 @@ def name_values(trace: TraceCtx, inputs: list[Input], parameters: list[str]) -> 
     named: set[int] = set()
     for proxy, path in inputs:
         named.add(id(proxy))
-        if isinstance(proxy, SymbolicInt):
-            proxy.name = trace.make_name(prefix="i")
+        if isinstance(proxy, SymbolicNumber):
+            proxy.name = trace.make_name(prefix=proxy.prefix)
             continue
         prefix = _PREFIXES.get(type(proxy), "t")
         proxy.name = trace.make_derived_name(input_name(path, parameters, prefix))

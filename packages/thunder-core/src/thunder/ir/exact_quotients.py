@@ -8,7 +8,7 @@ import operator
 from fractions import Fraction
 from typing import Final
 
-from thunder.base.float_expressions import FloatExpression, Operand
+from thunder.base.float_expressions import FloatExpression, FloatVariable, Operand
 from thunder.base.integer_polynomials import Atom, Polynomial
 
 __all__ = ["BOUND", "COMPARED", "fraction_for", "quotient_of"]
@@ -46,6 +46,8 @@ def _dyadic(x: Operand) -> tuple[Polynomial, int] | None:
         found = Polynomial.of(numerator), denominator
     elif isinstance(x, Polynomial):
         found = x, 1
+    elif isinstance(x, FloatVariable):
+        return None
     else:
         parts = [_dyadic(y) for y in x.operands]
         if any(part is None for part in parts):

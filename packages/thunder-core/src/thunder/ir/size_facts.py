@@ -35,13 +35,14 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.float_expressions import (
     NEGATED,
     FloatExpression,
+    FloatVariable,
     Operand,
     compare,
     key_of,
     variables_of,
 )
 from thunder.base.integer_polynomials import Interval, Polynomial
-from thunder.ir.size_relations import FloatFact, Relation, SizeFact, implies, relates
+from thunder.ir.size_relations import FloatFact, Relation, SizeFact, implies, implies_float, relates
 
 __all__ = ["FloatFact", "Relation", "SizeFact", "SizeFacts"]
 
@@ -64,7 +65,7 @@ class SizeFacts:
         self.locate: Callable[[], str] = locate or (lambda: "")
         self.names: list[str] = []
         #: the values of the variables in the call that is traced
-        self.hints: list[int] = []
+        self.hints: list[Any] = []
         self.sources: list[str] = []
         #: the sizes of inputs as objects of the trace, by their numbers
         self.symbols: list[Any] = []
@@ -74,17 +75,18 @@ class SizeFacts:
         self._bounds: list[Interval] = []
         self._are_sizes: list[bool] = []
         self._equal: dict[int, Polynomial] = {}
-        #: the variables that are equal to numbers
+        #: the variables that are equal to numbers, and the floats among them
         self._constant: frozenset[int] = frozenset()
+        self._constant_floats: frozenset[int] = frozenset()
         #: the variables whose values the computation finds, see Note [Computed sizes]
         self.computed: set[int] = set()
         self._is_complete = self._computed_are_complete = False
         self._may_fix = True
 
-    def add(self, hint: int, source: str, low: int | None = 0, *, computed: bool = False) -> int:
-        """Return the number of a new variable: a size, which is not negative."""
+    def add(self, hint: float, source: str, low: int | None = 0, *, computed: bool = False) -> int:
+        """Return the number of a new variable: a size, which is not negative, or a float."""
         number = len(self.hints)
-        self.names.append(f"{'u' if computed else 'i'}{number}")
+        self.names.append(f"{'u' if computed else 'f' if isinstance(hint, float) else 'i'}{number}")
         if computed:
             self.computed.add(number)
         self.hints.append(hint)
@@ -92,6 +94,11 @@ class SizeFacts:
         self._bounds.append(Interval(low, None))
         self._are_sizes.append(low is not None)
         return number
+
+    def leaf(self, variable: int) -> Polynomial | FloatVariable:
+        """Return a variable as a formula."""
+        is_float = isinstance(self.hints[variable], float)
+        return FloatVariable(variable) if is_float else Polynomial.variable(variable)
 
     def is_size(self, variable: int) -> bool:
         """Return whether a variable is a size, and no number without a bound."""
@@ -105,13 +112,13 @@ class SizeFacts:
             if self._implied(self._reduced(polynomial), ">=") is None:
                 self._note(self._reduced(polynomial), ">=", True, origin)
 
-    def values(self, *, computed: bool = False) -> dict[str, int | None]:
+    def values(self, *, computed: bool = False) -> dict[str, float | None]:
         """Return the values of the variables, by their sources, that the facts determine, else None.
 
         They are those of the sizes of inputs, or of the computed ones.
         """
         return {
-            source: self.known(Polynomial.variable(v))
+            source: self.known(self.leaf(v))
             for v, source in enumerate(self.sources)
             if (v in self.computed) is computed
         }
@@ -145,7 +152,7 @@ class SizeFacts:
         reduced = self._reduced(formula)
         if isinstance(reduced, Polynomial):
             return reduced.constant
-        return None if reduced.variables else reduced.value(self.hints.__getitem__)
+        return reduced.value(self.hints.__getitem__) if self._are_constant(reduced.variables) else None
 
     def fix(self, formula: Polynomial | FloatExpression) -> Any:
         """Return the value, which the entry is compiled for from now on.
@@ -157,9 +164,13 @@ class SizeFacts:
             raise UnsupportedProgram("a size would be fixed")
         if isinstance(formula, Polynomial):
             self.ask(formula - Polynomial.of(value), "==")
+        elif isinstance(formula, FloatVariable):
+            if not self._are_constant(formula.variables):
+                self._note_float(formula, "==", value)
+                self._constant_floats |= formula.variables
         else:
             for variable in sorted(formula.variables):
-                self.fix(Polynomial.variable(variable))
+                self.fix(self.leaf(variable))
         return value
 
     def ask(self, polynomial: Polynomial, relation: Relation) -> bool:
@@ -185,26 +196,42 @@ class SizeFacts:
         left, right = (x if isinstance(x, int | float) else self._reduced(x) for x in (left, right))
         hints = self.hints.__getitem__
         answer = compare(left, relation, right, hints)
-        if not (variables_of(left) | variables_of(right)):
+        if self._are_constant(variables_of(left) | variables_of(right)):
             return answer
         key = key_of(left), relation, key_of(right)
         if key in self._comparisons:
             return self._comparisons[key]
-        if self._are_complete(variables_of(left) | variables_of(right)):
-            text = FloatFact(left, relation, right).text(self.names.__getitem__)
-            raise UnsupportedProgram(
-                f"a number is asked for after the program was compiled: {text}",
-                hint='Use cache="constant values" for this program.',
-            )
         stated = relation if answer else NEGATED[relation]
+        if self._is_float_implied(FloatFact(left, stated, right)):
+            return answer
         if not compare(left, stated, right, hints):  # nan, of which a relation and its negation are false
             for variable in sorted(variables_of(left) | variables_of(right)):
-                self.fix(Polynomial.variable(variable))
+                self.fix(self.leaf(variable))
             return answer
-        self.facts.append(FloatFact(left, stated, right, self.locate()))
+        self._note_float(left, stated, right)
         self._comparisons[key] = answer
         self._comparisons[key[0], NEGATED[relation], key[2]] = not answer
         return answer
+
+    def _is_float_implied(self, fact: FloatFact) -> bool:
+        """Return whether a bound of a float implies a comparison."""
+        return any(isinstance(other, FloatFact) and implies_float(other, fact) for other in self.facts)
+
+    def _is_float_checked(self, fact: FloatFact) -> bool:
+        """Return whether neither equalities nor another bound imply a comparison of floats."""
+        if fact.fixes_float:
+            return True
+        return not (self._are_constant(fact.variables) or self._is_float_implied(fact))
+
+    def _note_float(self, left: Operand, relation: str, right: Operand) -> None:
+        """Note a comparison of floats as a fact; raise UnsupportedProgram after the compile."""
+        fact = FloatFact(left, relation, right, self.locate())
+        if self._are_complete(fact.variables):
+            raise UnsupportedProgram(
+                "a number is asked for after the program was compiled: " + fact.text(self.names.__getitem__),
+                hint='Use cache="constant values" for this program.',
+            )
+        self.facts.append(fact)
 
     @contextmanager
     def supposed(self) -> Iterator[None]:
@@ -227,13 +254,13 @@ class SizeFacts:
         """Drop the facts that are noted within the context if that raises an error."""
         noted = len(self.facts)
         known = dict(self._answers), list(self._bounds), dict(self._equal), dict(self._comparisons)
-        constant = self._constant
+        constant, floats = self._constant, self._constant_floats
         try:
             yield
         except BaseException:
             del self.facts[noted:]
             self._answers, self._bounds, self._equal, self._comparisons = known
-            self._constant = constant
+            self._constant, self._constant_floats = constant, floats
             raise
 
     def complete(self) -> None:
@@ -260,8 +287,8 @@ class SizeFacts:
         about_integers = [f for f in facts if isinstance(f, SizeFact)]
         for fact in facts:
             if isinstance(fact, FloatFact):
-                if not fact.variables <= self._constant:
-                    kept.append(fact)  # else the equalities imply it
+                if self._is_float_checked(fact):
+                    kept.append(fact)
                 continue
             others = [f for f in about_integers if f is not fact]
             if fact.relation != "==" and self._reduced(fact.polynomial).constant is not None:
@@ -283,6 +310,10 @@ class SizeFacts:
         for fact in (*kept, *(f for f in facts if f not in plain)):
             found.setdefault(max(self.computed & fact.variables), []).append(fact)
         return found
+
+    def _are_constant(self, variables: frozenset[int]) -> bool:
+        """Return whether the facts determine the values of variables."""
+        return variables <= self._constant | self._constant_floats
 
     # -- reasoning -------------------------------------------------------------------------------------------
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-from thunder.base.float_expressions import Operand, compare, text_of, variables_of
+from thunder.base.float_expressions import FloatVariable, Operand, compare, key_of, text_of, variables_of
 from thunder.base.integer_polynomials import Polynomial
 
-__all__ = ["FloatFact", "Relation", "SizeFact", "implies", "relates"]
+__all__ = ["FloatFact", "Relation", "SizeFact", "implies", "implies_float", "relates"]
 
 #: a relation between a polynomial and 0
 Relation = Literal["==", "!=", ">="]
@@ -63,6 +63,11 @@ class FloatFact:
         """The sizes that it is about, by their numbers."""
         return variables_of(self.left) | variables_of(self.right)
 
+    @property
+    def fixes_float(self) -> bool:
+        """Whether it says what the value of a float among the arguments is."""
+        return isinstance(self.left, FloatVariable) and self.relation == "==" and not variables_of(self.right)
+
     def sides(self) -> tuple[Operand, Operand]:
         """Return the two numbers that are compared."""
         return self.left, self.right
@@ -77,6 +82,28 @@ class FloatFact:
     def text(self, names: Callable[[int], str]) -> str:
         """Return the condition as an expression of Python."""
         return f"{text_of(self.left, names)} {self.relation} {text_of(self.right, names)}"
+
+
+def implies_float(fact: FloatFact, other: FloatFact) -> bool:
+    """Return whether the bound of a float implies a weaker one, or that a number is not reached.
+
+    A bound holds of numbers only, so that nan needs no thought.
+    """
+    a, b = fact.right, other.right
+    if not isinstance(a, int | float) or not isinstance(b, int | float) or fact.relation not in _SIDES:
+        return False
+    if key_of(fact.left) != key_of(other.left) or fact is other:
+        return False
+    sign, is_strict = _SIDES[fact.relation]
+    if other.relation == "!=":
+        return a * sign > b * sign or (a == b and is_strict)
+    if other.relation not in _SIDES or _SIDES[other.relation][0] != sign:
+        return False
+    return a * sign > b * sign or (a == b and is_strict and not _SIDES[other.relation][1])
+
+
+#: relation → 1 for a lower bound and -1 for an upper one, and whether the bound itself is excluded
+_SIDES: Final = {">": (1, True), ">=": (1, False), "<": (-1, True), "<=": (-1, False)}
 
 
 def relates(value: int, relation: Relation) -> bool:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -30,8 +31,9 @@ from thunder.ir.number_proxies import SWAPPED, FloatProxy, overrides
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_numbers import SymbolicNumber
 
-__all__ = ["SymbolicFloat", "compared", "float_of", "of_function", "square_root"]
+__all__ = ["SymbolicFloat", "compared", "float_of", "logarithm", "of_function", "square_root"]
 
+_LARGEST = sys.float_info.max
 _SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
@@ -40,8 +42,8 @@ class SymbolicFloat(SymbolicNumber, FloatProxy):
 
     formula: FloatExpression
 
-    def __init__(self, facts: SizeFacts, expression: FloatExpression) -> None:
-        super().__init__(facts, expression, float)
+    def __init__(self, facts: SizeFacts, expression: FloatExpression, variable: int | None = None) -> None:
+        super().__init__(facts, expression, float, variable)
 
     @property
     def modules(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -145,7 +147,9 @@ class SymbolicFloat(SymbolicNumber, FloatProxy):
         return self._integer((number * numerator).divided(denominator, "//"))
 
     def _integer(self, polynomial: Polynomial) -> Any:
-        return self.facts.symbols[0].derived(polynomial)
+        if polynomial.constant is not None:
+            return polynomial.constant
+        return self.facts.symbols[min(polynomial.variables)].derived(polynomial)
 
 
 def float_of(facts: SizeFacts, operation: Callable[..., Any], *operands: Any) -> Any:
@@ -227,8 +231,8 @@ def compared(facts: SizeFacts, operation: str, left: Any, right: Any) -> bool:
     if isinstance(a, int | float):
         return compared(facts, SWAPPED.get(operation, operation), right, left)
     if isinstance(b, int | float):
-        if not math.isfinite(b):  # integers are finite, and floats of sizes may become infinite
-            return bool(getattr(operator, operation)(0 if isinstance(a, Polynomial) else facts.fix(a), b))
+        if not math.isfinite(b):
+            return _compared_with_infinity(facts, operation, a, b)
         if isinstance(left, SymbolicFloat):
             quotient = left.exact_quotient() if quotient_of(left.formula, dyadic=True) else None
             if quotient is not None:
@@ -238,6 +242,22 @@ def compared(facts: SizeFacts, operation: str, left: Any, right: Any) -> bool:
                 return _integer_in_relation(facts, difference, _SIGNS[operation], 0)
         return _holds(facts, a, _SIGNS[operation], b)
     return facts.compare(a, _SIGNS[operation], b)
+
+
+def _compared_with_infinity(
+    facts: SizeFacts, operation: str, a: Polynomial | FloatExpression, b: float
+) -> bool:
+    """Return the answer to ``a < b``, where ``b`` is infinite or nan: a fact with the largest float.
+
+    Integers are finite, and floats of sizes may become infinite.
+    """
+    if isinstance(a, Polynomial) or math.isnan(b):
+        return bool(getattr(operator, operation)(0, b))
+    value = facts.hint(a)
+    if math.isnan(value):
+        return bool(getattr(operator, operation)(facts.fix(a), b))
+    is_finite = facts.compare(a, "<=", _LARGEST) if b > 0 else facts.compare(a, ">=", -_LARGEST)
+    return bool(getattr(operator, operation)(0.0 if is_finite else b, b))
 
 
 def of_function(function: Callable[..., Any], number: SymbolicNumber) -> Any:
@@ -250,6 +270,11 @@ def of_function(function: Callable[..., Any], number: SymbolicNumber) -> Any:
 def square_root(number: Any) -> Any:
     """Return ``math.sqrt`` of a number, or of one that sizes determine."""
     return of_function(math.sqrt, number) if isinstance(number, SymbolicNumber) else math.sqrt(number)
+
+
+def logarithm(number: Any) -> Any:
+    """Return ``math.log`` of a number, or of one that sizes and numbers of inputs determine."""
+    return of_function(math.log, number) if isinstance(number, SymbolicNumber) else math.log(number)
 
 
 def _is_number(x: Any) -> bool:
@@ -287,20 +312,10 @@ def _comparison(operation: str) -> Callable[..., Any]:
     return compare
 
 
-def _of_values(operation: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
-    """Return the method of an operation that fixes sizes."""
-
-    def compute(self: SymbolicFloat, other: Any) -> Any:
-        return operation(other, self.value) if reflected else operation(self.value, other)
-
-    return compute
-
-
 for _operation in OPERATORS:
     setattr(SymbolicFloat, f"__{_operation.__name__}__", _method(_operation, False))
     setattr(SymbolicFloat, f"__r{_operation.__name__}__", _method(_operation, True))
-for _operation in (operator.floordiv, operator.mod):
-    setattr(SymbolicFloat, f"__{_operation.__name__}__", _of_values(_operation, False))
-    setattr(SymbolicFloat, f"__r{_operation.__name__}__", _of_values(_operation, True))
+setattr(SymbolicFloat, "__divmod__", lambda self, other: (self // other, self % other))  # noqa: B010
+setattr(SymbolicFloat, "__rdivmod__", lambda self, other: (other // self, other % self))  # noqa: B010
 for _name in _SIGNS:
     setattr(SymbolicFloat, f"__{_name}__", _comparison(_name))

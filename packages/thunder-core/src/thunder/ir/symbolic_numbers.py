@@ -18,23 +18,38 @@ __all__ = ["SymbolicNumber"]
 class SymbolicNumber(NumberProxy):
     """A number that sizes of inputs determine, an expression in the text of a statement.
 
-    ``formula`` is the expression. Code that asks for the value fixes the sizes in it.
+    ``formula`` is the expression, and ``variable`` its number if it is an input itself. Code that asks for
+    the value fixes the sizes in it.
     """
 
-    def __init__(self, facts: SizeFacts, formula: Polynomial | FloatExpression, python_type: type) -> None:
+    def __init__(
+        self,
+        facts: SizeFacts,
+        formula: Polynomial | FloatExpression,
+        python_type: type,
+        variable: int | None = None,
+    ) -> None:
         # no name of the trace is taken: that of an input is taken when all inputs are named
-        self.facts, self.formula = facts, formula
+        self.facts, self.formula, self.variable = facts, formula, variable
         self.python_type, self.constraint = python_type, CONSTRAINT.CONSTRAINABLE
         self.tags, self.history = set(), None
 
     @property
     def name(self) -> str:
-        """The text of the expression, in parentheses."""
-        return f"({self.text})"
+        """The name of an input, or the text of an expression in parentheses where that needs them."""
+        if self.variable is not None:
+            return self.facts.names[self.variable]
+        return self.text if self._is_one_word else f"({self.text})"
 
     @name.setter
     def name(self, name: str) -> None:
-        raise UnsupportedProgram("an expression of sizes has no name of its own")
+        if self.variable is None:
+            raise UnsupportedProgram("an expression of sizes has no name of its own")
+        self.facts.names[self.variable] = name
+
+    @property
+    def _is_one_word(self) -> bool:
+        return False
 
     @property
     def text(self) -> str:
@@ -58,12 +73,14 @@ class SymbolicNumber(NumberProxy):
 
     @property
     def is_input(self) -> bool:
-        """Whether it is one size, and no expression."""
-        return False
+        """Whether it is one size or number of the inputs, and no expression."""
+        return self.variable is not None
 
     @property
     def roots(self) -> tuple[Any, ...]:
-        """The sizes of inputs in the expression, each as one object."""
+        """The sizes and numbers of inputs in the expression, each as one object."""
+        if self.variable is not None:
+            return (self,)
         return tuple(self.facts.symbols[v] for v in sorted(self.formula.variables))
 
     def for_values(self, values: Mapping[str, Any]) -> Any:

@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from thunder.base.errors import UnsupportedProgram
-from thunder.base.float_expressions import FloatExpression, Operand
+from thunder.base.float_expressions import FloatExpression, FloatVariable, Operand
 from thunder.base.integer_polynomials import Polynomial
 from thunder.ir.number_proxies import SWAPPED, IntegerProxy, overrides
 from thunder.ir.size_facts import SizeFacts
@@ -30,6 +29,7 @@ __all__ = [
     "expression",
     "has_symbols",
     "hint_of",
+    "new_number",
     "new_size",
     "number_of",
     "shape_of",
@@ -45,36 +45,17 @@ class SymbolicInt(SymbolicNumber, IntegerProxy):
     """
 
     def __init__(self, facts: SizeFacts, polynomial: Polynomial, variable: int | None = None) -> None:
-        super().__init__(facts, polynomial, int)
-        self.polynomial, self.variable = polynomial, variable
+        super().__init__(facts, polynomial, int, variable)
+        self.polynomial = polynomial
 
     @property
-    def name(self) -> str:
-        """The name of an input, or the text of an expression in parentheses where that needs them."""
-        if self.variable is not None:
-            return self.facts.names[self.variable]
-        return self.text if self.polynomial.is_one_word else f"({self.text})"
-
-    @name.setter
-    def name(self, name: str) -> None:
-        if self.variable is None:
-            raise UnsupportedProgram("an expression of sizes has no name of its own")
-        self.facts.names[self.variable] = name
-
-    @property
-    def is_input(self) -> bool:
-        """Whether it is one size, and no expression."""
-        return self.variable is not None
+    def _is_one_word(self) -> bool:
+        return self.polynomial.is_one_word
 
     @property
     def prefix(self) -> str:  # type: ignore[override]
         """The first letter of its name, which says whether the computation finds it."""
         return "u" if self.variable in self.facts.computed else "i"
-
-    @property
-    def roots(self) -> tuple[SymbolicInt, ...]:
-        """The sizes of inputs in the expression, each as one object."""
-        return (self,) if self.variable is not None else super().roots
 
     def derived(self, polynomial: Polynomial) -> Any:
         """Return the number that a polynomial of the same sizes is."""
@@ -128,6 +109,16 @@ def new_size(
     return symbol
 
 
+def new_number(facts: SizeFacts, hint: float, source: str) -> SymbolicInt | SymbolicFloat:
+    """Return a new integer or float of the arguments, with its value in the call."""
+    if isinstance(hint, int):
+        return new_size(facts, hint, source, low=None)
+    variable = facts.add(hint, source, None)
+    symbol = SymbolicFloat(facts, FloatVariable(variable), variable)
+    facts.symbols.append(symbol)
+    return symbol
+
+
 def expression(facts: SizeFacts, polynomial: Polynomial) -> Any:
     """Return a number of Python, or the expression that a polynomial is."""
     constant = polynomial.constant
@@ -142,6 +133,8 @@ def expression(facts: SizeFacts, polynomial: Polynomial) -> Any:
 
 def number_of(facts: SizeFacts, formula: Operand) -> Any:
     """Return the number that a side of a fact is."""
+    if isinstance(formula, FloatVariable):
+        return facts.symbols[formula.number]
     if isinstance(formula, FloatExpression):
         return SymbolicFloat(facts, formula)
     return expression(facts, formula) if isinstance(formula, Polynomial) else formula

@@ -17,7 +17,7 @@ from thunder.base.structural_ids import COMMENT, DEL, RELEASES, RETURN, STRUCTUR
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.symbol import BoundSymbol, Symbol
-from thunder.ir.symbolic_sizes import SymbolicInt, are_same
+from thunder.ir.symbolic_sizes import SymbolicNumber, are_same
 from thunder.ir.trace import TraceCtx, detached_trace
 
 __all__ = ["check_trace"]
@@ -149,7 +149,7 @@ def _decomposition_fault(bsym: BoundSymbol) -> str | None:
     defined = {p.name for p in bsym.flat_proxy_args}
     for sub in bsym.subsymbols:
         for p in sub.flat_proxy_args:
-            if isinstance(p, SymbolicInt) and not bsym.sym.is_fusion:
+            if isinstance(p, SymbolicNumber) and not bsym.sym.is_fusion:
                 continue
             if p.name not in defined and sub.sym.id not in RELEASES:
                 return f"{p.name} is used inside {bsym.sym.name}, which neither takes nor computes it"

@@ -108,6 +108,8 @@ def _constant(name: str, key: str, value: Any) -> Any:
         return tuple([_constant(name, key, item) for item in value])
     if isinstance(value, int) and not isinstance(value, bool):
         return operator.index(value)  # a symbolic number becomes the number that it is
+    if isinstance(value, float):
+        return value.__float__()  # likewise, and `float(value)` would leave it
     if isinstance(value, torch.Tensor) or _holds_tensors(value):
         _refuse(
             name,

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.base.float_expressions import FUNCTIONS
 from thunder.base.provenance import ABSENT
 from thunder.frontend.lookasides.globals_view import GlobalsView, namespace_of_view
 from thunder.frontend.lookasides.gradient_nodes import GradientNode
@@ -29,7 +28,6 @@ from thunder.frontend.torch_functions.override_state import seen_type
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
-from thunder.ir.symbolic_floats import of_function
 from thunder.ir.symbolic_sizes import SizeTuple, SymbolicNumber
 
 TABLE = LookasideTable()
@@ -147,28 +145,6 @@ def _id(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 def _of_proxy(method: Callable[..., Any]) -> LookasideRule:
     """Return the rule of a method of torch.Tensor that calls a proxy's method."""
     return lambda session, args, kwargs: method(*args, **kwargs)
-
-
-@TABLE.lookaside(int)
-def _int(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) == 1 and not kwargs and isinstance(args[0], SymbolicNumber):
-        return args[0].__trunc__()
-    return session.machine.generic_call(int, args, kwargs)
-
-
-def _function_of_number(function: Callable[..., Any]) -> LookasideRule:
-    """Return the rule of a function of a number, with a float as its result."""
-
-    def rule(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if len(args) == 1 and not kwargs and isinstance(args[0], SymbolicNumber):
-            return of_function(function, args[0])
-        return session.machine.generic_call(function, args, kwargs)
-
-    return rule
-
-
-for _function in FUNCTIONS:
-    TABLE.lookaside(_function)(_function_of_number(_function))
 
 
 # -- texts --------------------------------------------------------------------------------------------------

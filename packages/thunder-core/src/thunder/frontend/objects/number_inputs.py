@@ -26,7 +26,7 @@ from thunder.base.provenance import Path
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.ir.proxies import NumberProxy
 from thunder.ir.symbol import BoundSymbol
-from thunder.ir.symbolic_sizes import SymbolicInt
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ops import prims
 
 __all__ = ["needed_values", "number_inputs", "written_items"]
@@ -40,7 +40,7 @@ def number_inputs(inputs: Iterable[tuple[Any, Path]]) -> dict[str, str]:
     return {
         proxy.name: _source(path)
         for proxy, path in inputs
-        if isinstance(proxy, NumberProxy) and not isinstance(proxy, SymbolicInt)
+        if isinstance(proxy, NumberProxy) and not isinstance(proxy, SymbolicNumber)
     }
 
 

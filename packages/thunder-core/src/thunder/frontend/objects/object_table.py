@@ -97,6 +97,8 @@ class ObjectTable(EntryTable):
         self.note_overriding_tensor: Callable[[], None] = lambda: None
         #: the sources of numbers that are inputs, see Note [Numbers that vary]
         self.varying: frozenset[str] = frozenset()
+        #: whether a number is a symbol, see Note [Symbolic sizes]
+        self.is_symbol: Callable[[Any, Path], bool] = lambda number, path: False
         self._numbers: dict[tuple[Any, ...], Any] = {}  # by the place
 
     def replace_input(self, proxy: TensorProxy, by: TensorProxy) -> None:
@@ -113,7 +115,7 @@ class ObjectTable(EntryTable):
         """
         t = type(raw)
         if t in LEAVES or is_numpy_scalar(raw) or plain_base(t) in LEAVES:
-            if self.varying and t in (int, float) and path.source in self.varying:
+            if t in (int, float) and (path.source in self.varying or self.is_symbol(raw, path)):
                 return self.adopt_number(raw, path)
             self.note(_LEAF_KINDS.get(t, "equal"), path, raw)
             if t not in LEAVES and id(raw) not in self.entries:  # it may have attributes

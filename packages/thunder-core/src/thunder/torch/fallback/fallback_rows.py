@@ -25,10 +25,11 @@ import torch
 
 from thunder.base.autocast_state import autocast_kinds, autocast_now, under_autocast
 from thunder.base.errors import UnsupportedOperator
-from thunder.base.pytree import tree_flatten, tree_iter, tree_unflatten
+from thunder.base.pytree import tree_flatten, tree_iter, tree_map, tree_unflatten
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ops.gradient_rules import VjpCall, wants_grad
 from thunder.ops.operator import Operator, register, row_of, symbol_of
 from thunder.ops.sized_results import without_sizes
@@ -41,10 +42,11 @@ _TAGS = frozenset({OpTags.FALLBACK, OpTags.DONT_RECOMPUTE_IN_BACKWARD})
 
 
 def record_fallback(name: str, fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Record a call that torch runs as it is, under the current autocast.
+    """Record a call that torch runs as it is, under the current autocast, with numbers that are constants.
 
     Raises what :func:`~thunder.torch.fallback.schema_probe.probe` raises.
     """
+    args, kwargs = tree_map(_constant, (args, kwargs))
     if under_autocast_now(args, kwargs):
         state = autocast_now()
         name, fn = f"{UNDER_AUTOCAST}{state.label}.{name}", under_autocast(state, fn)
@@ -57,6 +59,11 @@ def record_fallback(name: str, fn: Fn, args: tuple[Any, ...], kwargs: dict[str, 
         if isinstance(proxy, TensorProxy) and not fake.requires_grad:
             proxy.requires_grad = False  # torch has no gradient of this result
     return result
+
+
+def _constant(x: Any) -> Any:
+    """Return the value of a symbolic size or number, which is fixed by this."""
+    return x.value if isinstance(x, SymbolicNumber) else x
 
 
 def under_autocast_now(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

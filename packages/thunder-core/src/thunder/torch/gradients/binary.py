@@ -13,6 +13,7 @@ from typing import Any
 
 from thunder.base.torch_versions import BOUNDS_SHARE_GRADIENTS, FMAX_SKIPS_NAN
 from thunder.ir.proxies import NumberProxy, TensorProxy
+from thunder.ir.symbolic_floats import logarithm
 from thunder.ops.gradient_rules import VjpCall, conj, formulas, nondifferentiable
 from thunder.ops.operator import row_of
 from thunder.torch.namespace import ltorch
@@ -135,7 +136,7 @@ def _of_exponent(g: Tensor, a: Any, b: Tensor, y: Tensor) -> Tensor:
 def _log_of_number(a: Any) -> Any:
     if isinstance(a, complex):
         return complex(math.log(abs(a)), math.atan2(a.imag, a.real))
-    return math.log(a) if a > 0 else math.nan
+    return logarithm(a) if a > 0 else math.nan
 
 
 for _name in ("pow", "float_power"):

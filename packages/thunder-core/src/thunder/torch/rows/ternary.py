@@ -101,11 +101,16 @@ def lerp(input: TensorProxy, end: TensorProxy, weight: Any) -> TensorProxy:
     return prims.lerp(*all_operands(input, end, weight))
 
 
+def _factor(value: Any) -> Any:
+    """Return a factor as a number: torch takes a bool here, and ``torch.add`` does not."""
+    return int(value) if isinstance(value, bool) else value
+
+
 @torchsymbol("torch.addcmul", methods=("addcmul",), inplace=("addcmul_",))
 def addcmul(input: TensorProxy, tensor1: TensorProxy, tensor2: TensorProxy, *, value: Any = 1) -> TensorProxy:
     """``input + value * tensor1 * tensor2``."""
     product = mul(tensor1, tensor2)
-    return add(input, product, alpha=value)
+    return add(input, product, alpha=_factor(value))
 
 
 @torchsymbol("torch.addcdiv", methods=("addcdiv",), inplace=("addcdiv_",))
@@ -113,4 +118,4 @@ def addcdiv(input: TensorProxy, tensor1: TensorProxy, tensor2: TensorProxy, *, v
     """``input + value * tensor1 / tensor2``; integers are refused."""
     if not tensor1.dtype.is_inexact and not tensor2.dtype.is_inexact:
         raise OperatorError("Integer division with addcdiv is no longer supported")
-    return add(input, div(tensor1, tensor2), alpha=value)
+    return add(input, div(tensor1, tensor2), alpha=_factor(value))

@@ -25,6 +25,8 @@ _F = "torch.nn.functional."
 def _check_probability(p: float) -> None:
     if p < 0.0 or p > 1.0:
         raise OperatorValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if p != p:  # torch's functions in Python take nan, and its kernels do not
+        raise OperatorError("dropout probability has to be between 0 and 1, but got nan")
 
 
 @torchsymbol(f"{_F}dropout", tags=(OpTags.RANDOM_OP,))
