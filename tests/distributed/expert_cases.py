@@ -24,6 +24,7 @@ from thunder.distributed import (
     fsdp,
     row_parallel,
 )
+from thunder.distributed import mixture as sum_of_experts
 
 
 class Mixture(nn.Module):
@@ -70,29 +71,82 @@ def mixture(kind: type[Mixture] = Mixture) -> Mixture:
     return kind().double()
 
 
-EXPERTS = ["up", "down"]
+class Expert(nn.Module):
+    """An expert that is a module."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.up, self.gate = nn.Linear(width, 5), nn.Linear(width, 5, bias=False)
+        self.down = nn.Linear(5, width)
+
+    def forward(self, x):
+        return self.down(F.silu(self.gate(x)) * self.up(x).clamp(max=1.5))
 
 
-def trained(layout="experts", steps=STEPS, **options):
-    """Return the differences of a training from one process on the joined batch."""
+class Modules(Mixture):
+    """Experts that are modules, each for the rows that chose it."""
+
+    def __init__(self, experts: int = 4, width: int = 6, chosen: int = 2) -> None:
+        super().__init__(experts, width, chosen)
+        del self.up, self.down
+        self.experts = nn.ModuleList(Expert(width) for _ in range(experts))
+        for expert in self.experts:
+            expert.up.bias.requires_grad_(False)
+
+    def forward(self, x):
+        x = torch.tanh(self.inner(x))
+        weights, experts = self.router(x).softmax(-1).topk(self.chosen, -1)
+        return (x + sum_of_experts(self.experts, x, experts, weights)).square().mean()
+
+
+class LitGPT(nn.Module):
+    """The mixture of litgpt, which selects rows by data."""
+
+    def __init__(self, width: int = 6) -> None:
+        from litgpt.config import Config
+        from litgpt.model import LLaMAMoE
+
+        super().__init__()
+        sizes = {"n_embd": width, "n_expert": 4, "n_expert_per_token": 2, "moe_intermediate_size": 5}
+        config = Config(n_layer=1, n_head=1, mlp_class_name="LLaMAMoE", n_shared_expert=1, **sizes)
+        self.inner, self.mixture = nn.Linear(width, width), LLaMAMoE(config)
+
+    def forward(self, x):
+        return self.mixture(torch.tanh(self.inner(x))[None]).square().mean()
+
+
+#: the names of the parameters of experts in each of these modules
+EXPERTS = {
+    Mixture: ["up", "down"],
+    Modules: ["experts.*"],
+    LitGPT: ["mixture.experts.*"],
+}
+
+
+def trained(layout="experts", steps=STEPS, kinds=(Looped, Mixture), **options):
+    """Return the differences of a training from one process on the joined batch.
+
+    `kinds` are the classes of the judge's module and of the one that is divided.
+    """
     size = dist.get_world_size()
-    transforms, part, parts = LAYOUTS[layout]()
+    transforms, part, parts = LAYOUTS[layout](EXPERTS[kinds[1]])
     generator = torch.Generator().manual_seed(3)
     data = [(torch.randn(6 * size, 6, dtype=torch.float64, generator=generator),) for _ in range(steps)]
 
     def own(batch):
         return [tensor.chunk(parts)[part] for tensor in batch]
 
-    return compared(mixture(Looped), mixture(), transforms, data, own, **options)
+    plain, divided = map(mixture, kinds)
+    return compared(plain, divided, transforms, data, own, **options)
 
 
-def _alone(*others):
+def _alone(names, *others):
     """Return experts over all processes, and other transforms over the same."""
-    transforms = [expert_parallel(experts=EXPERTS), *(other() for other in others)]
+    transforms = [expert_parallel(experts=names), *(other() for other in others)]
     return transforms, dist.get_rank(), dist.get_world_size()
 
 
-def _on_mesh(first, *after):
+def _on_mesh(names, first, *after):
     """Return experts over one dimension of a mesh, with a transform over the other one, and those after them.
 
     `first` is the name of a transform and whether it comes before the experts.
@@ -100,7 +154,7 @@ def _on_mesh(first, *after):
     mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("other", "experts"))
     name, is_before = first
     other = OTHERS[name](mesh["other"])
-    experts = expert_parallel(experts=EXPERTS, process_group=mesh["experts"])
+    experts = expert_parallel(experts=names, process_group=mesh["experts"])
     transforms = [other, experts] if is_before else [experts, other]
     transforms += [each(process_group=mesh["experts"]) for each in after]
     if name in ("ddp", "fsdp", "zero3"):
@@ -119,17 +173,17 @@ OTHERS = {
 }
 #: what a test calls them → transforms, the part of the batch that this process gets, the number of parts
 LAYOUTS = {
-    "experts": _alone,
-    "experts, ddp": lambda: _alone(ddp),
-    "experts, fsdp": lambda: _alone(fsdp),
-    "experts x ddp": lambda: _on_mesh(("ddp", False)),
-    "experts x fsdp": lambda: _on_mesh(("fsdp", False), ddp),
-    "experts x zero3": lambda: _on_mesh(("zero3", False), ddp),
-    "columns x experts": lambda: _on_mesh(("columns", True)),
-    "columns x experts, fsdp": lambda: _on_mesh(("columns", True), fsdp),
-    "rows x experts": lambda: _on_mesh(("rows", True)),
-    "sequence x experts": lambda: _on_mesh(("sequence", True)),
-    "experts x sequence": lambda: _on_mesh(("sequence", False)),
+    "experts": lambda names: _alone(names),
+    "experts, ddp": lambda names: _alone(names, ddp),
+    "experts, fsdp": lambda names: _alone(names, fsdp),
+    "experts x ddp": lambda names: _on_mesh(names, ("ddp", False)),
+    "experts x fsdp": lambda names: _on_mesh(names, ("fsdp", False), ddp),
+    "experts x zero3": lambda names: _on_mesh(names, ("zero3", False), ddp),
+    "columns x experts": lambda names: _on_mesh(names, ("columns", True)),
+    "columns x experts, fsdp": lambda names: _on_mesh(names, ("columns", True), fsdp),
+    "rows x experts": lambda names: _on_mesh(names, ("rows", True)),
+    "sequence x experts": lambda names: _on_mesh(names, ("sequence", True)),
+    "experts x sequence": lambda names: _on_mesh(names, ("sequence", False)),
 }
 
 
@@ -153,7 +207,7 @@ class Published(nn.Module):
         return F.cross_entropy(scores[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def published():
+def published(implementation="grouped_mm"):
     """Return the differences of a training of Mixtral from the loop of one process."""
     size, rank = dist.get_world_size(), dist.get_rank()
     generator = torch.Generator().manual_seed(3)
@@ -161,7 +215,7 @@ def published():
     transform = expert_parallel(experts=["*.mlp.experts.*"])
     return compared(
         Published("eager"),
-        Published("grouped_mm"),
+        Published(implementation),
         [transform],
         [(tokens,) for tokens in data],
         lambda batch: [batch[0].chunk(size)[rank]],
@@ -169,11 +223,16 @@ def published():
 
 
 TRAINED = sliced(
-    12,
+    9,
     {
         "clipped experts": lambda: trained(clip=0.05),
         "Mixtral": published,
+        "Mixtral as a loop": lambda: published("eager"),
         **{name: lambda name=name: trained(name) for name in LAYOUTS},
+        "modules": lambda: trained(kinds=(Modules, Modules)),
+        "modules, fsdp": lambda: trained("experts, fsdp", kinds=(Modules, Modules), clip=0.05),
+        "modules x ddp": lambda: trained("experts x ddp", kinds=(Modules, Modules)),
+        "modules x fsdp": lambda: trained("experts x fsdp", kinds=(Modules, Modules)),
     },
     start=4,
 )

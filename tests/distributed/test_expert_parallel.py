@@ -12,12 +12,13 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import thunder
-from distributed.expert_cases import EXPERTS, LAYOUTS, TRAINED, mixture, trained
+from distributed.expert_cases import EXPERTS, LAYOUTS, TRAINED, LitGPT, Mixture, Modules, mixture, trained
 from distributed.trainings import distance
 from sweeping import one_in
 from thunder.distributed import checkpoint, communication, ddp, expert_parallel, fsdp, run_ranks
 
 TOLERANCE = 1e-10
+NAMES = EXPERTS[Mixture]
 
 
 #: the modules whose cases four processes run
@@ -31,9 +32,9 @@ def test_twenty_steps_equal_those_of_one_process(results, name: str):
         result = outcome.get()
         assert max(result["losses"], result["gradients"], result["norms"], result["state"]) < TOLERANCE
         exchanges = [c for c in result["collectives"] if c.startswith("expert_")]
-        layers = 2 if name == "Mixtral" else 1
-        # two products in each layer, their gradients for the rows, and those for the weights
-        assert Counter(exchanges) == {"expert_gradient": 2 * layers, "expert_product": 4 * layers}
+        products = 4 if "Mixtral" in name else 3 if "modules" in name else 2  # of two layers, of one
+        # the products, their gradients for the rows, and those for the weights
+        assert Counter(exchanges) == {"expert_gradient": products, "expert_product": 2 * products}
 
 
 @pytest.mark.multi_process
@@ -51,9 +52,9 @@ def _text(compiled) -> str:
 
 def test_the_three_forms_have_equal_traces(fake_group):
     forms = [
-        thunder.jit(mixture(), transforms=[expert_parallel(experts=EXPERTS)]),
-        thunder.jit(expert_parallel(mixture(), EXPERTS)),
-        expert_parallel(thunder.jit(mixture()), EXPERTS),
+        thunder.jit(mixture(), transforms=[expert_parallel(experts=NAMES)]),
+        thunder.jit(expert_parallel(mixture(), NAMES)),
+        expert_parallel(thunder.jit(mixture()), NAMES),
     ]
     texts = set()
     for compiled in forms:
@@ -109,10 +110,10 @@ class Separate(nn.Module):
         return y
 
 
-def test_experts_that_are_modules_are_refused_with_the_form_that_is_divided(fake_group):
-    with pytest.raises(thunder.InvalidArgument, match=r"experts.0.weight is not a stack") as error:
-        thunder.jit(Separate(), transforms=[expert_parallel(experts=["experts.*.weight"])])
-    assert "one parameter (experts, rows, columns)" in str(error.value)
+def test_a_loop_that_selects_rows_is_refused(fake_group):
+    compiled = thunder.jit(Separate(), transforms=[expert_parallel(experts=["experts.*"])])
+    with pytest.raises(thunder.ThunderError, match=r"depends on data|where"):
+        compiled(torch.randn(5, 3))
 
 
 def test_experts_are_divided_equally(fake_four):
@@ -141,21 +142,102 @@ def test_experts_are_divided_beside_other_parameters_in_each_layout(layout: str,
         assert result["attributes"]
 
 
-def saved_and_loaded(layout: str, folder: Path) -> float:
+def saved_and_loaded(layout: str, kind: type[nn.Module], folder: Path) -> float:
     """Save the parts of a module, and load them into those of another one; return the largest difference."""
-    saved = thunder.jit(mixture(), transforms=LAYOUTS[layout]()[0])
+    transforms = LAYOUTS[layout]
+    saved = thunder.jit(mixture(kind), transforms=transforms(EXPERTS[kind])[0])
     with torch.no_grad():
         for parameter in saved.parameters():
             parameter.mul_(2)
     checkpoint.save(checkpoint.get_model_state_dict(saved), folder / "state")
-    loaded = thunder.jit(mixture(), transforms=LAYOUTS[layout]()[0])
+    loaded = thunder.jit(mixture(kind), transforms=transforms(EXPERTS[kind])[0])
     checkpoint.load(checkpoint.get_model_state_dict(loaded), folder / "state")
-    return distance(loaded.original_state_dict(), saved.original_state_dict())
+    whole = mixture(kind).state_dict()
+    checkpoint.load(whole, folder / "state")
+    expected = saved.original_state_dict()
+    return distance(loaded.original_state_dict(), expected) + distance(whole, expected)
 
 
-@pytest.mark.parametrize("layout", ["experts, fsdp", "experts x fsdp"])
-def test_files_have_the_parts_of_experts(tmp_path, layout: str):
-    assert run_ranks(lambda: saved_and_loaded(layout, tmp_path), 4) == [0, 0, 0, 0]
+@pytest.mark.parametrize("kind", [Mixture, Modules])
+@pytest.mark.parametrize("layout", ["experts", "experts, fsdp", "experts x fsdp"])
+def test_files_have_the_parts_of_experts(tmp_path, layout: str, kind: type[nn.Module]):
+    results = run_ranks(lambda: saved_and_loaded(layout, kind, tmp_path), 4 if "x" in layout else 2)
+    assert set(results) == {0}
+
+
+def test_the_mixture_of_litgpt_is_divided():
+    for result in run_ranks(lambda: trained(steps=4, kinds=(LitGPT, LitGPT)), 2):
+        # litgpt computes the weights of experts in float32
+        assert max(result["losses"], result["gradients"], result["state"]) < 1e-6
+        assert "expert_product" in result["collectives"]
+        assert result["compiles"] == 1
+
+
+def test_a_mixture_of_modules_computes_as_a_loop_without_the_transform():
+    model, x = mixture(Modules), torch.randn(5, 6, dtype=torch.float64)
+    inner = torch.tanh(model.inner(x))
+    weights, chosen = model.router(inner).softmax(-1).topk(2, -1)
+    y = [sum(w * model.experts[e](row) for w, e in zip(ws, es, strict=True))
+         for row, ws, es in zip(inner, weights, chosen, strict=True)]  # fmt: skip
+    torch.testing.assert_close(model(x), (inner + torch.stack(y)).square().mean())
+
+
+class Sums(nn.Module):
+    """An expert whose rows depend on each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.layer(x - x.mean(0))
+
+
+class Scaled(nn.Module):
+    """An expert with a parameter that is not that of a linear layer."""
+
+    def __init__(self, power: int = 1) -> None:
+        super().__init__()
+        self.layer, self.power = nn.Linear(6, 6), power
+        self.scale = nn.Parameter(torch.ones(6))
+
+    def forward(self, x):
+        return self.layer(x) * self.scale
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (Sums, r"computes with torch.*mean(.|\n)*x - x.mean"),
+        (Scaled, r"computes with torch.*mul(.|\n)*self.scale"),
+    ],
+)
+def test_what_an_expert_may_not_compute_is_refused_with_its_line(fake_group, make, message: str):
+    model = mixture(Modules)
+    model.experts = nn.ModuleList(make().double() for _ in range(4))
+    compiled = thunder.jit(model, transforms=[expert_parallel(experts=["experts.*"])])
+    with pytest.raises(thunder.UnsupportedProgram, match=message):
+        compiled(torch.randn(4, 6, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("experts", "message"),
+    [
+        ([nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)], "3 experts of experts are not divided among 2"),
+        (
+            [nn.Linear(6, 6), nn.Linear(6, 6, bias=False)],
+            r"experts.0 and experts.1 differ in their parameters",
+        ),
+        ([Scaled(), Scaled(2)], "experts.0 and experts.1 differ in power"),
+        ([nn.Linear(6, 6), nn.Bilinear(6, 6, 6)], "experts.0 and experts.1 differ in their class"),
+        ([nn.BatchNorm1d(6), nn.BatchNorm1d(6)], "buffers, which each expert has"),
+    ],
+)
+def test_modules_that_are_no_experts_are_refused(fake_group, experts, message: str):
+    model = mixture(Modules)
+    model.experts = nn.ModuleList(experts)
+    with pytest.raises(thunder.InvalidArgument, match=message):
+        thunder.jit(model, transforms=[expert_parallel(experts=["experts.*"])])
 
 
 @pytest.mark.parametrize(
@@ -174,19 +256,19 @@ def test_an_order_of_transforms_that_is_not_meant_is_an_error_with_the_right_one
     fake_four, transforms, message
 ):
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("first", "second"))
-    first = expert_parallel(experts=EXPERTS, process_group=mesh["first"])
+    first = expert_parallel(experts=NAMES, process_group=mesh["first"])
     with pytest.raises(thunder.InvalidArgument, match=message):
         thunder.jit(mixture(), transforms=transforms(first, mesh["second"]))
 
 
 def test_what_distributes_the_other_parameters_is_in_the_same_list(fake_group):
-    compiled = thunder.jit(mixture(), transforms=[expert_parallel(experts=EXPERTS)])
+    compiled = thunder.jit(mixture(), transforms=[expert_parallel(experts=NAMES)])
     with pytest.raises(thunder.InvalidArgument, match="Give both in one list"):
         fsdp(compiled)
 
 
 def test_collectives_are_statements(fake_group):
-    compiled = thunder.jit(mixture(), transforms=[expert_parallel(experts=EXPERTS)])
+    compiled = thunder.jit(mixture(), transforms=[expert_parallel(experts=NAMES)])
     compiled(torch.randn(6, 6, dtype=torch.float64))
     first = next(c for c in communication(compiled) if c.name == "expert_product")
     assert first.shape == (12, 6)

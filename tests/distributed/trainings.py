@@ -36,7 +36,10 @@ def distance(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> f
 
 def gradients_of(model: Any) -> dict[str, torch.Tensor]:
     """Return the gradients of whole parameters: those of parts are joined as a state dict is."""
-    gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    # what another process has of an expert is empty here, and has its gradient there
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    parts = {name: p.grad if p.numel() else p.detach() for name, p in trained}
+    gradients = {name: g.clone() for name, g in parts.items() if g is not None}
     if isinstance(model, thunder.ThunderModule):
         for transform in reversed(thunder.list_transforms(model)):
             gradients = transform.reverse_transform_state_dict_for_submodule(model, "", gradients)

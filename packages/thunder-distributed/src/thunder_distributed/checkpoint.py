@@ -14,6 +14,7 @@ from thunder.core.errors import InvalidArgument
 
 from .data_parallel import layouts_of
 from .distribution import all_layouts_of
+from .expert_modules import OwnedLayout
 from .layouts import IN_PARTS, DistParallelType
 from .sharded_tensors import as_dtensor
 
@@ -119,12 +120,16 @@ def _sharded(module: Any) -> dict[str, Any]:
     state = {}
     for name, tensor in module.state_dict(keep_vars=True).items():
         in_parts = [layout for layout in layouts.get(name, ()) if layout.kind in IN_PARTS]
+        if any(isinstance(layout, OwnedLayout) and not layout.is_here for layout in in_parts):
+            continue  # another process saves and loads it
+        in_parts = [layout for layout in in_parts if not isinstance(layout, OwnedLayout)]
         if in_parts:
             state[name] = tied[id(tensor)] = as_dtensor(in_parts, tensor.detach())
         else:
             state[name] = tied.get(id(tensor), tensor.detach())
     for name, tensor in module.state_dict(keep_vars=True).items():
-        state[name] = tied.get(id(tensor), state[name])
+        if name in state:
+            state[name] = tied.get(id(tensor), state[name])
     return state
 
 

@@ -14,11 +14,15 @@ from thunder.core.module import get_thunder_module
 from thunder.core.proxies import Variable
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
+from thunder.plugins import Lookaside
 
 from .data_parallel import DataParallel, shards
+from .expert_modules import OwnedLayout, check_lists, lists_of_experts, place_of
 from .expert_products import expert_product, experts_of
+from .expert_rows import RowsOfExperts, expert_of
 from .forms import forms_of
 from .layouts import DistParallelType, Layout, memory_order
+from .mixtures import mixture_lookasides
 from .replication import DDPTransform
 from .stages import add_division
 
@@ -69,7 +73,7 @@ class ExpertParallelTransform(DDPTransform):
         )
         self.experts = tuple(experts)
         #: dotted name of a parameter of experts → its layout
-        self.parts: dict[str, Layout] = {}
+        self.parts: dict[str, Layout | OwnedLayout] = {}
 
     def validate(self, fn: Any, options: Mapping[str, Any]) -> None:
         """Raise UserError for patterns that name nothing, and experts that cannot be divided equally."""
@@ -81,16 +85,19 @@ class ExpertParallelTransform(DDPTransform):
                     f"expert_parallel found no parameter {pattern!r}",
                     found={"parameters": ", ".join(parameters)},
                 )
+        lists = lists_of_experts(get_thunder_module(fn), self._has_experts)
+        check_lists(lists, self.members.size)
         for name, parameter in parameters.items():
             if not self._has_experts(name):
+                continue
+            if place_of(name, lists) is not None:
                 continue
             if parameter.ndim != 3:
                 raise InvalidArgument(
                     f"{name} is not a stack of the matrices of all experts",
                     found={"shape": tuple(parameter.shape)},
                     hint="Experts are divided that are one parameter (experts, rows, columns), and are "
-                    "multiplied by torch.nn.functional.grouped_mm. Experts that are modules, in a loop, get "
-                    "rows that are selected by data: stack their weights.",
+                    "multiplied by torch.nn.functional.grouped_mm, or that are modules in a ModuleList.",
                 )
             if parameter.shape[0] % self.members.size:
                 raise InvalidArgument(
@@ -143,9 +150,14 @@ class ExpertParallelTransform(DDPTransform):
     def transform_module(self, model: Any) -> None:
         """Lay out the parameters as `ddp`; put the experts of this process into use."""
         super().transform_module(model)
+        lists = lists_of_experts(get_thunder_module(model), self._has_experts)
         for name in [name for name in self.layouts if self._has_experts(name)]:
             layout, parameter = self.layouts.pop(name), model.get_parameter(name)
             self.check_hooks(name, parameter)
+            place = place_of(name, lists)
+            if place is not None:
+                self._divide_module(model, layout, parameter, *place)
+                continue
             if memory_order(parameter) != (0, 1, 2):
                 raise UnsupportedProgram(
                     f"expert_parallel divides the first dimension of {name}, whose strides are others",
@@ -162,13 +174,34 @@ class ExpertParallelTransform(DDPTransform):
             mine = nn.Parameter(part.shard(parameter), requires_grad=parameter.requires_grad)
             model.override(name, mine)
 
+    def _divide_module(
+        self, model: Any, layout: Layout, parameter: nn.Parameter, path: str, index: int
+    ) -> None:
+        """Keep a parameter of an expert that is a module in the process that has the expert."""
+        each = len(get_thunder_module(model).get_submodule(path)) // self.members.size
+        rest = layout.name.removeprefix(f"{path}.{index}")
+        self.parts[layout.name] = own = OwnedLayout(
+            name=layout.name,
+            members=self.members,
+            shape=layout.shape,
+            owner=index // each,
+            common_name=f"{path}.{index % each}{rest}",
+        )
+        model.override(layout.name, nn.Parameter(own.shard(parameter), requires_grad=parameter.requires_grad))
+
+    def lookasides(self) -> Sequence[Lookaside]:
+        """Return what is traced in the place of mixtures whose experts are modules."""
+        return tuple(mixture_lookasides())
+
     def layouts_by_name(self) -> dict[str, Any]:
         """Return the layout of each parameter, under each of its names."""
         layouts = {**self.layouts, **self.parts}
         return {alias: layouts[name] for name, names in self._names.items() for alias in names}
 
-    def computed(self, layout: Layout, in_use: Any) -> Callable[[Any], Any] | None:
+    def computed(self, layout: Layout | OwnedLayout, in_use: Any) -> Callable[[Any], Any] | None:
         """Return what records how the program reads experts, or synchronises another parameter."""
+        if isinstance(layout, OwnedLayout):
+            return lambda part: expert_of(part, layout.members.group, layout.is_here, layout.shape)
         if layout.kind is DistParallelType.REPLICATED:
             return super().computed(layout, in_use)
         return lambda part: experts_of(part, layout.members.group)
@@ -190,15 +223,23 @@ def with_expert_products(trace: TraceCtx, context: Any) -> TraceCtx:
     new = from_trace(trace)
     parts: dict[str, tuple[Any, str]] = {}
     names: dict[Variable, Any] = {}
+    modules = RowsOfExperts(names=names)
     with tracectx(new):
         for bsym in trace.bound_symbols:
+            if modules.reads(bsym):
+                recorded: list[BoundSymbol] = []
+                with new.recording_into(recorded):
+                    kept = modules.record(bsym)
+                recorded += [] if kept is None else [kept]
+                new.bound_symbols += [b.from_bsym(source=bsym.source, tags=bsym.own_tags) for b in recorded]
+                continue
             if bsym.sym.id == experts_of.id:
                 parts[bsym.output.name] = bsym.args[0], bsym.args[1]
                 continue
             if not any(p.name in parts for p in bsym.flat_proxy_args):
                 new.bound_symbols.append(bsym)
                 continue
-            recorded: list[BoundSymbol] = []
+            recorded = []
             with new.recording_into(recorded):
                 _on_parts(bsym, parts, names)
             new.bound_symbols += [b.from_bsym(source=bsym.source, tags=bsym.own_tags) for b in recorded]

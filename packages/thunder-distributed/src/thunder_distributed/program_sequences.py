@@ -13,6 +13,7 @@ from typing import Any
 
 from thunder import TensorProxy
 from thunder.core.proxies import FutureTensorProxy
+from thunder.core.rewrite import module_tensors
 from thunder.core.symbol import BoundSymbol
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceProvenance, TraceTag, from_trace
@@ -37,6 +38,8 @@ class _Inputs:
     """The names of the inputs of a program, which its gradients belong to."""
 
     names: list[str] = field(default_factory=list)
+    #: those that all processes have in common, where a process has other ones of its own
+    common: dict[str, str] = field(default_factory=dict)
 
 
 def with_agreement(trace: TraceCtx, context: Any) -> TraceCtx:
@@ -48,10 +51,11 @@ def with_agreement(trace: TraceCtx, context: Any) -> TraceCtx:
     inputs = context.state(_Inputs)
     if not context.is_backward or TraceTag.AUGMENTED_FORWARD in trace.tags:
         inputs.names = [p.name for p in trace.args]
+        inputs.common = _common_names(context)
         names = dict(zip(inputs.names, inputs.names, strict=True))
     else:
         names = _gradients(trace.bound_symbols, inputs.names)
-    sequences = sequences_of(trace, names)
+    sequences = sequences_of(trace, {n: inputs.common.get(label, label) for n, label in names.items()})
     if context.is_backward and TraceTag.AUGMENTED_FORWARD not in trace.tags:
         for transform in context.transforms:
             if hasattr(transform, "members"):
@@ -69,6 +73,17 @@ def with_agreement(trace: TraceCtx, context: Any) -> TraceCtx:
     new.bound_symbols = [*statements, *trace.bound_symbols]
     new.set_provenance(TraceProvenance("Agreement of processes"))
     return new
+
+
+def _common_names(context: Any) -> dict[str, str]:
+    """Return what inputs of a program are called where processes have different parameters."""
+    tensors = module_tensors(context.prologue)
+    return {
+        tensors[name].name: layout.common_name
+        for transform in context.transforms
+        for name, layout in getattr(transform, "parts", {}).items()
+        if name in tensors and hasattr(layout, "common_name")
+    }
 
 
 def sequences_of(trace: TraceCtx, names: Mapping[str, str]) -> dict[str, list[str]]:

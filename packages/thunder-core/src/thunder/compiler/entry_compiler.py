@@ -30,6 +30,7 @@ from thunder.compiler.ledger import check_requirements, explain_placements
 from thunder.compiler.pipeline import Compiled, configured_pipeline
 from thunder.compiler.plugin_contributions import (
     PluginContributions,
+    lookasides_of,
     plugin_contributions,
     replacements_of,
 )
@@ -62,7 +63,7 @@ class EntryCompiler:
 
     def __init__(self, data: CompileData, overrides: Overrides | None, stats: CompileStats) -> None:
         self.data, self.overrides, self.stats = data, overrides, stats
-        self._replacements = replacements_of(data.lookasides)
+        self._replacements = replacements_of((*data.lookasides, *lookasides_of(data.transforms)))
         self.varying = VaryingNumbers()
         self.sizes = VaryingSizes(everywhere=data.cache_option is CACHE_OPTIONS.SYMBOLIC_VALUES)
         self._wishes = option_wishes(data.compile_options["dynamic_sizes"])

@@ -11,17 +11,19 @@ No call checks for this: the manager notifies the compiled objects when its plug
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from thunder.base.errors import InvalidArgument
 from thunder.frontend.replaceable_functions import replacement_of
 from thunder.frontend.traced_replacements import Replacement, full_name
+from thunder.passes.transform import Transform, calling_hook, defines_hook
 from thunder.plugins.contributions import isolated, lookasides
 from thunder.plugins.manager import PluginManager, get_manager
+from thunder.plugins.specs import Lookaside
 
-__all__ = ["PluginContributions", "plugin_contributions", "replacements_of"]
+__all__ = ["PluginContributions", "lookasides_of", "plugin_contributions", "replacements_of"]
 
 
 #: the hooks whose implementations change what is compiled, and what has changed in words
@@ -104,6 +106,16 @@ def _first(plugin: Any, replacement: Replacement) -> Replacement:
     except TypeError:  # an object without a weak reference or a hash
         return replacement
     return first.setdefault(replacement.key, replacement)
+
+
+def lookasides_of(transforms: Iterable[Transform]) -> Iterator[Lookaside]:
+    """Yield the lookasides of transforms, each with the name of its transform."""
+    for transform in transforms:
+        if defines_hook(transform, "lookasides"):
+            with calling_hook(transform, "lookasides"):
+                declared = tuple(transform.lookasides())
+            for lookaside in declared:
+                yield replace(lookaside, provided_by=type(transform).__name__)
 
 
 def replacements_of(declared: tuple[object, ...]) -> tuple[Replacement, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
@@ -13,6 +13,7 @@ from thunder.base.signature import accepted_keywords
 from thunder.executor_base.refusal import Refusal
 from thunder.ir.trace import TraceCtx, TraceProvenance
 from thunder.ops.hook_code import call_hook
+from thunder.plugins.specs import Lookaside
 
 __all__ = ["TRACE_HOOKS", "Transform", "call_trace_hook", "calling_hook", "defines_hook"]
 
@@ -61,6 +62,13 @@ class Transform:
 
     def validate(self, fn: Any, options: Mapping[str, Any]) -> None:
         """Called by `jit` before anything else; raises UserError for misuse."""
+
+    def lookasides(self) -> Sequence[Lookaside]:
+        """Return functions in whose place others are traced, after those that `jit` received.
+
+        Called once, when the compiled object is made.
+        """
+        return ()
 
     def transform_module(self, model: Any) -> None:
         """Change a module's overrides; called once by `jit`, before any trace exists."""

@@ -9,6 +9,7 @@ from thunder_distributed.full_sharding import FSDPTransform, fsdp
 from thunder_distributed.gradient_synchronization import skip_data_parallel_grad_sync
 from thunder_distributed.layouts import DistParallelType, FSDPBucketingStrategy, FSDPType, Layout
 from thunder_distributed.machines import Machine
+from thunder_distributed.mixtures import mixture
 from thunder_distributed.plans import DistributedPlan, LinkTraffic, plan
 from thunder_distributed.process_groups import copy_default_process_group
 from thunder_distributed.ranks import run_ranks
@@ -46,6 +47,7 @@ __all__ = [
     "ddp",
     "expert_parallel",
     "fsdp",
+    "mixture",
     "plan",
     "row_parallel",
     "run_ranks",

@@ -18,7 +18,7 @@ from .sequence_rules import SEQUENCES
 from .shapes import SHAPES, without_dims
 from .values import Computation, Result, Rule, Values, divided_operands
 
-__all__ = ["can_be_divided", "rule_of"]
+__all__ = ["can_be_divided", "is_pointwise", "rule_of"]
 
 #: where the operators of core come from, by the first part of their ids
 _CORE: Final = frozenset({"torch", "ltorch", "prims"})
@@ -46,7 +46,7 @@ def rule_of(bsym: BoundSymbol, values: Values) -> Computation | None:
 
 def _pointwise(bsym: BoundSymbol, values: Values) -> Computation | None:
     """Compute elements from those at the same place in the operands, which are broadcast."""
-    if len(bsym.flat_proxy_outs) != 1 or not isinstance(bsym.output, TensorProxy) or not _is_pointwise(bsym):
+    if len(bsym.flat_proxy_outs) != 1 or not isinstance(bsym.output, TensorProxy) or not is_pointwise(bsym):
         return None
     tensors = [a for a in (*bsym.args, *bsym.kwargs.values()) if isinstance(a, TensorProxy)]
     shape, ndim = tuple(bsym.output.shape), bsym.output.ndim
@@ -82,7 +82,7 @@ def _is_broadcast(shape: Any, to: tuple[Any, ...]) -> bool:
     return missing >= 0 and all(n in (1, extent) for n, extent in zip(shape, to[missing:], strict=True))
 
 
-def _is_pointwise(bsym: BoundSymbol) -> bool:
+def is_pointwise(bsym: BoundSymbol) -> bool:
     """Return whether a statement is elementwise by all that it consists of, with no shape among arguments."""
     if any(isinstance(a, tuple | list) for a in (*bsym.args, *bsym.kwargs.values())):
         return False
