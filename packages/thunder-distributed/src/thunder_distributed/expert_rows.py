@@ -83,14 +83,14 @@ class RowsOfExperts:
             part, group, is_here, _ = bsym.args
             self.parameters[bsym.output.name] = part, group, is_here
         elif operator == expert_rows.id:
-            self._begin(*bsym.args, bsym.output)
+            self._begin(bsym.output, *bsym.args)
         elif operator == expert_results.id:
             self.names[Variable(bsym.output)] = self.names.get(Variable(bsym.args[0]), bsym.args[0])
         elif operator == CAST and bsym.args[0].name in self.parameters:
             dtype = bsym.args[1]
             self.casts[bsym.output.name] = bsym.args[0].name, lambda part: bsym.sym(part, dtype)
         elif operator == LINEAR and self._is_layer(*bsym.args):
-            self._multiply(*bsym.args, bsym.output)
+            self._multiply(bsym.output, *bsym.args)
         elif self._is_by_rows(bsym):
             (mixture,) = {id(m): m for p in bsym.flat_proxy_args if (m := self.rows.get(p.name))}.values()
             self.rows[bsym.output.name] = mixture
@@ -106,7 +106,7 @@ class RowsOfExperts:
             )
         return None
 
-    def _begin(self, rows: Any, offsets: Any, parameters: Sequence[Any], count: int, marked: Any) -> None:
+    def _begin(self, marked: Any, rows: Any, offsets: Any, parameters: Sequence[Any], count: int) -> None:
         unknown = [p.name for p in parameters if p.name not in self.parameters]
         if unknown or not parameters:
             raise UnsupportedProgram(
@@ -132,7 +132,7 @@ class RowsOfExperts:
             and all(self.casts.get(t.name, (t.name,))[0] in mixture.own for t in tensors)
         )
 
-    def _multiply(self, rows: Any, weight: Any, bias: Any, output: Any) -> None:
+    def _multiply(self, output: Any, rows: Any, weight: Any, bias: Any = None) -> None:
         """Record the product with the weights of all experts; a bias is the weight of a column of ones."""
         mixture = self.rows[rows.name]
         a = self.names.get(Variable(rows), rows)

@@ -57,7 +57,8 @@ def divided_mixture(
     rows = expert_rows(x.repeat_interleave(chosen.shape[1], 0)[order], offsets, tensors, len(experts))
     results = expert_results(experts[0](rows), rows)
     results = results[torch.argsort(order)].view(*chosen.shape, -1)
-    return (results * weights[..., None]).sum(1).to(x.dtype)
+    total: torch.Tensor = (results * weights[..., None]).sum(1)
+    return total.to(x.dtype)
 
 
 def litgpt_mixture(self: Any, x: torch.Tensor) -> torch.Tensor:
