@@ -31,7 +31,8 @@ class OwnedLayout:
     owner: int
     #: its name if the experts of each process were counted from 0, which all processes have in common
     common_name: str
-    kind: ClassVar[DistParallelType] = DistParallelType.OWNED
+    #: one part is all of it, and the others are empty
+    kind: ClassVar[DistParallelType] = DistParallelType.FULLY_SHARDED
 
     @property
     def is_here(self) -> bool:

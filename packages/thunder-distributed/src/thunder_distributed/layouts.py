@@ -22,13 +22,12 @@ class DistParallelType(Enum):
     FULLY_SHARDED = auto()
     COLUMN_WISE = auto()
     ROW_WISE = auto()
-    OWNED = auto()
 
 
 #: the kinds of layouts in which processes compute parts of the same result
 DIVIDING = frozenset({DistParallelType.COLUMN_WISE, DistParallelType.ROW_WISE})
 #: the kinds of layouts in which each process has a part of a parameter
-IN_PARTS = DIVIDING | {DistParallelType.FULLY_SHARDED, DistParallelType.OWNED}
+IN_PARTS = DIVIDING | {DistParallelType.FULLY_SHARDED}
 
 
 class FSDPType(Enum):
