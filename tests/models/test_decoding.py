@@ -17,8 +17,6 @@ from . import transformers_zoo
 from .transformers_zoo import ARRANGED, Arguments
 
 IMPLEMENTATIONS = ["dynamic", "static"]
-#: the rows of an expert are numbers that differ in each call
-COMPILED_FOR_EACH_LENGTH = ("mixtral_batched",)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +66,7 @@ def test_decoding_with_a_cache_is_eagers(name: str, steps: int) -> None:
             assert_same(have, want, path=f"output of call {number}")
             arguments = continued(arguments, tokens, want)
     assert ours.get_seq_length() == eagers.get_seq_length() >= steps
-    assert thunder.cache_misses(compiled) <= (steps if name in COMPILED_FOR_EACH_LENGTH else 3)
+    assert thunder.cache_misses(compiled) <= 3
 
 
 @pytest.mark.parametrize(
@@ -99,11 +97,7 @@ SHORT = ("gpt2", "whisper")
 
 @pytest.mark.parametrize(
     "name",
-    one_in(
-        5,
-        [n for n in (*transformers_zoo.DECODERS, "t5", "whisper") if n not in COMPILED_FOR_EACH_LENGTH],
-        start=1,
-    ),
+    one_in(5, [*transformers_zoo.DECODERS, "t5", "whisper"], start=1),
 )
 def test_a_cache_that_grows_costs_at_most_three_compiles(name: str, whole_run: bool) -> None:
     """One for the prompt, and one for all tokens; one more for a cache that grows from one token on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Callable, Mapping
 
@@ -62,6 +63,33 @@ def _routed(x, y):
     return result
 
 
+def _experts(x, y):
+    """Return the rows, each times the number of its group, in the order of the groups."""
+    groups = _groups(x)
+    counts = torch.stack([(groups == g).sum() for g in range(3)])
+    parts = x[groups.argsort(stable=True)].split(counts.tolist())
+    return torch.cat([part * (g + 1) for g, part in enumerate(parts)])
+
+
+def _groups(x):
+    return rows(x).long() + rows(-x).long() * 2
+
+
+def _cut(x, y):
+    cuts = torch.stack([rows(x).sum() // 2, rows(x).sum()])
+    return torch.cat([part * (i + 1) for i, part in enumerate(torch.tensor_split(x, cuts))])
+
+
+def _classes(x, y):
+    groups = _groups(x)
+    return x.sum() + torch.nn.functional.one_hot(groups) if groups.numel() else x
+
+
+def _mean_of_first(x, y):
+    n = int(rows(x).sum())
+    return x * x[:n].sum() / (n + 1) + torch.arange(operator.index(rows(x).sum())).sum()
+
+
 #: each takes tensors of at least one dimension and of any size, and returns one
 DATA_STEPS: dict[str, Step] = {
     "elements": lambda x, y: x[x > LIMIT],
@@ -78,6 +106,11 @@ DATA_STEPS: dict[str, Step] = {
     "distinct rows": lambda x, y: torch.unique(_integers(matrix(x)), dim=0) + x.sum(),
     "in a row": lambda x, y: torch.unique_consecutive(_integers(x)) + x.sum(),
     "counted": _counted,
+    "experts": _experts,
+    "cut": _cut,
+    "classes": _classes,
+    "mean of the first": _mean_of_first,
+    "by a tensor": lambda x, y: x[: rows(x).sum()] * 2,
     "bincount": lambda x, y: torch.bincount(_integers(x).abs().long().flatten()) + x.sum(),
     "repeated": lambda x, y: x.repeat_interleave(rows(x).long() * 2, 0),
     "first": _first,

@@ -217,7 +217,7 @@ def test_with_constant_values_each_size_is_a_program():
 
 def _answered(x):
     last = torch.arange(x.shape[0]).max()
-    return x * int(last), last.item()
+    return x * (2 if int(last) == 5 else 3), last.item()
 
 
 def test_an_entry_for_numbers_serves_calls_with_other_answers():

@@ -29,6 +29,13 @@ def _loop(x):
     return total
 
 
+def _masked(x):
+    """Mask scores by a function of positions, as libraries of models do."""
+    rows, columns = (torch.arange(n) for n in x.shape[-2:])
+    mask = torch.vmap(torch.vmap(lambda i, j: i + 1 >= j, (None, 0)), (0, None))(rows, columns)
+    return x.masked_fill(~mask, 0.0)
+
+
 def _written(x):
     y = x.clone()
     y[:, :1] = 0
@@ -96,6 +103,13 @@ PROGRAMS = {
         lambda b, n, m: (R(b, n, 3), R(b, 3, m)),
         4,
     ),
+    "mask_of_positions": (_masked, lambda b, n, m: (R(b, n, m),), 6),
+    "downwards": (
+        lambda x: torch.arange(x.shape[0], -x.shape[1], -1.0, dtype=torch.long) * 2,
+        lambda b, n, m: (R(b, n),),
+        1,
+    ),
+    "empty_in_cat": (lambda x, y: torch.cat([x[:0, 0], y, x[:, 0]]), lambda b, n, m: (R(b, n), R(m)), 2),
     "transposed": (lambda x: (x * 2).sum(0), lambda b, n, m: (R(n, b).t(),), 4),
 }
 SIZES = [(3, 4, 5), (6, 7, 8), (5, 9, 2), (4, 6, 7), (2, 2, 2), (1, 3, 4), (3, 1, 2), (1, 1, 1), (7, 5, 3)]

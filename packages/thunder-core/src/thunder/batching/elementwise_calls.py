@@ -34,7 +34,7 @@ def call_again(c: BatchedCall, bsym: BoundSymbol) -> Any:
     }:
         return NotImplemented  # torch's function reads the shape of an argument that is not computed with
     rank = max(map(c.rank, tensors))
-    shapes = {tuple(p.shape) for p in bsym.flat_proxy_outs}
+    shapes = [tuple(p.shape) for p in bsym.flat_proxy_outs]  # sizes in a set would be fixed
 
     def aligned(x: Any) -> Any:
         if not isinstance(x, TensorProxy):

@@ -42,7 +42,7 @@ from thunder.compiler.varying_numbers import VaryingNumbers
 from thunder.compiler.varying_sizes import VaryingSizes
 from thunder.executor_base.operator_executor import with_replacements
 from thunder.frontend.acquire import Acquisition, acquire
-from thunder.frontend.decisions.computed_sizes import ComputedPlaces
+from thunder.frontend.decisions.computed_sizes import ComputedPlaces, OtherAnswers
 from thunder.frontend.declared_devices import refuse_without_values
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import Trusted, ambient_fact, prologue_trace
@@ -90,15 +90,23 @@ class EntryCompiler:
         with checking(self.data.debug_options.check_traces):
             numbers = self.varying.sources if like is None else like.varying
             sizes, places = (
-                self.sizes.for_compile() if like is None else (like.varying_sizes, like.computed_places)
+                self.sizes.for_compile() if like is None else (like.varying_sizes, like.computed_places.known)
             )
             known = self._known_answers(answers)
             likely = self.sizes.likely() if like is None else None
             choice = self._size_choice(sizes, places, likely) if device is None else None
             if choice is None:
-                return self._compile(args, kwargs, device, known, numbers)
-            for_call = functools.partial(self._compile, args, kwargs, device, varying=numbers)
-            return self._with_symbols(for_call, known, sizes, choice)
+                entry = self._compile(args, kwargs, device, known, numbers)
+            else:
+                for_call = functools.partial(self._compile, args, kwargs, device, varying=numbers)
+                try:
+                    entry = self._with_symbols(for_call, known, sizes, choice)
+                except OtherAnswers as others:
+                    self.sizes.note_places(sorted(others.places))
+                    # the program asks other questions
+                    return self.compile(args, kwargs, device, answers=None if answers is None else ())
+            self.sizes.note_answers(entry.decisions)
+            return entry
 
     def _with_symbols(
         self,
@@ -177,7 +185,8 @@ class EntryCompiler:
         try:
             return compile_for_call()
         except Exception as error:
-            if error is choice.error or isinstance(error, StateChanged) or not choice.has_symbols:
+            is_final = error is choice.error or isinstance(error, StateChanged | OtherAnswers)
+            if is_final or not choice.has_symbols:
                 raise
             self.stats.last_static_reason = without_frames(error)
             return None

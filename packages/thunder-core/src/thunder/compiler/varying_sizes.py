@@ -10,7 +10,8 @@ import torch
 
 from thunder.base.provenance import comes_with_arguments
 from thunder.compiler.stats import CacheEntry
-from thunder.frontend.decisions.computed_sizes import ComputedPlaces
+from thunder.frontend.decisions.computed_sizes import Answer, ComputedPlaces, answers_at
+from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.facts import Fact, TensorFacts
 from thunder.frontend.free_sizes import size_source
 from thunder.frontend.guards import LOST
@@ -52,7 +53,8 @@ class VaryingSizes:
     after `_COMPILES` of them, one program for many sizes is worth more than what that executor gains.
 
     A size that depends on data is a decision at first. Where that has differed, the computation finds it from
-    then on, with those after it (Note [Computed sizes]), by the same rules. With ``everywhere`` it does so in
+    then on, with those after it (Note [Computed sizes]), by the same rules; so it is in a compile for another
+    reason in which the answer is not that of an earlier entry. With ``everywhere`` it does so in
     the first compile.
     """
 
@@ -63,6 +65,8 @@ class VaryingSizes:
         self._everywhere = everywhere
         #: whether numbers of the arguments may be symbols: until a compile has failed with them
         self.takes_numbers = True
+        #: the answers of entries at places where sizes are decisions
+        self._answers: dict[Answer, Any] = {}
         self._needed: frozenset[str] = frozenset()
         #: the values to which compiles have fixed sizes, by these and all symbols of the compile
         self._fixed: dict[tuple[str, frozenset[str]], float] = {}
@@ -80,9 +84,10 @@ class VaryingSizes:
         if self._compiles:
             self._compiles -= 1
             return frozenset(), ComputedPlaces()
-        return self.sizes, ComputedPlaces(
-            self._everywhere, self._needed if self._everywhere else self._places
-        )
+        if self._everywhere:
+            return self.sizes, ComputedPlaces(True, self._needed)
+        seen = {key: answer for key, answer in self._answers.items() if key[0] not in self._needed}
+        return self.sizes, ComputedPlaces(named=self._places, seen=seen)
 
     def likely(self) -> LikelySizes:
         """Return which sizes of a new compile are symbols though they have not differed."""
@@ -98,6 +103,11 @@ class VaryingSizes:
             return False
         self._places |= frozenset(p for p in places if p is not None) - self._needed
         return True
+
+    def note_answers(self, decisions: Iterable[Decision]) -> None:
+        """Note the answers that a new entry is for: with another one, a size is found from then on."""
+        for key, answer in answers_at(decisions).items():
+            self._answers.setdefault(key, answer)
 
     def note_refused(self) -> None:
         """Note that an executor would have run calls whose sizes are numbers."""

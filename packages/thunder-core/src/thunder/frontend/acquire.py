@@ -19,7 +19,7 @@ from thunder.base.langctx import LanguageContext, using_language
 from thunder.base.opaque_marks import OpaqueSet
 from thunder.base.provenance import Path, own_name
 from thunder.frontend import ambient_state
-from thunder.frontend.decisions.computed_sizes import ComputedSizes
+from thunder.frontend.decisions.computed_sizes import ComputedSizes, answers_at
 from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.decisions.early_run import EarlyRun
 from thunder.frontend.decisions.speculation import Speculation
@@ -35,7 +35,7 @@ from thunder.frontend.objects.number_inputs import needed_values, number_inputs,
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.prologue_statements import Interface
-from thunder.frontend.ran_code import keep_for_another_trace
+from thunder.frontend.ran_code import has_run_code, keep_for_another_trace
 from thunder.frontend.recorded_call import recorded_call, written_names
 from thunder.frontend.session import TracingSession
 from thunder.frontend.size_choice import SizeChoice
@@ -140,7 +140,8 @@ def acquire(
     numbers that are inputs (Note [Numbers that vary]). ``free`` chooses which sizes of tensors are symbols
     (Note [Symbolic sizes]).
 
-    Raises RaisedByProgram with what the program raises; UnsupportedProgram, at its line, if it has no trace.
+    Raises OtherAnswers where sizes that depend on data have differed since an earlier entry; RaisedByProgram
+    with what the program raises; UnsupportedProgram, at its line, if it has no trace.
     """
     _refuse_untraceable(fn)
     trace, inputs, roots = TraceCtx(fn=fn), list[Input](), {"args": args, "kwargs": kwargs}
@@ -156,6 +157,8 @@ def acquire(
     with _session_of_a_call(session, roots, may_repeat=bool(varying) or free is not None):
         with ambient_state.restored(), tracectx(trace), using_language(language), jitting():
             result = recorded_call(session, machine, fn, args, kwargs)
+            if session.speculation is not None and not has_run_code(session):
+                computed.check_answers(answers_at(session.speculation.decisions))
             _end_grad_modes(session, inputs, disable_grad)
             finalizer = TraceFinalizer(session, inputs, fn)
             computation, epilogue, reached = finalizer.run(result)

@@ -69,6 +69,13 @@ class ProgramRecorder(Recorder):
         speculation = self._session.speculation
         return UNDECIDED if speculation is None else speculation.as_size(number)
 
+    def elements(self, x: TensorProxy) -> Any:
+        """Return the elements of a tensor: a decision, or sizes that the computation finds."""
+        if self._torch_functions.applies:
+            self._torch_functions.refuse_unseen("tolist(tensor)", (x,))
+        speculation = self._session.speculation
+        return UNDECIDED if speculation is None else speculation.elements(x)
+
     def compute_number(self, operation: str, operands: tuple[Any, ...]) -> Any:
         """Return the number as a value of the trace, or its value of this call, as a decision."""
         speculation = self._session.speculation

@@ -12,7 +12,7 @@ from thunder.frontend.natives.cached_functions import CALL_IT_BEFORE, CachedCall
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.session import TracingSession
 
-__all__ = ["keep_for_another_trace", "refuse_changed_facts"]
+__all__ = ["has_run_code", "keep_for_another_trace", "refuse_changed_facts"]
 
 
 def refuse_changed_facts(session: TracingSession, roots: Mapping[str, Any]) -> None:
@@ -35,6 +35,11 @@ def refuse_changed_facts(session: TracingSession, roots: Mapping[str, Any]) -> N
         found={"called": ", ".join((*opaque, *cached))},
         hint=hint,
     )
+
+
+def has_run_code(session: TracingSession) -> bool:
+    """Return whether such code has run."""
+    return bool(session.state(OpaqueCalls).calls or session.state(CachedCalls).ran)
 
 
 def keep_for_another_trace(session: TracingSession, roots: Mapping[str, Any]) -> None:

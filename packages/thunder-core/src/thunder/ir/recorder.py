@@ -80,6 +80,13 @@ class Recorder:
         """
         return UNDECIDED
 
+    def elements(self, x: TensorProxy) -> Any:
+        """Return the elements of a tensor as nested tuples, or UNDECIDED.
+
+        They are a decision, or sizes that the computation finds.
+        """
+        return UNDECIDED
+
     def compute_number(self, operation: str, operands: tuple[Any, ...]) -> Any:
         """Return the proxy of a number that is computed from numbers out of tensors, or UNDECIDED.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -35,6 +36,15 @@ def as_size(number: Any) -> Any:
     """Return an integer of the current trace as a size or position, or UNDECIDED."""
     trace = get_tracectx()
     return UNDECIDED if trace is None else trace.recorder.as_size(number)
+
+
+def elements(x: TensorProxy) -> Any:
+    """Return the elements of a tensor of the current trace as nested tuples, or UNDECIDED.
+
+    They are sizes that the computation finds, or a decision.
+    """
+    trace = get_tracectx()
+    return UNDECIDED if trace is None else trace.recorder.elements(x)
 
 
 def _needs_value(operation: str, read: Callable[..., Any], question: str) -> Callable[..., Any]:
@@ -85,12 +95,22 @@ _refuse_tolist = _takes_data_out("tensor.tolist()", torch.Tensor.tolist)
 
 
 def _tolist(self: TensorProxy) -> Any:
-    """Return the elements of a tensor of few elements as nested lists; they are one decision."""
-    if constant_value(self) is None and self.numel <= _MOST_DECIDED:
-        answer = decided("tolist", self)
-        if answer is not UNDECIDED:
-            return _as_lists(answer)
-    return _refuse_tolist(self)
+    """Return the elements of a tensor as nested lists."""
+    return _lists(self, elements)
+
+
+def decided_values(x: TensorProxy) -> Any:
+    """Return the elements of a tensor as nested lists of numbers: they are one decision."""
+    return _lists(x, partial(decided, "tolist"))
+
+
+def _lists(x: TensorProxy, find: Callable[[TensorProxy], Any]) -> Any:
+    """Return elements that a trace knows as nested lists; raise UnsupportedProgram for too many of them."""
+    if constant_value(x) is None and x.numel <= _MOST_DECIDED:
+        found = find(x)
+        if found is not UNDECIDED:
+            return _as_lists(found)
+    return _refuse_tolist(x)
 
 
 def _as_lists(part: Any) -> Any:

@@ -282,6 +282,15 @@ class SizeTuple(tuple[Any, ...]):
         item = tuple.__getitem__(self, key)
         return shape_of(item) if type(key) is slice else item
 
+    def __eq__(self, other: object) -> bool:
+        # tuples of Python compare their first elements though their lengths differ
+        return isinstance(other, tuple) and len(self) == len(other) and tuple.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
     def __add__(self, other: Any) -> Any:
         return shape_of((*self, *other)) if isinstance(other, tuple) else NotImplemented
 

@@ -17,7 +17,7 @@ def _attention(c: BatchedCall) -> Any:
     mask = c.attn_mask
     if c.dropout_p > 0.0 or not all(c.rank(x) in (3, 4) for x in parts) or len({*map(c.rank, parts)}) > 1:
         return NotImplemented
-    if len({c.shape(x)[:-3] for x in parts}) > 1:
+    if any(c.shape(x)[:-3] != c.shape(c.query)[:-3] for x in parts):
         return NotImplemented
     rank = c.rank(c.query)
     if mask is not None:

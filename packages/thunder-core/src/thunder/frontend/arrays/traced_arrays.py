@@ -39,7 +39,7 @@ from thunder.frontend.arrays.array_memory import (
 from thunder.frontend.natives.libraries import numpy
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
-from thunder.ir.refused_methods import REFUSED_METHODS
+from thunder.ir.refused_methods import decided_values
 from thunder.ir.symbol import has_tags
 
 __all__ = ["Arrays", "TracedArray"]
@@ -159,7 +159,7 @@ class Arrays(SessionState):
                 self._session.objects.unread.pop(id(traced.array), None)
         else:
             module: Any = numpy()
-            values = REFUSED_METHODS["tolist"](traced.tensor)
+            values = decided_values(traced.tensor)
             traced.array[...] = module.array(values, traced.array.dtype)
         traced.content = traced.array.tobytes()
 

@@ -5,6 +5,7 @@ Note [Decisions on data] shows the result.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -107,6 +108,27 @@ class Speculation:
         self._session.trace.record(prims.as_size.bind(number, output=size))
         self._run.note({size.name: hint})
         return size
+
+    def elements(self, x: TensorProxy) -> Any:
+        """Return the elements of a tensor as nested tuples: sizes that the computation finds, or a decision.
+
+        UNDECIDED where neither can be recorded.
+        """
+        counts = tuple(x.shape)
+        if not counts and self._may_decide():
+            return prims.item(x)
+        if not (x.dtype.is_integer and not x.dtype.is_bool and len(counts) > 0 and _is_short(counts)):
+            return self.decide("tolist", (x,))
+        place = self._place("tolist")
+        if not self._may_decide() or not self._sizes.are_at(place):
+            return self.decide("tolist", (x,), place)
+        self.has_run = True
+        hints = self._asked(lambda: self._run.answer("tolist", (x,)))
+        sizes = [self._sizes.new(hint, place, None) for hint in tree_iter(hints)]
+        self._session.trace.record(prims.as_sizes.bind(x, output=tuple(sizes)))
+        self._run.note({size.name: size.hint for size in sizes})
+        remaining = iter(sizes)
+        return tree_map(lambda _: next(remaining), hints)
 
     def _asked(self, ask: Callable[[], Any]) -> Any:
         """Return what an early run answers; a refusal has the lines of the program."""
@@ -257,6 +279,15 @@ class Speculation:
             and not session.state(BackwardState).stack
             and not session.state(InnerPrograms).stack
         )
+
+
+#: elements of the largest tensor that are sizes
+_MOST_SIZES = 64
+
+
+def _is_short(counts: tuple[Any, ...]) -> bool:
+    """Return whether a shape has few elements, whose number does not vary."""
+    return all(type(n) is int for n in counts) and 0 < math.prod(counts) <= _MOST_SIZES
 
 
 def _described(operand: Any) -> str:

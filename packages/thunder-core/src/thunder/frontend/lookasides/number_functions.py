@@ -33,7 +33,6 @@ def _computed(function: Callable[..., Any]) -> Callable[[SymbolicNumber], Any]:
 #: functions of one number → what they return for one that is not known; questions are comparisons
 _RULES: dict[Callable[..., Any], Callable[[Any], Any]] = {
     **{function: _computed(function) for function in FUNCTIONS if function is not math.log},
-    int: lambda x: x.__trunc__(),
     math.isnan: lambda x: x != x,
     math.isinf: lambda x: abs(x) == math.inf,
     math.isfinite: lambda x: abs(x) < math.inf,

@@ -9,6 +9,7 @@ import torch
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.refused_methods import decided_values
 from thunder.torch.namespace import ltorch
 
 TABLE = LookasideTable()
@@ -19,7 +20,7 @@ def _pack_padded_sequence(session: TracingSession, args: tuple[Any, ...], kwargs
     """Return the steps of padded sequences one after the other, and how many sequences each step has."""
 
     def pack(input: TensorProxy, lengths: TensorProxy, batch_first: bool) -> tuple[TensorProxy, TensorProxy]:
-        sizes = session.call(torch.Tensor.tolist, (lengths,), {})
+        sizes = decided_values(lengths)
         steps, count = (1, 0) if batch_first else (0, 1)
         if any(size <= 0 for size in sizes):
             raise RuntimeError(
@@ -58,7 +59,7 @@ def _pad_packed_sequence(session: TracingSession, args: tuple[Any, ...], kwargs:
         padding_value: float,
         total_length: int,
     ) -> tuple[TensorProxy, TensorProxy]:
-        sizes = session.call(torch.Tensor.tolist, (batch_sizes,), {})
+        sizes = decided_values(batch_sizes)
         steps, count = max(len(sizes), total_length), sizes[0]
         if 0 < total_length < len(sizes):
             raise RuntimeError(

@@ -28,6 +28,7 @@ from thunder.frontend.natives import native_calls
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.override_state import TorchFunctions, has_method, overrides, seen_type
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbolic_sizes import SymbolicNumber, hint_of
 from thunder.torch.argument_parser import SILENT, stand_in
 
 __all__ = [
@@ -213,10 +214,11 @@ def _parsed(
 def _stand_in(session: TracingSession, value: Any) -> Any:
     """Return a value of the same class, without data, for torch's parser."""
     if not isinstance(value, TensorProxy):
-        return stand_in(value)
+        return value.hint if isinstance(value, SymbolicNumber) else stand_in(value)
     cls = seen_type(session, value)
     with torch._C.DisableTorchFunction():
-        tensor = torch.empty(value.shape, dtype=value.dtype.torch_dtype, device="meta")
+        shape = tuple(map(hint_of, value.shape))  # torch's parser does not look at sizes
+        tensor = torch.empty(shape, dtype=value.dtype.torch_dtype, device="meta")
         if value.requires_grad:
             tensor.requires_grad_()
         return (

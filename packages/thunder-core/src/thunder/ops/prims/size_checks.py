@@ -10,13 +10,15 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import torch
+
 from thunder.base.errors import SizesChanged
 from thunder.base.float_expressions import RELATIONS
 from thunder.base.tags import OpTags
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.prims.declaration import primitive
 
-__all__ = ["as_size", "check_size"]
+__all__ = ["as_size", "as_sizes", "check_size"]
 
 
 def _nothing(left: Any, relation: str, right: Any) -> None:
@@ -38,6 +40,9 @@ check_size = primitive(
 )
 
 
+_FINDS = (OpTags.DONT_DCE, OpTags.COMPUTES_SIZE, OpTags.DONT_RECOMPUTE_IN_BACKWARD)
+
+
 def _same(number: Any) -> Any:
     """The meta function of a number, which is bound with the size as its result."""
     return number
@@ -49,5 +54,17 @@ as_size = primitive(
     _same,
     python_impl=operator.index,
     vjp=NONDIFFERENTIABLE,
-    tags=(OpTags.DONT_DCE, OpTags.COMPUTES_SIZE, OpTags.DONT_RECOMPUTE_IN_BACKWARD),
+    tags=_FINDS,
 )
+
+
+def _elements(tensor: torch.Tensor) -> tuple[int, ...]:
+    return tuple(tensor.flatten().tolist())
+
+
+def _unbound(tensor: Any) -> Any:
+    raise AssertionError("a call whose sizes the computation finds is bound")
+
+
+#: the elements of a tensor of integers, in its order, as sizes
+as_sizes = primitive("as_sizes", _unbound, eager=_elements, vjp=NONDIFFERENTIABLE, tags=_FINDS)

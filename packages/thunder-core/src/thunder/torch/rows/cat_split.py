@@ -12,7 +12,7 @@ from typing import Any
 from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.ir.proxies import TensorProxy, constant_value
 from thunder.ir.recorder import UNDECIDED
-from thunder.ir.refused_methods import decided
+from thunder.ir.refused_methods import decided, elements
 from thunder.ir.symbolic_sizes import SymbolicInt
 from thunder.ops import prims
 from thunder.ops.casting import cast
@@ -33,7 +33,9 @@ def cat(tensors: Tensors, dim: int = 0) -> TensorProxy:
     if not tensors:
         raise OperatorError("torch.cat(): expected a non-empty list of Tensors")
     dtype = result_dtype(*tensors)
-    counted = [t for t in tensors if t.shape != (0,)] or list(tensors)
+    counted = list(tensors)
+    if len({len(t.shape) for t in tensors}) > 1:
+        counted = [t for t in tensors if len(t.shape) != 1 or t.shape[0] != 0] or counted
     d = canonical_dim(dim, len(counted[0].shape))
     if any(not t.shape for t in tensors):
         raise OperatorError("zero-dimensional tensor (at position 0) cannot be concatenated")
@@ -164,9 +166,11 @@ def _tensor_split_spelling(
 
 
 def _elements(cuts: TensorProxy) -> Any:
-    """Return the number or the numbers in a tensor, where they are known or the program decides on them."""
+    """Return the number or the numbers in a tensor, where they are known, decided or found."""
     value = constant_value(cuts)
-    answer = decided("tolist", cuts) if value is None else value.tolist()
+    if value is not None:
+        return value.tolist()
+    answer = elements(cuts) if cuts.shape else decided("tolist", cuts)
     return cuts if answer is UNDECIDED else answer
 
 

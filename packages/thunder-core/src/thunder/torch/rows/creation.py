@@ -15,8 +15,9 @@ from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy, number_in, pytype
 from thunder.ir.recorder import UNDECIDED
-from thunder.ir.refused_methods import decided
+from thunder.ir.refused_methods import as_size
 from thunder.ir.symbol import Symbol
+from thunder.ir.symbolic_sizes import SymbolicNumber
 from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.operator import NONDIFFERENTIABLE
@@ -227,6 +228,11 @@ def _arange_spelling(*bounds: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict
     return tuple(map(number_in, range_of)), _options(kwargs)
 
 
+def _whole(x: Any) -> Any:
+    """Return a number without its fraction."""
+    return math.trunc(x) if isinstance(x, SymbolicNumber) else int(x)
+
+
 @torchsymbol("torch.arange", spelling=_arange_spelling, vjp=NONDIFFERENTIABLE)
 def arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     """``start``, ``start + step``, … below ``end``; int64 for integers, or the default dtype."""
@@ -237,7 +243,8 @@ def arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, device: An
     whole = all(issubclass(pytype(x), int) for x in (start, end, step))
     result_type = (int64 if whole else default_dtype(None)) if dtype is None else to_dtype(dtype)
     if result_type.is_integer and not whole:
-        start, end, step, whole = int(start), int(end), int(step), True
+        start, end, step = map(_whole, (start, end, step))
+        whole = True
     if step == 0 or (end - start) * step < 0:
         raise OperatorError("upper bound and lower bound inconsistent with step sign")
     length = -(-(end - start) // step) if whole else math.ceil((end - start) / step)
@@ -329,7 +336,7 @@ def _one_hot_spelling(tensor: TensorProxy, num_classes: int = -1) -> tuple[tuple
     if num_classes == -1:
         if not math.prod(tensor.shape):
             raise OperatorError("Can not infer total number of classes from empty tensor.")
-        largest = decided("index", amax(tensor, ()))
+        largest = as_size(amax(tensor, ()))
         num_classes = -1 if largest is UNDECIDED else largest + 1
     return (tensor, num_classes), {}
 
