@@ -88,8 +88,8 @@ def test_the_statements_have_every_fact_and_give_the_same_text(name, monkeypatch
         checked.append(name)
         return make(*args)
 
-    make = entry_compiler._entry
-    monkeypatch.setattr(entry_compiler, "_entry", compare)
+    make = entry_compiler.new_entry
+    monkeypatch.setattr(entry_compiler, "new_entry", compare)
     error = call(function, w).error
     assert checked or error is not None
 

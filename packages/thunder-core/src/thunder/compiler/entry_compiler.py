@@ -25,8 +25,8 @@ from thunder.base.plugin_calls import checking
 from thunder.base.size_wishes import are_marked, option_wishes
 from thunder.compiler.assumed_device import with_device_profile
 from thunder.compiler.contributed_state import contributed_state
-from thunder.compiler.failed_calls import plan_for_failures
 from thunder.compiler.ledger import check_requirements, explain_placements
+from thunder.compiler.new_entries import dropped_facts, new_entry
 from thunder.compiler.pipeline import Compiled, configured_pipeline
 from thunder.compiler.plugin_contributions import (
     PluginContributions,
@@ -290,7 +290,7 @@ class EntryCompiler:
             changed = compiled.prologue
             final, facts = self._written_prologue(changed, program, args, kwargs, device is not None)
             prologues = (program.prologue.structure(), *compiled.prologues, final)
-            dropped = _dropped(program.facts, facts) if data.debug_options.check_guards else ()
+            dropped = dropped_facts(program.facts, facts) if data.debug_options.check_guards else ()
         if program.sizes is not None and free is not None:
             if program.sizes.has_unchecked:
                 raise UnsupportedProgram("a size that depends on data is found in a part of another call")
@@ -298,7 +298,7 @@ class EntryCompiler:
             free.check(program.sizes)
             self.sizes.note_values({**program.sizes.values(), **program.sizes.values(computed=True)})
             facts = (*facts, *program.size_facts())
-        entry = _entry(program, compiled, baked, contributions, prologues, facts, dropped)
+        entry = new_entry(program, compiled, baked, contributions, prologues, facts, dropped)
         stats.stage_times = {
             "acquire": acquired - started,
             **compiled.stage_times,
@@ -394,70 +394,6 @@ class EntryCompiler:
         if self.data.cache_option is CACHE_OPTIONS.SAME_INPUT:
             return "everything"
         return "structure" if self.data.compile_options["frozen"] else "nothing"
-
-
-def _entry(
-    program: Acquisition,
-    compiled: Compiled,
-    baked: Sequence[str],
-    contributions: PluginContributions,
-    prologues: Sequence[TraceCtx],
-    facts: tuple[Fact, ...],
-    dropped: tuple[Fact, ...],
-) -> CacheEntry:
-    epilogue = compiled.epilogue or program.epilogue
-    sizes = program.sizes
-    values = {} if sizes is None else {**sizes.values(), **sizes.values(computed=True)}
-    failures = plan_for_failures(
-        program, [traces[-1] for traces in (compiled.traces, compiled.deferred_traces) if traces]
-    )
-    return CacheEntry(
-        prologue_fn=prologues[-1].python_callable(),
-        prologue_traces=list(prologues),
-        computation_fn=_with_grad_requests(program, compiled),
-        computation_traces=compiled.traces,
-        backward_fn=compiled.backward_fn,
-        backward_traces=compiled.backward_traces,
-        epilogue_fn=epilogue.python_callable() if epilogue is not None else None,
-        epilogue_traces=[*compiled.deferred_traces, *([epilogue] if epilogue is not None else [])],
-        ledger=compiled.ledger,
-        backward_ledger=compiled.backward_ledger,
-        rewritings=tuple(compiled.rewritings),
-        guards=facts,
-        dropped=dropped,
-        baked=tuple(baked),
-        failures=failures,
-        can_be_undone=failures.can_be_undone,
-        contributions=contributions,
-        replaced=program.replaced,
-        decisions=program.decisions,
-        written=program.written,
-        varying=program.varying,
-        free_sizes=frozenset(n for n, value in values.items() if value is None),
-        fixed_sizes=frozenset(n for n, value in values.items() if value is not None),
-    )
-
-
-def _dropped(before: Sequence[Fact], after: Sequence[Fact]) -> tuple[Fact, ...]:
-    """Return the facts of a program that a prologue which transforms changed does not check."""
-    checked = {(fact.kind, fact.path.source) for fact in after}
-    return tuple(fact for fact in before if (fact.kind, fact.path.source) not in checked)
-
-
-def _with_grad_requests(program: Acquisition, compiled: Compiled) -> Callable[..., Any]:
-    """Return the computation, before which the inputs require grad of which the program sets it."""
-    computation = compiled.fn
-    names = [getattr(a, "name", None) for a in compiled.traces[-1].args]
-    positions = [i for i, name in enumerate(names) if name in program.grad_requests]
-    if not positions:
-        return computation
-
-    def requesting(*inputs: Any) -> Any:
-        for position in positions:
-            inputs[position].requires_grad_()
-        return computation(*inputs)
-
-    return requesting
 
 
 def _rewrites_inputs(transforms: Iterable[Transform]) -> bool:

@@ -1,0 +1,89 @@
+"""The cache entry that a compile makes of a program's traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from thunder.compiler.failed_calls import plan_for_failures
+from thunder.compiler.pipeline import Compiled
+from thunder.compiler.plugin_contributions import PluginContributions
+from thunder.compiler.stats import CacheEntry
+from thunder.frontend.acquire import Acquisition
+from thunder.frontend.facts import Fact
+from thunder.ir.trace import TraceCtx
+
+__all__ = ["dropped_facts", "new_entry"]
+
+
+def new_entry(
+    program: Acquisition,
+    compiled: Compiled,
+    baked: Sequence[str],
+    contributions: PluginContributions,
+    prologues: Sequence[TraceCtx],
+    facts: tuple[Fact, ...],
+    dropped: tuple[Fact, ...],
+) -> CacheEntry:
+    """Return the cache entry of a program that was compiled.
+
+    Args:
+        baked: what the program read without a guard, by the option for sharp edges.
+        contributions: those of plugins, while which are the same the entry is used.
+        prologues: the traces of the prologue, the last of which runs.
+        facts: what that prologue checks.
+        dropped: facts of the program that it does not check.
+    """
+    epilogue = compiled.epilogue or program.epilogue
+    sizes = program.sizes
+    values = {} if sizes is None else {**sizes.values(), **sizes.values(computed=True)}
+    failures = plan_for_failures(
+        program, [traces[-1] for traces in (compiled.traces, compiled.deferred_traces) if traces]
+    )
+    return CacheEntry(
+        prologue_fn=prologues[-1].python_callable(),
+        prologue_traces=list(prologues),
+        computation_fn=_with_grad_requests(program, compiled),
+        computation_traces=compiled.traces,
+        backward_fn=compiled.backward_fn,
+        backward_traces=compiled.backward_traces,
+        epilogue_fn=epilogue.python_callable() if epilogue is not None else None,
+        epilogue_traces=[*compiled.deferred_traces, *([epilogue] if epilogue is not None else [])],
+        ledger=compiled.ledger,
+        backward_ledger=compiled.backward_ledger,
+        rewritings=tuple(compiled.rewritings),
+        guards=facts,
+        dropped=dropped,
+        baked=tuple(baked),
+        failures=failures,
+        can_be_undone=failures.can_be_undone,
+        contributions=contributions,
+        replaced=program.replaced,
+        decisions=program.decisions,
+        written=program.written,
+        varying=program.varying,
+        free_sizes=frozenset(n for n, value in values.items() if value is None),
+        fixed_sizes=frozenset(n for n, value in values.items() if value is not None),
+    )
+
+
+def dropped_facts(before: Sequence[Fact], after: Sequence[Fact]) -> tuple[Fact, ...]:
+    """Return the facts of a program that a prologue which transforms changed does not check."""
+    checked = {(fact.kind, fact.path.source) for fact in after}
+    return tuple(fact for fact in before if (fact.kind, fact.path.source) not in checked)
+
+
+def _with_grad_requests(program: Acquisition, compiled: Compiled) -> Callable[..., Any]:
+    """Return the computation, before which the inputs require grad of which the program sets it."""
+    computation = compiled.fn
+    names = [getattr(a, "name", None) for a in compiled.traces[-1].args]
+    positions = [i for i, name in enumerate(names) if name in program.grad_requests]
+    if not positions:
+        return computation
+
+    def requesting(*inputs: Any) -> Any:
+        for position in positions:
+            inputs[position].requires_grad_()
+        return computation(*inputs)
+
+    return requesting
