@@ -159,6 +159,7 @@ class Arrays(SessionState):
                 self._session.objects.unread.pop(id(traced.array), None)
         else:
             module: Any = numpy()
+            assert traced.tensor is not None, "an array without a path is computed by the program"
             values = decided_values(traced.tensor)
             traced.array[...] = module.array(values, traced.array.dtype)
         traced.content = traced.array.tobytes()
