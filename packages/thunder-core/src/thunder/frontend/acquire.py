@@ -140,8 +140,8 @@ def acquire(
     numbers that are inputs (Note [Numbers that vary]). ``free`` chooses which sizes of tensors are symbols
     (Note [Symbolic sizes]).
 
-    Raises OtherAnswers where sizes that depend on data have differed since an earlier entry; RaisedByProgram
-    with what the program raises; UnsupportedProgram, at its line, if it has no trace.
+    Raises OtherAnswers for sizes that depend on data and have differed; RaisedByProgram with what the program
+    raises; UnsupportedProgram, at its line, if it has no trace.
     """
     _refuse_untraceable(fn)
     trace, inputs, roots = TraceCtx(fn=fn), list[Input](), {"args": args, "kwargs": kwargs}
@@ -156,9 +156,7 @@ def acquire(
     machine = Machine(session, natives=lookasides.class_methods, record_history=record_log)
     with _session_of_a_call(session, roots, may_repeat=bool(varying) or free is not None):
         with ambient_state.restored(), tracectx(trace), using_language(language), jitting():
-            result = recorded_call(session, machine, fn, args, kwargs)
-            if session.speculation is not None and not has_run_code(session):
-                computed.check_answers(answers_at(session.speculation.decisions))
+            result = _checked(recorded_call(session, machine, fn, args, kwargs), session, computed)
             _end_grad_modes(session, inputs, disable_grad)
             finalizer = TraceFinalizer(session, inputs, fn)
             computation, epilogue, reached = finalizer.run(result)
@@ -215,6 +213,13 @@ def _speculation(
     if answers is None:
         return None
     return Speculation(session, EarlyRun(session.trace, inputs, roots), answers, computed)
+
+
+def _checked(result: Any, session: TracingSession, computed: ComputedSizes) -> Any:
+    """Return the result of a program, or raise OtherAnswers; not after code that ran as it is."""
+    if session.speculation is not None and not has_run_code(session):
+        computed.check_answers(answers_at(session.speculation.decisions))
+    return result
 
 
 def _reported(

@@ -78,14 +78,14 @@ class Recorder:
 
         It is its value, which is a decision, or a size that the computation finds.
         """
-        return UNDECIDED
+        return self.decide("index", (number,))
 
     def elements(self, x: TensorProxy) -> Any:
         """Return the elements of a tensor as nested tuples, or UNDECIDED.
 
         They are a decision, or sizes that the computation finds.
         """
-        return UNDECIDED
+        return self.decide("tolist", (x,))
 
     def compute_number(self, operation: str, operands: tuple[Any, ...]) -> Any:
         """Return the proxy of a number that is computed from numbers out of tensors, or UNDECIDED.
