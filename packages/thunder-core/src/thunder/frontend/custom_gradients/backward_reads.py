@@ -41,6 +41,7 @@ from thunder.frontend.session import TracingSession
 from thunder.frontend.traced_replacements import ReplacedCalls
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import NumberProxy, TensorProxy
+from thunder.ir.symbolic_sizes import SizeTuple
 
 #: objects of identity types that have state
 _STATEFUL = (torch.nn.Module, random.Random)
@@ -195,7 +196,7 @@ def is_fixed(session: TracingSession, value: Any) -> bool:
     """Return whether a value that the forward saved is the same when the backward runs."""
     if type(value) in LEAVES or isinstance(value, (TensorProxy, NumberProxy)):
         return True
-    if type(value) is tuple:
+    if type(value) is tuple or type(value) is SizeTuple:
         return all(is_fixed(session, v) for v in value)
     return isinstance(value, IDENTITY_TYPES) and not isinstance(value, random.Random)
 

@@ -10,6 +10,7 @@ from thunder.ir.evaluation import eval_trace
 from thunder.ir.proxies import Variable
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.trace import TraceCtx, tracectx, with_bound_symbols
 from thunder.ops import prims
 from thunder.passes.dce import dce
@@ -49,6 +50,7 @@ def uses_and_definitions(
 def make_subtrace(name: str, inputs: Sequence[Any], calls: Iterable[BoundSymbol], results: Any) -> TraceCtx:
     """Return the functional trace ``inputs → results`` of the calls, with new proxies.
 
+    A symbolic size is the same in all traces of a program.
     Names of values are final only when the whole program has been traced; those of a procedure are its own
     from the beginning.
     """
@@ -56,7 +58,9 @@ def make_subtrace(name: str, inputs: Sequence[Any], calls: Iterable[BoundSymbol]
     raw.bound_symbols = [*calls, prims.python_return.bind(results, output=None)]
     new = TraceCtx(name=name)
     with tracectx(new):
-        new.args = [p.replace(name=new.make_name(prefix="t")) for p in inputs]
+        new.args = [
+            p if isinstance(p, SymbolicNumber) else p.replace(name=new.make_name(prefix="t")) for p in inputs
+        ]
         prims.python_return(eval_trace(raw, *new.args))
     return dce(functionalise(new))
 

@@ -24,11 +24,11 @@ from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.frontend.output.deferred_texts import DeferredText, deferred
 from thunder.frontend.raised_errors import text_refusal
 from thunder.frontend.session import TracingSession
-from thunder.frontend.torch_functions.override_state import seen_type
+from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
-from thunder.ir.symbolic_sizes import SizeTuple, SymbolicNumber
+from thunder.ir.symbolic_sizes import SizeTuple, SymbolicNumber, has_symbols
 
 TABLE = LookasideTable()
 
@@ -119,7 +119,12 @@ def _type(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]
 def _len(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     appended = session.objects.appended_lists
     length = appended.length(args[0]) if appended.shadows and len(args) == 1 else None
-    return session.machine.generic_call(len, args, kwargs) if length is None else length
+    if length is not None:
+        return length
+    is_plain = len(args) == 1 and isinstance(args[0], TensorProxy) and has_symbols(args[0].shape[:1])
+    if is_plain and seen_type(session, args[0]) is torch.Tensor and not session.state(TorchFunctions).applies:
+        return args[0].shape[0]
+    return session.machine.generic_call(len, args, kwargs)
 
 
 #: functions of ``copy`` by the ids of their code: they use ``id()`` for the keys of deepcopy's memo alone
