@@ -158,12 +158,12 @@ class TensorProxy(torch.Tensor):
             shape = like.shape if shape is None else shape
             device = like.device if device is None else device
             dtype = like.dtype if dtype is None else dtype
-        missing = [n for n, v in (("shape", shape), ("device", device), ("dtype", dtype)) if v is None]
-        if missing:
+        if shape is None or device is None or dtype is None:
+            missing = [n for n, v in (("shape", shape), ("device", device), ("dtype", dtype)) if v is None]
             raise InvalidArgument(f"TensorProxy needs like=, or {', '.join(missing)}")
         self = _without_metadata(
             cls,
-            as_lengths(shape),  # type: ignore[arg-type]  # a bool is an int, and not a length
+            as_lengths(shape),  # a bool is an int, and not a length
             dtype if type(dtype) is dtypes.dtype else dtypes.to_dtype(dtype),
         )
         self.name = take_name(name, prefix or "t")

@@ -29,7 +29,9 @@ def _collect_proxies(tree: Any, proxies: list[Any]) -> None:
     kind = type(tree)
     if kind in _PLAIN:
         return
-    if isinstance(tree, (TensorProxy, Proxy)):
+    if kind is TensorProxy:
+        proxies.append(tree)
+    elif isinstance(tree, (TensorProxy, Proxy)):
         if isinstance(tree, SymbolicNumber):
             proxies.extend(tree.roots)
         else:

@@ -251,7 +251,8 @@ class BoundSymbol:
         "__weakref__",
         "_all_tags",
         "_args",
-        "_flat",
+        "_flat_args",
+        "_flat_outs",
         "_kwargs",
         "_output",
         "_subsymbols",
@@ -277,7 +278,8 @@ class BoundSymbol:
         self._subsymbols, self._tags = tuple(subsymbols), frozenset(tags)
         self.source = source
         self.header: str | list[str] | None = header if header is not None else _header.get()
-        self._flat: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None
+        self._flat_args: tuple[Any, ...] | None = None
+        self._flat_outs: tuple[Any, ...] | None = None
         self._all_tags: frozenset[OpenTag] | None = None
 
     sym = property(attrgetter("_sym"), _refused("sym"), doc="The symbol that is called.")
@@ -325,7 +327,7 @@ class BoundSymbol:
         """
         new = type(self)(**{**self._key(), **changes})
         if changes.keys().isdisjoint(("args", "kwargs", "output")):
-            new._flat = self._flat
+            new._flat_args, new._flat_outs = self._flat_args, self._flat_outs
         if self._subsymbols and "subsymbols" not in changes and not changes.keys().isdisjoint(_COMPUTATION):
             is_same = (
                 new.rhs == self.rhs
@@ -374,20 +376,20 @@ class BoundSymbol:
         return tree_flatten_with_dataclass(self._output)[0]
 
     @property
-    def _flat_proxies(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        if self._flat is None:
-            self._flat = proxies_in((self._args, self._kwargs)), proxies_in(self._output)
-        return self._flat
-
-    @property
     def flat_proxy_args(self) -> tuple[Any, ...]:
         """The proxies among the arguments."""
-        return (self._flat or self._flat_proxies)[0]
+        proxies = self._flat_args
+        if proxies is None:
+            proxies = self._flat_args = proxies_in((self._args, self._kwargs))
+        return proxies
 
     @property
     def flat_proxy_outs(self) -> tuple[Any, ...]:
         """The proxies among the outputs."""
-        return (self._flat or self._flat_proxies)[1]
+        proxies = self._flat_outs
+        if proxies is None:
+            proxies = self._flat_outs = proxies_in(self._output)
+        return proxies
 
     @property
     def flat_variableified_proxy_args(self) -> tuple[Variable, ...]:
@@ -427,8 +429,11 @@ def gather_tags(bsym: BoundSymbol) -> frozenset[OpenTag]:
     """Return the tags of a bound symbol and of everything below it, which are found once."""
     tags = bsym._all_tags
     if tags is None:
-        parts = bsym.subsymbols
-        tags = bsym._all_tags = bsym.tags.union(*map(gather_tags, parts)) if parts else bsym.tags
+        tags = bsym.tags
+        for part in bsym.subsymbols:
+            if not gather_tags(part) <= tags:
+                tags = tags | gather_tags(part)
+        bsym._all_tags = tags
     return tags
 
 
