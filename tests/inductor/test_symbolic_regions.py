@@ -132,6 +132,31 @@ def test_cotangents_in_other_layouts_have_code_of_their_own():
     assert thunder.cache_misses(compiled) == 1
 
 
+def test_strides_of_results_for_inputs_in_other_layouts_are_expressions_of_sizes(monkeypatch):
+    of_each_call, of_layouts = [], []
+    strides, output_layouts = symbolic_regions._OtherLayouts.strides, symbolic_regions.output_layouts
+    monkeypatch.setattr(
+        symbolic_regions._OtherLayouts, "strides", lambda *args: of_each_call.append(args) or strides(*args)
+    )
+    monkeypatch.setattr(
+        symbolic_regions, "output_layouts", lambda *args: of_layouts.append(args) or output_layouts(*args)
+    )
+    compiled = thunder.jit(_scaled_exponential, cache="symbolic values")
+    numbers = []
+    for shape in ((3, 5), (4, 7), (6, 2), (9, 33)):
+        x, w = torch.randn(shape, requires_grad=True), torch.randn(shape[1])
+        for name in (n for n in COTANGENTS if n != "transposed"):  # whose results need the order of strides
+            ours, theirs = (
+                torch.autograd.grad(f(x, w), x, COTANGENTS[name](*shape))
+                for f in (compiled, _scaled_exponential)
+            )
+            assert ours[0].stride() == theirs[0].stride()
+        numbers.append(len(of_layouts))
+    assert len(of_each_call) == 0
+    assert numbers[0] > 1, "some layouts are not those expected"
+    assert len(set(numbers)) == 1, "none is derived for further sizes"
+
+
 def test_a_region_has_code_for_a_few_layouts_and_torch_runs_the_others(monkeypatch):
     monkeypatch.setattr(symbolic_regions, "_MOST_LAYOUTS", 1)
     compiled = thunder.jit(_scaled_exponential, cache="symbolic values")

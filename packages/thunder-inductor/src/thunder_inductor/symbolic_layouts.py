@@ -11,7 +11,17 @@ from thunder import TensorProxy
 from thunder.core.errors import UnsupportedProgram
 from thunder.extend import EagerStrides, Region, SymbolicInt, sizes_in, strides_as_products
 
-__all__ = ["Layout", "Layouts", "found_layouts", "input_layouts", "key_of", "output_layouts", "tuple_text"]
+__all__ = [
+    "Layout",
+    "Layouts",
+    "exact_layouts",
+    "found_layouts",
+    "input_layouts",
+    "key_of",
+    "layouts_for",
+    "output_layouts",
+    "tuple_text",
+]
 
 #: the strides (elements) of a tensor; () for a size
 Layout = tuple[Any, ...]
@@ -57,14 +67,20 @@ def found_layouts(region: Region, expected: Layouts, inputs: Sequence[Any]) -> L
     return tuple(found(p, *rest) for p, *rest in zip(region.inputs, expected, inputs, strict=True))
 
 
-def _strides(x: torch.Tensor) -> list[int]:
-    """Return the strides of a tensor; those of dimensions with one element follow from the next dimension."""
-    found: list[int] = []
-    extent = 1
-    for n, step in zip(reversed(x.shape), reversed(x.stride()), strict=True):
-        found.append(extent if n == 1 else step)
-        extent = n * found[-1]
-    return found[::-1]
+def exact_layouts(region: Region, inputs: Sequence[Any]) -> Layouts:
+    """Return all strides of the inputs of a run, as products of its sizes or as numbers."""
+    return tuple(
+        strides_as_products(p.shape, x.shape, x.stride()) if isinstance(x, torch.Tensor) else ()
+        for p, x in zip(region.inputs, inputs, strict=True)
+    )
+
+
+def layouts_for(layouts: Layouts, sizes: dict[str, int]) -> list[tuple[int, ...]]:
+    """Return strides as numbers, for these values of the sizes by their names."""
+    return [
+        tuple(step.for_values(sizes) if isinstance(step, SymbolicInt) else step for step in layout)
+        for layout in layouts
+    ]
 
 
 def key_of(sizes: Sequence[SymbolicInt], layouts: Layouts) -> str:

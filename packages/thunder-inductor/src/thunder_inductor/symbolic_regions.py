@@ -17,14 +17,16 @@ import torch
 
 from thunder import TensorProxy
 from thunder.core.errors import PluginError, PluginWarning, UnsupportedProgram
-from thunder.extend import EagerStrides, Region, SymbolicInt, evaluate_region, sizes_of
+from thunder.extend import EagerStrides, Region, SymbolicInt, evaluate_region, sizes_in, sizes_of
 
 from .kernels import failure
 from .symbolic_layouts import (
     Layouts,
+    exact_layouts,
     found_layouts,
     input_layouts,
     key_of,
+    layouts_for,
     output_layouts,
     tuple_text,
 )
@@ -135,8 +137,8 @@ def _generated(
 class _OtherLayouts:
     """The region for inputs in unexpected layouts: code for the first ones, torch's kernels for the rest.
 
-    ``first`` runs for the expected ones; ``run`` compiles code for others. The strides of results are derived
-    for the sizes of each call. Not synchronised: two threads may compile the same code.
+    ``first`` runs for the expected ones; ``run`` compiles code for others. Not synchronised: two threads may
+    compile the same code.
     """
 
     def __init__(
@@ -145,6 +147,8 @@ class _OtherLayouts:
         self._region, self._expected, self._run = region, expected, run
         self._eager_strides, self._sizes = EagerStrides(region), sizes_of(region)
         self._runs: dict[str, _Run | None] = {key_of(self._sizes, expected): first}
+        #: the strides of results by the exact strides of inputs; None where they are derived in each call
+        self._formulas: dict[str, Layouts | None] = {}
         self._is_told = False
 
     def __call__(self, *inputs: Any) -> Sequence[torch.Tensor]:
@@ -156,11 +160,25 @@ class _OtherLayouts:
         if run is None:
             self._tell(inputs, f"there is code for {_MOST_LAYOUTS} others")
             return evaluate_region(self._region, inputs)
-        return run(list(inputs), self.strides(inputs))
+        return run(list(inputs), self._results(inputs))
 
     def strides(self, inputs: Sequence[Any]) -> list[Sequence[int]]:
-        """Return the strides (elements) of the results of a run."""
+        """Return the strides (elements) of the results of a run, derived for its sizes."""
         return [strides or () for strides in self._eager_strides.of(inputs)]
+
+    def _results(self, inputs: Sequence[Any]) -> Sequence[Sequence[int]]:
+        """Return the strides (elements) of the results of a run, as expressions of its sizes if possible.
+
+        They are derived once for inputs whose strides are the same expressions of the sizes.
+        """
+        layouts = exact_layouts(self._region, inputs)
+        key = key_of(self._sizes, layouts)
+        if key not in self._formulas and len(self._formulas) < _MOST_LAYOUTS:
+            self._formulas[key] = output_layouts(self._region, layouts)
+        formulas = self._formulas.get(key)
+        if formulas is None:
+            return self.strides(inputs)
+        return layouts_for(formulas, sizes_in(self._region, inputs))
 
     def _compiled(self, layouts: Layouts, inputs: Sequence[Any]) -> _Run | None:
         """Return code for these strides; None for torch's kernels, with a PluginWarning."""
