@@ -1,13 +1,16 @@
 """What symbolic sizes cost: compiles, warm calls, and decoding with a cache that grows.
 
     python benchmarks/symbolic_cost.py [--tokens 256] [--repeats 20] [--parts compile calls decoding]
+        [--layers 2 8 16] [--width 64] [--ways eager …]
 
 All times are CPU times. A compile is the first call of a litgpt GPT of width 16, forward and backward, for
 the sizes of its call and for all sizes. A warm call is one of 1 and of 100 layers of `torch.nn.Linear(2, 2)`;
 what symbols add to it is the difference. Both ways run in turn in one process, each time in the other order,
 and ratios are medians over neighbours, which a busy machine slows down alike. Decoding is
-`transformers`' `generate` with a Llama of two layers, everything included that the first call in a process
-does but the imports; each way runs once, in a process of its own.
+`transformers`' `generate` with a Llama of `--layers` and `--width`, with everything that the first call in a
+process does but the imports. Each way runs in a process of its own, the ways in turn, and the time is the
+median of `--decodings` processes. A second `generate` in each process, which compiles nothing more, gives the
+time of a token; from both follows the number of tokens from which a way is faster than eager.
 """
 
 from __future__ import annotations
@@ -15,8 +18,10 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from statistics import median
 from time import process_time_ns
 from typing import Any
@@ -29,6 +34,7 @@ from thunder_benchmarks.models.stacks import litgpt
 from thunder_benchmarks.report import Rendered, markdown
 
 KINDS = ("constant values", "symbolic values")
+Rows = Iterator[tuple[str, ...]]
 WAYS = ("eager", "torch.compile(dynamic=True)", "thunder, torch", "thunder, inductor")
 
 
@@ -83,15 +89,15 @@ def row(name: str, pairs: list[tuple[float, ...]], unit: str) -> tuple[str, ...]
     return (name, f"{static:.1f} {unit}", f"{symbolic:.1f} {unit}", f"{more:+.1f} {unit}", f"{ratio:.2f}")
 
 
-def decode(way: str, tokens: int) -> dict[str, Any]:
-    """CPU seconds of `generate`, with the tokens."""
+def decode(way: str, tokens: int, layers: int, width: int) -> dict[str, Any]:
+    """CPU seconds of two calls of `generate`, with the tokens, in a process of its own."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    sizes: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 128, "vocab_size": 256}
+    sizes: dict[str, Any] = {"hidden_size": width, "intermediate_size": 2 * width, "vocab_size": 256}
     heads: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2}
-    config = LlamaConfig(**sizes, **heads, num_hidden_layers=2, eos_token_id=None, pad_token_id=0)
+    config = LlamaConfig(**sizes, **heads, num_hidden_layers=layers, eos_token_id=None, pad_token_id=0)
     build: Any = LlamaForCausalLM
     model = build(config).eval()
     forward = model.forward
@@ -101,26 +107,61 @@ def decode(way: str, tokens: int) -> dict[str, Any]:
     elif way != "eager":
         executors = ["inductor", "torch"] if way.endswith("inductor") else ["torch"]
         model.forward = thunder.jit(forward, executors=executors)
-    prompt = torch.arange(8)[None]
-    result = model.generate(prompt, max_new_tokens=tokens, do_sample=False, use_cache=True)
-    seconds = (process_time_ns() - start) / 1e9
+    prompt, results, times = torch.arange(8)[None], [], []
+    for _ in range(2):
+        result = model.generate(prompt, max_new_tokens=tokens, do_sample=False, use_cache=True)
+        times.append((process_time_ns() - start) / 1e9)
+        results.append(result.tolist())
+        gc.collect()  # a full collection, which may fall into any call, is in none
+        start = process_time_ns()
+    assert results[0] == results[1], "both decode the same tokens"
     misses = thunder.cache_misses(model.forward) if way.startswith("thunder") else None
-    return {"seconds": seconds, "tokens": result.tolist(), "compiles": misses}
+    return {"first": times[0], "again": times[1], "tokens": results[0], "compiles": misses}
 
 
-def decoding_table(tokens: int) -> Rendered:
-    """Seconds of each way; raises RuntimeError for other tokens than eager's."""
-    table = Rendered(f"Decoding, {tokens} tokens", ("way", "CPU s", "÷ eager", "compiles"))
-    found = {}
-    for way in WAYS:
-        command = [sys.executable, __file__, "--tokens", str(tokens), "--decode", way]
-        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        found[way] = json.loads(output.splitlines()[-1])
-        if found[way]["tokens"] != found["eager"]["tokens"]:
+def decoded_apart(way: str, tokens: int, layers: int, width: int) -> dict[str, Any]:
+    """What :func:`decode` returns, in a new process."""
+    options = ["--tokens", str(tokens), "--layers", str(layers), "--width", str(width)]
+    command = [sys.executable, __file__, *options, "--decode", way]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return found
+
+
+def decoding_rows(ways: Sequence[str], tokens: int, layers: int, width: int, processes: int) -> Rows:
+    """Rows of the table for one model; raises RuntimeError for other tokens than eager's."""
+    runs: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
+    for _ in range(processes):
+        for way in ways:
+            runs[way].append(decoded_apart(way, tokens, layers, width))
+    first, again = (
+        {way: median(run[name] for run in runs[way]) for way in ways} for name in ("first", "again")
+    )
+    for way in ways:
+        if any(run["tokens"] != runs["eager"][0]["tokens"] for run in runs[way]):
             raise RuntimeError(f"{way} decodes other tokens than eager")
-        seconds = found[way]["seconds"]
-        compiles = "" if found[way]["compiles"] is None else str(found[way]["compiles"])
-        table.rows.append((way, f"{seconds:.1f}", f"{seconds / found['eager']['seconds']:.2f}", compiles))
+        saved = (again["eager"] - again[way]) / tokens
+        enough = math.ceil((first[way] - again[way]) / saved) if saved > 0 else None
+        yield (
+            f"{layers} layers, width {width}, {way}",
+            f"{first[way]:.2f}",
+            f"{first[way] / first['eager']:.2f}",
+            f"{again[way] / tokens * 1e3:.2f}",
+            f"{again[way] / again['eager']:.2f}",
+            "" if runs[way][0]["compiles"] is None else str(runs[way][0]["compiles"]),
+            "" if way == "eager" else "never" if enough is None else str(enough),
+        )
+
+
+def decoding_table(
+    ways: Sequence[str], tokens: int, layers: Sequence[int], width: int, runs: int
+) -> Rendered:
+    """Seconds of each way."""
+    head = ("model, way", "first, s", "÷ eager", "then, ms a token", "÷ eager", "compiles", "faster from")
+    table = Rendered(f"Decoding, {tokens} tokens", head)
+    for count in layers:
+        table.rows += decoding_rows(ways, tokens, count, width, runs)
+    table.notes.append("The last column is the number of tokens, compiles included.")
     return table
 
 
@@ -130,11 +171,15 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--parts", nargs="+", default=["compile", "calls", "decoding"])
+    parser.add_argument("--layers", type=int, nargs="+", default=[2], help="of the model that decodes")
+    parser.add_argument("--width", type=int, default=64, help="of the model that decodes")
+    parser.add_argument("--ways", nargs="+", default=WAYS, choices=WAYS, help="eager, and those beside it")
+    parser.add_argument("--decodings", type=int, default=1, help="processes for each way of decoding")
     parser.add_argument("--decode", help="one way of decoding, printed as JSON")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.decode:
-        print(json.dumps(decode(arguments.decode, arguments.tokens)))
+        print(json.dumps(decode(arguments.decode, arguments.tokens, arguments.layers[0], arguments.width)))
         return
     table = Rendered("Symbolic sizes", ("", "one size", "all sizes", "more", "ratio"))
     for layers in (1, 8) if "compile" in arguments.parts else ():
@@ -148,7 +193,9 @@ def main() -> None:
         table.rows.append(row(f"warm call, {layers} layers", pairs, "µs"))
     tables = [table] if table.rows else []
     if "decoding" in arguments.parts:
-        tables.append(decoding_table(arguments.tokens))
+        ways = tuple(dict.fromkeys(("eager", *arguments.ways)))
+        options = arguments.tokens, arguments.layers, arguments.width, arguments.decodings
+        tables.append(decoding_table(ways, *options))
     tables[-1].notes.append(f"{one_line(machine_facts(None))}.")
     for each in tables:
         print(markdown(each), end="")
