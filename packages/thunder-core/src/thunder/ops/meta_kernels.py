@@ -52,20 +52,13 @@ def _run(fn: Callable[..., Any], args: Any, kwargs: Any, stand_in: Callable[[Any
     # The proxies' own __torch_function__, and the mode under which programs are traced, must not intercept
     # these calls.
     with torch._C.DisableTorchFunction(), torch.no_grad():
-        by_leaf = {id(leaf): _of_leaf(stand_in, leaf) for leaf in leaves}
+        by_leaf = {id(leaf): stand_in(leaf) for leaf in leaves}
         stand_ins = [by_leaf[id(leaf)] for leaf in leaves]
         stand_ins = [torch.device(device) if isinstance(x, torch.device) else x for x in stand_ins]
         args, kwargs = tree_unflatten(stand_ins, spec)
         if isinstance(kwargs.get("device"), str):
             kwargs["device"] = device
         return fn(*args, **kwargs)
-
-
-def _of_leaf(stand_in: Callable[[Any], Any], leaf: Any) -> Any:
-    """Return the stand-in of a leaf; a slice, which is one, has those of its bounds."""
-    if isinstance(leaf, slice):
-        return slice(stand_in(leaf.start), stand_in(leaf.stop), stand_in(leaf.step))
-    return stand_in(leaf)
 
 
 def on_meta(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -15,7 +15,7 @@ from thunder.base.errors import OperatorError, UnsupportedProgram
 from thunder.base.memory_layout import contiguous_strides
 from thunder.ir.fusion_regions import Region
 from thunder.ir.proxies import TensorProxy
-from thunder.ir.region_sizes import region_for_sizes, sizes_in, without_sizes
+from thunder.ir.region_sizes import region_for_sizes, sizes_in, sizes_of, without_sizes
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx
 from thunder.ops.layouts import Layouts, reads_memory
@@ -42,7 +42,7 @@ class EagerStrides:
     """
 
     def __init__(self, region: Region) -> None:
-        self._region = region
+        self._region, self._has_sizes = region, bool(sizes_of(region))
         self._known: dict[tuple[Strides | None, ...], tuple[Strides | None, ...]] = {}
         self._by_size: OrderedDict[tuple[int, ...], EagerStrides] = OrderedDict()
 
@@ -51,8 +51,8 @@ class EagerStrides:
 
         Raises UnsupportedProgram for a call that cannot be run without data.
         """
-        sizes = sizes_in(self._region, inputs)
-        if sizes:
+        if self._has_sizes:
+            sizes = sizes_in(self._region, inputs)
             return self._for_sizes(sizes).of(without_sizes(self._region, inputs))
         key = tuple(x.stride() if isinstance(x, torch.Tensor) else None for x in inputs)
         strides = self._known.get(key)
