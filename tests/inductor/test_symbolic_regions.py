@@ -182,6 +182,15 @@ def test_strides_that_address_nothing_need_no_code(monkeypatch):
     torch.testing.assert_close(ours, torch.autograd.grad(_scaled_exponential(x, w), x, cotangent))
 
 
+def test_a_program_that_is_compiled_for_an_empty_batch_runs_in_torchs_kernels():
+    compiled = thunder.jit(_scaled_exponential, cache="symbolic values")
+    for rows, is_fused in ((0, False), (3, True)):
+        x, w = torch.randn(rows, 4), torch.randn(4)
+        torch.testing.assert_close(compiled(x, w), _scaled_exponential(x, w))
+        assert bool(_fused(compiled)) is is_fused
+    assert thunder.cache_misses(compiled) == 2
+
+
 def test_sizes_that_depend_on_data_are_inputs_of_regions():
     def program(x, w):
         n = (x > 0).sum().item()

@@ -116,6 +116,8 @@ class InductorExecutor(FusionExecutor):
         """Return the function of a region with symbolic sizes, or a refusal."""
         if region.outputs[0].device.type != "cpu":
             return Refusal("static_shape", "regions with symbolic sizes are compiled for CPUs")
+        if any(size.hint == 0 for size in sizes_of(region)):  # from 0 == 0 * n torch infers n == 1
+            return Refusal("static_shape", "TorchInductor takes no symbolic size that is 0 at first")
         kernel = self.compile_once(region, partial(_symbolic_kernel, region))
         assert isinstance(kernel, SymbolicKernel), f"compile_once returned {type(kernel).__name__}"
         try:
