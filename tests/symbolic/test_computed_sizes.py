@@ -8,6 +8,7 @@ import torch
 from tests.sweeping import one_in
 from tests.symbolic.data_steps import DATA_STEPS, random_data, random_data_program
 from tests.symbolic.shape_programs import STEPS
+from tests.symbolic.shape_steps import STEPS as FURTHER
 from tests.symbolic.test_random_shape_programs import _assert_same, _outcome
 
 import thunder
@@ -56,7 +57,8 @@ def _assert_random_program_is_eagers(seed, others, calls=10):
                 a, e, rtol=1e-6, atol=1e-6, equal_nan=True, msg=lambda text, d=description: f"{text} {d}"
             )
     stats = thunder.compile_stats(compiled)
-    assert stats.last_static_reason is None, f"{names} {stats.last_static_reason}"
+    raises = None in outcomes  # then the reason is the program's error
+    assert raises or stats.last_static_reason is None, f"{names} {stats.last_static_reason}"
     _assert_each_entry_is_right_or_left(stats.interpreter_cache, data, outcomes, names)
 
 
@@ -80,6 +82,11 @@ def _assert_each_entry_is_right_or_left(entries, data, outcomes, names):
 @pytest.mark.parametrize("seed", one_in(100, range(1000)))
 def test_a_random_program_computes_what_eager_computes(seed):
     _assert_random_program_is_eagers(seed, STEPS)
+
+
+@pytest.mark.parametrize("seed", [2051, *one_in(100, range(3000, 3100), 50)])
+def test_a_random_program_of_views_and_windows_computes_what_eager_computes(seed):
+    _assert_random_program_is_eagers(seed, {**STEPS, **FURTHER})
 
 
 @pytest.mark.parametrize("name", DATA_STEPS)

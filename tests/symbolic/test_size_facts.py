@@ -1,5 +1,6 @@
 """Facts about sizes: what was asked is checked, what follows is not asked again, no answer is wrong."""
 
+import math
 import random
 
 import pytest
@@ -8,7 +9,7 @@ from tests.sweeping import one_in
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.integer_polynomials import Polynomial
 from thunder.ir.size_facts import SizeFacts
-from thunder.ir.symbolic_sizes import new_size
+from thunder.ir.symbolic_sizes import new_number, new_size
 
 
 def _sizes(*hints):
@@ -37,6 +38,85 @@ def test_what_follows_from_facts_is_not_asked_again():
     assert m != 1
     assert not n < 0
     assert _texts(facts) == ["i0 == i1", "i0 >= 2"]
+
+
+def test_the_bounds_of_a_size_are_those_of_an_equal_one():
+    facts, n, m = _sizes(5, 5)
+    assert m >= 3
+    assert m <= 9
+    assert n == m
+    assert n >= 3
+    assert n <= 9
+    assert n + 1 != 3
+    assert _texts(facts) == ["i1 >= 3", "i1 <= 9", "i0 == i1"]
+
+
+def test_questions_that_are_forgotten_are_asked_again():
+    facts, n, m = _sizes(5, 5)
+    s = new_number(facts, 1.5, "s")
+    with facts.supposed():
+        assert n >= 3
+        assert n != m + 1
+        assert s > 0.5
+        assert s < math.inf
+        assert n == m
+        assert int(m) == 5
+        assert float(s) == 1.5
+    assert _texts(facts) == []
+    assert facts.values() == {"size 0": None, "size 1": None, "s": None}
+    assert n >= 2
+    assert s > 0.25
+    assert n == m
+    assert _texts(facts) == ["i0 >= 2", "f2 > 0.25", "i0 == i1"]
+
+
+def test_a_bound_of_a_float_implies_weaker_ones_only():
+    facts = SizeFacts()
+    s, t = new_number(facts, 1.5, "s"), new_number(facts, 1.5, "t")
+    assert s > 1
+    assert s > 0.5
+    assert s != 1
+    assert s >= 1.0
+    assert not s < 1
+    assert t >= 1
+    assert t > 1
+    assert s <= 2
+    assert s < 2
+    assert s != 2
+    assert s < 3
+    assert not s >= 2.5
+    assert _texts(facts) == ["f0 > 1", "f1 > 1", "f0 < 2"]
+    assert t != 0.5
+    assert t != 1.75
+    assert _texts(facts) == ["f0 > 1", "f1 > 1", "f0 < 2", "f1 != 1.75"]
+
+
+def test_a_float_that_is_fixed_answers_all_questions():
+    facts = SizeFacts()
+    s, n = new_number(facts, 1.5, "s"), new_size(facts, 4, "n")
+    assert s < 2
+    assert float(s) == 1.5
+    assert s > 1
+    assert s * 2 == 3.0
+    assert s * n > 1
+    assert facts.values() == {"s": 1.5, "n": None}
+    assert _texts(facts) == ["f0 == 1.5", "f0 * i1 > 1"]
+    facts.complete()
+    assert s > 0.5
+    with pytest.raises(UnsupportedProgram, match=r"after the program was compiled: f0 \* i1 > 2"):
+        s * n > 2  # noqa: B015
+
+
+def test_the_opposite_of_a_fact_is_no_other_fact():
+    facts, n, m = _sizes(4, 4)
+    assert n + m >= 5
+    assert not n + m < 5
+    assert not n + m <= 4
+    assert n * 2 != m * 3
+    assert m * 3 != n * 2
+    assert n % 3 == 1
+    assert 3 * (n // 3) == n - 1
+    assert _texts(facts) == ["i0 + i1 >= 5", "2 * i0 != 3 * i1", "(i0 % 3) == 1"]
 
 
 def test_a_size_that_is_not_its_bound_is_beyond_it():

@@ -250,7 +250,7 @@ class Layouts:
             except (*TORCH_REFUSALS, ThunderError) as error:
                 if not self._fixes:
                     raise UnsupportedProgram("the sizes would be fixed") from error
-                self._symbols, self._mode = None, None
+                self._symbols = None  # the mode stays: later values are of the same one
                 self._values.clear()
         self._compute(proxy)
 
