@@ -223,7 +223,7 @@ def published(implementation="grouped_mm"):
 
 
 TRAINED = sliced(
-    9,
+    18,
     {
         "clipped experts": lambda: trained(clip=0.05),
         "Mixtral": published,
@@ -234,7 +234,7 @@ TRAINED = sliced(
         "modules x ddp": lambda: trained("experts x ddp", kinds=(Modules, Modules)),
         "modules x fsdp": lambda: trained("experts x fsdp", kinds=(Modules, Modules)),
     },
-    start=4,
+    start=15,
 )
 
 

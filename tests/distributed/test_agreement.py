@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from distributed.killed_cases import OUTSIDE
+from distributed.killed_cases import LOST, OUTSIDE
 from distributed.launching import Outcome
 
 pytestmark = pytest.mark.multi_process
@@ -84,6 +86,14 @@ def test_programs_that_repeat_are_not_compared(outcomes):
 def test_a_process_that_is_lost_is_named(outcomes, name, collective):
     other, _ = outcomes[name]
     assert other.get().startswith(f"ProcessMissing: rank 1 did not take part in {collective} of this program")
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_a_process_that_is_lost_in_a_collective_is_named(outcomes, name):
+    other, _ = outcomes[name]
+    where = name.partition(" in ")[2]
+    pattern = rf"ProcessMissing: rank 1 did not take part in {where}, number \d+ of \d+ of this program"
+    assert re.match(pattern, other.get()), other.get()
 
 
 def test_a_process_that_is_killed_before_it_compiles_is_named(outcomes):

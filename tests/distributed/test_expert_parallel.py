@@ -135,7 +135,7 @@ USES = {
 }
 
 
-@pytest.mark.parametrize(("layout", "use"), one_in(6, [(layout, use) for layout in LAYOUTS for use in USES]))
+@pytest.mark.parametrize(("layout", "use"), one_in(11, [(layout, use) for layout in LAYOUTS for use in USES]))
 def test_experts_are_divided_beside_other_parameters_in_each_layout(layout: str, use: str):
     for result in run_ranks(lambda: trained(layout, steps=4, **USES[use]), 4):
         assert max(result["losses"], result["gradients"], result["norms"], result["state"]) < TOLERANCE
@@ -158,13 +158,18 @@ def saved_and_loaded(layout: str, kind: type[nn.Module], folder: Path) -> float:
     return distance(loaded.original_state_dict(), expected) + distance(whole, expected)
 
 
-@pytest.mark.parametrize("kind", [Mixture, Modules])
-@pytest.mark.parametrize("layout", ["experts", "experts, fsdp", "experts x fsdp"])
+@pytest.mark.parametrize(
+    ("layout", "kind"),
+    one_in(
+        3, [(n, kind) for n in ("experts", "experts, fsdp", "experts x fsdp") for kind in (Mixture, Modules)]
+    ),
+)
 def test_files_have_the_parts_of_experts(tmp_path, layout: str, kind: type[nn.Module]):
     results = run_ranks(lambda: saved_and_loaded(layout, kind, tmp_path), 4 if "x" in layout else 2)
     assert set(results) == {0}
 
 
+@pytest.mark.sweep  # the import of litgpt takes seconds
 def test_the_mixture_of_litgpt_is_divided():
     for result in run_ranks(lambda: trained(steps=4, kinds=(LitGPT, LitGPT)), 2):
         # litgpt computes the weights of experts in float32
