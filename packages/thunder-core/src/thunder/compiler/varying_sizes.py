@@ -20,8 +20,9 @@ from thunder.ir.symbolic_sizes import SymbolicInt
 
 __all__ = ["Differences", "VaryingSizes", "differing_sizes"]
 
-#: the sizes in which a call differs from an entry, by their sources, with the numbers that the entry is for
-Differences = Mapping[str, float]
+#: the sizes in which a call differs from an entry, by their sources, with the numbers that the entry is for;
+#: None for symbols that the program has fixed, of which one or more differ
+Differences = Mapping[str, float | None]
 
 
 #: further compiles for numbers where executors refuse calls with symbolic sizes
@@ -117,7 +118,7 @@ class VaryingSizes:
         """Note the sizes in which a call differs from entries."""
         differing = {size for differences in compared.values() for size in differences}
         self.sizes |= differing - self._needed
-        numbers = (n for differences in compared.values() for n in differences.values())
+        numbers: Iterator[Any] = (n for differences in compared.values() for n in differences.values())
         lengths = {n for n in numbers if isinstance(n, int)}
         known = {fact.source for entry in compared for fact in entry.guards if fact.kind == "tensor"}
         self._likely = LikelySizes(frozenset(lengths), frozenset(known))
@@ -161,16 +162,18 @@ def differing_sizes(entry: CacheEntry, roots: dict[str, object]) -> Differences:
     return dict(_differing_facts(entry, roots))
 
 
-def _differing_facts(entry: CacheEntry, roots: dict[str, object]) -> Iterator[tuple[str, int]]:
+def _differing_facts(entry: CacheEntry, roots: dict[str, object]) -> Iterator[tuple[str, int | None]]:
     for fact in entry.guards:
-        if fact.kind == "size":
-            continue
         try:
             if fact.failure(roots) is None:
                 continue
             found = fact.path.fetch(roots)
         except LOST:
             return
+        if fact.kind == "size":
+            sources = {path.source for path in (fact.path, *fact.others)}
+            yield from dict.fromkeys(sources & entry.fixed_sizes).items()
+            continue
         may_vary = comes_with_arguments(fact.path) or fact.source in entry.written
         is_float = type(fact.expected) is type(found) is float and fact.source not in entry.written
         if may_vary and ((fact.kind == "int" and type(found) is int) or (fact.kind == "equal" and is_float)):

@@ -15,7 +15,7 @@ import torch
 from thunder.base.errors import SizesChanged
 from thunder.base.float_expressions import RELATIONS
 from thunder.base.tags import OpTags
-from thunder.ops.operator import NONDIFFERENTIABLE
+from thunder.ops.operator import NONDIFFERENTIABLE, Operator, register
 from thunder.ops.prims.declaration import primitive
 
 __all__ = ["as_size", "as_sizes", "check_size"]
@@ -67,4 +67,14 @@ def _unbound(tensor: Any) -> Any:
 
 
 #: the elements of a tensor of integers, in its order, as sizes
-as_sizes = primitive("as_sizes", _unbound, eager=_elements, vjp=NONDIFFERENTIABLE, tags=_FINDS)
+as_sizes = register(
+    Operator(
+        id="prims.as_sizes",
+        eager=_elements,
+        meta=_unbound,
+        vjp=NONDIFFERENTIABLE,
+        tags=frozenset(_FINDS),
+        module="prims",
+    ),
+    meta=None,  # it would have to return the sizes of the statement
+)
