@@ -47,8 +47,22 @@ def test_the_bounds_of_a_size_are_those_of_an_equal_one():
     assert n == m
     assert n >= 3
     assert n <= 9
+    assert n < 11
     assert n + 1 != 3
     assert _texts(facts) == ["i1 >= 3", "i1 <= 9", "i0 == i1"]
+
+
+def test_an_upper_bound_answers_weaker_questions():
+    facts, n, m = _sizes(3, 3)
+    assert n <= 9
+    assert n * 2 <= 7
+    assert n <= 3
+    assert n < 8
+    assert not n > 4
+    assert n + m >= 5
+    assert n + m != 5
+    assert n + m != 4
+    assert _texts(facts) == ["i0 <= 9", "2 * i0 <= 7", "i0 + i1 >= 5", "i0 + i1 != 5"]
 
 
 def test_questions_that_are_forgotten_are_asked_again():
@@ -78,6 +92,7 @@ def test_a_bound_of_a_float_implies_weaker_ones_only():
     assert s != 1
     assert s >= 1.0
     assert not s < 1
+    assert not s <= 1
     assert t >= 1
     assert t > 1
     assert s <= 2
