@@ -106,6 +106,15 @@ def test_a_bound_of_a_float_implies_weaker_ones_only():
     assert _texts(facts) == ["f0 > 1", "f1 > 1", "f0 < 2", "f1 != 1.75"]
 
 
+def test_a_bound_says_nothing_of_another_float_and_does_not_exclude_itself():
+    facts = SizeFacts()
+    s, t = new_number(facts, 1.5, "s"), new_number(facts, 1.5, "t")
+    assert s >= 1
+    assert t > 0.5
+    assert s != 1
+    assert _texts(facts) == ["f0 >= 1", "f1 > 0.5", "f0 != 1"]
+
+
 def test_a_float_that_is_fixed_answers_all_questions():
     facts = SizeFacts()
     s, n = new_number(facts, 1.5, "s"), new_size(facts, 4, "n")
