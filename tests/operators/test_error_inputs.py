@@ -76,3 +76,21 @@ def test_a_range_without_end_is_refused_with_torchs_text(bounds: tuple[float, ..
     with pytest.raises(RuntimeError) as expected:
         torch.arange(*bounds)
     assert_raises_the_same(torch.arange, bounds, {}, expected.value)
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        (),
+        (torch.ones(2), torch.ones(3, dtype=torch.float64)),
+        (torch.ones(2), torch.ones(3, device="meta")),
+    ],
+)
+@pytest.mark.parametrize("function", [torch.meshgrid, torch.cartesian_prod])
+def test_a_grid_of_unlike_tensors_is_refused(function, tensors):
+    try:
+        function(*tensors)
+    except RuntimeError as error:
+        assert_raises_the_same(function, tensors, {}, error)
+    else:
+        pytest.fail("torch refuses the call")

@@ -44,7 +44,7 @@ class ComputedPlaces:
 
     @property
     def known(self) -> ComputedPlaces:
-        """The same places, without answers."""
+        """Return the same places without the answers that were seen."""
         return replace(self, seen={})
 
     def __bool__(self) -> bool:

@@ -321,6 +321,12 @@ def meshgrid(*tensors: TensorProxy, indexing: str = "ij") -> tuple[TensorProxy, 
     """Each vector along one dimension; ``"xy"`` exchanges the first two."""
     if indexing not in ("ij", "xy"):
         raise OperatorError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+    if not tensors:
+        raise OperatorError("meshgrid expects a non-empty TensorList")
+    if len({t.dtype for t in tensors}) > 1:
+        raise OperatorError("meshgrid expects all tensors to have the same dtype")
+    if len({t.device for t in tensors}) > 1:
+        raise OperatorError("meshgrid expects all tensors to have the same device")
     lengths = [math.prod(t.shape) for t in tensors]
     places = list(range(len(tensors)))
     if indexing == "xy" and len(tensors) > 1:
