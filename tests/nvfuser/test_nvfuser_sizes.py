@@ -142,6 +142,21 @@ def test_a_size_on_which_a_definition_depends_is_a_fact():
     assert {"args[0].shape[0] != 0", "args[0].shape[0] == 0"} & facts
 
 
+def test_sizes_that_depend_on_data_are_read_from_the_inputs():
+    def program(x: torch.Tensor, w: torch.Tensor) -> Any:
+        y = x[x[:, 0] > 0]
+        return (torch.softmax(y * 2 + w, -1).sin() * y.shape[0]).exp(), torch.arange(y.shape[0]) * 2.0 + 1
+
+    compiled = thunder.jit(program, executors=[replaying_executor()], cache="symbolic values")
+    for count in (4, 2, 6, 3):
+        x = torch.randn(7, 5).abs()
+        x[count:, 0] *= -1
+        checked(compiled, program, x, torch.randn(5))
+    assert fusions(compiled)
+    assert thunder.cache_misses(compiled) == 1
+    assert thunder.compile_stats(compiled).last_static_reason is None
+
+
 def test_numbers_that_vary_are_inputs_beside_sizes():
     def program(x: torch.Tensor, n: int) -> torch.Tensor:
         return (x * n).exp() + x.shape[0]
