@@ -15,7 +15,6 @@ program runs, the user's autotuner chooses one of them, as in eager and with the
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -107,9 +106,9 @@ def _constant(name: str, key: str, value: Any) -> Any:
     if type(value) is tuple:
         return tuple([_constant(name, key, item) for item in value])
     if isinstance(value, int) and not isinstance(value, bool):
-        return operator.index(value)  # a symbolic number becomes the number that it is
+        return value.__index__()  # a symbolic number becomes its value; `operator.index` would leave it
     if isinstance(value, float):
-        return value.__float__()  # likewise, and `float(value)` would leave it
+        return value.__float__()  # as well
     if isinstance(value, torch.Tensor) or _holds_tensors(value):
         _refuse(
             name,
