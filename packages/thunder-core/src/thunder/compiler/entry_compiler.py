@@ -296,7 +296,7 @@ class EntryCompiler:
                 raise UnsupportedProgram("a size that depends on data is found in a part of another call")
             program.sizes.complete()
             free.check(program.sizes)
-            self.sizes.note_values({**program.sizes.values(), **program.sizes.values(computed=True)})
+            self.sizes.note_values(program.sizes.all_values())
             facts = (*facts, *program.size_facts())
         entry = new_entry(program, compiled, baked, contributions, prologues, facts, dropped)
         stats.stage_times = {

@@ -35,8 +35,7 @@ def new_entry(
         dropped: facts of the program that it does not check.
     """
     epilogue = compiled.epilogue or program.epilogue
-    sizes = program.sizes
-    values = {} if sizes is None else {**sizes.values(), **sizes.values(computed=True)}
+    values = {} if program.sizes is None else program.sizes.all_values()
     failures = plan_for_failures(
         program, [traces[-1] for traces in (compiled.traces, compiled.deferred_traces) if traces]
     )

@@ -123,6 +123,10 @@ class SizeFacts:
             if (v in self.computed) is computed
         }
 
+    def all_values(self) -> dict[str, float | None]:
+        """Return the values of all variables, as :meth:`values` does of some."""
+        return {**self.values(), **self.values(computed=True)}
+
     def fixed_by(self, variable: int) -> SizeFact | FloatFact | None:
         """Return the fact after which the value of a variable was determined, or None if it is free."""
         size = Polynomial.variable(variable)

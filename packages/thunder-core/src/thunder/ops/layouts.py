@@ -9,7 +9,7 @@ meta tensors do not (convolution in channels-last, attention).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import cached_property
 from types import MethodType
@@ -244,7 +244,7 @@ class Layouts:
         """
         if self._symbols is not None:
             try:
-                with with_symbolic_sizes(self._symbols), self._fixing():
+                with with_symbolic_sizes(self._symbols, fixes=self._fixes):
                     self._compute(proxy)
                 return
             except (*TORCH_REFUSALS, ThunderError) as error:
@@ -253,10 +253,6 @@ class Layouts:
                 self._symbols = None  # the mode stays: later values are of the same one
                 self._values.clear()
         self._compute(proxy)
-
-    def _fixing(self) -> AbstractContextManager[None]:
-        """Return a context in which code that needs the values of sizes fixes them, if that is allowed."""
-        return nullcontext() if self._fixes or self._symbols is None else self._symbols.without_fixing()
 
     def _empty(self, proxy: TensorProxy) -> torch.Tensor:
         """Return a new tensor without data for a proxy."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -48,9 +48,13 @@ def _sizes_of(leaf: Any) -> tuple[Any, ...]:
 
 
 @contextmanager
-def with_symbolic_sizes(facts: SizeFacts) -> Iterator[None]:
-    """Let torch's functions compute with symbolic sizes; an error drops the questions that were asked."""
-    with facts.attempt(), enable_python_dispatcher():
+def with_symbolic_sizes(facts: SizeFacts, *, fixes: bool = True) -> Iterator[None]:
+    """Let torch's functions compute with symbolic sizes; an error drops the questions that were asked.
+
+    With ``fixes=False`` a function that needs the value of a size raises UnsupportedProgram.
+    """
+    fixing = nullcontext() if fixes else facts.without_fixing()
+    with facts.attempt(), fixing, enable_python_dispatcher():
         yield
 
 
