@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,6 +33,7 @@ __all__ = [
     "Requirement",
     "compare",
     "compute",
+    "finite",
     "key_of",
     "requirements",
     "text_of",
@@ -52,14 +54,18 @@ OPERATORS: Final[dict[Callable[..., Any], str]] = {
     operator.mod: "%",
     operator.pow: "**",
 }
-#: functions of one number → their names in the text
+#: functions of numbers → their names in the text
 FUNCTIONS: Final[dict[Callable[..., Any], str]] = {
     float: "float",
-    math.sqrt: "math.sqrt",
-    math.log: "math.log",
-    math.log2: "math.log2",
-    math.log10: "math.log10",
-    math.exp: "math.exp",
+    round: "round",
+    **{
+        function: f"math.{function.__name__}"
+        for function in (
+            *(math.sqrt, math.log, math.log2, math.log10, math.log1p, math.exp, math.expm1),
+            *(math.sin, math.cos, math.tanh, math.atan, math.atan2, math.erf),
+            *(math.fabs, math.fmod, math.hypot, math.degrees, math.radians, math.copysign),
+        )
+    },
 }
 _TEXTS: Final[dict[Callable[..., Any], str]] = {
     **OPERATORS,
@@ -92,6 +98,7 @@ _EXPONENT: Final = 8
 #: the bases of such powers, and what is less than the logarithm of the largest float
 _BASE: Final = 1e18
 _LOGARITHM: Final = 700.0
+_SURELY_FINITE: Final = 1e300
 
 
 @dataclass(frozen=True)
@@ -122,7 +129,12 @@ class FloatExpression:
         """Whether the text names the module ``math``."""
         if FUNCTIONS.get(self.operation, "").startswith("math."):
             return True
-        return any(isinstance(x, FloatExpression) and x.reads_math for x in self.operands)
+        return any(x.reads_math for x in self.operands if not isinstance(x, int | float))
+
+    @property
+    def is_one_word(self) -> bool:
+        """Whether its text needs no parentheses as an operand."""
+        return self.operation in FUNCTIONS
 
     def value(self, values: Callable[[int], Any]) -> Any:
         """Return the value for these values of the variables; raises what Python raises."""
@@ -139,7 +151,7 @@ class FloatExpression:
         """Return the expression of Python, for the names of the variables."""
         function = FUNCTIONS.get(self.operation)
         if function is not None:
-            return f"{function}({text_of(self.operands[0], names)})"
+            return f"{function}({', '.join(text_of(x, names) for x in self.operands)})"
         if self.operation is operator.abs:
             return f"abs({text_of(self.operands[0], names)})"
         sign = _TEXTS[self.operation]
@@ -198,12 +210,45 @@ def requirements(operation: Callable[..., Any], operands: tuple[Operand, ...]) -
         yield first, ">=", 0
     elif operation in (math.log, math.log2, math.log10):
         yield first, ">", 0
-    elif operation is math.exp:
+    elif operation is math.log1p:
+        yield first, ">", -1
+    elif operation in (math.exp, math.expm1):
         yield first, "<=", _LOGARITHM
-    elif operation in (operator.truediv, operator.floordiv, operator.mod):
+    elif operation in (math.sin, math.cos, round):
+        yield from finite(first)
+    elif operation in (operator.truediv, operator.floordiv, operator.mod, math.fmod):
         yield rest[0], "!=", 0
+        if operation is math.fmod:
+            yield from finite(first)
     elif operation is operator.pow:
         yield from _of_power(first, rest[0])
+
+
+def finite(x: Operand) -> Iterator[Requirement]:
+    """Yield what must hold so that a number is finite: nothing where sizes of any length make it so."""
+    if isinstance(x, FloatExpression) and _largest(x) > _SURELY_FINITE:
+        yield x, "<=", sys.float_info.max
+        yield x, ">=", -sys.float_info.max
+
+
+def _largest(x: Operand) -> float:
+    """Return a bound of the magnitude of a number, for sizes below 2**63; infinity if there is none."""
+    if isinstance(x, int | float):
+        return abs(float(x))
+    if isinstance(x, Polynomial):
+        if not x.is_without_quotients:
+            return math.inf
+        return sum(abs(c) * 2.0 ** (63 * len(m)) for m, c in x.terms.items())
+    operands = [_largest(y) for y in x.operands]
+    if x.operation in (operator.add, operator.sub):
+        return sum(operands)
+    if x.operation is operator.mul:
+        return math.prod(operands)
+    if x.operation is operator.truediv and isinstance(x.operands[1], int | float) and x.operands[1]:
+        return operands[0] / operands[1]
+    if x.operation in (float, round, operator.neg, operator.abs) and operands:
+        return operands[0]
+    return math.inf
 
 
 def _of_power(base: Operand, exponent: Operand) -> Iterator[Requirement]:
@@ -258,5 +303,4 @@ def _word(x: Operand, names: Callable[[int], str]) -> str:
     text = text_of(x, names)
     if isinstance(x, int | float):
         return f"({text})" if x < 0 else text
-    is_word = x.is_one_word if isinstance(x, Polynomial) else x.operation in FUNCTIONS
-    return text if is_word else f"({text})"
+    return text if x.is_one_word else f"({text})"

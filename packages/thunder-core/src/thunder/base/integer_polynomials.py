@@ -1,72 +1,72 @@
 """Polynomials with integer coefficients: the lengths that a program computes from sizes of its inputs.
 
 A polynomial has one form: equal ones are equal objects of Python, so that a program which writes
-``n * 4`` and ``4 * n`` has computed one number. Terms that are no polynomials, ``n // 2`` and ``n % 2``, are
-atoms of other polynomials.
+``n * 4`` and ``4 * n`` has computed one number. Results of other operations, ``n // 2`` and ``round(n / 3)``,
+are atoms of polynomials.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
+
+from thunder.base.integer_operations import INTEGER_OPERATIONS, Interval, result_of
 
 __all__ = ["Atom", "Interval", "Polynomial"]
 
-Operation: TypeAlias = Literal["//", "%"]
+Division: TypeAlias = Literal["//", "%"]
 #: atoms with their powers written out, in order
 Monomial: TypeAlias = "tuple[Atom, ...]"
 
 
+class Operand(Protocol):
+    """A number to which an operation of :data:`INTEGER_OPERATIONS` is applied: a polynomial, or a float."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def variables(self) -> frozenset[int]: ...
+    @property
+    def is_one_word(self) -> bool: ...
+    @property
+    def reads_math(self) -> bool: ...
+    def value(self, values: Callable[[int], Any]) -> Any: ...
+    def substituted(self, replacements: Mapping[int, Polynomial]) -> Operand: ...
+    def text(self, names: Callable[[int], str]) -> str: ...
+
+
 @dataclass(frozen=True)
 class Atom:
-    """A variable by its number, or the quotient or remainder of two polynomials."""
+    """A variable by its number, or the result of an operation, by its name, on polynomials and floats."""
 
     variable: int = -1
-    operation: Operation | None = None
-    operands: tuple[Polynomial, ...] = ()
+    operation: str | None = None
+    operands: tuple[Operand, ...] = ()
 
     @cached_property
     def key(self) -> str:
         """The position of the atom in a monomial: variables first, in order."""
         if self.operation is None:
             return f"{self.variable:08}"
-        return f"x({self.operands[0].key}){self.operation}({self.operands[1].key})"
+        return f"x{self.operation}({', '.join(x.key for x in self.operands)})"
 
     @cached_property
     def variables(self) -> frozenset[int]:
         """The variables that occur in the atom."""
         if self.operation is None:
             return frozenset((self.variable,))
-        return self.operands[0].variables | self.operands[1].variables
+        return frozenset().union(*(x.variables for x in self.operands))
 
-
-class Interval:
-    """The integers from ``low`` to ``high``; None where there is no bound."""
-
-    __slots__ = ("high", "low")
-
-    def __init__(self, low: int | None, high: int | None) -> None:
-        self.low, self.high = low, high
-
-    def __add__(self, other: Interval) -> Interval:
-        low = None if self.low is None or other.low is None else self.low + other.low
-        high = None if self.high is None or other.high is None else self.high + other.high
-        return Interval(low, high)
-
-    def scaled(self, factor: int) -> Interval:
-        """Return the interval of the products with a number."""
-        low = None if self.low is None else self.low * factor
-        high = None if self.high is None else self.high * factor
-        return Interval(low, high) if factor >= 0 else Interval(high, low)
-
-    def __mul__(self, other: Interval) -> Interval:
-        if self.low is None or other.low is None or self.low < 0 or other.low < 0:
-            return Interval(None, None)
-        high = None if self.high is None or other.high is None else self.high * other.high
-        return Interval(self.low * other.low, 0 if self.high == 0 or other.high == 0 else high)
+    @property
+    def reads_math(self) -> bool:
+        """Whether the text names the module ``math``."""
+        if self.operation is None:
+            return False
+        return INTEGER_OPERATIONS[self.operation].reads_math or any(x.reads_math for x in self.operands)
 
 
 class Polynomial:
@@ -86,6 +86,15 @@ class Polynomial:
     def of(cls, number: int) -> Polynomial:
         """Return a constant."""
         return cls._with({(): number} if number else {})
+
+    @classmethod
+    def applied(cls, operation: str, *operands: Operand) -> Polynomial:
+        """Return the result of an operation that has no other form; a number for numbers."""
+        atom = Atom(-1, operation, operands)
+        if not atom.variables:
+            with suppress(ArithmeticError, ValueError):  # of operations on numbers that no call has
+                return cls.of(_value(atom, _no_variable))
+        return cls._with({(atom,): 1})
 
     @classmethod
     def variable(cls, number: int) -> Polynomial:
@@ -108,8 +117,13 @@ class Polynomial:
 
     @cached_property
     def is_without_quotients(self) -> bool:
-        """Whether neither quotients nor remainders occur in it, so that it has a value for all variables."""
+        """Whether its atoms are variables, so that it has a value for all of them."""
         return all(atom.operation is None for monomial in self.terms for atom in monomial)
+
+    @property
+    def reads_math(self) -> bool:
+        """Whether the text names the module ``math``."""
+        return not self.is_without_quotients and any(a.reads_math for m in self.terms for a in m)
 
     @property
     def constant(self) -> int | None:
@@ -157,7 +171,7 @@ class Polynomial:
                 terms[product] = terms.get(product, 0) + c * d
         return Polynomial(terms)
 
-    def divided(self, divisor: Polynomial, operation: Operation) -> Polynomial:
+    def divided(self, divisor: Polynomial, operation: Division) -> Polynomial:
         """Return Python's quotient or remainder. The divisor is not 0.
 
         Terms that the divisor divides leave no remainder: ``(n * m + 1) // n`` is ``m + 1 // n``.
@@ -169,12 +183,12 @@ class Polynomial:
                 return quotient
             if a is not None and b:
                 return quotient + Polynomial.of(a // b)
-            return quotient + Polynomial({(Atom(-1, "//", (rest, divisor)),): 1})
+            return quotient + Polynomial.applied("//", rest, divisor)
         if a == 0 or b in (1, -1):
             return Polynomial.of(0)
         if a is not None and b:
             return Polynomial.of(a % b)
-        return Polynomial({(Atom(-1, "%", (rest, divisor)),): 1})
+        return Polynomial.applied("%", rest, divisor)
 
     def _split(self, divisor: Polynomial) -> tuple[Polynomial, Polynomial]:
         """Return ``(q, r)`` with ``self == q * divisor + r``."""
@@ -210,13 +224,15 @@ class Polynomial:
             if len(m) != 1 or m[0].operation != "//":
                 continue
             number, divisor = m[0].operands
+            assert isinstance(number, Polynomial), "a quotient of integers"
+            assert isinstance(divisor, Polynomial), "a quotient of integers"
             d = divisor.constant
             if not d or c % d:
                 continue
             factor = Polynomial.of(-(c // d))
             rest = self - Polynomial({m: c}) - factor * number
             if rest.constant is not None:
-                return rest + factor * Polynomial({(Atom(-1, "%", m[0].operands),): 1})
+                return rest + factor * Polynomial.applied("%", number, divisor)
         return self
 
     # -- values ----------------------------------------------------------------------------------------------
@@ -293,37 +309,36 @@ def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
     return tuple(left)
 
 
+def _no_variable(number: int) -> int:
+    raise AssertionError(f"variable {number} in an operation on numbers")
+
+
 def _value(atom: Atom, values: Callable[[int], int]) -> int:
     if atom.operation is None:
         return values(atom.variable)
-    a, b = (p.value(values) for p in atom.operands)
-    return a // b if atom.operation == "//" else a % b
+    result: int = result_of(atom.operation, tuple(x.value(values) for x in atom.operands))
+    return result
 
 
 def _substituted(atom: Atom, replacements: Mapping[int, Polynomial]) -> Polynomial:
     if atom.operation is None:
         return replacements.get(atom.variable) or Polynomial({(atom,): 1})
-    a, b = (p.substituted(replacements) for p in atom.operands)
-    return (
-        Polynomial({(Atom(-1, atom.operation, (a, b)),): 1})
-        if b.constant == 0
-        else a.divided(b, atom.operation)
-    )
+    operands = tuple(x.substituted(replacements) for x in atom.operands)
+    match operands:
+        case Polynomial() as a, Polynomial() as b if atom.operation in ("//", "%") and b.constant != 0:
+            return a.divided(b, atom.operation)  # type: ignore[arg-type]
+    return Polynomial.applied(atom.operation, *operands)
 
 
-def _interval(atom: Atom, bounds: Callable[[int], Interval]) -> Interval:
-    if atom.operation is None:
-        return bounds(atom.variable)
-    a, b = (p.interval(bounds) for p in atom.operands)
-    if b.low is None or b.low <= 0:
+def _interval(x: Any, bounds: Callable[[int], Interval]) -> Interval:
+    """Return an interval of an atom or an operand; nothing is known of a float."""
+    if isinstance(x, Polynomial):
+        return x.interval(bounds)
+    if not isinstance(x, Atom):
         return Interval(None, None)
-    if atom.operation == "%":
-        return Interval(0, None if b.high is None else b.high - 1)
-    low = None if a.low is None else 0 if a.low >= 0 and b.high is None else a.low // (b.high or b.low)
-    if a.low is not None and a.low < 0:
-        low = a.low // b.low
-    high = None if a.high is None else a.high // b.low if a.high >= 0 else -1
-    return Interval(low, high)
+    if x.operation is None:
+        return bounds(x.variable)
+    return INTEGER_OPERATIONS[x.operation].interval(*(_interval(y, bounds) for y in x.operands))
 
 
 def _product_text(monomial: Monomial, coefficient: int, names: Callable[[int], str]) -> str:
@@ -335,5 +350,9 @@ def _product_text(monomial: Monomial, coefficient: int, names: Callable[[int], s
 def _atom_text(atom: Atom, names: Callable[[int], str]) -> str:
     if atom.operation is None:
         return names(atom.variable)
-    a, b = (p.text(names) if p.is_one_word else f"({p.text(names)})" for p in atom.operands)
-    return f"({a} {atom.operation} {b})"
+    operation = INTEGER_OPERATIONS[atom.operation]
+    texts = [
+        x.text(names) if operation.is_call or x.is_one_word else f"({x.text(names)})" for x in atom.operands
+    ]
+    text = operation.text.format(*texts)
+    return text if operation.is_one_word else f"({text})"

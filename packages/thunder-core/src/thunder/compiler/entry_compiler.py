@@ -15,6 +15,7 @@ from thunder.base.devices import Device
 from thunder.base.errors import (
     OperatorError,
     RaisedByProgram,
+    RequirementNotMet,
     StateChanged,
     UnsupportedProgram,
     without_frames,
@@ -98,6 +99,7 @@ class EntryCompiler:
             if choice is None:
                 entry = self._compile(args, kwargs, device, known, numbers)
             else:
+                self.stats.last_static_reason = None
                 for_call = functools.partial(self._compile, args, kwargs, device, varying=numbers)
                 try:
                     entry = self._with_symbols(for_call, known, sizes, choice)
@@ -181,11 +183,14 @@ class EntryCompiler:
         return other
 
     def _attempt(self, compile_for_call: Callable[[], CacheEntry], choice: SizeChoice) -> CacheEntry | None:
-        """Return the entry of a compile with symbols, or None if that has failed."""
+        """Return the entry of a compile with symbols, or None if the program needs numbers.
+
+        Any other error, such as a fault of thunder or of a plugin, is raised.
+        """
         try:
             return compile_for_call()
-        except Exception as error:
-            is_final = error is choice.error or isinstance(error, StateChanged | OtherAnswers)
+        except (RaisedByProgram, UnsupportedProgram, RequirementNotMet) as error:
+            is_final = error is choice.error or isinstance(error, StateChanged)
             if is_final or not choice.has_symbols:
                 raise
             self.stats.last_static_reason = without_frames(error)
@@ -296,6 +301,7 @@ class EntryCompiler:
                 raise UnsupportedProgram("a size that depends on data is found in a part of another call")
             program.sizes.complete()
             free.check(program.sizes)
+            stats.last_static_reason = free.why_fixed(program.sizes) or stats.last_static_reason
             self.sizes.note_values(program.sizes.all_values())
             facts = (*facts, *program.size_facts())
         entry = new_entry(program, compiled, baked, contributions, prologues, facts, dropped)

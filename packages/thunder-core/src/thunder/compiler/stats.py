@@ -134,7 +134,7 @@ class CompileStats:
     interpreter_cache: list[CacheEntry] = field(default_factory=list)
     last_entry: CacheEntry | None = None
     last_recompile_reasons: list[RecompileReason] = field(default_factory=list)
-    #: why the last compile under ``cache="symbolic values"`` was for the sizes of its call alone
+    #: why the last compile with symbols needs the values of some, or has been for the sizes of its call alone
     last_static_reason: Exception | None = None
     last_interpreted_instructions: int = 0
     last_interpreter_log: list[Any] = field(default_factory=list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from thunder.base.errors import RaisedByProgram, StateChanged, ThunderError
+from thunder.base.errors import RaisedByProgram, StateChanged, UnsupportedProgram
 from thunder.compiler.stats import RecompileReason
 from thunder.frontend.acquire import Acquisition
 
@@ -46,7 +46,7 @@ class VaryingNumbers:
                 break
             except StateChanged:
                 raise
-            except ThunderError:
+            except UnsupportedProgram:
                 needed = varying
             else:
                 needed = program.needed_values

@@ -172,10 +172,21 @@ class SizeChoice:
                 value = facts.hints[variable]
                 self.error = UnsupportedProgram(
                     f"{facts.sources[variable]} was asked to stay free, and the program fixes it to {value}",
-                    found={"fixed at": fact.origin or "no line of the program: an executor needs the number"},
+                    found={"fixed at": fact.origin or _NO_LINE},
                     hint="Write it without the number, choose other executors, or leave the wish out.",
                 )
                 raise self.error
+
+    def why_fixed(self, facts: SizeFacts) -> UnsupportedProgram | None:
+        """Return where the program needs the value of a size that is an input, or None if it needs none."""
+        for variable, source in enumerate(facts.sources):
+            fact = None if variable in facts.computed else facts.fixed_by(variable)
+            if fact is not None:
+                return UnsupportedProgram(
+                    f"the program needs the value of {source}, {facts.hints[variable]}",
+                    found={"fixed at": fact.origin or _NO_LINE},
+                )
+        return None
 
     def refused(self, failure: Exception) -> UnsupportedProgram:
         """Return the error for wishes where the program can be compiled for the sizes of its call alone."""
@@ -198,6 +209,10 @@ class SizeChoice:
         name = _argument_name(path, self._parameters)
         wishes = self._wishes.get(name, {})
         return {dimension(d, t.dim(), f"dynamic_sizes[{name!r}]"): wish for d, wish in wishes.items()}
+
+
+#: where a fact is from that a stage or an executor has asked for
+_NO_LINE: Final = "no line of the program: an executor needs the number"
 
 
 def is_free_float(number: object) -> bool:

@@ -130,7 +130,7 @@ class Tracer(AttributePolicy):
             if member is not MISSING:
                 return member
         elif type(obj) is SymbolicInt or type(obj) is SymbolicFloat:
-            return self.machine.generic_load_attr(obj.value, name)
+            return number_members.load_of_symbol(self, obj, name)
         elif type(obj) is SizeTuple and name == "__class__":
             return torch.Size
         elif type(obj) is torch.Generator:

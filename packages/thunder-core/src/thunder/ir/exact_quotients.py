@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
-from fractions import Fraction
 from typing import Final
 
 from thunder.base.float_expressions import FloatExpression, FloatVariable, Operand
 from thunder.base.integer_polynomials import Atom, Polynomial
 
-__all__ = ["BOUND", "COMPARED", "fraction_for", "quotient_of"]
+__all__ = ["BOUND", "quotient_of"]
 
 #: products of a number below and a factor of so many bits are exact: floats have 53
 BOUND: Final = 2**40
@@ -110,26 +108,8 @@ def _weight(p: Polynomial) -> int | None:
 def _weight_of_atom(atom: Atom) -> int | None:
     if atom.operation is None:
         return 1
-    divisor = atom.operands[1].constant
-    if divisor is None or divisor < 1:
-        return None
-    return divisor if atom.operation == "%" else _weight(atom.operands[0])
-
-
-#: integers up to this one are multiplied by a factor one by one, to compare the products with a fraction's
-COMPARED: Final = 1 << 14
-
-
-@functools.lru_cache(maxsize=256)
-def fraction_for(factor: float) -> Fraction | None:
-    """Return the fraction whose products have the floors of the factor's, for integers up to ``COMPARED``.
-
-    A factor as 1.7 is no short fraction, and its products are rounded: ``floor(n * 1.7)`` is
-    ``17 * n // 10``. None if there is no such fraction.
-    """
-    if not 0 < factor < COMPARED:
-        return None
-    fraction = Fraction(factor).limit_denominator(COMPARED)
-    p, q = fraction.numerator, fraction.denominator
-    agrees = all(math.floor(n * factor) == n * p // q for n in range(COMPARED + 1))
-    return fraction if agrees else None
+    match atom.operands:
+        case Polynomial() as number, Polynomial(constant=int() as divisor) if divisor >= 1:
+            if atom.operation in ("//", "%"):
+                return divisor if atom.operation == "%" else _weight(number)
+    return None

@@ -7,8 +7,8 @@ used and computed by Python in each call, so that it is exact:
     scale = q.shape[-1] ** -0.5    →    t1 = mul(t0, (i3 ** -0.5))
 
 What an operation needs (a root of a number that is not negative, a divisor that is not 0) and each comparison
-is a fact. Rounded to an integer, a float is an expression of integers where it is a quotient of integers
-without an error, else the fact is that it lies between two integers. Anything else fixes the sizes.
+is a fact. Rounded to an integer, a float that is a quotient of integers without an error is one of integers,
+else the rounding is an atom of integer expressions. Anything else fixes the sizes.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from thunder.base.float_expressions import (
     OPERATORS,
     FloatExpression,
     Operand,
+    finite,
     requirements,
 )
+from thunder.base.integer_operations import result_of
 from thunder.base.integer_polynomials import Polynomial
-from thunder.ir.exact_quotients import BOUND, COMPARED, fraction_for, quotient_of
+from thunder.ir.exact_quotients import BOUND, quotient_of
 from thunder.ir.number_proxies import SWAPPED, FloatProxy, overrides
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_numbers import SymbolicNumber
@@ -44,11 +46,6 @@ class SymbolicFloat(SymbolicNumber, FloatProxy):
 
     def __init__(self, facts: SizeFacts, expression: FloatExpression, variable: int | None = None) -> None:
         super().__init__(facts, expression, float, variable)
-
-    @property
-    def modules(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The modules that the text names."""
-        return ("math",) if self.formula.reads_math else ()
 
     @property
     def stand_in(self) -> float:
@@ -79,36 +76,34 @@ class SymbolicFloat(SymbolicNumber, FloatProxy):
         return float_of(self.facts, operator.abs, self)
 
     def __floor__(self) -> Any:
-        return self._rounded(math.floor)
+        return self._rounded("floor")
 
     def __ceil__(self) -> Any:
-        return self._rounded(math.ceil)
+        return self._rounded("ceil")
 
     def __trunc__(self) -> Any:
+        if self.exact_quotient() is None:
+            return self._rounded("trunc")
         return self.__floor__() if compared(self.facts, "ge", self, 0) else self.__ceil__()
 
     def __round__(self, digits: int | None = None) -> Any:
-        return round(self.value, digits)
+        return self._rounded("round") if digits is None else float_of(self.facts, round, self, digits)
 
-    def _rounded(self, function: Callable[[Any], int]) -> Any:
-        """Return the integer below or above."""
-        quotient = self.exact_quotient()
+    def is_integer(self) -> bool:
+        """Return whether it has no fraction, which is a fact."""
+        return bool(self == self.__floor__())
+
+    def _rounded(self, operation: str) -> Any:
+        """Return the integer of an operation of ``INTEGER_OPERATIONS``, or raise Python's error."""
+        quotient = self.exact_quotient() if operation in ("floor", "ceil") else None
         if quotient is not None:
             p, q = quotient
-            if function is math.floor:
-                return self._integer(p.divided(q, "//"))
-            return self._integer(-(-p).divided(q, "//"))
-        product = self._floored_product() if function is math.floor else None
-        if product is not None:
-            return product
-        number = function(self.hint)
-        below, above = (">=", "<") if function is math.floor else (">", "<=")
-        first = number if function is math.floor else number - 1
-        if self.facts.compare(self.formula, below, first) and self.facts.compare(
-            self.formula, above, first + 1
-        ):
-            return number
-        return function(self.value)
+            return SymbolicNumber.integer(
+                self.facts, p.divided(q, "//") if operation == "floor" else -(-p).divided(q, "//")
+            )
+        if not all(_holds(self.facts, *bound) for bound in finite(self.formula)):
+            return result_of(operation, (self.value,))
+        return SymbolicNumber.integer(self.facts, Polynomial.applied(operation, self.formula))
 
     def exact_quotient(self) -> tuple[Polynomial, Polynomial] | None:
         """Return the integers of which it is the quotient without an error; else None.
@@ -124,32 +119,6 @@ class SymbolicFloat(SymbolicNumber, FloatProxy):
                 if not self.facts.ask(side, ">="):
                     return None
         return found if self.facts.ask(found[1] - Polynomial.of(1), ">=") else None
-
-    def _floored_product(self) -> Any:
-        """Return the floor of an integer times a factor as the quotient of integers that it is; else None.
-
-        It is one for integers from 0 to ``COMPARED``, which is a fact from then on.
-        """
-        if self.formula.operation is not operator.mul:
-            return None
-        number, factor = sorted(self.formula.operands, key=lambda x: isinstance(x, float))
-        if not isinstance(factor, float):
-            return None
-        fraction = fraction_for(factor)
-        if isinstance(number, FloatExpression):
-            quotient = SymbolicFloat(self.facts, number).exact_quotient() if fraction is not None else None
-            number = quotient[0] if quotient is not None and quotient[1].constant == 1 else 0.0
-        if fraction is None or not isinstance(number, Polynomial):
-            return None
-        if not all(self.facts.ask(p, ">=") for p in (number, Polynomial.of(COMPARED) - number)):
-            return None
-        numerator, denominator = map(Polynomial.of, fraction.as_integer_ratio())
-        return self._integer((number * numerator).divided(denominator, "//"))
-
-    def _integer(self, polynomial: Polynomial) -> Any:
-        if polynomial.constant is not None:
-            return polynomial.constant
-        return self.facts.symbols[min(polynomial.variables)].derived(polynomial)
 
 
 def float_of(facts: SizeFacts, operation: Callable[..., Any], *operands: Any) -> Any:
@@ -260,11 +229,11 @@ def _compared_with_infinity(
     return bool(getattr(operator, operation)(0.0 if is_finite else b, b))
 
 
-def of_function(function: Callable[..., Any], number: SymbolicNumber) -> Any:
-    """Return the result of a function of ``FUNCTIONS`` for a number that sizes determine."""
-    if function is float and isinstance(number, SymbolicFloat):
-        return number
-    return float_of(number.facts, function, number)
+def of_function(function: Callable[..., Any], *numbers: Any) -> Any:
+    """Return the result of a function of ``FUNCTIONS`` for numbers of which sizes determine one."""
+    if function is float and isinstance(numbers[0], SymbolicFloat):
+        return numbers[0]
+    return float_of(next(x.facts for x in numbers if isinstance(x, SymbolicNumber)), function, *numbers)
 
 
 def square_root(number: Any) -> Any:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.float_expressions import FloatExpression
@@ -21,6 +21,9 @@ class SymbolicNumber(NumberProxy):
     ``formula`` is the expression, and ``variable`` its number if it is an input itself. Code that asks for
     the value fixes the sizes in it.
     """
+
+    #: returns the number that a polynomial is; set by the module of integers, which imports that of floats
+    integer: ClassVar[Callable[[SizeFacts, Polynomial], Any]]
 
     def __init__(
         self,
@@ -39,7 +42,7 @@ class SymbolicNumber(NumberProxy):
         """The name of an input, or the text of an expression in parentheses where that needs them."""
         if self.variable is not None:
             return self.facts.names[self.variable]
-        return self.text if self._is_one_word else f"({self.text})"
+        return self.text if self.formula.is_one_word else f"({self.text})"
 
     @name.setter
     def name(self, name: str) -> None:
@@ -48,8 +51,9 @@ class SymbolicNumber(NumberProxy):
         self.facts.names[self.variable] = name
 
     @property
-    def _is_one_word(self) -> bool:
-        return False
+    def modules(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The modules that the text names."""
+        return ("math",) if self.formula.reads_math else ()
 
     @property
     def text(self) -> str:

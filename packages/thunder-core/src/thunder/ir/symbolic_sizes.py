@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from thunder.base.float_expressions import FloatExpression, FloatVariable, Operand
+from thunder.base.integer_operations import INTEGER_OPERATIONS, result_of
 from thunder.base.integer_polynomials import Polynomial
 from thunder.ir.number_proxies import SWAPPED, IntegerProxy, overrides
 from thunder.ir.size_facts import SizeFacts
@@ -32,6 +33,7 @@ __all__ = [
     "new_number",
     "new_size",
     "number_of",
+    "of_integers",
     "shape_of",
     "size_text",
     "strides_as_products",
@@ -49,17 +51,9 @@ class SymbolicInt(SymbolicNumber, IntegerProxy):
         self.polynomial = polynomial
 
     @property
-    def _is_one_word(self) -> bool:
-        return self.polynomial.is_one_word
-
-    @property
     def prefix(self) -> str:  # type: ignore[override]
         """The first letter of its name, which says whether the computation finds it."""
         return "u" if self.variable in self.facts.computed else "i"
-
-    def derived(self, polynomial: Polynomial) -> Any:
-        """Return the number that a polynomial of the same sizes is."""
-        return expression(self.facts, polynomial)
 
     def __call__(self) -> SymbolicInt:
         """Return itself, as the result of ``t.numel()``."""
@@ -84,13 +78,24 @@ class SymbolicInt(SymbolicNumber, IntegerProxy):
     __hash__ = SymbolicNumber.__hash__
 
     def __round__(self, digits: int | None = None) -> Any:
-        return self if digits is None else round(self.value, digits)
+        return self if digits is None or digits >= 0 else round(self.value, digits)
 
     def __pos__(self) -> SymbolicInt:
         return self
 
     def __neg__(self) -> Any:
         return expression(self.facts, -self.polynomial)
+
+    def __invert__(self) -> Any:
+        return -self - 1
+
+    def bit_length(self) -> Any:
+        """Return how many bits it has."""
+        return of_integers("bit_length", self)
+
+    def bit_count(self) -> Any:
+        """Return how many of its bits are 1."""
+        return of_integers("bit_count", self)
 
     def __abs__(self) -> Any:
         return self if self.facts.ask(self.polynomial, ">=") else -self
@@ -126,9 +131,12 @@ def expression(facts: SizeFacts, polynomial: Polynomial) -> Any:
         return constant
     if len(polynomial.terms) == 1 and len(polynomial.variables) == 1:
         symbol = facts.symbols[next(iter(polynomial.variables))]
-        if symbol.polynomial == polynomial:
+        if symbol.formula == polynomial:
             return symbol
     return SymbolicInt(facts, polynomial)
+
+
+SymbolicNumber.integer = staticmethod(expression)
 
 
 def number_of(facts: SizeFacts, formula: Operand) -> Any:
@@ -157,8 +165,9 @@ def _combined(
     reflected: bool,
 ) -> Callable[..., Any]:
     """Return the method of an operation on integers."""
-    parent = getattr(IntegerProxy, f"__{'r' if reflected else ''}{operation.__name__}__")
-    swapped = f"__{'' if reflected else 'r'}{operation.__name__}__"
+    name = operation.__name__.rstrip("_")
+    parent = getattr(IntegerProxy, f"__{'r' if reflected else ''}{name}__")
+    swapped = f"__{'' if reflected else 'r'}{name}__"
 
     def compute(self: SymbolicInt, other: Any) -> Any:
         if type(other) is not int and overrides(other, self, swapped):
@@ -175,13 +184,42 @@ def _combined(
     return compute
 
 
-def _on_values(operation: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
-    """Return the method of an operation on the bits of integers, which fixes sizes."""
+def of_integers(operation: str, *operands: Any) -> Any:
+    """Return the result of an operation of ``INTEGER_OPERATIONS`` on integers, one of which sizes determine.
 
-    def compute(self: SymbolicInt, other: Any) -> Any:
-        return _by_value(operation, (other, self) if reflected else (self, other))
+    Raises the error of Python where it is not defined, which is a fact.
+    """
+    facts = next(x.facts for x in operands if isinstance(x, SymbolicInt))
+    return _operated(operation)(
+        facts, *(x.polynomial if isinstance(x, SymbolicInt) else Polynomial.of(int(x)) for x in operands)
+    )
 
-    return compute
+
+def _operated(operation: str) -> Callable[..., Any]:
+    """Return the function that applies an operation to integers, if the facts say that it is defined."""
+    least = INTEGER_OPERATIONS[operation].least
+
+    def operate(facts: SizeFacts, *operands: Polynomial) -> Any:
+        for p, low in zip(operands, least, strict=False):
+            if low is not None and not facts.ask(p - Polynomial.of(low), ">="):
+                return result_of(operation, tuple(map(facts.fix, operands)))
+        return expression(facts, _simplified(operation, *operands))
+
+    return operate
+
+
+def _simplified(operation: str, *operands: Polynomial) -> Polynomial:
+    """Return the result of an operation, where it takes bits of a number a product or a rest."""
+    match operation, operands:
+        case "<<", (number, Polynomial(constant=int() as bits)):
+            return number * Polynomial.of(1 << bits)
+        case ">>", (number, Polynomial(constant=int() as bits)):
+            return number.divided(Polynomial.of(1 << bits), "//")
+        case "&", (number, Polynomial(constant=int() as mask)) if mask >= 0 and not mask & (mask + 1):
+            return number.divided(Polynomial.of(mask + 1), "%")
+        case "&", (number, Polynomial(constant=int() as mask)) if mask < 0 and not ~mask & -mask:
+            return number - number.divided(Polynomial.of(-mask), "%")
+    return Polynomial.applied(operation, *operands)
 
 
 def _dividing(operation: Any) -> Callable[[SizeFacts, Polynomial, Polynomial], Any]:
@@ -237,6 +275,11 @@ _COMBINED: dict[Callable[..., Any], Callable[[SizeFacts, Polynomial, Polynomial]
     operator.mod: _dividing("%"),
     operator.truediv: lambda facts, a, b: _quotient(facts, a, b),
     operator.pow: lambda facts, a, b: _power(facts, a, b),
+    operator.and_: _operated("&"),
+    operator.or_: _operated("|"),
+    operator.xor: _operated("^"),
+    operator.lshift: _operated("<<"),
+    operator.rshift: _operated(">>"),
 }
 
 
@@ -247,7 +290,11 @@ def _quotient(facts: SizeFacts, a: Polynomial, b: Polynomial) -> Any:
 
 
 def _power(facts: SizeFacts, a: Polynomial, b: Polynomial) -> Any:
-    exponent = facts.fix(b)
+    exponent = facts.known(b)
+    if exponent is None:
+        if facts.ask(b, ">="):
+            return _operated("**")(facts, a, b)
+        exponent = facts.fix(b)
     if exponent < 0:
         if facts.ask(a, "=="):
             raise ZeroDivisionError("0.0 cannot be raised to a negative power")
@@ -260,13 +307,8 @@ def _power(facts: SizeFacts, a: Polynomial, b: Polynomial) -> Any:
 
 for _operation, _combine in _COMBINED.items():
     for _reflected in (False, True):
-        _name = f"__{'r' if _reflected else ''}{_operation.__name__}__"
+        _name = f"__{'r' if _reflected else ''}{_operation.__name__.rstrip('_')}__"
         setattr(SymbolicInt, _name, _combined(_operation, _combine, _reflected))
-for _operation in (operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift):
-    _name = _operation.__name__.rstrip("_")
-    setattr(SymbolicInt, f"__{_name}__", _on_values(_operation))
-    setattr(SymbolicInt, f"__r{_name}__", _on_values(_operation, reflected=True))
-setattr(SymbolicInt, "__invert__", lambda self: ~self.value)  # noqa: B010
 for _operation in (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne):
     setattr(SymbolicInt, f"__{_operation.__name__}__", _comparing(_operation))
 setattr(SymbolicInt, "__divmod__", lambda self, other: (self // other, self % other))  # noqa: B010

@@ -2,7 +2,7 @@
 
 n.real, n.conjugate()     →   n
 n.imag, n.denominator     →   0 of its type, 1
-n.bit_length()            →   the method of the value, which is a decision
+n.bit_length()            →   the method of the value, which is a decision; an operation on a size
 n is 7                    →   the identity of the value, which is a decision
 """
 
@@ -15,8 +15,9 @@ from thunder.frontend.session import TracingSession
 from thunder.interpreter.string_protocols import Shown
 from thunder.ir.number_proxies import decided_value
 from thunder.ir.proxies import ComplexProxy, FloatProxy, IntegerProxy, NumberProxy, pytype
+from thunder.ir.symbolic_sizes import SymbolicFloat, SymbolicInt, SymbolicNumber
 
-__all__ = ["NUMBERS", "has_number", "is_same", "load_attr", "store_attr", "with_values"]
+__all__ = ["NUMBERS", "has_number", "is_same", "load_attr", "load_of_symbol", "store_attr", "with_values"]
 
 #: the classes of numbers of a trace
 NUMBERS: Final = frozenset({NumberProxy, IntegerProxy, FloatProxy, ComplexProxy})
@@ -42,6 +43,20 @@ def load_attr(session: TracingSession, number: NumberProxy, name: str) -> Any:
     if name == "denominator":
         return 1
     return session.load_attr(decided_value(number, name), name)
+
+
+def load_of_symbol(session: TracingSession, number: SymbolicNumber, name: str) -> Any:
+    """Return ``number.name`` of a number that sizes determine, which other attributes than these fix."""
+    if name in _OF_SYMBOLS.get(type(number), ()):
+        return getattr(number, name)
+    return session.machine.generic_load_attr(number.value, name)
+
+
+#: the classes of numbers that sizes determine → methods that give such numbers, or ask for a fact
+_OF_SYMBOLS: Final[dict[type, frozenset[str]]] = {
+    SymbolicInt: frozenset({"bit_length", "bit_count"}),
+    SymbolicFloat: frozenset({"is_integer"}),
+}
 
 
 def store_attr(session: TracingSession, number: NumberProxy, name: str, value: Any) -> None:

@@ -127,12 +127,9 @@ def split(
 
 
 def _lengths(length: int, size: int) -> list[int]:
-    """Return the lengths of the pieces of one size, of which the last may be smaller."""
-    lengths, start = [], 0
-    while start < length:
-        lengths.append(min(size, length - start))
-        start += size
-    return lengths
+    """Return the lengths of pieces of one size, whose number is fixed; the last may be smaller."""
+    whole = int((length + size - 1) // size) - 1
+    return [*[size] * whole, length - whole * size]
 
 
 @torchsymbol("torch.split_with_sizes", methods=("split_with_sizes",), tags=VIEW)
