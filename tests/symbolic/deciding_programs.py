@@ -53,7 +53,7 @@ PROGRAMS = {
     "a half": (_nested, [[[4, 2]]]),
     "a loop": (lambda x: sum(x[i] * i for i in range(x.shape[0])), [[[4, 2]]]),
     "a root": (lambda x: x * 2 if math.sqrt(x.shape[0]) >= 2.5 else x, [[[9]]]),
-    "a rounded root": (lambda x: x * math.floor(math.sqrt(x.shape[0])), [[[6]]]),
+    "a rounded root": (lambda x: x * 2 if math.floor(math.sqrt(x.shape[0])) == 2 else x, [[[6]]]),
     "a smaller size": (lambda x, y: x[: min(x.shape[0], y.shape[0])] * 2, [[[6], [4]]]),
     "broadcast": (lambda x, y: x + y, [[[5, 4], [5, 4]]]),
     "broadcast from one": (lambda x, y: x + y, [[[5, 4], [5, 1]]]),

@@ -32,6 +32,7 @@ import workspace_plugins
 from operators.database import op_db, seed_cpu
 from operators.samples import DISCONTINUOUS, SEED, SKIPPED, UNINITIALISED, copied, name_of
 from symbolic.other_sizes import other_samples, shapes
+from symbolic.static_reasons import failure_of
 from thunder.base.pytree import tree_iter, tree_map
 
 RECORD = Path(__file__).with_name("operator_samples.json")
@@ -163,8 +164,9 @@ class SampleCall:
         difference = _difference(self.op, actual, expected)
         if difference and not self._is_as_exact(args, kwargs, actual, expected):
             return Outcome("wrong", f"{difference} for {shapes((args, kwargs))}")
-        if self.stats.last_static_reason is not None:
-            return Outcome("static", _line(self.stats.last_static_reason))
+        failure = failure_of(self.compiled)
+        if failure is not None:
+            return Outcome("static", _line(failure))
         if misses and self.stats.cache_misses > misses:
             self._note_reasons()
         return None

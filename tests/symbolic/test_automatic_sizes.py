@@ -3,9 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.symbolic.static_reasons import failure_of
 
 import thunder
+from thunder.core.errors import InternalError
 from thunder.extend import FusionExecutor, evaluate_region
+from thunder.ir.size_facts import SizeFacts
 
 R = torch.randn
 
@@ -264,7 +267,7 @@ def test_torch_judges_the_arguments_of_an_operator_on_a_tensor_with_symbolic_siz
     for length in (2, 5):
         x = R(length)
         torch.testing.assert_close(compiled(x), x**3.0 + 2.0**x)
-    assert thunder.compile_stats(compiled).last_static_reason is None
+    assert failure_of(compiled) is None
     assert thunder.cache_misses(compiled) == 1
 
 
@@ -306,3 +309,33 @@ def test_a_size_that_only_probably_varies_is_a_number_where_the_program_fails_wi
             assert (_types(compiled)[1]["x"], transform.symbolic) == ("cpu f32[2, i0, 4]", 1)
     assert [t["t_rows"] for t in _types(compiled)[1:]] == [f"cpu f32[2, {n}, 4]" for n in (5, 6, 9, 10)]
     assert transform.symbolic == 2, "once as a size that probably varies, once as one that has differed"
+
+
+@pytest.mark.parametrize("error", [InternalError("a fault"), KeyError("a fault"), AssertionError("a fault")])
+def test_a_fault_of_thunder_in_a_compile_with_symbols_reaches_the_user(monkeypatch, error):
+    compiled = _compiled(lambda x: x * 2)
+    compiled(R(3))
+    check_sizes = SizeFacts.complete
+
+    def broken(facts):
+        check_sizes(facts)
+        raise error
+
+    monkeypatch.setattr(SizeFacts, "complete", broken)
+    with pytest.raises(type(error), match="a fault"):
+        compiled(R(4))
+
+
+@pytest.mark.parametrize("name", ["text", "rows", "key"])
+def test_the_line_that_needs_a_size_is_the_reason(name):
+    program = {
+        "text": lambda x: (x * 2, f"{x.shape[0]} rows"),
+        "rows": lambda x: sum(x),
+        "key": lambda x: x * {3: 1, 4: 2}.get(x.shape[0], 3),
+    }[name]
+    compiled = _compiled(program)
+    for length in (3, 4):
+        compiled(R(length))
+    reason = thunder.compile_stats(compiled).last_static_reason
+    assert "the program needs the value of args[0].shape[0], 4" in str(reason)
+    assert f'"{name}": ' in str(reason)

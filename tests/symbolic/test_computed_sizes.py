@@ -9,6 +9,7 @@ from tests.sweeping import one_in
 from tests.symbolic.data_steps import DATA_STEPS, random_data, random_data_program
 from tests.symbolic.shape_programs import STEPS
 from tests.symbolic.shape_steps import STEPS as FURTHER
+from tests.symbolic.static_reasons import failure_of
 from tests.symbolic.test_random_shape_programs import _assert_same, _outcome
 
 import thunder
@@ -58,7 +59,7 @@ def _assert_random_program_is_eagers(seed, others, calls=10):
             )
     stats = thunder.compile_stats(compiled)
     raises = None in outcomes  # then the reason is the program's error
-    assert raises or stats.last_static_reason is None, f"{names} {stats.last_static_reason}"
+    assert raises or failure_of(compiled) is None, f"{names} {failure_of(compiled)}"
     _assert_each_entry_is_right_or_left(stats.interpreter_cache, data, outcomes, names)
 
 
@@ -104,7 +105,7 @@ def test_a_straight_line_is_one_program_for_all_sizes_but_few(name, mode):
         torch.testing.assert_close(compiled(x, y), program(x, y), equal_nan=True)
     # with the first of the automatic mode; 0, 1 and 8, which is all, may be programs of their own
     assert thunder.cache_misses(compiled) <= 4 + (mode == "automatic")
-    assert thunder.compile_stats(compiled).last_static_reason is None
+    assert failure_of(compiled) is None
 
 
 # -- what a trace has ----------------------------------------------------------------------------------------

@@ -5,13 +5,12 @@ import torch
 from tests.sweeping import one_in
 from tests.symbolic.shape_programs import STEPS
 from tests.symbolic.shape_steps import STEPS as FURTHER
+from tests.symbolic.static_reasons import failure_of
 
 import thunder
 
 #: steps that need the numbers of some sizes, and why
 FIXING = {
-    "pieces": "the number of pieces is the length of a list",
-    "split in threes": "the number of pieces is the length of a list",
     "rows": "the number of rows is the length of a list",
     "shapes in a set": "the hash of a size is that of its number",
     "attended": "kernels of attention choose code by the width of a head",
@@ -28,9 +27,13 @@ def _fixed_sizes(step, shapes):
     result = compiled(*arguments)
     if result.requires_grad:
         result.sin().sum().backward()
-    stats = thunder.compile_stats(compiled)
-    assert stats.last_static_reason is None
-    facts = [str(g) for entry in stats.interpreter_cache for g in entry.guards if g.kind == "size"]
+    assert failure_of(compiled) is None
+    facts = [
+        str(g)
+        for entry in thunder.compile_stats(compiled).interpreter_cache
+        for g in entry.guards
+        if g.kind == "size"
+    ]
     sides = [fact.partition(" == ") for fact in facts]
     return [f"{size} == {n}" for size, _, n in sides if n.isdigit() and size.endswith("]")]
 

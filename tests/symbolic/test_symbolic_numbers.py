@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 from tests.sweeping import one_in
+from tests.symbolic.static_reasons import failure_of
 
 import thunder
 
@@ -58,7 +59,7 @@ def test_a_program_of_a_number_computes_what_eager_computes(name):
     for number in NUMBERS:
         _assert_same(compiled(X, number), fn(X, number))
     assert thunder.cache_misses(compiled) <= most
-    assert thunder.compile_stats(compiled).last_static_reason is None
+    assert failure_of(compiled) is None
 
 
 @pytest.mark.parametrize("name", one_in(3, PROGRAMS))

@@ -14,6 +14,7 @@ from thunder.base.default_generators import default_generators_kept
 from thunder.base.devices import Device
 from thunder.base.errors import (
     OperatorError,
+    PluginError,
     RaisedByProgram,
     RequirementNotMet,
     StateChanged,
@@ -99,7 +100,6 @@ class EntryCompiler:
             if choice is None:
                 entry = self._compile(args, kwargs, device, known, numbers)
             else:
-                self.stats.last_static_reason = None
                 for_call = functools.partial(self._compile, args, kwargs, device, varying=numbers)
                 try:
                     entry = self._with_symbols(for_call, known, sizes, choice)
@@ -183,13 +183,13 @@ class EntryCompiler:
         return other
 
     def _attempt(self, compile_for_call: Callable[[], CacheEntry], choice: SizeChoice) -> CacheEntry | None:
-        """Return the entry of a compile with symbols, or None if the program needs numbers.
+        """Return the entry of a compile with symbols, or None if the program or a plugin needs numbers.
 
-        Any other error, such as a fault of thunder or of a plugin, is raised.
+        A fault of thunder is raised.
         """
         try:
             return compile_for_call()
-        except (RaisedByProgram, UnsupportedProgram, RequirementNotMet) as error:
+        except (RaisedByProgram, UnsupportedProgram, RequirementNotMet, PluginError) as error:
             is_final = error is choice.error or isinstance(error, StateChanged)
             if is_final or not choice.has_symbols:
                 raise

@@ -14,7 +14,7 @@ import torch
 from thunder.base.errors import ThunderError, TraceError
 from thunder.base.plugin_calls import as_plugin_error
 from thunder.base.structural_ids import COMMENT, DEL, RELEASES, RETURN, STRUCTURAL
-from thunder.ir.proxies import Proxy, TensorProxy
+from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.symbolic_sizes import SymbolicNumber, are_same
@@ -197,4 +197,6 @@ def _is_same_type(a: TensorProxy | Proxy, b: TensorProxy | Proxy) -> bool:
 
 
 def _leaf(x: TensorProxy | Proxy) -> str:
+    if isinstance(x, NumberProxy):  # an integer is a size where the computation finds one
+        return x.python_type.__name__
     return x.type_string() if isinstance(x, TensorProxy) else type(x).__name__
