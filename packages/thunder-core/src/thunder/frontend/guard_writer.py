@@ -63,10 +63,11 @@ class GuardWriter:
         reached: Sequence[Path],
     ) -> None:
         self.facts, self.reached = facts, reached
+        self.returned = inputs  # in the order in which the computation takes them
         self.inputs = [path for proxy, path in inputs if not isinstance(proxy, SymbolicNumber)]
-        symbols = [(proxy, path) for proxy, path in inputs if isinstance(proxy, SymbolicNumber)]
-        self.sizes = [proxy for proxy, _ in symbols]
-        self.numbers = [path for _, path in symbols if not is_size(path)]
+        symbols = [path for proxy, path in inputs if isinstance(proxy, SymbolicNumber)]
+        self.has_symbols = bool(symbols)
+        self.numbers = [path for path in symbols if not is_size(path)]
         self.frozen_values: dict[int, Any] = {}  # values taken as constants, by id of the path
         self.input_names = {id(path): proxy for proxy, path in inputs}
         self.variables_of_inputs = {proxy.name for proxy, _ in inputs}
@@ -214,8 +215,7 @@ class GuardWriter:
                 self.fail_if(*write(self, fact))
         tensors = [f for f in self.facts if f.kind == "tensor"]
         names = [self._variable(f.path) for f in tensors]
-        inputs = [self._variable(p) for p in self.inputs]
-        for path in self.numbers:
+        for path in (*self.inputs, *self.numbers):
             self._variable(path)
         reached = [self.value(p) for p in self.reached]
         self.flush()
@@ -226,10 +226,13 @@ class GuardWriter:
             self.lines += _refuse_nested(tensors, names)
             self.lines.append(f"if not check_tensors({', '.join(names)}): return None")
             self.lines += [f"  # {f.expected.as_check(n)}" for f, n in zip(tensors, names, strict=True)]
-        if self.sizes:
+        if self.has_symbols:
             self.lines += [line for f, n in zip(tensors, names, strict=True) for line in _sizes_of(f, n)]
             self.lines.append(SIZE_CHECKS)
-        inputs += [size.name for size in self.sizes]
+        inputs = [
+            proxy.name if isinstance(proxy, SymbolicNumber) else self.value(path)
+            for proxy, path in self.returned
+        ]
         self.lines.append(f"return ({_tuple_text(inputs)}), ({_tuple_text(reached)})")
         return ["try:", *(f"  {line}" for line in self.lines), *HANDLER]
 

@@ -46,7 +46,7 @@ class TraceFinalizer:
         self.session, self.trace = session, session.trace
         self.parameters = parameter_names(fn)
         ordered = sorted(inputs, key=lambda item: input_order(item[1]))
-        # symbols come last, as the prologue returns them
+        # the order in which the prologue returns them: symbols last
         self.inputs = sorted(ordered, key=lambda item: isinstance(item[0], SymbolicNumber))
         self.writes = False
 
