@@ -185,7 +185,12 @@ class Path:
     root_object: Any = ABSENT
 
     def step(self, kind: StepKind, key: Any) -> Path:
-        """Return the path that is one step longer."""
+        """Return the path that is one step longer.
+
+        A dictionary of members has one path, `vars(self)["_modules"]` and `self._modules`.
+        """
+        if kind == "key" and self.kind == "attribute" and self.key == "__dict__" and key in MEMBER_DICTS:
+            return Path(self.parent, "instance", key)
         return Path(self, kind, key)
 
     @property

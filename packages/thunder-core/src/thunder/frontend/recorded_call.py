@@ -89,7 +89,10 @@ def _rooted_call(
     """The call with its function and arguments adopted, each under its root."""
     objects = session.objects
     name = "self" if isinstance(fn, torch.nn.Module) else own_name(fn, "__name__") or "fn"
-    function = objects.adopt(fn, objects.object_root(fn, name))
+    function_path = objects.object_root(fn, name)
+    if isinstance(fn, torch.nn.Module):
+        objects.name_members(fn, function_path)
+    function = objects.adopt(fn, function_path)
     args_path, kwargs_path = root("args"), root("kwargs")
     objects.note("len", args_path, len(args))
     objects.note("keys", kwargs_path, tuple(kwargs))

@@ -17,6 +17,7 @@ from thunder.frontend.facts import Fact, GuardKind
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.shadow_copies import ItemOverlay, Shadow
+from thunder.wrappers.module_class import ModuleClass
 
 
 class EntryTable:
@@ -31,6 +32,8 @@ class EntryTable:
         self.facts: list[Fact] = []
         #: whether native code has compared objects of the user, or used one as a key
         self.identity_observed = False
+        #: the path of each submodule, parameter and buffer of the compiled module, by id
+        self.members: dict[int, Path] = {}
         self._noted: set[tuple[Any, ...]] = set()
         self._object_roots: dict[int, Path] = {}
 
@@ -51,6 +54,25 @@ class EntryTable:
         if path is None:
             path = self._object_roots[id(obj)] = object_root(name, obj)
         return path
+
+    def name_members(self, module: torch.nn.Module, path: Path) -> None:
+        """Note the paths of what belongs to the compiled module; of several, the first.
+
+        Their order is that of `named_modules` and `named_parameters`. A compiled module among them has
+        overriding tensors of its own.
+        """
+        if id(module) in self.members or type(type(module)) is ModuleClass:
+            return
+        self.members[id(module)] = path
+        own = object.__getattribute__(module, "__dict__")
+        for table in ("_parameters", "_buffers", "_modules"):
+            members = own.get(table)
+            for name, member in dict.items(members) if isinstance(members, dict) else ():
+                place = path.step("instance", table).step("key", name)
+                if isinstance(member, torch.nn.Module):
+                    self.name_members(member, place)
+                elif member is not None:
+                    self.members.setdefault(id(member), place)
 
     # -- records ---------------------------------------------------------------------------------------------
 

@@ -129,6 +129,8 @@ class ObjectTable(EntryTable):
             raw = path.fetch({})
         self.appended_lists.read(raw)
         entry = self.entries.get(id(raw))
+        if entry is None and id(raw) in self.members:
+            entry = self._adopt_by_name(raw, path)
         if entry is not None:
             if entry.path is not path and not isinstance(raw, IDENTITY_TYPES):
                 self.note("same", path, True, others=(entry.path,))
@@ -156,6 +158,14 @@ class ObjectTable(EntryTable):
             self.track(raw, path, raw)
             return raw
         return self._adopt_object(raw, path)
+
+    def _adopt_by_name(self, raw: Any, path: Path) -> ObjectEntry | None:
+        """Adopt what belongs to the compiled module where the module has it, if it was read elsewhere."""
+        own = self.members[id(raw)]
+        if comes_with_arguments(path) or own.place == path.place:
+            return None
+        self.adopt(raw, own)
+        return self.entries.get(id(raw))
 
     def adopt_number(self, raw: float, path: Path) -> Any:
         """Adopt a number that is an input of the program, see Note [Numbers that vary]."""
@@ -285,13 +295,6 @@ class ObjectTable(EntryTable):
         if issubclass(t, threading.local):  # what it holds in this thread
             entry.own = self.adopt(raw.__dict__, path.step("attribute", "__dict__"))
         return raw
-
-    def _adopt_iterator(self, raw: Any, path: Path) -> Any:
-        is_generator = type(raw) is types.GeneratorType
-        copy = self.adopt_generator(raw, path) if is_generator else adopt_iterator(self, raw, path)
-        if copy is None:
-            raise _refused_iterator(raw, path)
-        return copy
 
     def _adopt_count(self, count: Count) -> Any:
         if count.path.parent is not None:
