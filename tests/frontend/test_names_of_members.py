@@ -72,13 +72,13 @@ WAYS = {
     "inspect": lambda m, x: computed(
         inspect.getattr_static(m, "_modules")["inner"][0], m._parameters["w"], m._buffers["b"], x
     ),
-    "modules": lambda m, x: computed([p for p in m.modules() if isinstance(p, nn.Linear)][0], m.w, m.b, x),
+    "modules": lambda m, x: computed(next(p for p in m.modules() if isinstance(p, nn.Linear)), m.w, m.b, x),
     "children": lambda m, x: computed(next(next(m.children()).children()), m.w, m.b, x),
-    "named": lambda m, x: nn.functional.linear(
-        x, dict(m.named_parameters())["inner.0.weight"], m.get_parameter("inner.0.bias")
-    )
-    @ next(m.parameters())
-    + next(m.buffers()),
+    "named": lambda m, x: (
+        nn.functional.linear(x, dict(m.named_parameters())["inner.0.weight"], m.get_parameter("inner.0.bias"))
+        @ next(m.parameters())
+        + next(m.buffers())
+    ),
     "a list": lambda m, x: computed(*m.held, x),
     "a list before attributes": lambda m, x: computed(*m.held, x) + computed(*last(m), x),
     "attributes before a list": lambda m, x: computed(*last(m), x) + computed(*m.held, x),
@@ -106,7 +106,9 @@ def test_a_tensor_has_its_name_whatever_way_it_was_reached(way):
     assert len(inputs) == len({p.name for p in tensors.values()}) + 1  # each is one input
 
 
-@pytest.mark.parametrize("way", ["a list", "a table", "vars", "another name of the weight", "a missing attribute"])
+@pytest.mark.parametrize(
+    "way", ["a list", "a table", "vars", "another name of the weight", "a missing attribute"]
+)
 @pytest.mark.parametrize("change", ["member", "held", "value"])
 def test_a_member_that_changes_is_read_again(way, change):
     model = Model()

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from thunder.base.structural_ids import CLEAR, COMMENT, DEL, RETURN
+from thunder.base.structural_ids import CLEAR, COMMENT, DEL, RELEASES, RETURN, STRUCTURAL
 from thunder.base.tags import OpTags
-from thunder.ir.effects import is_ordered
-from thunder.ir.symbol import BoundSymbol
+from thunder.ir.aliasing import DisjointSets
+from thunder.ir.effects import COPY, is_ordered, may_alias, written_tensors
+from thunder.ir.proxies import CollectionProxy, TensorProxy
+from thunder.ir.symbol import BoundSymbol, has_tags
 from thunder.ir.trace import TraceCtx
 
 __all__ = [
@@ -163,8 +165,10 @@ def bsym_list_to_dag(
     """Return the roots and the leaves of the dependency graph of a list of bound symbols.
 
     There is an edge from the call that computes a value to each call that takes it. Further edges keep calls
-    with effects (random numbers, writes, printed lines) in their order, and a write after earlier reads of
-    the memory. ``producers`` and ``consumers`` are computed if they are not passed.
+    with effects (random numbers, writes, printed lines) in their order and before the return; a write after
+    earlier reads of the memory and before later ones, also through views, where all inputs may share memory;
+    a change of a mode between all calls before and after it; and a ``del`` after the readers. ``producers``
+    and ``consumers`` are computed if they are not passed.
     """
     nodes = {bsym: Node(bsym) for bsym in bsyms}
     producer_of = producers if producers is not None else _producers(bsyms)
@@ -174,7 +178,8 @@ def bsym_list_to_dag(
             parent = producer_of.get(p)
             if parent is not None and parent is not child:
                 edges[parent, child] = None
-    edges.update(dict.fromkeys(_order_of_effects(bsyms, consumers)))
+    for order in (_order_of_effects(bsyms), _order_of_memory(bsyms, producer_of), _ends(bsyms, consumers)):
+        edges.update(dict.fromkeys(order))
     for parent, child in edges:
         if parent in nodes and parent.sym.id not in _CHILDLESS:
             nodes[parent].children.append(nodes[child])
@@ -186,24 +191,85 @@ _producers = producers  # `bsym_list_to_dag` has parameters of these names
 _consumers = consumers
 
 
-def _order_of_effects(
-    bsyms: Sequence[BoundSymbol], readers: ProxyDict[list[BoundSymbol]] | None
-) -> Iterator[tuple[BoundSymbol, BoundSymbol]]:
-    """Yield pairs (before, after) of calls that data flow alone does not order."""
-    position = {bsym: i for i, bsym in enumerate(bsyms)}
-    last: BoundSymbol | None = None
+#: the set of the inputs' memory; no value has this name
+_INPUTS = "the inputs"
+#: two calls in the order in which they run
+_Edge = tuple[BoundSymbol, BoundSymbol]
+
+
+def _order_of_effects(bsyms: Sequence[BoundSymbol]) -> Iterator[_Edge]:
+    """Yield the order of calls with effects and the return, and of changes of modes among all calls."""
+    effect: BoundSymbol | None = None
+    mode: BoundSymbol | None = None
+    since: list[BoundSymbol] = []  # the calls after the last change of a mode
     for bsym in bsyms:
-        if not is_ordered(bsym):
+        if bsym.sym.id in STRUCTURAL - {RETURN}:
             continue
-        if last is not None:
-            yield last, bsym
-        last = bsym
-        if OpTags.IN_PLACE in bsym.tags:
+        if mode is not None:
+            yield mode, bsym
+        if effect is not None and (bsym.sym.id == RETURN or is_ordered(bsym)):
+            yield effect, bsym
+        if is_ordered(bsym):
+            effect = bsym
+        if has_tags(bsym, {OpTags.CTX_MANAGER_ENTER_EXIT_OP}):
+            yield from ((earlier, bsym) for earlier in since)
+            mode, since = bsym, []
+        else:
+            since.append(bsym)
+
+
+def _order_of_memory(bsyms: Sequence[BoundSymbol], producer_of: ProxyDict[BoundSymbol]) -> Iterator[_Edge]:
+    """Yield the order of writes and of reads of the same memory."""
+    if not any(map(written_tensors, bsyms)):
+        return
+    memory = _memory(bsyms, producer_of)
+    written: dict[str, BoundSymbol] = {}  # memory → the last call that wrote to it
+    readers: dict[str, list[BoundSymbol]] = {}  # memory → the calls that have read it since
+    for bsym in bsyms:
+        if bsym.sym.id in STRUCTURAL:
+            continue
+        targets = {memory.find(p.name) for p in written_tensors(bsym)}
+        for name in {memory.find(p.name) for p in _tensors(bsym)}:
+            if name in written:
+                yield written[name], bsym
+            if name in targets:
+                yield from ((reader, bsym) for reader in readers.pop(name, ()))
+                written[name] = bsym
+            else:
+                readers.setdefault(name, []).append(bsym)
+
+
+def _tensors(bsym: BoundSymbol) -> list[TensorProxy]:
+    return [p for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)]
+
+
+def _memory(bsyms: Sequence[BoundSymbol], producer_of: ProxyDict[BoundSymbol]) -> DisjointSets:
+    """Return the sets of tensors that may share memory: views with their bases, and all inputs."""
+    memory = DisjointSets()
+    for bsym in bsyms:
+        if not may_alias(bsym):
+            alike: list[Any] = []
+        elif bsym.sym.id == COPY:
+            alike = [bsym.args[1], *bsym.flat_proxy_outs]
+        else:
+            alike = [*_tensors(bsym), *bsym.flat_proxy_outs]
+        for p in alike:
+            memory.union(alike[0].name, p.name)
+        from_outside = [p for p in _tensors(bsym) if p not in producer_of]
+        if any(isinstance(p, CollectionProxy) for p in bsym.flat_proxy_args):
+            from_outside += [p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)]
+        for p in from_outside:
+            memory.union(_INPUTS, p.name)
+    return memory
+
+
+def _ends(bsyms: Sequence[BoundSymbol], readers: ProxyDict[list[BoundSymbol]] | None) -> Iterator[_Edge]:
+    """Yield the order of the readers of a value and the statement that releases it."""
+    for bsym in bsyms:
+        if bsym.sym.id in RELEASES:
             readers = readers if readers is not None else _consumers(bsyms)
             for p in bsym.flat_proxy_args:
-                for reader in readers.get(p, ()):
-                    if position.get(reader, len(bsyms)) < position[bsym]:
-                        yield reader, bsym
+                yield from ((reader, bsym) for reader in readers.get(p, ()) if reader is not bsym)
 
 
 class TOPOSORT_ORDER(Enum):

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from thunder.base.structural_ids import STRUCTURAL
 from thunder.base.tags import VIEW_TAGS, OpTags
+from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol, has_tags
+
+#: writes its first argument to its second
+COPY = "prims.copy_"
 
 #: Tags of calls that run even if their outputs are unused. Random operators are among them: eager draws their
 #: numbers, and dropping one would change every number drawn later.
@@ -43,3 +47,11 @@ def may_alias(bsym: BoundSymbol) -> bool:
     if bsym.sym.executor is not None or (not bsym.sym.is_prim and not bsym.subsymbols):
         return True
     return has_tags(bsym, _MAY_ALIAS)
+
+
+def written_tensors(bsym: BoundSymbol) -> list[TensorProxy]:
+    """Return the arguments to which a call may write."""
+    if not has_tags(bsym, {OpTags.IN_PLACE}):
+        return []
+    arguments = bsym.args[1:2] if bsym.sym.id == COPY else bsym.flat_proxy_args
+    return [p for p in arguments if isinstance(p, TensorProxy)]

@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 import torch
 
 from thunder.base.errors import InvalidArgument, UnsupportedProgram, nearest
-from thunder.base.tags import OpTags
 from thunder.ir.dataflow import producers
+from thunder.ir.effects import written_tensors
 from thunder.ir.proxies import ProxyTag, TensorProxy
 from thunder.ir.rewrite import (
     CHECK_TENSOR,
@@ -20,7 +20,7 @@ from thunder.ir.rewrite import (
     refuse_new_writes,
 )
 from thunder.ir.substitution import substitute_operands
-from thunder.ir.symbol import BoundSymbol, has_tags
+from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx
 
 __all__ = ["add_input", "cast_inputs", "get_checks", "module_tensors", "replace_input", "replace_inputs"]
@@ -29,7 +29,6 @@ CAST = "prims.convert_element_type"
 CHECK_SAME = "prims.check_same_object"
 UNPACK_MEMBERS = frozenset({"prims.unpack_parameter", "prims.unpack_buffer"})
 UNPACK_OBJECT = "prims.unpack_function_obj"
-COPY_ = "prims.copy_"
 #: the values of a prologue that are the compiled module, and its overriding tensors
 OWN_ROOTS = frozenset({"self", "overrides"})
 
@@ -257,10 +256,8 @@ _replaced: WeakKeyDictionary[TraceCtx, set[str]] = WeakKeyDictionary()
 def _refuse_writes(computation: TraceCtx, names: Mapping[str, str]) -> None:
     """Raise UnsupportedProgram if a program writes to one of some tensors, given with their dotted names."""
     for bsym in computation.bound_symbols:
-        if not any(p.name in names for p in bsym.flat_proxy_args) or not has_tags(bsym, {OpTags.IN_PLACE}):
-            continue
-        for target in bsym.args[1:] if bsym.sym.id == COPY_ else bsym.flat_proxy_args:
-            name = names.get(getattr(target, "name", ""))
+        for target in written_tensors(bsym) if any(p.name in names for p in bsym.flat_proxy_args) else ():
+            name = names.get(target.name)
             if name is not None:
                 raise UnsupportedProgram(
                     f"the program writes to {name}, which a transform computes from another tensor",

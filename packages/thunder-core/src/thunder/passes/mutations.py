@@ -7,11 +7,10 @@ from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.tags import OpTags
+from thunder.ir.effects import COPY
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, gather_tags, with_parts
 
 __all__ = ["COPY", "flattened", "primitives", "writes", "writing_operators"]
-
-COPY = "prims.copy_"
 
 #: tags of the region of the program that a call is in
 _REGION_TAGS = frozenset({BoundSymbolTag.RECOMPUTE_IN_BACKWARD, OpTags.DONT_RECOMPUTE_IN_BACKWARD})
