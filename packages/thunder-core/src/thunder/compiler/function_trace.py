@@ -7,13 +7,21 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
-from thunder.base.langctx import using_language
+from thunder.base.autocast_state import autocast_now
+from thunder.base.langctx import current_language, using_language
 from thunder.base.pytree import tree_flatten, tree_iter, tree_unflatten
+from thunder.compiler.running_compile import running_compile
+from thunder.frontend.active_modes import mode_below
+from thunder.frontend.lookasides.mode_regions import FACTORIES, with_defaults
 from thunder.ir.proxies import TensorProxy, is_proxy
-from thunder.ir.trace import TraceCtx, TraceProvenance, is_tracing, tracectx
+from thunder.ir.recorder import AdaptedCall, Recorder
+from thunder.ir.symbol import Symbol
+from thunder.ir.trace import TraceCtx, TraceProvenance, get_tracectx, is_tracing, tracectx
 from thunder.ops import prims
 from thunder.passes.dce import dce
+from thunder.torch.autocast import Autocast
 
 __all__ = ["trace"]
 
@@ -28,8 +36,10 @@ def trace(
     """Return a function that traces its first argument on the others: `trace()(fn, *args, **kwargs)`.
 
     `fn` is called with a proxy for each tensor in the arguments; the proxies are the inputs of the trace, and
-    other values are constants of it. The interpreter takes no part: only functions of torch, `thunder.torch`
-    and `thunder.core.prims` that `fn` calls on proxies are recorded, and nothing is guarded.
+    other values are constants of it. The interpreter takes no part: functions of torch, `thunder.torch` and
+    `thunder.core.prims` are recorded that `fn` calls on proxies, or that create tensors, and nothing is
+    guarded. They are recorded as `jit` does under the modes that are on: with autocast's casts, and with the
+    default dtype and device. The trace computes values without gradients.
 
         program = thunder.trace()(lambda x, y: ltorch.add(x, y), a, b)
         program = transform_for_execution(program, thunder.get_always_executors())
@@ -46,7 +56,9 @@ def trace(
         if inline_trace and is_tracing():
             return fn(*args, **kwargs)
         program = TraceCtx(fn)
-        with tracectx(program), using_language(None):
+        # while a program is compiled, autocast's casts are operators of it already
+        recorder = _FunctionRecorder() if running_compile() is None else None
+        with tracectx(program, recorder=recorder), using_language(None), mode_below(_Factories()):
             names: dict[int, list[str]] = {}
             for key, name in _names_of_arguments(fn, args, kwargs):
                 names.setdefault(key, []).append(name)
@@ -61,6 +73,42 @@ def trace(
         return dce(program, [x for x in tree_iter(result) if is_proxy(x)]) if use_dce else program
 
     return traced
+
+
+class _FunctionRecorder(Recorder):
+    """Records calls with the casts of the autocast that is on, and changes of the default dtype."""
+
+    def __init__(self) -> None:
+        self._autocast, self._state = Autocast(), autocast_now()
+        self._dtype = torch.get_default_dtype()
+
+    def adapt_call(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AdaptedCall:
+        """Return the call with casts; those of weights are kept while autocast stays as it is."""
+        state = autocast_now()
+        if state != self._state:
+            self._autocast.forget()
+            self._state = state
+        dtype = torch.get_default_dtype()
+        if dtype is not self._dtype:
+            self._dtype = dtype
+            prims.set_default_dtype(dtype)
+        return self._autocast.adapt_call(symbol, args, kwargs)
+
+
+class _Factories(TorchFunctionMode):
+    """Records calls of torch that create tensors, which no proxy sees."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        symbol = current_language().resolve(func) if func in FACTORIES else None
+        trace = get_tracectx()
+        is_of_function = trace is not None and len(trace.scopes) == 1  # and not of an operator's rule
+        reads_tensor = any(isinstance(x, torch.Tensor) for x in tree_iter((args, kwargs)))
+        if symbol is None or not is_of_function or reads_tensor or kwargs.get("requires_grad"):
+            return func(*args, **kwargs)
+        return symbol(*args, **with_defaults(func, kwargs, torch.float32))
 
 
 def _names_of_arguments(
@@ -91,4 +139,4 @@ def _input(trace: TraceCtx, leaf: Any, names: list[str], rename: bool) -> Any:
         return leaf.replace(name=name)
     strides = leaf.stride() if leaf.layout is torch.strided else None
     with tracectx(None):  # the name is taken already
-        return TensorProxy(name, like=leaf, strides=strides)
+        return TensorProxy(name, like=leaf, strides=strides, declared_leaf=leaf.is_leaf)

@@ -16,7 +16,15 @@ from torch.utils._device import DeviceContext
 
 from thunder.base.provenance import Path, object_root
 
-__all__ = ["HELD", "HeldModes", "has_active_modes", "modes_held", "modes_path", "modes_released"]
+__all__ = [
+    "HELD",
+    "HeldModes",
+    "has_active_modes",
+    "mode_below",
+    "modes_held",
+    "modes_path",
+    "modes_released",
+]
 
 _push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
 _count, _mode_at = torch._C._len_torch_function_stack, torch._C._get_function_stack_at
@@ -82,6 +90,17 @@ def modes_released() -> Iterator[None]:
     finally:
         _exchange(len(held), [_MARK])
         HELD.modes = held
+
+
+@contextmanager
+def mode_below(mode: Any) -> Iterator[None]:
+    """Within the context, calls reach a mode after all others of torch's stack."""
+    stack = [_mode_at(i) for i in range(_count())]
+    _exchange(len(stack), [mode, *stack])
+    try:
+        yield
+    finally:
+        _exchange(_count(), stack)
 
 
 def _exchange(count: int, modes: Any) -> None:

@@ -97,7 +97,8 @@ def _is_inference_mode_enabled(session: TracingSession, args: Args, kwargs: Kwar
 
 # -- default device ------------------------------------------------------------------------------------------
 
-_FACTORIES = frozenset(_device_constructors())
+#: functions that create tensors
+FACTORIES = frozenset(_device_constructors())
 
 
 #: factories whose results have the default dtype, whatever their arguments are
@@ -124,7 +125,7 @@ def with_defaults(fn: Any, kwargs: Kwargs, default_dtype: torch.dtype) -> Kwargs
 
 def with_default_device(fn: Any, kwargs: Kwargs) -> Kwargs:
     """Return a factory's keyword arguments, with the device of the innermost ``torch.device``."""
-    if not torch._C._len_torch_function_stack() or kwargs.get("device") is not None or fn not in _FACTORIES:
+    if not torch._C._len_torch_function_stack() or kwargs.get("device") is not None or fn not in FACTORIES:
         return kwargs
     return {**kwargs, "device": torch.get_default_device()}
 
