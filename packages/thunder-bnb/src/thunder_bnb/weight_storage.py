@@ -45,6 +45,7 @@ class WeightStorage(thunder.Transform, ABC):
         release: drop the memory of the original weights. The module itself can no longer be called.
     """
 
+    keeps_sizes = True
     #: the suffixes of the further tensors
     suffixes: tuple[str, ...] = ()
 

@@ -25,6 +25,7 @@ class ExtractionOnlyPrologueTransform(thunder.Transform):
 
     def __init__(self, skip_check_on_input_tensors: bool = False) -> None:
         self.skip_check_on_input_tensors = skip_check_on_input_tensors
+        self.keeps_sizes = not skip_check_on_input_tensors
 
     def transform_traces_pre_prologue(
         self,

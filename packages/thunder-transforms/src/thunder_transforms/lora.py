@@ -64,6 +64,8 @@ class LORATransform(thunder.Transform):
         merged: whether the adapters are folded into the weights from the beginning (`merge`).
     """
 
+    keeps_sizes = True
+
     def __init__(
         self,
         *,

@@ -32,6 +32,7 @@ class PrunePrologueChecks(thunder.Transform):
 
     def __init__(self, prune_all_checks: bool = False) -> None:
         self.prune_all_checks = prune_all_checks
+        self.keeps_sizes = not prune_all_checks
 
     def transform_traces_pre_prologue(
         self,

@@ -235,8 +235,12 @@ class EntryCompiler:
         refusal = None
         if mode is CACHE_OPTIONS.SAME_INPUT:
             refusal = 'cache="same input" compiles for one call'
-        elif _rewrites_inputs(t for t in self.data.transforms if not t.keeps_sizes):
-            refusal = "a transform changes how the program reads its inputs"
+        elif changing := [t for t in self.data.transforms if _rewrites_inputs((t,)) and not t.keeps_sizes]:
+            refusal = f"{type(changing[0]).__name__} changes how the program reads its inputs"
+            self.stats.last_static_reason = UnsupportedProgram(
+                f"sizes are numbers, because {refusal}",
+                hint="A transform that computes with any sizes says so: keeps_sizes = True.",
+            )
         return SizeChoice(
             self.data.fn,
             everything=is_symbolic,

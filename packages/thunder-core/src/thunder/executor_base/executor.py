@@ -28,6 +28,7 @@ from thunder.executor_base.caller import INNER, caller_frame
 from thunder.executor_base.refusal import Refusal
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import detached_trace
+from thunder.ir.traced_sizes import call_with_traced_sizes
 from thunder.ops.same_operators import CONVERSIONS, as_call_of
 
 __all__ = ["Executor", "ImplInfo", "Rank"]
@@ -250,7 +251,8 @@ class Executor:
         return int(self._amount(info.workspace, bsym, "workspace", int))
 
     def _amount(self, function: Callable[..., Any], bsym: BoundSymbol, what: str, kind: type) -> Any:
-        """Return what a cost or a workspace returns for a call."""
+        """Return what a cost or a workspace returns for a call, with sizes that are numbers."""
+        bsym = call_with_traced_sizes(bsym)
         amount = self._called(what, function, bsym)
         if type(amount) not in (int, kind) or not 0 <= amount < math.inf:
             raise self._wrong_answer(what, function, bsym, amount)

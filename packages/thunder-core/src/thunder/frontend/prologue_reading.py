@@ -28,6 +28,7 @@ from thunder.frontend.prologue_statements import (
     Interface,
     metadata,
 )
+from thunder.frontend.value_names import is_size
 from thunder.ir.module_inputs import module_tensors
 from thunder.ir.object_names import argument_value
 from thunder.ir.proxies import is_proxy
@@ -71,12 +72,25 @@ def interface_of(
     for bsym in prologue.bound_symbols[:-1]:
         if IF_RETURNED not in bsym.own_tags or bsym.args[0].name in returned:
             reader.read(bsym)
+    _check_sizes_are_found(reader, inputs)
     return Interface(
         facts=reader.with_distinctness(),
         inputs=tuple((proxy, reader.path(proxy)) for proxy in inputs),
         reached=tuple(map(reader.path, reached)),
         sizes=sizes,
     )
+
+
+def _check_sizes_are_found(reader: _StatementReader, inputs: Iterable[Any]) -> None:
+    """Raise PluginError for the size of a tensor whose check, which finds the size, a transform dropped."""
+    checked = {fact.path.source for fact in reader.facts if fact.kind == "tensor"}
+    for path in (reader.path(proxy) for proxy in inputs if isinstance(proxy, SymbolicNumber)):
+        owner = path.parent.parent if path.parent is not None and is_size(path) else None
+        if owner is not None and owner.source not in checked:
+            raise PluginError(
+                f"a transform dropped the check of {owner.source}, of which a size is a symbol",
+                hint="Keep the checks of arguments, or leave out keeps_sizes = True.",
+            )
 
 
 def _returned(end: BoundSymbol | None) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -98,7 +112,7 @@ def _interface(prologue: TraceCtx, computation: TraceCtx) -> tuple[tuple[Any, ..
 
 
 def check_count(prologue: TraceCtx, computation: TraceCtx, transform: str) -> None:
-    """Raise PluginError unless a prologue returns as many inputs as the computation takes.
+    """Raise PluginError unless a prologue returns the inputs that the computation takes, in its order.
 
     ``transform`` is the name of the transform that returned them.
     """
@@ -109,6 +123,13 @@ def check_count(prologue: TraceCtx, computation: TraceCtx, transform: str) -> No
             f"which takes {len(taken)}",
             found={"prologue": [p.name for p in returned], "computation": [p.name for p in taken]},
             hint="thunder.core.rewrite.add_input adds an input to both.",
+        )
+    names, taken_names = [p.name for p in returned], [p.name for p in taken]
+    if names != taken_names and sorted(names) == sorted(taken_names):
+        raise PluginError(
+            f"the prologue that {transform} returned has the inputs of the computation in another order",
+            found={"prologue": names, "computation": taken_names},
+            hint="The computation takes its inputs in the order in which the prologue returns them.",
         )
 
 

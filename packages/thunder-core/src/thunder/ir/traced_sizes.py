@@ -12,7 +12,7 @@ from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.symbolic_sizes import has_symbols, hint_of
 from thunder.ir.trace import TraceCtx, from_trace
 
-__all__ = ["tensor_bytes", "with_traced_sizes"]
+__all__ = ["call_with_traced_sizes", "tensor_bytes", "with_traced_sizes"]
 
 
 def tensor_bytes(value: Any) -> int:
@@ -31,7 +31,7 @@ def with_traced_sizes(trace: TraceCtx) -> TraceCtx:
         return trace
     numbers = from_trace(trace)
     numbers.args = [_number(a) for a in trace.args]
-    numbers.bound_symbols = [_with_numbers(bsym) for bsym in trace.bound_symbols]
+    numbers.bound_symbols = [call_with_traced_sizes(bsym) for bsym in trace.bound_symbols]
     return numbers
 
 
@@ -39,12 +39,13 @@ def _values(trace: TraceCtx) -> list[Any]:
     return [p for bsym in trace.bound_symbols for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs)]
 
 
-def _with_numbers(bsym: BoundSymbol) -> BoundSymbol:
+def call_with_traced_sizes(bsym: BoundSymbol) -> BoundSymbol:
+    """Return a call with numbers in the place of symbolic sizes, those of the traced call."""
     return bsym.from_bsym(
         args=tree_map(_number, bsym.args),
         kwargs=tree_map(_number, bsym.kwargs),
         output=tree_map(_number, bsym.output),
-        subsymbols=tuple(map(_with_numbers, bsym.subsymbols)),
+        subsymbols=tuple(map(call_with_traced_sizes, bsym.subsymbols)),
     )
 
 

@@ -33,14 +33,15 @@ class Transform:
     `transform_trace_post_optimization`, which adds calls without results. It sees backwards that are compiled
     when they are first needed, too, and a program has as many nodes and derivatives as without it.
 
-    A class that sets `keeps_sizes = True` changes in `transform_traces_pre_prologue` only how a program reads
-    the tensors of a module, by `replace_inputs` and `add_input`, and its stages compute with symbols as with
+    A class or an instance that sets `keeps_sizes = True` changes in `transform_traces_pre_prologue` how a
+    program reads the tensors of a module, by `replace_inputs` and `add_input`, or the calls, by operators
+    that take any sizes; it keeps the checks of the arguments, and its stages compute with symbols as with
     numbers. Sizes of arguments then are symbols as they are without it.
     """
 
     stateless: ClassVar[bool] = False
     observes: ClassVar[bool] = False
-    keeps_sizes: ClassVar[bool] = False
+    keeps_sizes: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
