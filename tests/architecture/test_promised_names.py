@@ -115,7 +115,7 @@ NAMES = {
         ExecutorSpec TransformSpec Option
     """,
     "thunder.testing": """
-        conformance
+        conformance transform_conformance ConformanceTests TransformConformanceTests
     """,
     "thunder.torch": """
         torchsymbol

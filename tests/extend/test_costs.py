@@ -267,3 +267,27 @@ def test_a_package_gives_costs_to_the_operators_of_another_packages_executor():
         assert (row.claimed_by, row.cost) == ("theirs_fast", 3.0)
         assert placed(torch.cos, slow, fast)[0].claimed_by == "torch", "a cost is no implementation"
     assert placed(torch.sin, slow, fast)[0].claimed_by == "theirs_slow"
+
+
+# -- symbolic sizes
+
+
+def test_costs_of_sizes_that_vary_are_those_of_the_call_and_fix_none():
+    slow = executor("slow_for_many", cost=lambda a: 2 + a.numel() / 7)
+    fast = executor("fast_for_many", cost=lambda a: 9.5 + a.shape[0] ** 0.5)
+    compiled = thunder.jit(lambda x: torch.sin(x) + 1, executors=[slow, fast])
+    for n in (3, 50, 20, 70, 40, 60):
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(compiled(x), x.sin() + 1)
+    assert thunder.cache_misses(compiled) == 2
+    assert thunder.compile_stats(compiled).last_static_reason is None
+    row = thunder.explain(compiled).rows[0]
+    assert (row.claimed_by, row.cost) == ("fast_for_many", 9.5 + 50**0.5)
+
+
+def test_a_workspace_of_sizes_that_vary_fixes_none():
+    needing = executor("needing", workspace=lambda a: 4 * a.numel() // 3)
+    compiled = thunder.jit(torch.sin, executors=[needing], cache="symbolic values")
+    for n in (3, 5, 8):
+        compiled(torch.randn(n, 4))
+    assert thunder.cache_misses(compiled) == 1

@@ -1,4 +1,4 @@
-"""Tests for executors, for the test suites of their authors.
+"""Tests for executors and transforms, for the test suites of their authors.
 
     import thunder
     from acme import my_ex
@@ -6,7 +6,8 @@
     class TestMine(thunder.testing.ConformanceTests):
         executor = my_ex
 
-or, in any other runner, ``for case in thunder.testing.conformance(my_ex): case.run()``.
+or, in any other runner, ``for case in thunder.testing.conformance(my_ex): case.run()``. Those of a transform
+are ``TransformConformanceTests`` and ``transform_conformance``.
 """
 
 from __future__ import annotations
@@ -23,8 +24,18 @@ if find_spec("pytest") is None:
     )
 
 from thunder.testing.conformance_failure import ConformanceFailure
-from thunder.testing.pytest_cases import ConformanceTests
+from thunder.testing.pytest_cases import ConformanceTests, TransformConformanceTests
 from thunder.testing.samples import Sample
 from thunder.testing.suite import Case, conformance
+from thunder.testing.transform_cases import Program, transform_conformance
 
-__all__ = ["Case", "ConformanceFailure", "ConformanceTests", "Sample", "conformance"]
+__all__ = [
+    "Case",
+    "ConformanceFailure",
+    "ConformanceTests",
+    "Program",
+    "Sample",
+    "TransformConformanceTests",
+    "conformance",
+    "transform_conformance",
+]

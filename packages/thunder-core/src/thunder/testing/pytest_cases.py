@@ -1,21 +1,42 @@
-"""The conformance cases of an executor as pytest tests."""
+"""The conformance cases of executors and transforms as pytest tests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
 import torch
+from torch import nn
 
 from thunder.executor_base.executor import Executor
+from thunder.passes.transform import Transform
 from thunder.testing.samples import SampleSource
 from thunder.testing.suite import Case, conformance
+from thunder.testing.transform_cases import Program, transform_conformance
 
-__all__ = ["ConformanceTests"]
+__all__ = ["ConformanceTests", "TransformConformanceTests"]
 
 
-class ConformanceTests:
+class _CaseTests:
+    """Base class of tests that are the cases of a class."""
+
+    @classmethod
+    def cases(cls) -> list[Case]:
+        """Return the cases; override it to leave some out."""
+        raise NotImplementedError
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Parametrize `test_conformance` with the cases."""
+        if "case" in metafunc.fixturenames:
+            metafunc.parametrize("case", [_parameter(case) for case in self.cases()])
+
+    def test_conformance(self, case: Case) -> None:
+        """Test one property of one operator or program."""
+        case.run()
+
+
+class ConformanceTests(_CaseTests):
     """Base class of an executor's tests: each case of `thunder.testing.conformance` becomes a test.
 
         class TestMine(thunder.testing.ConformanceTests):
@@ -54,14 +75,37 @@ class ConformanceTests:
             )
         )
 
-    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrize `test_conformance` with the cases."""
-        if "case" in metafunc.fixturenames:
-            metafunc.parametrize("case", [_parameter(case) for case in self.cases()])
 
-    def test_conformance(self, case: Case) -> None:
-        """Test one property of one operator."""
-        case.run()
+class TransformConformanceTests(_CaseTests):
+    """Base class of a transform's tests: each case of `transform_conformance` becomes a test.
+
+        class TestMine(thunder.testing.TransformConformanceTests):
+            transform = MyTransform
+
+    The attributes are the arguments of `thunder.testing.transform_conformance`; a function among them is a
+    `staticmethod`.
+    """
+
+    transform: ClassVar[Callable[[], Transform]]
+    reference: ClassVar[Callable[[nn.Module], Callable[..., Any]]] = staticmethod(lambda module: module)
+    programs: ClassVar[Mapping[str, Program]] = {}
+    tolerance: ClassVar[tuple[float, float]] = (1e-5, 1e-5)
+    executors: ClassVar[Sequence[Any]] = ("torch",)
+    expected_failures: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def cases(cls) -> list[Case]:
+        """Return the cases; override it to leave some out."""
+        return list(
+            transform_conformance(
+                cls.transform,
+                reference=cls.reference,
+                programs=cls.programs,
+                tolerance=cls.tolerance,
+                executors=cls.executors,
+                expected_failures=cls.expected_failures,
+            )
+        )
 
 
 def _parameter(case: Case) -> Any:

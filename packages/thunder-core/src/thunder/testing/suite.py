@@ -30,7 +30,7 @@ from thunder.testing.global_state import restored
 from thunder.testing.samples import SampleSource
 from thunder.testing.subjects import Settings, Subject, subjects
 
-__all__ = ["FUSION_PROPERTIES", "OPERATOR_PROPERTIES", "Case", "conformance"]
+__all__ = ["FUSION_PROPERTIES", "OPERATOR_PROPERTIES", "Case", "conformance", "expecting"]
 
 SubjectT = TypeVar("SubjectT", bound=Subject)
 
@@ -60,10 +60,11 @@ OPERATOR_PROPERTIES: Mapping[str, Callable[[Subject], None]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One test of an executor.
+    """One test of an executor or a transform.
 
     `run()` returns None, or raises `ConformanceFailure`, or `unittest.SkipTest` if there is nothing to test.
-    `name` is `"<property>-<operator id>"`; `expected` is the reason for an expected failure, or None.
+    `name` is `"<property>-<operator id>"`, or of a transform `"<property>-<program>"`; `expected` is the
+    reason for an expected failure, or None.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Case:
     expected: str | None = None
 
     def run(self) -> None:
-        """Run the test, and restore the global state that the executor changes."""
+        """Run the test, and restore the global state that it changes."""
         with restored():
             self.check()
 
@@ -126,7 +127,7 @@ def conformance(
         settings = replace(settings, devices=tuple(torch.device(name) for name in names))
     if dtypes is not None:
         settings = replace(settings, dtypes=tuple(dtypes))
-    return iter(_expecting(list(_cases(tested, settings)), dict(expected_failures or {})))
+    return iter(expecting(list(_cases(tested, settings)), dict(expected_failures or {})))
 
 
 def _by_id(table: Mapping[str | Symbol, Any] | None) -> dict[str, Any]:
@@ -167,7 +168,8 @@ class _Recent:
         check(subject)
 
 
-def _expecting(cases: list[Case], expected: dict[str, str]) -> list[Case]:
+def expecting(cases: list[Case], expected: dict[str, str]) -> list[Case]:
+    """Return cases with the reasons for which some are expected to fail, by name."""
     names = {case.name for case in cases}
     for name in expected:
         if name not in names:
