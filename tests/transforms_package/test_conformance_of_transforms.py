@@ -19,6 +19,7 @@ from thunder.plugins import get_manager
 from thunder.testing import transform_conformance
 from thunder.testing.transform_cases import PROGRAMS, Program
 from thunder.transforms.quantization import BitsAndBytesLinearQuant4bit, BitsAndBytesLinearQuant8bit
+from thunder_te.inference import TEInference8BitTransform
 from thunder_transforms.constant_calls import ConstantFolding
 from thunder_transforms.cpu_offloading import CPUOffloading
 from thunder_transforms.extraction_only import ExtractionOnlyPrologueTransform
@@ -58,13 +59,18 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
         "reference": restored(BitsAndBytesLinearQuant8bit),
         "tolerance": (5e-2, 5e-2),
     },
+    "8 bits of inference": {
+        "transform": TEInference8BitTransform,
+        "reference": restored(TEInference8BitTransform),
+        "tolerance": (1e-4, 1e-4),
+    },
     "ddp": {"transform": ddp},
     "fsdp": {"transform": fsdp},
 }
 
 
 #: those that store weights in fewer bits, if these are not trained
-STORES = {"4 bits", "8 bits"}
+STORES = {"4 bits", "8 bits", "8 bits of inference"}
 
 
 def frozen(program: Program) -> Program:

@@ -50,6 +50,8 @@ class TEInference8BitTransform(thunder.Transform):
     require grad stay as they are.
     """
 
+    keeps_sizes = True
+
     def __init__(self) -> None:
         #: dotted name of a stored weight → the dtype that the program reads
         self._dtypes: dict[str, torch.dtype] = {}

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from thunder.base.provenance import Path, is_weak, object_root
+from thunder.base.provenance import Path, comes_with_arguments, is_weak, object_root
 from thunder.frontend.facts import Fact, GuardKind
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES
 from thunder.frontend.objects.object_entry import ObjectEntry
@@ -73,6 +73,11 @@ class EntryTable:
                     self.name_members(member, place)
                 elif member is not None:
                     self.members.setdefault(id(member), place)
+
+    def path_in_module(self, obj: Any, path: Path) -> Path | None:
+        """Return where the compiled module has what was read elsewhere; None for an argument of the call."""
+        own = self.members.get(id(obj))
+        return None if own is None or comes_with_arguments(path) or own.place == path.place else own
 
     # -- records ---------------------------------------------------------------------------------------------
 

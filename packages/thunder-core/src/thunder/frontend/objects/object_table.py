@@ -129,8 +129,9 @@ class ObjectTable(EntryTable):
             raw = path.fetch({})
         self.appended_lists.read(raw)
         entry = self.entries.get(id(raw))
-        if entry is None and id(raw) in self.members:
-            entry = self._adopt_by_name(raw, path)
+        if entry is None and (own := self.path_in_module(raw, path)) is not None:
+            self.adopt(raw, own)
+            entry = self.entries.get(id(raw))
         if entry is not None:
             if entry.path is not path and not isinstance(raw, IDENTITY_TYPES):
                 self.note("same", path, True, others=(entry.path,))
@@ -158,14 +159,6 @@ class ObjectTable(EntryTable):
             self.track(raw, path, raw)
             return raw
         return self._adopt_object(raw, path)
-
-    def _adopt_by_name(self, raw: Any, path: Path) -> ObjectEntry | None:
-        """Adopt what belongs to the compiled module where the module has it, if it was read elsewhere."""
-        own = self.members[id(raw)]
-        if comes_with_arguments(path) or own.place == path.place:
-            return None
-        self.adopt(raw, own)
-        return self.entries.get(id(raw))
 
     def adopt_number(self, raw: float, path: Path) -> Any:
         """Adopt a number that is an input of the program, see Note [Numbers that vary]."""
