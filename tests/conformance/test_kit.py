@@ -21,6 +21,7 @@ from thunder.testing.import_case import check_import, module_of
 from thunder.testing.interleaving import interleaved
 from thunder.testing.subjects import Settings
 from thunder.testing.suite import FUSION_PROPERTIES, OPERATOR_PROPERTIES
+from thunder.testing.transform_cases import TRANSFORM_PROPERTIES
 
 pytest_plugins = ["pytester"]
 
@@ -199,4 +200,4 @@ def test_the_guide_names_each_property_and_each_setting() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "conformance.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([\w-]+)` \|", guide, re.MULTILINE)
     settings = ["operators", "devices", "dtypes", "tolerances", "expected_failures", "module", "programs"]
-    assert rows == [*OPERATOR_PROPERTIES, *FUSION_PROPERTIES, *settings]
+    assert rows == [*OPERATOR_PROPERTIES, *FUSION_PROPERTIES, *settings, *TRANSFORM_PROPERTIES]
