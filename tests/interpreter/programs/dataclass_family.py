@@ -243,3 +243,79 @@ def abstract_collections():
         {**m},
         m == {"b": 2, "c": 5},
     )
+
+
+def _logged(base, names):
+    """A class whose methods note that they are called."""
+    log = []
+
+    def method(name):
+        def call(self, *args, **kwargs):
+            log.append(name)
+            return getattr(base, name)(self, *args, **kwargs)
+
+        return call
+
+    return type("Logged", (base,), {name: method(name) for name in names}), log
+
+
+_OF_ITEMS = ("__init__", "__getitem__", "__setitem__", "__contains__", "__delitem__", "keys", "update")
+
+
+@program()
+def ordered_dicts_call_methods_of_their_class():
+    cls, log = _logged(collections.OrderedDict, _OF_ITEMS)
+    o, out = cls(a=1), []
+    steps = [
+        lambda: cls({"b": 2}, c=3),
+        lambda: cls([("b", 2)]),
+        lambda: o.setdefault("a", 1),
+        lambda: o.setdefault("d", default=4),
+        lambda: o.update(cls(e=5)),
+        lambda: o.copy(),
+        lambda: o.pop("a"),
+        lambda: o.popitem(),
+        lambda: o.move_to_end("d"),
+        lambda: cls.fromkeys("xy", 1),
+        lambda: dict(o),
+        lambda: {**o},
+        lambda: {}.update(o),
+        lambda: collections.OrderedDict(o),
+        lambda: list(o.items()),
+    ]
+    for step in steps:
+        log.clear()
+        result = step()
+        out.append((list(result.items()) if isinstance(result, dict) else result, list(log), list(o)))
+    return out
+
+
+@program()
+def dicts_are_read_by_methods_only_if_they_iterate_in_python():
+    out = []
+    for names in (_OF_ITEMS, (*_OF_ITEMS, "__iter__"), ("keys",), ("__iter__",)):
+        cls, log = _logged(dict, names)
+        o = cls(a=1)
+        for step in (
+            lambda: dict(o), lambda: {**o}, lambda: cls(o), lambda: o.copy(), lambda: {}.update(o),
+            lambda: cls.fromkeys("x"), lambda: o.setdefault("b", 2), lambda: o.pop("b"), lambda: o.get("b"),
+        ):  # fmt: skip
+            log.clear()
+            out.append((str(step()), list(log)))
+    return out
+
+
+@program()
+def default_dicts_and_deques_call_methods_of_their_class():
+    cls, log = _logged(collections.defaultdict, _OF_ITEMS)
+    o = cls(list)
+    o["a"].append(1)
+    out = [list(log), dict(o), dict(o.copy()), list(log)]
+    queue, calls = _logged(collections.deque, ("__init__", "append", "__iter__"))
+    copied = queue([1, 2], 2).copy()
+    out += [list(copied), copied.maxlen, list(calls)]
+    try:
+        cls()["a"]
+    except KeyError as e:
+        out.append(e.args)
+    return out

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import CellType, MappingProxyType, ModuleType, WrapperDescriptorType
@@ -73,14 +74,28 @@ def lookup_instance(obj: Any, name: str) -> Any:
 
 
 def lookup_item(container: Any, key: Any) -> Any:
-    """Return an item of a dict or sequence, or ABSENT; no subclass's ``__getitem__`` runs."""
+    """Return an item of a dict or sequence, or ABSENT."""
     if isinstance(container, dict):
         return dict.get(container, key, ABSENT)
-    if isinstance(container, list):
-        return list.__getitem__(container, key) if key < len(container) else ABSENT
     if isinstance(container, tuple):
         return tuple.__getitem__(container, key) if key < len(container) else ABSENT
     return container[key] if key < len(container) else ABSENT
+
+
+def content_of(container: Any) -> Any:
+    """Return the content of a container as a plain dict or list, in its order; no method of its class runs.
+
+    Raises TypeError for an object of another class.
+    """
+    if isinstance(container, OrderedDict):
+        return {key: dict.__getitem__(container, key) for key in OrderedDict.__iter__(container)}
+    if isinstance(container, dict):
+        return dict.copy(container)
+    if isinstance(container, list):
+        return list.copy(container)
+    if isinstance(container, deque):
+        return list(deque.__iter__(container))
+    return list(set.__iter__(container))
 
 
 def cell_content(cell: CellType) -> Any:
@@ -125,7 +140,7 @@ class PathStep(NamedTuple):
 
 #: the kinds of steps, and "root"
 StepKind = (
-    Literal["root", "instance", "attribute", "slot", "key", "item", "index", "global"]
+    Literal["root", "instance", "attribute", "slot", "key", "content", "index", "global"]
     | Literal["cell", "closure", "default", "referent", "reference", "proxied", "typeattr", "array", "cached"]
     | Literal["plain", "iterated", "length"]
 )
@@ -135,9 +150,7 @@ STEPS: dict[StepKind, PathStep] = {
     "attribute": PathStep(lambda p, k: f"{p}.{k}", lambda o, k: getattr(o, k, ABSENT), "{p}.{name}"),
     "slot": PathStep(lambda p, k: f"{p}.{k}", lookup_slot, "lookup_slot({p}, {k})"),
     "key": PathStep(lambda p, k: f"{p}[{k!r}]", lookup_item, "{p}[{k}]"),
-    "item": PathStep(
-        lambda p, k: f"{p}[{k!r}]", lookup_item, "lookup_item({p}, {k})"
-    ),  # skips a __getitem__ in Python
+    "content": PathStep(lambda p, k: p, lambda o, k: content_of(o), "content_of({p})"),
     "index": PathStep(lambda p, k: f"{p}[{k!r}]", lookup_item, "{p}[{k}]"),
     "global": PathStep(lambda p, k: str(k), lookup_item, "{p}[{k}]"),
     "cell": PathStep(lambda p, k: str(k), lambda o, k: cell_content(o), "{p}.cell_contents"),

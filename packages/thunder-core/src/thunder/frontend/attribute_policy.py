@@ -16,7 +16,7 @@ from thunder.frontend.lookasides import module_members
 from thunder.frontend.natives.libraries import is_library
 from thunder.frontend.objects.callable_kinds import DICT_GETTERS, METHODS
 from thunder.frontend.objects.class_attributes import ClassAttributes
-from thunder.frontend.objects.class_kinds import is_immutable
+from thunder.frontend.objects.class_kinds import is_immutable, is_python_class
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.shadow_copies import MAPPINGS, SEQUENCES
 from thunder.frontend.session import TracingSession
@@ -235,7 +235,7 @@ class AttributePolicy(TracingSession):
         entry = self.resolve_entry(obj)
         if entry is not None and name == "__dict__" and isinstance(descriptor, DICT_GETTERS):
             return module_members.instance_dict(self, entry)
-        if entry is None or entry.value is not entry.obj or isinstance(descriptor, METHODS):
+        if entry is None or _reads_shadow(entry, descriptor) or isinstance(descriptor, METHODS):
             return type(descriptor).__get__(descriptor, obj, owner)
         if name == "__class__":
             return type(obj)
@@ -265,6 +265,8 @@ class AttributePolicy(TracingSession):
         if not isinstance(descriptor, types.MemberDescriptorType):
             raise UnsupportedProgram(f"the program writes {entry.path.source}.{name}")
         self.note_write()
+        if _reads_shadow(entry, descriptor):
+            type(descriptor).__set__(descriptor, entry.value, value)
         entry.write(name, value)
 
     def native_delete(self, descriptor: Any, obj: Any, name: str) -> None:
@@ -283,6 +285,12 @@ class AttributePolicy(TracingSession):
     def forget(self) -> None:
         self.classes.forget()
         super().forget()
+
+
+def _reads_shadow(entry: ObjectEntry, descriptor: Any) -> bool:
+    """Return whether a descriptor's value is in the shadow: it is no slot of a Python class."""
+    is_slot = type(descriptor) is types.MemberDescriptorType and is_python_class(descriptor.__objclass__)
+    return entry.value is not entry.obj and not is_slot
 
 
 def _load_submodule(module: types.ModuleType, name: str) -> None:

@@ -19,7 +19,7 @@ from thunder.base.provenance import (
     Path,
     cell_content,
     comes_with_arguments,
-    lookup_item,
+    content_of,
     lookup_slot,
     lookup_type,
     plain_tensor,
@@ -287,7 +287,7 @@ def _refuse_nested(tensors: Sequence[Fact], names: Sequence[str]) -> list[str]:
 HELPERS = {
     "ABSENT": ABSENT,
     "lookup_type": lookup_type,
-    "lookup_item": lookup_item,
+    "content_of": content_of,
     "lookup_slot": lookup_slot,
     "cell_content": cell_content,
     "same_leaf": same_leaf,

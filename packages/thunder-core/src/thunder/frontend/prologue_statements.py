@@ -32,7 +32,7 @@ STEPS: dict[StepKind, Symbol] = {
     "attribute": prims.unpack_attr,
     "slot": prims.unpack_slot,
     "key": prims.unpack_dict_key,
-    "item": prims.unpack_item,
+    "content": prims.unpack_content,
     "index": prims.unpack_getitem,
     "global": prims.unpack_global,
     "cell": prims.unpack_cell,

@@ -26,7 +26,7 @@ from thunder.ir.symbolic_sizes import SymbolicInt
 __all__ = ["LikelySizes", "SizeChoice", "check_argument_names", "is_free_float", "why_sizes_are_numbers"]
 
 #: the steps of paths that lead to parts of an argument
-_OF_PARTS: Final = frozenset({"index", "key", "item", "attribute", "instance", "slot"})
+_OF_PARTS: Final = frozenset({"index", "key", "content", "attribute", "instance", "slot"})
 
 
 @dataclass(frozen=True)

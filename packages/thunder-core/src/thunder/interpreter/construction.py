@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from thunder.interpreter.binding import bind
@@ -39,7 +40,9 @@ def instantiate(machine: Machine, cls: Any, args: tuple[Any, ...], kwargs: dict[
     policy = machine.policy
     new = policy.type_attr(cls, "__new__")
     init = policy.type_attr(cls, "__init__")
-    if type(new) in NATIVE_ATTRIBUTES and type(init) in NATIVE_ATTRIBUTES and not issubclass(cls, type):
+    is_native = type(new) in NATIVE_ATTRIBUTES and type(init) in NATIVE_ATTRIBUTES
+    calls_class = init is OrderedDict.__init__ and cls is not OrderedDict  # for its ``__setitem__``
+    if is_native and not calls_class and not issubclass(cls, type):
         return call_native_constructor(machine, cls, new, args, kwargs)
     if type(new) in NATIVE_ATTRIBUTES:
         obj = machine.call_native(new, (cls, *args), kwargs)

@@ -53,7 +53,6 @@ NATIVE_TYPES: Final = LEAF_TYPES | {
     slice,
     object,
     deque,
-    defaultdict,
     property,
     classmethod,
     staticmethod,
@@ -97,6 +96,7 @@ NATIVE_ATTRIBUTES: Final = frozenset(
 """Types of class attributes that are implemented in C."""
 
 assert Counter not in NATIVE_TYPES, "Counter.__missing__ and its operators are written in Python"
+assert defaultdict not in NATIVE_TYPES, "its factory may be written in Python"
 
 
 @overload

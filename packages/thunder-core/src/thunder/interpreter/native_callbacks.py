@@ -15,12 +15,15 @@ import functools
 import itertools
 import re
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from thunder.interpreter.iteration import is_python_iterable, iterate, native_iterable
-from thunder.interpreter.lookup import is_a, python_special
+from thunder.interpreter import operator_protocols
+from thunder.interpreter.iteration import is_python_iterable, iterate, native_iterable, unpack
+from thunder.interpreter.lookup import has_python_special, is_a, optional_attribute, python_special
 from thunder.interpreter.native_registry import Native
+from thunder.interpreter.operator_protocols import contains
 from thunder.interpreter.policy import MISSING
 
 if TYPE_CHECKING:
@@ -78,6 +81,9 @@ ROWS: Final = [
     CallbackRow(collections.deque, iterables=(0, "iterable")),
     CallbackRow(list.extend, iterables=(1,)),
     CallbackRow(list.__init__, iterables=(1,)),
+    CallbackRow(collections.deque.__init__, iterables=(1, "iterable")),
+    CallbackRow(collections.defaultdict.__init__, functions=(1,), iterables=(2,)),
+    CallbackRow(set.__init__, iterables=(1,)),
     CallbackRow(set.update, iterables=(ALL,)),
     CallbackRow(set.union, iterables=(ALL,)),
     CallbackRow(set.intersection, iterables=(ALL,)),
@@ -90,7 +96,6 @@ ROWS: Final = [
     CallbackRow(bytes.join, iterables=(1,)),
     CallbackRow(collections.deque.extend, iterables=(1,)),
     CallbackRow(collections.deque.extendleft, iterables=(1,)),
-    CallbackRow(dict.fromkeys, iterables=(0,)),
     CallbackRow(itertools.chain, iterables=(ALL,)),
     CallbackRow(itertools.combinations, iterables=(0,)),
     CallbackRow(itertools.combinations_with_replacement, iterables=(0,)),
@@ -166,13 +171,13 @@ def _constructor(row: CallbackRow) -> Callable[[Machine, tuple[Any, ...], dict[s
 def pairs_of_mapping(machine: Machine, source: Any) -> Any:
     """Return the source of a ``dict(source)`` call in a form that native code can read."""
     cls = type(source)
-    has_own_keys = cls is not dict and python_special(machine, cls, "keys") is not MISSING
-    if has_own_keys and (
-        dict not in cls.__mro__ or python_special(machine, cls, "__getitem__") is not MISSING
-    ):
+    if cls is dict or (is_a(source, dict) and machine.policy.type_attr(cls, "__iter__") is dict.__iter__):
+        return source  # native code reads the items of such a subclass without its methods
+    names = ("keys", "__getitem__", "__iter__") if is_a(source, dict) else ("keys",)
+    if any(python_special(machine, cls, name) is not MISSING for name in names):
         keys = machine.policy.call(machine.policy.load_attr(source, "keys"), (), {})
         return [(key, machine.load_item(source, key)) for key in iterate(machine, keys)]
-    if is_python_iterable(machine, source) and not issubclass(cls, dict):
+    if is_python_iterable(machine, source):
         return [tuple(iterate(machine, pair)) for pair in iterate(machine, source)]
     return source
 
@@ -185,9 +190,95 @@ def _dict(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     return machine.policy.call_native(dict, *_dict_arguments(machine, args, kwargs))
 
 
+def _dict_init(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    sources = tuple(pairs_of_mapping(machine, arg) for arg in args[1:])
+    return machine.policy.call_native(dict.__init__, (*args[:1], *sources), kwargs)
+
+
 def _dict_update(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     sources = tuple(pairs_of_mapping(machine, arg) for arg in args[1:])
     return machine.policy.call_native(dict.update, (*args[:1], *sources), kwargs)
+
+
+def _dict_copy(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    sources = tuple(pairs_of_mapping(machine, arg) for arg in args)
+    is_listed = len(args) == 1 and sources[0] is not args[0]
+    return machine.policy.call_native(dict if is_listed else dict.copy, sources, kwargs)
+
+
+# -- what native code does by methods of the class, if a class is derived from the builtin -------------------
+
+
+def _fill(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """``OrderedDict.update`` and ``OrderedDict.__init__``, which store items by ``__setitem__``."""
+    mapping, *sources = args
+    if len(sources) > 1 or python_special(machine, type(mapping), "__setitem__") is MISSING:
+        sources = [pairs_of_mapping(machine, source) for source in sources]
+        machine.policy.call_native(OrderedDict.update, (mapping, *sources), kwargs)
+        return
+    for source in (*sources, kwargs):
+        for key, value in _pairs(machine, source):
+            machine.store_item(mapping, key, value)
+
+
+def _pairs(machine: Machine, source: Any) -> Iterator[Any]:
+    """Yield the pairs of a mapping, or of an iterable of pairs."""
+    keys = MISSING if type(source) is dict else optional_attribute(machine, source, "keys")
+    if type(source) is dict:
+        yield from source.items()
+    elif keys is not MISSING:
+        for key in iterate(machine, machine.policy.call(keys, (), {})):
+            yield key, machine.load_item(source, key)
+    else:
+        for pair in iterate(machine, source):
+            yield unpack(machine, pair, 2)
+
+
+def _ordered_setdefault(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    names = ("__contains__", "__getitem__", "__setitem__")
+    if not args or not has_python_special(machine, args[0], *names) or len(args) + len(kwargs) > 3:
+        return machine.policy.call_native(OrderedDict.setdefault, args, kwargs)
+    given = dict(zip(("key", "default"), args[1:], strict=False)) | kwargs
+    mapping, key, value = args[0], given["key"], given.get("default")
+    if contains(machine, mapping, key):
+        return machine.load_item(mapping, key)
+    machine.store_item(mapping, key, value)
+    return value
+
+
+def _ordered_copy(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not args or type(args[0]) is OrderedDict:
+        return machine.policy.call_native(OrderedDict.copy, args, kwargs)
+    copied = machine.policy.call(type(args[0]), (), {})
+    for key in machine.policy.call_native(list, (OrderedDict.keys(args[0]),), {}):
+        machine.store_item(copied, key, machine.load_item(args[0], key))
+    return copied
+
+
+def _from_keys(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``cls.fromkeys(keys, value=None)``: a class in Python creates the dict and stores its items."""
+    cls, *rest = args
+    if cls in (dict, OrderedDict):
+        rest = [native_iterable(machine, rest[0]), *rest[1:]] if rest else rest
+        return machine.policy.call_native(cls.fromkeys, tuple(rest), kwargs)
+    mapping = machine.policy.call(cls, (), {})
+    for key in iterate(machine, rest[0]):
+        machine.store_item(mapping, key, rest[1] if len(rest) > 1 else kwargs.get("value"))
+    return mapping
+
+
+def _default_copy(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not args or type(args[0]) is collections.defaultdict:
+        return machine.policy.call_native(collections.defaultdict.copy, args, kwargs)
+    factory = machine.policy.load_attr(args[0], "default_factory")
+    return machine.policy.call(type(args[0]), (factory, args[0]), {})
+
+
+def _deque_copy(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not args or type(args[0]) is collections.deque:
+        return machine.policy.call_native(collections.deque.copy, args, kwargs)
+    length = machine.policy.load_attr(args[0], "maxlen")
+    return machine.policy.call(type(args[0]), (args[0],) if length is None else (args[0], length), {})
 
 
 def _native_each(machine: Machine, outer: Any) -> Iterator[Any]:
@@ -220,6 +311,19 @@ CALLBACKS: Final[dict[int, Native]] = {
     id(weakref.ref.__call__): _referent,
     id(dict): _dict,
     id(dict.update): _dict_update,
+    id(dict.__init__): _dict_init,
+    id(dict.copy): _dict_copy,
+    id(dict.__dict__["fromkeys"]): _from_keys,
+    id(OrderedDict.__dict__["fromkeys"]): _from_keys,
+    id(OrderedDict.__init__): _fill,
+    id(OrderedDict.update): _fill,
+    id(OrderedDict.setdefault): _ordered_setdefault,
+    id(OrderedDict.copy): _ordered_copy,
+    id(collections.defaultdict.copy): _default_copy,
+    id(collections.defaultdict.__copy__): _default_copy,
+    id(collections.deque.copy): _deque_copy,
+    id(collections.deque.__copy__): _deque_copy,
+    id(collections.defaultdict.__missing__): operator_protocols.missing_of_defaultdict,
     id(itertools.chain.__dict__["from_iterable"]): _chain_from_iterable,
 }
 """Entries by identity of the callable or method descriptor."""

@@ -335,11 +335,28 @@ def _load_class_item(machine: Machine, cls: type, key: Any) -> Any:
 def load_dict_item(machine: Machine, obj: dict[Any, Any], key: Any) -> Any:
     """``dict.__getitem__(obj, key)`` of a subclass of dict that may define ``__missing__``."""
     missing = python_special(machine, type(obj), "__missing__")
-    if missing is MISSING or machine.policy.call_native(operator.contains, (obj, key), {}):
+    if missing is MISSING and is_a(obj, collections.defaultdict):
+        missing = collections.defaultdict.__missing__
+    overridden = python_special(machine, type(obj), "__contains__") is not MISSING
+    has_key = dict.__contains__ if overridden else operator.contains
+    if missing is MISSING or machine.policy.call_native(has_key, (obj, key), {}):
         overridden = python_special(machine, type(obj), "__getitem__") is not MISSING
         native = dict.__getitem__ if overridden else operator.getitem
         return machine.policy.call_native(native, (obj, key), {})
     return call_special(machine, missing, obj, key)
+
+
+def missing_of_defaultdict(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``defaultdict.__missing__(obj, key)``: what the factory returns is stored as an item."""
+    if kwargs or len(args) != 2 or not is_a(args[0], collections.defaultdict):
+        return machine.policy.call_native(collections.defaultdict.__missing__, args, kwargs)
+    obj, key = args
+    factory = machine.policy.load_attr(obj, "default_factory")
+    if factory is None:
+        raise KeyError(key)
+    value = machine.policy.call(factory, (), {})
+    machine.store_item(obj, key, value)
+    return value
 
 
 def store_item(machine: Machine, obj: Any, key: Any, value: Any) -> None:

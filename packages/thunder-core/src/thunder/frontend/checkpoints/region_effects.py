@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from thunder.base.errors import UnsupportedProgram
+from thunder.base.provenance import content_of
 from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.base.tags import VIEW_TAGS, OpTags
 from thunder.frontend.checkpoints.region_state import RegionState
@@ -27,7 +28,7 @@ from thunder.frontend.custom_gradients.backward_reads import is_in_library
 from thunder.frontend.custom_gradients.custom_rule import CustomRule
 from thunder.frontend.epilogue.subtrace import make_subtrace, uses_and_definitions, writes
 from thunder.frontend.natives import native_calls
-from thunder.frontend.objects.shadow_copies import CONTAINERS
+from thunder.frontend.objects.class_kinds import is_container
 from thunder.frontend.session import TracingSession
 from thunder.ir.gradient_declarations import JointRule
 from thunder.ir.proxies import NumberProxy, TensorProxy
@@ -71,7 +72,7 @@ def call_native(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
             hint="Write use_reentrant=False: torch recommends it too.",
         )
     operands = (getattr(fn, "__self__", None), *args)
-    shadows = [x for x in operands if type(x) in CONTAINERS and session.entry_of(x) is not None]
+    shadows = [x for x in operands if is_container(type(x)) and session.entry_of(x) is not None]
     overlays = session.objects.item_overlays.values
     before = [_parts(x) for x in (*shadows, *(o.writes for o in overlays()))]
     result = native_calls.call(session, fn, args, kwargs)
@@ -81,7 +82,8 @@ def call_native(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
 
 
 def _parts(container: Any) -> list[int]:
-    return [*map(id, container), *(map(id, container.values()) if isinstance(container, dict) else ())]
+    content = content_of(container)
+    return [*map(id, content), *(map(id, content.values()) if isinstance(content, dict) else ())]
 
 
 def effects_of(marks: Iterable[int], calls: Sequence[BoundSymbol]) -> Effects:

@@ -369,7 +369,7 @@ def _writes(session: TracingSession) -> Any:
         (id(r), name): id(value) for r in objects.written_entries() for name, value in r.writes.items()
     }
     shadows = {
-        id(s): [*map(id, s.copy), *(map(id, s.copy.values()) if isinstance(s.copy, dict) else ())]
+        id(s): [*map(id, s.content), *(map(id, s.content.values()) if isinstance(s.copy, dict) else ())]
         for s in objects.written_shadows()
     }
     variables = {key: id(value) for key, (_, value) in session.variables.global_writes.items()}

@@ -32,9 +32,9 @@ from thunder.frontend.host_draws.created_generators import is_created
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
 from thunder.frontend.lookasides.rng_generators import Generators
 from thunder.frontend.natives.libraries import is_numpy_scalar
-from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, OfTheTrace, plain_base
+from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, OfTheTrace, extended_container
 from thunder.frontend.objects.object_entry import DELETED, ObjectEntry
-from thunder.frontend.objects.shadow_copies import ItemOverlay, Shadow
+from thunder.frontend.objects.shadow_copies import ItemOverlay, Shadow, put_items, replace_items
 from thunder.frontend.output.deferred_texts import DeferredText, template_of
 from thunder.frontend.output.output_replay import formatted
 from thunder.frontend.session import TracingSession
@@ -303,35 +303,39 @@ class EpilogueBuilder:
     def write_shadow(self, shadow: Shadow) -> None:
         """Write the content of a shadow to its container."""
         target = self.reach(shadow.path, shadow.original)
-        now = shadow.copy
-        if isinstance(now, dict):
-            if plain_base(type(now)) is object:
-                raise UnsupportedProgram(
-                    f"the program writes to {shadow.path.source}, a dict with methods of its own",
-                    found={"class": _class_name(now)},
-                    hint="Write to it outside the compiled function.",
-                )
-            self._write_dict(target, now, shadow.snapshot)
-        elif isinstance(now, bytearray):
-            self.emit(f"{target}[:] = {bytes(now)!r}")
-        elif isinstance(now, set):
+        now, before = shadow.content, shadow.snapshot
+        if extended_container(type(shadow.copy)) is not None:
+            self._write_extended(target, now, before)
+        elif isinstance(now, dict):
+            self._write_dict(target, now, before)
+        elif isinstance(now, bytes):
+            self.emit(f"{target}[:] = {now!r}")
+        elif isinstance(shadow.copy, set):
             self.emit(f"{target}.clear()", f"{target}.update({self.items('[', now, ']')})")
-        elif _begins_with(list(now), shadow.snapshot):
-            self.emit(f"{target}.extend({self.items('[', list(now)[len(shadow.snapshot) :], ']')})")
-        elif isinstance(now, deque):
+        elif _begins_with(now, before):
+            self.emit(f"{target}.extend({self.items('[', now[len(before) :], ']')})")
+        elif isinstance(shadow.copy, deque):
             self.emit(f"{target}.clear()", f"{target}.extend({self.items('[', now, ']')})")
         else:
             self.emit(f"{target}[:] = {self.items('[', now, ']')}")
 
-    def _write_dict(self, target: str, now: dict[Any, Any], before: list[tuple[Any, Any]]) -> None:
-        keys, old = list(now.keys()), [k for k, _ in before]
-        if keys[: len(old)] != old:
+    def _write_dict(self, target: str, now: dict[Any, Any], before: dict[Any, Any]) -> None:
+        if not _begins_with(list(now), list(before)):
             self.emit(f"new = {self.pairs(now.items())}", f"{target}.clear()", f"{target}.update(new)")
             return
-        previous = dict(before)
         for key, value in now.items():
-            if key not in previous or previous[key] is not value:
+            if key not in before or before[key] is not value:
                 self.pack(prims.pack_setitem, target, key, value)
+
+    def _write_extended(self, target: str, now: Any, before: Any) -> None:
+        """Write the content of a container of a Python class, whose methods ran while tracing."""
+        is_kept = _begins_with(list(now), list(before))
+        if isinstance(now, dict):
+            changed = {k: v for k, v in now.items() if not (is_kept and k in before and before[k] is v)}
+            items = self.pairs(changed.items())
+        else:
+            items = self.items("[", now[len(before) if is_kept else 0 :], "]")
+        self.emit(f"{self.refer(put_items if is_kept else replace_items)}({target}, {items})")
 
     def write_array(self, traced: TracedArray) -> None:
         """Write the elements of an array to the user's."""

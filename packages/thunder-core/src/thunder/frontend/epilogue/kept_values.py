@@ -16,7 +16,7 @@ __all__ = ["kept_values", "proxies_of"]
 def kept_values(session: TracingSession) -> Iterator[Any]:
     """Yield the values that the program has written, so far, to objects that outlive it."""
     for shadow in session.objects.written_shadows():
-        yield from (dict.values(shadow.copy) if isinstance(shadow.copy, dict) else shadow.copy)
+        yield from (shadow.content.values() if isinstance(shadow.copy, dict) else shadow.content)
     for overlay in session.objects.written_overlays():
         yield from overlay.writes.values()
     for entry in session.objects.written_entries():

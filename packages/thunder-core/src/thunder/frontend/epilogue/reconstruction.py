@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from thunder.base.provenance import proxied
+from thunder.base.provenance import content_of, proxied
 from thunder.frontend.arrays.array_memory import copied, is_plain_array
 from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.epilogue import iterators
@@ -34,12 +34,11 @@ from thunder.frontend.objects.class_kinds import (
     LEAVES,
     LOCKS,
     OfTheTrace,
-    is_extended_dict,
-    is_extended_list,
+    extended_container,
+    is_container,
     is_foreign,
-    plain_base,
 )
-from thunder.frontend.objects.shadow_copies import CONTAINERS
+from thunder.frontend.objects.shadow_copies import put_items
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.symbolic_sizes import SizeTuple
 
@@ -80,12 +79,8 @@ def _reconstruction_by_structure(value: Any) -> Reconstruction | None:
         return _structseq
     if _extended_immutable(cls) is not None:
         return _immutable
-    if plain_base(cls) in CONTAINERS and not getattr(value, "__dict__", None):
-        return _plain_subclass
-    if is_extended_dict(cls):
-        return _extended_dict
-    if is_extended_list(cls):
-        return _extended_list
+    if extended_container(cls) is not None:
+        return _extended_container
     if isinstance(getattr(cls, "__del__", None), types.FunctionType):
         return None
     return None if is_foreign(cls) or issubclass(cls, threading.local | OfTheTrace) else _object
@@ -93,11 +88,12 @@ def _reconstruction_by_structure(value: Any) -> Reconstruction | None:
 
 def children(value: Any) -> Iterable[Any]:
     """Return the parts that a value is built of."""
-    if isinstance(value, tuple | list | set | frozenset | deque):
+    if isinstance(value, tuple | frozenset):
         return [*value, *getattr(value, "__dict__", {}).values()]
-    if isinstance(value, dict):
-        keys = (key for key in dict.keys(value) if type(key) is not str)
-        return [*keys, *dict.values(value), *getattr(value, "__dict__", {}).values()]
+    if is_container(type(value)):
+        content, state = content_of(value), _state_beside_items(value) or {}
+        keys = (key for key in content if isinstance(content, dict) and type(key) is not str)
+        return [*keys, *(content.values() if isinstance(content, dict) else content), *state.values()]
     if isinstance(value, weakref.ref):
         return [value()]
     if iterators.is_built(value):
@@ -271,11 +267,6 @@ def _structseq(b: EpilogueBuilder, value: Any) -> str:
     return b.shared(value, f"{cls}({b.items('[', value, ']')})")
 
 
-def _plain_subclass(b: EpilogueBuilder, value: Any) -> str:
-    base = plain_base(type(value))
-    return b.shared(value, f"{b.refer(type(value))}({_CONSTRUCTORS[base](b, base(value))})")
-
-
 # -- objects -------------------------------------------------------------------------------------------------
 
 
@@ -296,21 +287,24 @@ def make_immutable(base: type, cls: type, content: Any, state: dict[str, Any]) -
     return new
 
 
-def make_mapping(cls: type, items: dict[Any, Any], state: dict[str, Any]) -> Any:
-    """Return a dict of a Python class with these items and attributes; no method of it runs."""
-    new: Any = cls.__new__(cls)  # type: ignore[call-overload]
-    store = OrderedDict.__setitem__ if issubclass(cls, OrderedDict) else dict.__setitem__
-    for key, value in items.items():
-        store(new, key, value)
-    new.__dict__.update(state)
-    return new
+def make_container(base: Any, cls: type, items: Any, state: dict[str, Any] | None, *settings: Any) -> Any:
+    """Return a container of a Python class with these items and attributes; no method of it runs.
 
-
-def make_list(cls: type, items: list[Any], state: dict[str, Any]) -> Any:
-    """Return a list of a Python class with these items and attributes; no method of it runs."""
-    new: Any = cls.__new__(cls)  # type: ignore[call-overload]
-    list.extend(new, items)
-    new.__dict__.update(state)
+    Args:
+        base: the builtin that the class extends.
+        cls: the class.
+        items: the items as a dict or a list.
+        state: the attributes; None if the items are the attributes (``self.__dict__ = self``).
+        settings: the factory of a ``defaultdict``, or the greatest length of a ``deque``.
+    """
+    new = base.__new__(cls)
+    if settings:
+        base.__init__(new, *(() if base is defaultdict else ((),)), *settings)
+    put_items(new, items)
+    if state is None:
+        object.__setattr__(new, "__dict__", new)
+    for name, value in (state or {}).items():
+        object.__setattr__(new, name, value)
     return new
 
 
@@ -358,13 +352,18 @@ def _immutable(b: EpilogueBuilder, value: Any) -> str:
     return b.shared(value, f"{b.refer(make_immutable)}({classes}, {content}, {state})")
 
 
-def _extended_dict(b: EpilogueBuilder, value: Any) -> str:
-    """Build a dict of a Python class, such as a Hugging Face output: the items may be attributes as well."""
-    view = OrderedDict.items(value) if isinstance(value, OrderedDict) else dict.items(value)
-    items, state = b.pairs(view), b.parts(value.__dict__)
-    return b.shared(value, f"{b.refer(make_mapping)}({b.refer(type(value))}, {items}, {state})")
+def _extended_container(b: EpilogueBuilder, value: Any) -> str:
+    """Build a container of a Python class, such as a Hugging Face output: items may be attributes as well."""
+    base, content, state = extended_container(type(value)), content_of(value), _state_beside_items(value)
+    items = b.pairs(content.items()) if isinstance(content, dict) else b.items("[", content, "]")
+    parts = [b.refer(base), b.refer(type(value)), items, "None" if state is None else b.parts(state)]
+    if isinstance(value, defaultdict):
+        parts.append(b.expression(iterators.original(value.default_factory)))
+    elif isinstance(value, deque):
+        parts.append(repr(value.maxlen))
+    return b.shared(value, f"{b.refer(make_container)}({', '.join(parts)})")
 
 
-def _extended_list(b: EpilogueBuilder, value: Any) -> str:
-    items, state = b.items("[", value, "]"), b.parts(value.__dict__)
-    return b.shared(value, f"{b.refer(make_list)}({b.refer(type(value))}, {items}, {state})")
+def _state_beside_items(value: Any) -> dict[str, Any] | None:
+    """Return the attributes of a container, or None if they are its items."""
+    return None if getattr(value, "__dict__", None) is value else state_of(value)

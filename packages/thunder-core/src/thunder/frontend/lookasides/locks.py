@@ -15,6 +15,7 @@ import threading
 from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
+from thunder.base.provenance import content_of
 from thunder.base.tags import OpTags
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import LOCKS
@@ -121,9 +122,8 @@ def _written(session: TracingSession) -> dict[Any, Any]:
 
 
 def _content(container: Any) -> list[Any]:
-    if isinstance(container, dict):
-        return [part for item in dict.items(container) for part in item]
-    return list(container)
+    content = bytes(container) if isinstance(container, bytearray) else content_of(container)
+    return [part for item in content.items() for part in item] if isinstance(content, dict) else list(content)
 
 
 def refuse_held(session: TracingSession) -> None:

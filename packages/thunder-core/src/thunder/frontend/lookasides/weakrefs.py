@@ -112,10 +112,10 @@ class _OverwrittenPlaces:
 def _overwritten_keys(shadow: Shadow) -> set[Any] | None:
     """Return the keys at which a container was changed; None for all of a set or deque."""
     if isinstance(shadow.copy, dict):
-        now = {key: id(value) for key, value in dict.items(shadow.copy)}
-        return {key for key, value in shadow.snapshot if now.get(key) != id(value)}
+        now = {key: id(value) for key, value in shadow.content.items()}
+        return {key for key, value in shadow.snapshot.items() if now.get(key) != id(value)}
     if isinstance(shadow.copy, list):
-        before, now_ = shadow.snapshot, shadow.copy
+        before, now_ = shadow.snapshot, shadow.content
         return {i for i, value in enumerate(before) if i >= len(now_) or now_[i] is not value}
     return None
 

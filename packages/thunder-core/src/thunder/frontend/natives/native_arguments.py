@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
+from thunder.base.provenance import content_of
 from thunder.frontend.natives.key_protocols import settle, settle_pairs
 from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.natives.native_tables import (
@@ -23,6 +24,7 @@ from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
     LEAVES,
     OfTheTrace,
+    extended_container,
     has_python_key,
     plain_base,
 )
@@ -73,6 +75,8 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
     if compares_leaves(descriptor):
         return
     is_comparison = compares_values(descriptor)
+    if values and _is_owner(values[0], descriptor):
+        values = [content_of(values[0]), *values[1:]]
     searched = values[0] if values and searches(descriptor) else None
     seen: set[int] = set()
     compared: list[Any] = []  # objects whose __eq__ is interpreted before
@@ -112,6 +116,45 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
         settle_pairs(session, everything)
 
 
+def _is_owner(value: Any, descriptor: Any) -> bool:
+    """Return whether native code is a method of the builtin that the class of a value extends.
+
+    It works on the items, and calls no method of the class.
+    """
+    base = extended_container(type(value))
+    if base is None or descriptor is operator.contains:
+        return base is not None
+    is_method = isinstance(descriptor, types.MethodDescriptorType | types.WrapperDescriptorType)
+    return is_method and descriptor.__name__ not in _CALLING and descriptor.__objclass__ in base.__mro__
+
+
+#: methods of containers that call methods of the class: they create an object of it, or iterate over a deque
+_CALLING = frozenset(
+    {"copy", "__copy__", "__reduce__", "__reduce_ex__", "__repr__"}
+    | {f"__{name}__" for name in ("or", "ror", "add", "mul", "rmul", "eq", "ne", "lt", "le", "gt", "ge")}
+)
+_COPYING = frozenset({operator.or_, operator.add, operator.mul})
+
+
+def refuse_unseen_copy(fn: Any, values: Iterable[Any]) -> None:
+    """Refuse an operator by which native code would create an object of a Python class, by its methods."""
+    if type(fn) is not types.BuiltinFunctionType or fn not in _COPYING:
+        return
+    for cls in map(type, values):
+        if extended_container(cls) not in (
+            collections.OrderedDict,
+            collections.defaultdict,
+            collections.deque,
+        ):
+            continue
+        if any(isinstance(getattr(cls, name), types.FunctionType) for name in ("__new__", "__init__")):
+            raise UnsupportedProgram(
+                f"operator.{fn.__name__} is implemented in C and would create an object of the class "
+                f"{cls.__qualname__} by its __init__, which thunder does not see",
+                hint="Create the object in Python, and update it.",
+            )
+
+
 def _is_only_compared(value: Any, descriptor: Any, searched: Any) -> bool:
     """Return whether the only methods in Python that C code may call of an object are of equality."""
     cls = type(value)
@@ -147,6 +190,7 @@ def check_arguments(session: TracingSession, fn: Any, descriptor: Any, args: Ite
     """
     entries = session.objects.entries
     args = tuple(args)
+    refuse_unseen_copy(fn, args)
     is_lookup = descriptor is operator.contains and type(args[0]) in _KEYED_COLLECTIONS
     for a in () if compares_leaves(descriptor) else args:
         entry = entries.get(id(a))

@@ -7,7 +7,6 @@ on arguments whose content is known: leaves, proxies, shadows, and objects that 
 
 from __future__ import annotations
 
-import collections
 import functools
 import operator
 import types
@@ -48,8 +47,7 @@ from thunder.frontend.natives.size_tuples import shape_with_symbols
 from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
     LEAVES,
-    is_extended_dict,
-    is_extended_list,
+    extended_container,
     is_foreign,
     plain_base,
 )
@@ -360,14 +358,11 @@ _EXTENSIBLE = frozenset({int, float, str, bytes, tuple, frozenset})
 
 
 def _extends_container(cls: type) -> bool:
-    """Return whether a class is ``dict`` or ``list`` with methods, which fills its objects as that does.
-
-    ``OrderedDict`` fills its own by ``__setitem__``, which may be Python.
-    """
+    """Return whether a class is a builtin container with methods, which fills its objects as that does."""
     creators: tuple[Any, ...] = (lookup_type(cls, "__new__"), lookup_type(cls, "__init__"))
     if any(isinstance(creator, types.FunctionType | staticmethod) for creator in creators):
         return False
-    return is_extended_list(cls) or (is_extended_dict(cls) and not issubclass(cls, collections.OrderedDict))
+    return extended_container(cls) is not None
 
 
 def _is_method_allowed(session: TracingSession, fn: Any, descriptor: Any) -> bool:

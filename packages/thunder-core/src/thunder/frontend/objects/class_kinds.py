@@ -12,12 +12,13 @@ import threading
 import types
 import typing
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict, deque
 from contextvars import ContextVar
 from typing import Any
 
 import torch
 
+from thunder.base.provenance import lookup_type
 from thunder.frontend.natives.libraries import is_library_class
 from thunder.frontend.objects.shadow_copies import CONTAINERS
 from thunder.ir.proxies import Proxy
@@ -97,44 +98,30 @@ def plain_base(cls: type) -> type:
     return base
 
 
-def is_extended_dict(cls: type) -> bool:
-    """Return whether a class is ``dict`` or ``OrderedDict`` with methods that C code does not call.
-
-    Its instances may have attributes. A dataclass defines its comparisons from its fields.
-    """
-    called = _CALLED_BY_DICT - _OF_DATACLASSES if dataclasses.is_dataclass(cls) else _CALLED_BY_DICT
-    return issubclass(cls, dict) and _adds_only(cls, (dict, OrderedDict), called)
-
-
-def is_extended_list(cls: type) -> bool:
-    """Return whether a class is ``list`` with methods that C code does not call, and attributes."""
-    return issubclass(cls, list) and _adds_only(cls, (list,), _CALLED_BY_LIST)
+def extended_container(cls: type) -> type | None:
+    """Return the builtin container that a Python class extends by methods or attributes, or None."""
+    base = next((b for b in cls.__mro__ if b in _EXTENDED), None)
+    if base is None or cls is base:
+        return None
+    is_open = all(b is base or b in base.__mro__ or is_python_class(b) for b in cls.__mro__)
+    return base if is_open else None
 
 
-def _adds_only(cls: type, extended: tuple[type, ...], called: frozenset[str]) -> bool:
-    return all(
-        is_python_class(base) and base.__dict__.keys().isdisjoint(called - _without_slots(base))
-        for base in cls.__mro__
-        if base not in (*extended, object)
-    )
+def is_container(cls: type) -> bool:
+    """Return whether objects of a class are shadowed: a builtin container's, or an extended one's."""
+    return cls in CONTAINERS or extended_container(cls) is not None
 
 
-def _without_slots(cls: type) -> frozenset[str]:
-    """Return ``__slots__`` if the class names none, as ``typing.Generic`` does, which adds no state."""
-    return frozenset({"__slots__"} if cls.__dict__.get("__slots__") == () else ())
+_EXTENDED: frozenset[type] = frozenset({dict, OrderedDict, defaultdict, list, deque, set})
+#: what Python's operators, on which guards and statements rely, call of a container
+_OF_CONTENT = ("__getitem__", "__missing__", "__iter__", "__len__", "__contains__", "__eq__")
 
 
-_OF_DATACLASSES = frozenset({"__eq__", "__hash__", "__getitem__"})
-#: what C code calls when it copies a dict or looks into one; a shadow is created without ``__init__``
-_CALLED_BY_DICT = frozenset(
-    {"__new__", "__missing__", "__slots__", "__hash__", "__eq__", "__iter__", "__len__"}
-    | {"__getitem__", "__contains__", "__getattribute__", "items", "keys", "values"}
-)
-#: what C code calls when it copies a list or looks into one
-_CALLED_BY_LIST = frozenset(
-    {"__new__", "__slots__", "__hash__", "__eq__", "__ne__", "__lt__", "__iter__", "__len__", "__getitem__"}
-    | {"__contains__", "__getattribute__", "__reversed__", "__length_hint__"}
-)
+def is_read_plainly(cls: type) -> bool:
+    """Return whether the items of a container that a class extends are read as those of the builtin."""
+    base: Any = extended_container(cls)
+    return all(lookup_type(cls, name) is lookup_type(base, name) for name in _OF_CONTENT)
+
 
 _plain_bases: weakref.WeakKeyDictionary[type, type] = weakref.WeakKeyDictionary()
 

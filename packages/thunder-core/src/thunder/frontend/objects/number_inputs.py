@@ -66,11 +66,11 @@ def written_items(objects: ObjectTable) -> Iterator[str]:
     """Yield the sources of the items of containers that the program has replaced."""
     for shadow in objects.written_shadows():
         if isinstance(shadow.copy, dict):
-            before = {id(key): value for key, value in shadow.snapshot}
-            items: Iterable[tuple[Any, Any]] = dict.items(shadow.copy)
+            before = {id(key): value for key, value in shadow.snapshot.items()}
+            items: Iterable[tuple[Any, Any]] = shadow.content.items()
         elif isinstance(shadow.copy, list):
             before = dict(enumerate(shadow.snapshot))
-            items = enumerate(shadow.copy)
+            items = enumerate(shadow.content)
         else:
             continue
         for key, value in items:

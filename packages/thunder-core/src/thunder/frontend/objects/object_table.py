@@ -24,8 +24,9 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import (
     ABSENT,
     Path,
-    StepKind,
     comes_with_arguments,
+    content_of,
+    lookup_slot,
     plain_tensor,
     proxied,
 )
@@ -40,10 +41,11 @@ from thunder.frontend.objects.class_kinds import (
     LEAVES,
     LOCKS,
     OPAQUE,
+    extended_container,
     has_python_key,
-    is_extended_dict,
-    is_extended_list,
+    is_container,
     is_foreign,
+    is_read_plainly,
     plain_base,
 )
 from thunder.frontend.objects.container_keys import adopt_dict_key, adopt_keys
@@ -51,7 +53,7 @@ from thunder.frontend.objects.entry_table import EntryTable
 from thunder.frontend.objects.number_counters import Count
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.reached_iterators import adopt_iterator
-from thunder.frontend.objects.shadow_copies import CONTAINERS, SEQUENCES, Shadow, views_whole
+from thunder.frontend.objects.shadow_copies import SEQUENCES, Shadow, views_whole
 from thunder.frontend.objects.tensor_classes import overrides_torch
 from thunder.frontend.objects.unmodelled_tensors import refuse_unmodelled
 from thunder.ir.proxies import TensorProxy
@@ -245,12 +247,8 @@ class ObjectTable(EntryTable):
             return copy
         if path.parent is not None:
             self.note("type", path, t)
-        if t in CONTAINERS or (plain_base(t) in CONTAINERS and not getattr(raw, "__dict__", None)):
+        if is_container(t):  # its attributes are read one by one, as those of any object
             return self.adopt_container(raw, path)
-        # its attributes are read one by one, as those of any object, unless they are its items
-        if (is_extended_dict(t) or is_extended_list(t)) and getattr(raw, "__dict__", None) is not raw:
-            is_plain = t.__getitem__ in (dict.__getitem__, list.__getitem__)
-            return self.adopt_container(raw, path, "key" if is_plain else "item")
         if t is frozenset:
             self.note("order", path, adopt_keys(self, raw, path))
             return raw
@@ -298,41 +296,45 @@ class ObjectTable(EntryTable):
         return count.copy
 
     def adopt_container(
-        self,
-        raw: Any,
-        path: Path,
-        step: StepKind = "key",
-        adopt_list: Callable[[Any, Path], Any] | None = None,
+        self, raw: Any, path: Path, adopt_list: Callable[[Any, Path], Any] | None = None
     ) -> Any:
         """Return the shadow of a container, with facts about its length or keys, and its items adopted.
 
         adopt_list: adopts the items that are lists, where not as other items.
         """
         shadow = Shadow.of(raw, path)
-        self.track(raw, path, shadow.copy)
+        entry = self.track(raw, path, shadow.copy)
         self.shadows.append(shadow)
-        for name in _PARTS.get(type(raw), ()):
-            self.adopt(getattr(raw, name), path.step("attribute", name))
-        if isinstance(raw, dict):
-            keys = tuple(raw.keys())  # in its own order, which of an OrderedDict dict.keys does not know
+        if lookup_slot(raw, "__dict__") is raw:  # its attributes are its items
+            object.__setattr__(shadow.copy, "__dict__", shadow.copy)
+            entry.own = shadow.copy
+            self.note("same", path.step("slot", "__dict__"), True, others=(path,))
+        for base, names in _PARTS.items():
+            for name in names if isinstance(raw, base) else ():
+                self.adopt(getattr(raw, name), path.step("attribute", name))
+        content = content_of(raw)
+        if extended_container(type(raw)) and not is_read_plainly(type(raw)):
+            path = path.step("content", "content")
+        if isinstance(content, dict):
+            keys = tuple(content)
             self.note("keys", path, tuple(adopt_dict_key(self, key, path) for key in keys))
             seen = (self.entries[id(k)].value if isinstance(k, torch.Tensor) else k for k in keys)
             adopts = {kind: adopt_list or self.adopt_item for kind in SEQUENCES}
             items = (
-                adopts.get(type(item := dict.__getitem__(raw, k)), self.adopt_item)(item, path.step(step, k))
-                for k in keys
+                adopts.get(type(item), self.adopt_item)(item, path.step("key", k))
+                for k, item in content.items()
             )
             shadow.fill(zip(seen, items, strict=True))
             overlay = self.item_overlays.pop(id(raw), None)
             if overlay is not None:
                 shadow.copy.update(overlay.writes)
-        elif isinstance(raw, set):
-            self.note("order", path, adopt_keys(self, raw, path))  # in the order in which the set gives them
-            shadow.fill(raw)
+        elif isinstance(shadow.copy, set):
+            self.note("order", path, adopt_keys(self, content, path))
+            shadow.fill(content)
         else:
-            self.note("len", path, len(raw))
-            shadow.fill([self.adopt_item(v, path.step("index", i)) for i, v in enumerate(raw)])
-        if isinstance(raw, dict | set) and any(map(has_python_key, raw)):
+            self.note("len", path, len(content))
+            shadow.fill([self.adopt_item(v, path.step("index", i)) for i, v in enumerate(content)])
+        if isinstance(shadow.copy, dict | set) and any(map(has_python_key, content)):
             self.python_keyed[id(shadow.copy)] = shadow.copy
         return shadow.copy
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder.base.provenance import Path
+from thunder.base.provenance import Path, content_of
 
 #: container types that are shadowed, by exact type → the items to track as (key, value) pairs, and how a copy
 #: is made of new values
@@ -30,6 +30,8 @@ SEQUENCES: dict[type, Callable[[Any, list[Any]], Any]] = {
 }
 
 
+#: builtin containers, of which classes may be derived
+_BUILTINS: frozenset[Any] = frozenset({dict, OrderedDict, defaultdict, list, deque, set})
 CONTAINERS: frozenset[type] = frozenset({*MAPPINGS, *SEQUENCES, set})
 
 
@@ -74,36 +76,54 @@ class Shadow:
             return cls(original, path, bytearray(original), bytes(original))
         if t is set:  # its copy gives the elements in the same order
             return cls(original, path, original.copy(), None)
-        if issubclass(t, dict | list) and not issubclass(
-            t, defaultdict
-        ):  # its ``__init__`` may be Python code
-            new: Any = t.__new__(t)  # type: ignore[type-var]
-            return cls(original, path, new, None)
-        return cls(original, path, t(), None)  # a subclass that adds nothing
+        base: Any = next(b for b in t.__mro__ if b in _BUILTINS)
+        new: Any = base.__new__(t)  # its ``__new__`` and ``__init__`` may be Python code
+        if base is defaultdict:
+            defaultdict.__init__(new, original.default_factory)
+        elif base is deque:
+            deque.__init__(new, (), original.maxlen)
+        return cls(original, path, new, None)
 
     def fill(self, items: Any) -> None:
         """Add the tracked items: pairs for a mapping, values for a sequence or set."""
-        if isinstance(self.copy, dict):
-            # neither dict.update, which ignores the order of an OrderedDict, nor an update written in Python
-            put = OrderedDict.__setitem__ if isinstance(self.copy, OrderedDict) else dict.__setitem__
-            for key, value in items:
-                put(self.copy, key, value)
-            self.snapshot = list(self.copy.items())
-        else:
-            (self.copy.update if isinstance(self.copy, set) else self.copy.extend)(items)
-            self.snapshot = set(items) if isinstance(self.copy, set) else list(items)
+        put_items(self.copy, items)
+        self.snapshot = self.content
+
+    @property
+    def content(self) -> Any:
+        """The content that the program sees now: the bytes, or a plain dict or list."""
+        return bytes(self.copy) if isinstance(self.copy, bytearray) else content_of(self.copy)
 
     @property
     def is_written(self) -> bool:
         """Return whether the program changed the container: its items by identity, or their order."""
-        if isinstance(self.copy, set | bytearray):
-            return bool(self.copy != self.snapshot)
-        now = list(self.copy.items()) if isinstance(self.copy, dict) else list(self.copy)
-        if len(now) != len(self.snapshot):
+        now, before = self.content, self.snapshot
+        if isinstance(now, bytes) or isinstance(self.copy, set):
+            return bool(now != before if isinstance(now, bytes) else set(now) != set(before))
+        if len(now) != len(before):
             return True
-        if isinstance(self.copy, dict):
-            return any(a is not c or b is not d for (a, b), (c, d) in zip(now, self.snapshot, strict=True))
-        return any(a is not b for a, b in zip(now, self.snapshot, strict=True))
+        if isinstance(now, dict):
+            pairs = zip(now.items(), before.items(), strict=True)
+            return any(a is not c or b is not d for (a, b), (c, d) in pairs)
+        return any(a is not b for a, b in zip(now, before, strict=True))
+
+
+def put_items(container: Any, items: Any) -> None:
+    """Add items to a container, pairs to a dict, without the methods of its class."""
+    if isinstance(container, dict):
+        base: Any = OrderedDict if isinstance(container, OrderedDict) else dict
+        for key, value in items.items() if type(items) is dict else items:
+            base.__setitem__(container, key, value)
+    elif isinstance(container, set):
+        set.update(container, items)
+    else:
+        (deque if isinstance(container, deque) else list).extend(container, items)
+
+
+def replace_items(container: Any, items: Any) -> None:
+    """Let a container have these items alone, without the methods of its class."""
+    next(vars(b)["clear"] for b in type(container).__mro__ if b in _BUILTINS)(container)
+    put_items(container, items)
 
 
 def views_whole(view: memoryview) -> bool:

@@ -33,10 +33,11 @@ __all__ = [
     "check_overlap", "check_referent", "check_same_object", "check_set", "check_slice_value", "check_state",
     "check_storage_offset", "check_string_value", "check_tensor_shape_and_metadata", "check_tensors",
     "check_type", "numpy_array_to_torch_tensor", "unpack_attr", "unpack_buffer", "unpack_cached",
-    "unpack_cell", "unpack_closure", "unpack_default", "unpack_dict_key", "unpack_function_obj",
-    "unpack_getitem", "unpack_global", "unpack_item", "unpack_iterated", "unpack_length", "unpack_list",
-    "unpack_own_attr", "unpack_parameter", "unpack_plain_tensor", "unpack_proxied", "unpack_reference",
-    "unpack_referent", "unpack_slot", "unpack_submodule", "unpack_tuple", "unpack_type_attr",
+    "unpack_cell", "unpack_closure", "unpack_content", "unpack_default", "unpack_dict_key",
+    "unpack_function_obj", "unpack_getitem", "unpack_global", "unpack_iterated", "unpack_length",
+    "unpack_list", "unpack_own_attr", "unpack_parameter", "unpack_plain_tensor", "unpack_proxied",
+    "unpack_reference", "unpack_referent", "unpack_slot", "unpack_submodule", "unpack_tuple",
+    "unpack_type_attr",
 ]
 # fmt: on
 
@@ -80,8 +81,8 @@ unpack_slot = _step("slot", "unpack_slot")
 unpack_type_attr = _step("typeattr", "unpack_type_attr")
 #: ``d[key]`` of a dict
 unpack_dict_key = _step("key", "unpack_dict_key", ("d", "k"))
-#: an item of a subclass of dict or list, without its ``__getitem__``
-unpack_item = _step("item", "unpack_item")
+#: the items of a subclass of dict, list or the like as a plain dict or list
+unpack_content = _step("content", "unpack_content")
 #: ``c[key]`` of a sequence
 unpack_getitem = _step("index", "unpack_getitem", ("o", "key"))
 #: a global variable in the dictionary of a module
