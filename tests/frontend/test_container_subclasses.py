@@ -523,3 +523,50 @@ def test_an_operator_that_creates_an_object_by_its_methods_is_refused():
 
     with pytest.raises(thunder.UnsupportedProgram, match="would create an object of the class"):
         thunder.jit(lambda x: Named(a=x) | {"b": x})(X)
+
+
+class Doubled(list):
+    """A list whose iteration torch does not use."""
+
+    def __iter__(self):
+        return (2 * item for item in super().__iter__())
+
+    def __len__(self):
+        return 7
+
+    def __getitem__(self, index):
+        return super().__getitem__(index) * 3
+
+
+class DoubledTuple(tuple):
+    __slots__ = ()
+
+    def __iter__(self):
+        return (2 * item for item in super().__iter__())
+
+
+@pytest.mark.parametrize("cls", [Doubled, DoubledTuple])
+def test_torch_reads_the_items_without_the_methods_of_the_class(cls):
+    def program(x, reached):
+        shaped = x.view(cls([2, 1])) + torch.ones(size=cls([2, 1]))
+        return (
+            torch.stack(cls([x, x + 1])),
+            shaped.sum(dim=cls([0, 1])),
+            torch.cat(reached),
+            sum(reached),
+        )
+
+    reached, compiled = cls([torch.ones(2), torch.zeros(2)]), thunder.jit(program)
+    for x in (X, X * 3):
+        assert_close(compiled(x, reached), program(x, reached))
+
+
+def test_data_of_a_new_tensor_are_iterated_over():
+    class Iterated(list):
+        def __iter__(self):
+            return (2 * item for item in super().__iter__())
+
+    def program(x):
+        return x * torch.tensor(Iterated([1, 2]))
+
+    assert_close(thunder.jit(program)(X), program(X))

@@ -25,6 +25,7 @@ from thunder.frontend.lookasides.operator_arguments import checked_arguments
 from thunder.frontend.lookasides.rebound_tensors import assign_data
 from thunder.frontend.lookasides.written_attributes import WrittenAttributes
 from thunder.frontend.natives.libraries import is_numpy_scalar
+from thunder.frontend.objects.class_kinds import extended_container
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions import override_calls, tensor_subclasses
@@ -33,6 +34,7 @@ from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
 from thunder.ir.symbol import BoundSymbol, with_parts
+from thunder.ir.symbolic_sizes import SizeTuple
 from thunder.ops.operator import is_of_package
 from thunder.torch import tensor_attributes
 from thunder.torch.argument_parser import OVERRIDDEN, parse
@@ -317,6 +319,10 @@ def call_function(
         tensor = tensor_of_array(session, fn, args, kwargs)
         if tensor is not None:
             return tensor
+    is_ordinary = _ORDINARY.issuperset(map(type, args)) and _ORDINARY.issuperset(map(type, kwargs.values()))
+    if not is_ordinary:
+        args = tuple(_plain_items(session, fn, a) for a in args)
+        kwargs = {key: _plain_items(session, fn, a) for key, a in kwargs.items()}
     parsed = parse(fn, args, kwargs)
     if parsed is NotImplemented:
         return NotImplemented
@@ -324,9 +330,8 @@ def call_function(
         result = override_calls.call(session, fn, args, kwargs)
         if result is not override_calls.NOT_OVERRIDDEN:
             return result
-    if not _ORDINARY.issuperset(map(type, args)):  # torch accepts NumPy's numbers as Python's
+    if not is_ordinary:  # torch accepts NumPy's numbers as Python's
         args = tuple(_number(fn, a) if is_numpy_scalar(a) else a for a in args)
-    if kwargs and not _ORDINARY.issuperset(map(type, kwargs.values())):
         kwargs = {key: a.item() if is_numpy_scalar(a) else a for key, a in kwargs.items()}
     if kwargs.get("requires_grad"):  # a factory
         result = call_function(session, fn, symbol, args, {**kwargs, "requires_grad": False})
@@ -341,6 +346,20 @@ _ARITHMETIC = {"pow"} | frozenset(
     for side in ("", "r", "i")
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 )
+
+
+def _plain_items(session: TracingSession, fn: Any, x: Any) -> Any:
+    """Return a list or tuple of a Python class as a plain one, of the items that torch reads.
+
+    Torch iterates over data for a new tensor; it reads other arguments without the methods of their class.
+    """
+    base = list if extended_container(type(x)) is list else tuple if isinstance(x, tuple) else None
+    if base is None or type(x) is SizeTuple or not isinstance(type(x).__iter__, types.FunctionType):
+        return x if base is not list else list.copy(x)
+    return session.call(base, (x,), {}) if fn in _READING_DATA else base(base.__iter__(x))
+
+
+_READING_DATA = (torch.tensor, torch.as_tensor, torch.asarray)
 
 
 def _number(fn: Any, x: Any) -> Any:

@@ -76,7 +76,8 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
         return
     is_comparison = compares_values(descriptor)
     if values and _is_owner(values[0], descriptor):
-        values = [content_of(values[0]), *values[1:]]
+        own = values[0]
+        values = [tuple(tuple.__iter__(own)) if isinstance(own, tuple) else content_of(own), *values[1:]]
     searched = values[0] if values and searches(descriptor) else None
     seen: set[int] = set()
     compared: list[Any] = []  # objects whose __eq__ is interpreted before
@@ -121,7 +122,8 @@ def _is_owner(value: Any, descriptor: Any) -> bool:
 
     It works on the items, and calls no method of the class.
     """
-    base = extended_container(type(value))
+    extends_tuple = isinstance(value, tuple) and type(value) is not tuple
+    base = tuple if extends_tuple else extended_container(type(value))
     if base is None or descriptor is operator.contains:
         return base is not None
     is_method = isinstance(descriptor, types.MethodDescriptorType | types.WrapperDescriptorType)
