@@ -24,7 +24,6 @@ REFUSED = frozenset(
         "globals_iterated",
         "init_subclass",
         "int_sub",
-        "missing",
         "simple_namespace",
         "type_hints",
     }

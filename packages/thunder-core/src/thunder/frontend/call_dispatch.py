@@ -16,6 +16,7 @@ interpreted, and native code arrives in the policy's ``call_native``, where the 
     cached             lru_cache wrapper   the entry of its cache, or interpreted
     prims.sin          Symbol              recorded
     self.layer         nn.Module           hooks and forward
+    lib.fn             BuiltinFunctionType of another package: an opaque call, if it takes tensors
     obj, cls, method   other types         the interpreter
 """
 
@@ -34,7 +35,7 @@ from thunder.frontend.lookasides.lookaside_registry import CallHandler, Lookasid
 from thunder.frontend.lookasides.operator_arguments import bound_to_function
 from thunder.frontend.natives import cached_functions, native_calls, opaque_functions
 from thunder.frontend.natives.libraries import library_module
-from thunder.frontend.opaque_calls import opaque_acquisition
+from thunder.frontend.opaque_calls import native_functions, opaque_acquisition
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions import override_calls
@@ -132,6 +133,10 @@ def _unknown_torch_function(resolver: CallResolver, fn: Any) -> CallHandler | No
     return custom_operators.call_custom if custom_operators.is_custom(fn) else tensors.call_unknown
 
 
+def _function_of_package(resolver: CallResolver, fn: Any) -> CallHandler | None:
+    return native_functions.call if native_functions.is_of_package(fn) else None
+
+
 def _accessor(resolver: CallResolver, fn: Any) -> CallHandler | None:
     return _call_accessor if override_calls.is_accessor(fn) else None
 
@@ -210,12 +215,13 @@ def _call_symbol(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs) -
 
 _Resolver = Callable[[CallResolver, Any], "CallHandler | None"]
 _OF_NATIVE_FUNCTIONS: Final[tuple[_Resolver, ...]] = (_lookaside, _operator, _unknown_torch_function)
+_OF_BUILTINS: Final[tuple[_Resolver, ...]] = (*_OF_NATIVE_FUNCTIONS, _function_of_package)
 _OF_CLASSES: Final[tuple[_Resolver, ...]] = (_lookaside, _operator)
-_OF_OTHER_TYPES: Final[tuple[_Resolver, ...]] = (_symbol, _module)
+_OF_OTHER_TYPES: Final[tuple[_Resolver, ...]] = (_symbol, _module, _function_of_package)
 
 RESOLVERS: Final[dict[type, tuple[_Resolver, ...]]] = {
     types.FunctionType: (_opaque, _derivative, _lookaside, _lookaside_of_code, _lookaside_of_name, _operator),
-    types.BuiltinFunctionType: _OF_NATIVE_FUNCTIONS,
+    types.BuiltinFunctionType: _OF_BUILTINS,
     types.MethodDescriptorType: _OF_NATIVE_FUNCTIONS,
     types.WrapperDescriptorType: _OF_NATIVE_FUNCTIONS,
     types.MethodWrapperType: (*_OF_NATIVE_FUNCTIONS, _accessor),

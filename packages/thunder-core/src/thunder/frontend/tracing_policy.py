@@ -65,6 +65,7 @@ from thunder.frontend.objects.callable_kinds import LAZY
 from thunder.frontend.objects.class_kinds import has_python_key
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.objects.shadow_copies import SEQUENCES
+from thunder.frontend.opaque_calls import native_functions, opaque_acquisition
 from thunder.frontend.opaque_calls.opaque_hints import add_opaque_hint
 from thunder.frontend.output import logging_calls, printing, warning_calls
 from thunder.frontend.output.deferred_texts import combined, copies_texts
@@ -232,7 +233,7 @@ class Tracer(AttributePolicy):
                     return result
             handler = self._calls.resolve(fn)
             if handler is not None:
-                if self.objects.unread and not _passes_on(fn):
+                if self.objects.unread and not (handler in _PASSING or _passes_on(fn)):
                     unread_items.check_call(self, fn, fn, (*args, *kwargs.values()))
                 return handler(self, fn, args, kwargs)
             return self.machine.generic_call(fn, args, kwargs)
@@ -384,6 +385,8 @@ class Tracer(AttributePolicy):
 _PLAIN_GETTER = object.__getattribute__
 #: functions whose rules make texts of their arguments by calls of the program
 _OUTPUT = (print, logging.Logger._log)
+#: handlers of calls of code that runs as it is, in each call
+_PASSING = (opaque_acquisition.call, native_functions.call)
 
 
 def _passes_on(fn: Any) -> bool:

@@ -159,7 +159,7 @@ def _is_plain(x: Any) -> bool:
     module: Any = numpy()
     if isinstance(x, type):
         return issubclass(x, module.generic) or x in (int, float, bool, complex, str)
-    others = (module.dtype, module.finfo, module.iinfo, module.ufunc, module.flatiter)
+    others = (module.dtype, module.finfo, module.iinfo, module.ufunc, module.flatiter, module._CopyMode)
     return isinstance(x, (types.ModuleType, *others))
 
 

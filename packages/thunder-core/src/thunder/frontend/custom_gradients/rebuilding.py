@@ -16,6 +16,8 @@ from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, cell_content
+from thunder.frontend.arrays.array_memory import copied, is_array
+from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.epilogue.iterators import original
 from thunder.frontend.epilogue.reconstruction import (
@@ -85,7 +87,9 @@ class Rebuilding:
         return isinstance(value, IDENTITY_TYPES) and id(value) not in self.session.created_by_program
 
     def _of_user(self, value: Any, obj: Any) -> Maker:
-        """Return the maker of an object that comes from outside of the program."""
+        """Return the maker of an object from outside of the program, or of an array of a tensor."""
+        if is_array(value):
+            return self._array(value, obj)
         if isinstance(value, types.MethodType | functools.partial | tuple):
             return self._parts(value)
         self.session.guard_identity(value)
@@ -94,6 +98,8 @@ class Rebuilding:
     def _parts(self, value: Any) -> Maker:
         """Return the maker of an object that the program created, or that is only its parts."""
         cls = type(value)
+        if is_array(value):
+            return self._array(value, value)
         if cls is types.FunctionType:
             return self._function(value)
         if cls is types.MethodType:
@@ -118,6 +124,25 @@ class Rebuilding:
         )
         is_collection = plain_base(cls) in CONTAINERS or isinstance(value, tuple)
         return self._container(value) if is_collection else self._object(value)
+
+    def _array(self, value: Any, obj: Any) -> Maker:
+        """Return the maker of an array of NumPy: of a tensor's, the user's, or a copy of the program's."""
+        arrays = self.session.state(Arrays)
+        traced, tensor = arrays.of(value), arrays.proxy_of(value)
+        if tensor is not None:
+            make = self.maker(tensor)
+            return lambda t, m: make(t, m).detach().numpy()
+        if traced is None or traced.path is None:
+            arrays.check(value)
+            content = copied(value)
+            return lambda t, m: copied(content)
+        if traced.is_written:
+            raise UnsupportedProgram(
+                f"{traced.path.source}, to which the program has written, is needed as it was",
+                hint="Pass a copy of the array.",
+            )
+        self.session.guard_identity(value)
+        return _constant(obj)
 
     def _container(self, value: Any) -> Maker:
         cls = type(value)

@@ -10,8 +10,9 @@ from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import content_of
+from thunder.frontend.arrays.array_memory import is_array
 from thunder.frontend.natives.key_protocols import settle, settle_pairs
-from thunder.frontend.natives.libraries import is_numpy_scalar
+from thunder.frontend.natives.libraries import is_numpy_function, is_numpy_scalar
 from thunder.frontend.natives.native_tables import (
     compares_leaves,
     compares_values,
@@ -202,6 +203,8 @@ def check_arguments(session: TracingSession, fn: Any, descriptor: Any, args: Ite
             or isinstance(a, (TensorProxy, tuple, frozenset, *IDENTITY_TYPES))
             or plain_base(type(a)) in LEAVES
             or is_numpy_scalar(a)
+            or is_array(a)  # it has been read
+            or is_numpy_function(a)
         ):
             continue
         if is_lookup or is_value_preserving(descriptor):
