@@ -257,3 +257,26 @@ def test_a_compiled_function_inside_of_it():
     compiled = thunder.jit(lambda x: function(x) + function(x + 1))
     for x in (X, X + 1):
         assert torch.equal(compiled(x), (x * 2 + 1) * 2 + ((x + 1) * 2 + 1) * 2)
+
+
+def test_a_tensor_that_an_opaque_callable_returns_as_it_is_is_the_one_that_it_was_passed():
+    @thunder.opaque
+    def chosen(x, y, first):
+        return (x, [y, 1]) if first else (y, [x, 2])
+
+    def program(x, y):
+        z = x * 2
+        a, (b, n) = chosen(z, y, x.shape[0] > 1)
+        z.add_(1)
+        return a * b * n + z, a is z, b is y
+
+    compiled = thunder.jit(program)
+    for size in (2, 1, 3):
+        leaves = [torch.arange(1.0, size + 1).requires_grad_() for _ in range(4)]
+        outcomes = program(*leaves[:2]), compiled(*leaves[2:])
+        torch.testing.assert_close(outcomes[1][0], outcomes[0][0])
+        assert outcomes[1][1:] == outcomes[0][1:]
+        for outcome in outcomes:
+            outcome[0].sum().backward()
+        torch.testing.assert_close(leaves[2].grad, leaves[0].grad)
+        torch.testing.assert_close(leaves[3].grad, leaves[1].grad)

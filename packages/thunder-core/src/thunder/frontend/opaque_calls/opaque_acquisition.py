@@ -25,7 +25,7 @@ from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.lookasides.tensors import original_of
 from thunder.frontend.lookasides.written_attributes import WrittenAttributes
 from thunder.frontend.natives.written_state import reached_write
-from thunder.frontend.opaque_calls.opaque_run import OpaqueCall, OpaqueRun, class_named_after
+from thunder.frontend.opaque_calls.opaque_run import OpaqueCall, OpaqueRun, PassedTensor, class_named_after
 from thunder.frontend.opaque_calls.opaque_statements import run_opaque
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions.override_state import TorchFunctions
@@ -88,7 +88,14 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     results = run_opaque(opaque_call, (*rebuilding.tensors, *read))
     speculation.note_run(name, run.signature, results, [t.detach() for t in run.tensors])
     proxies = iter(results)
-    leaves = [next(proxies) if isinstance(leaf, torch.Tensor) else leaf for leaf in run.leaves]
+    leaves = [
+        next(proxies)
+        if isinstance(leaf, torch.Tensor)
+        else rebuilding.tensors[leaf.place]
+        if isinstance(leaf, PassedTensor)
+        else leaf
+        for leaf in run.leaves
+    ]
     return tree_unflatten(leaves, run.spec)
 
 

@@ -29,7 +29,14 @@ from thunder.base.pytree import tree_flatten
 from thunder.frontend.custom_gradients.eager_backward import RecordedBackward
 from thunder.frontend.custom_gradients.rebuilding import Maker
 
-__all__ = ["OpaqueCall", "OpaqueRun", "class_named_after"]
+__all__ = ["OpaqueCall", "OpaqueRun", "PassedTensor", "class_named_after"]
+
+
+@dataclass(frozen=True)
+class PassedTensor:
+    """A result that is a tensor which the callable was passed, by its place among them."""
+
+    place: int
 
 
 @dataclass(eq=False)
@@ -141,6 +148,8 @@ class OpaqueCall:
         if versions != [t._version for t in inputs if not t.is_inference()]:
             raise self._refusal("writes in place to a tensor that it is passed", "Write to a clone.")
         leaves, spec = tree_flatten(result)
+        places = {id(t): i for i, t in enumerate(inputs)}
+        leaves = [PassedTensor(places[id(leaf)]) if id(leaf) in places else leaf for leaf in leaves]
         after = torch.get_rng_state()
         finished = OpaqueRun(inputs, leaves, spec, None if torch.equal(before, after) else after)
         self._refuse_unusable(finished)
@@ -177,7 +186,19 @@ def _nothing() -> None:
     """Return that nothing has changed."""
 
 
-_VALUES = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+_VALUES = (
+    int,
+    float,
+    complex,
+    bool,
+    str,
+    bytes,
+    type(None),
+    torch.dtype,
+    torch.device,
+    torch.Size,
+    PassedTensor,
+)
 _RETURN = "Return tensors, numbers, strings, and tuples, lists and dicts of them."
 
 
