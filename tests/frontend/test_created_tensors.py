@@ -100,14 +100,21 @@ def test_a_parameter_is_trained_within_a_program() -> None:
 
 
 def test_parameters_that_cannot_be_made_again_are_refused() -> None:
-    class Lazy(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            if not hasattr(self, "layer"):
-                self.layer = nn.Linear(3, 2)
-            return self.layer(x)
+    def returned(x: torch.Tensor) -> Any:
+        return nn.Parameter(x.detach()), x * 2
 
     with pytest.raises(UnsupportedProgram, match="a parameter that the program has made leaves it"):
-        thunder.jit(Lazy())(torch.ones(1, 3, requires_grad=True))
+        thunder.jit(returned)(torch.ones(1, 3, requires_grad=True))
+
+    class Renewed(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.layer = nn.Linear(3, 2)
+            return self.layer(x)
+
+    compiled = thunder.jit(Renewed())
+    compiled(torch.ones(1, 3))
+    with pytest.raises(UnsupportedProgram, match="a parameter that the program has made leaves it"):
+        compiled(torch.ones(1, 3))
 
     def writes_to_its_data(x: torch.Tensor) -> Any:
         weight = nn.Parameter(x)
@@ -117,3 +124,51 @@ def test_parameters_that_cannot_be_made_again_are_refused() -> None:
 
     with pytest.raises(UnsupportedProgram, match="writes in place to it or to its data"):
         thunder.jit(writes_to_its_data)(torch.ones(3))
+
+
+class MadeLater(nn.Module):
+    """A module that makes a layer and a parameter in its first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale: nn.Parameter | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.scale is None:
+            self.scale = nn.Parameter(torch.full((x.shape[-1],), 2.0))
+            self.layer = nn.Linear(x.shape[-1], 2)
+        return self.layer(x * self.scale)
+
+
+def test_a_call_that_makes_parameters_is_run_by_python_and_the_next_one_compiled() -> None:
+    def run(module: nn.Module, wrap: Callable[[Any], Any]) -> tuple[Any, Any]:
+        torch.manual_seed(0)
+        call = wrap(module)
+        outcomes = []
+        for i in range(3):
+            loss = call(torch.arange(3.0) + i).square().sum()
+            loss.backward()
+            outcomes.append([loss.detach(), *(p.grad.clone() for p in module.parameters())])  # type: ignore[union-attr]
+        return outcomes, call
+
+    expected, _ = run(MadeLater(), lambda module: module)
+    found, compiled = run(MadeLater(), thunder.jit)
+    torch.testing.assert_close(found, expected)
+    assert thunder.compile_stats(compiled).runs_by_python == 1
+
+
+def test_legacy_constructors_of_ranges_and_variables() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        own = torch.autograd.Variable(x * 2, requires_grad=True)
+        constant = torch.autograd.Variable(x * 3)
+        (gradient,) = torch.autograd.grad((own * x).sum(), own)
+        return x * torch.IntTensor(range(3)) + constant, gradient, constant.requires_grad
+
+    compiled = thunder.jit(fn)
+    for start in (1.0, 2.0):
+        leaves = [torch.arange(start, start + 3).requires_grad_() for _ in range(2)]
+        outcomes = fn(leaves[0]), compiled(leaves[1])
+        torch.testing.assert_close(outcomes[1], outcomes[0])
+        for outcome in outcomes:
+            outcome[0].sum().backward()
+        torch.testing.assert_close(leaves[1].grad, leaves[0].grad)

@@ -162,3 +162,48 @@ def test_an_in_place_operator_with_a_number_out_of_a_tensor_writes() -> None:
     compiled = thunder.jit(fn)
     torch.testing.assert_close(run(compiled), run(fn))
     assert thunder.cache_misses(compiled) == 1
+
+
+@pytest.mark.parametrize("clip", [False, True])
+def test_a_step_with_scaled_gradients_is_that_of_eager(clip: bool) -> None:
+    def run(wrap: Callable[[Any], Any]) -> list[Any]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            scaler.scale(loss).backward()
+            if clip:
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            scaler.step(optimizer)
+            scaler.update()
+            return loss.detach()
+
+        call = wrap(step)
+        infinite = torch.full((5, 3), float("inf"))
+        inputs = [infinite if i in (2, 5) else torch.rand(5, 3) for i in range(7)]
+        results = [(call(x), scaler.get_scale(), scaler._get_growth_tracker()) for x in inputs]
+        return [*results, *(p.detach().clone() for p in model.parameters())]
+
+    torch.testing.assert_close(run(thunder.jit), run(as_it_is), equal_nan=True)
+
+
+def test_the_id_of_an_object_that_is_held_is_a_fact() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * table[id(holder.options)]
+
+    class Holder:
+        options: Any = object()
+
+    holder = Holder()
+    others = object(), object()
+    table = {id(holder.options): 2.0, **{id(o): i for i, o in enumerate(others)}}
+    compiled, x = thunder.jit(program), torch.ones(2)
+    assert torch.equal(compiled(x), 2 * x)
+    for i, other in enumerate(others):
+        holder.options = other
+        assert torch.equal(compiled(x), i * x)

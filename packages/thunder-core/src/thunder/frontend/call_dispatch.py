@@ -232,6 +232,7 @@ RESOLVERS: Final[dict[type, tuple[_Resolver, ...]]] = {
     type(torch.Tensor): (*_OF_CLASSES, _tensor_class),
     type(torch.FloatTensor): _OF_CLASSES,
     type(torch.Generator): _OF_CLASSES,
+    type(torch.autograd.Variable): _OF_CLASSES,
     CompiledFunction: (_compiled_function,),
     CACHED: (_cached_function,),
     torch.jit.ScriptFunction: (_scripted_function,),

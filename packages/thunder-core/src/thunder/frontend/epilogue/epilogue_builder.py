@@ -21,10 +21,11 @@ from typing import Any
 
 import torch
 
-from thunder.base.errors import UnsupportedProgram
+from thunder.base.errors import NotInitialized, UnsupportedProgram
 from thunder.base.provenance import Path, comes_with_arguments, is_weak, lookup_type
 from thunder.frontend.arrays.array_memory import copied, is_array
 from thunder.frontend.arrays.traced_arrays import Arrays, TracedArray
+from thunder.frontend.epilogue.kept_values import kept_values, proxies_of
 from thunder.frontend.epilogue.reconstruction import description, reconstruction_of
 from thunder.frontend.epilogue.statements import statement
 from thunder.frontend.epilogue.value_parts import parts_of
@@ -35,6 +36,7 @@ from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, OfTheTrace, extended_container
 from thunder.frontend.objects.object_entry import DELETED, ObjectEntry
 from thunder.frontend.objects.shadow_copies import ItemOverlay, Shadow, put_items, replace_items
+from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.output.deferred_texts import DeferredText, template_of
 from thunder.frontend.output.output_replay import formatted
 from thunder.frontend.session import TracingSession
@@ -196,7 +198,9 @@ class EpilogueBuilder:
         if built is not None:
             return built[0]
         if self.session.objects.tensor_classes[id(value)][1] in (torch.nn.Parameter, torch.nn.Buffer):
-            raise UnsupportedProgram(
+            kept = proxies_of(self.session, kept_values(self.session))
+            is_state = any(p is value for p in kept) and not self.session.state(OpaqueCalls).calls
+            raise (NotInitialized if is_state else UnsupportedProgram)(
                 "a parameter that the program has made leaves it",
                 found={"parameter": f'"{value.type_string()}"'},
                 hint="Make it outside of the compiled function, or run the part that makes it once before.",

@@ -46,7 +46,8 @@ def _construct(session: TracingSession, name: str, args: tuple[Any, ...], option
         return prims.shallow_copy(first)
     if type(first) is torch.Size and not rest:
         return session.call(torch.empty, (tuple(first),), options)
-    if (isinstance(first, list | tuple) or is_array(first)) and not rest:
+    if (isinstance(first, list | tuple | range) or is_array(first)) and not rest:
+        first = list(first) if isinstance(first, range) else first
         return session.call(torch.tensor, (first,), options)
     if all((type(a) is int) or isinstance(a, NumberProxy) for a in args):
         return session.call(torch.empty, args, options)
@@ -103,6 +104,18 @@ def construct(session: TracingSession, cls: Any, args: tuple[Any, ...], kwargs: 
     if isinstance(init, types.FunctionType):
         session.call(init, (made, *args), kwargs)
     return made
+
+
+@TABLE.lookaside(torch.autograd.Variable)
+def _variable(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return ``Variable(data, requires_grad)``: the data, without the graph that has computed them."""
+    named = dict(zip(("data", "requires_grad", "volatile"), args, strict=False)) | kwargs
+    if not isinstance(named.get("data"), TensorProxy):
+        return session.machine.generic_call(torch.autograd.Variable, args, kwargs)
+    detached = session.call(torch.Tensor.detach, (named["data"],), {})
+    if named.get("requires_grad"):
+        session.call(torch.Tensor.requires_grad_, (detached,), {})
+    return detached
 
 
 @TABLE.lookaside(torch.Tensor.new)

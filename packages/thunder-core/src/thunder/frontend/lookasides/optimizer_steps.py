@@ -46,3 +46,33 @@ def _group_tensors(session: TracingSession, args: tuple[Any, ...], kwargs: dict[
         return groups
 
     return group(*args, **kwargs)
+
+
+# -- scaled gradients: the kernels of torch.amp.GradScaler ---------------------------------------------------
+
+
+@TABLE.lookaside(torch._amp_foreach_non_finite_check_and_unscale_)
+def _unscale(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Multiply gradients by a number in place, and note whether one of them is not finite."""
+
+    def unscale(gradients: Any, found: Any, factor: Any) -> None:
+        for gradient in gradients:
+            found.copy_(torch.where(gradient.isfinite().all(), found, 1.0))
+            gradient.mul_(factor)
+
+    unscale(*args, **kwargs)
+
+
+@TABLE.lookaside(torch._amp_update_scale_)
+def _update_scale(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Let the scale fall after a step that was skipped, and grow after an interval of steps."""
+
+    def update(scale: Any, tracker: Any, found: Any, growth: float, backoff: float, interval: int) -> Any:
+        successful = tracker + 1
+        grown = torch.where((scale * growth).isfinite(), scale * growth, scale)
+        kept = torch.where(successful == interval, grown, scale)
+        next_scale = torch.where(found != 0, scale * backoff, kept)
+        tracker.copy_(torch.where((found != 0) | (successful == interval), 0, successful))
+        return scale.copy_(next_scale)
+
+    return update(*args, **kwargs)

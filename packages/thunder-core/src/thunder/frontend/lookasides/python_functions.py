@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.base.provenance import ABSENT
+from thunder.base.provenance import ABSENT, Path, comes_with_arguments, is_weak
 from thunder.frontend.lookasides.globals_view import GlobalsView, namespace_of_view
 from thunder.frontend.lookasides.gradient_nodes import GradientNode
 from thunder.frontend.lookasides.lookaside_registry import LookasideRule, LookasideTable
@@ -140,11 +140,16 @@ def _id(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if session.machine.frames and id(session.machine.frame.code) in _MEMO_KEYS:
         return builtins.id(*args)
     entry = session.entry_of(args[0]) if len(args) == 1 else None
-    if entry is not None and isinstance(entry.obj, torch.nn.Module):
-        session.guard_identity(entry.obj)  # the fact holds the module, so that its id is not used again
+    if entry is not None and (isinstance(entry.obj, torch.nn.Module) or _is_held(entry.path)):
+        session.guard_identity(args[0])  # the fact holds the object, so that its id is not used again
         return builtins.id(entry.obj)
     session.refuse_sharp_edge("id() differs from call to call", hint="Compare objects with `is`.")
     return builtins.id(*args, **kwargs)
+
+
+def _is_held(path: Path) -> bool:
+    """Return whether a guard of the identity of an object holds it."""
+    return not comes_with_arguments(path) and not is_weak(path)
 
 
 def _of_proxy(method: Callable[..., Any]) -> LookasideRule:

@@ -39,6 +39,7 @@ _PAIRS = {
         )
     },
     "_cuda_set_cudnn_benchmark_limit": "_cuda_get_cudnn_benchmark_limit",
+    "set_num_threads": "get_num_threads",
 }
 #: the setters and getters of flags that this torch has, by the setter's name
 FLAGS: dict[str, tuple[Callable[..., Any], Callable[[], Any]]] = {
