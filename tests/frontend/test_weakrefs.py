@@ -423,6 +423,7 @@ def of_an_intermediate(x: torch.Tensor, holder: Holder) -> torch.Tensor:
 
 def with_a_callback(x: torch.Tensor, holder: Holder) -> torch.Tensor:
     holder.ref = weakref.ref(holder.strong, print)
+    holder.strong = None
     return x
 
 
@@ -432,14 +433,6 @@ def with_a_proxy(x: torch.Tensor, holder: Holder) -> torch.Tensor:
 
 def with_a_proxy_of_a_module(x: torch.Tensor, holder: Holder) -> torch.Tensor:
     return holder.module_proxy(x)
-
-
-def with_a_key_dictionary(x: torch.Tensor, holder: Holder) -> torch.Tensor:
-    return x * holder.by_key[holder.strong]
-
-
-def with_a_set(x: torch.Tensor, holder: Holder) -> torch.Tensor:
-    return x if holder.strong in holder.weak_set else x * 2
 
 
 def with_a_finalizer(x: torch.Tensor, holder: Holder) -> torch.Tensor:
@@ -472,8 +465,6 @@ REFUSED: dict[Callable[..., torch.Tensor], str] = {
     with_a_callback: "callback",
     with_a_proxy: "weakref.proxy",
     with_a_proxy_of_a_module: "weakref.proxy",
-    with_a_key_dictionary: "key of type ReferenceType",
-    with_a_set: "key of type ReferenceType",
     with_a_finalizer: "finalize",
     with_a_count: "getweakrefcount",
 }
@@ -599,3 +590,89 @@ def test_other_uses_of_a_weak_reference_to_a_tensor_of_the_program_are_refused(u
 
     with pytest.raises(UnsupportedProgram, match="a weak reference to a tensor that it created itself"):
         thunder.jit(uses)(torch.ones(1))
+
+
+# -- dictionaries and sets of weak references ----------------------------------------------------------------
+
+
+def counted_by_key(x: torch.Tensor, node: Node, d: Any) -> torch.Tensor:
+    if node not in d:
+        d[node] = 0
+    d[node] = d[node] + 1
+    return x * d[node] + len(d)
+
+
+def cached_by_key(x: torch.Tensor, node: Node, d: Any) -> torch.Tensor:
+    count = sum(key is node for key in d)
+    if (kept := d.get(node)) is None:
+        d[node] = kept = x.detach() * 2
+    return x + kept + count
+
+
+def held_by_value(x: torch.Tensor, node: Node, d: Any) -> torch.Tensor:
+    is_known = "first" in d
+    d["node"] = node
+    return x * len(d) if d["node"] is node and is_known else x
+
+
+def in_a_set(x: torch.Tensor, node: Node, d: Any) -> torch.Tensor:
+    is_known = node in d
+    d.add(node)
+    return x * len(d) + is_known
+
+
+WEAK: dict[Callable[..., Any], Callable[[Node], Any]] = {
+    counted_by_key: lambda node: weakref.WeakKeyDictionary({node: 1}),
+    cached_by_key: lambda node: weakref.WeakKeyDictionary(),
+    held_by_value: lambda node: weakref.WeakValueDictionary({"first": node}),
+    in_a_set: lambda node: weakref.WeakSet([node]),
+}
+
+
+@pytest.mark.parametrize("program", WEAK, ids=lambda f: f.__name__)
+def test_a_weak_container_is_read_and_written_as_in_eager(program: Callable[..., torch.Tensor]) -> None:
+    def run(wrap: Callable[[Any], Any]) -> list[Any]:
+        nodes, call, outcomes = [Node() for _ in range(3)], wrap(program), []
+        kept = WEAK[program](nodes[0])
+        for i, step in enumerate((0, 0, 1, 1, 2, 0)):
+            outcomes.append(call(torch.ones(2) + i, nodes[step], kept))
+            outcomes.append(len(kept))
+        elements = list(kept.values() if program is held_by_value else kept)
+        held = [any(element is node for element in elements) for node in nodes]
+        del elements, nodes[1:]
+        gc.collect()
+        return [*outcomes, *held, len(kept)]
+
+    torch.testing.assert_close(run(thunder.jit), run(lambda fn: fn))
+
+
+def test_a_callback_that_a_program_sets_is_called_when_the_object_dies() -> None:
+    calls: list[int] = []
+
+    def program(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+        holder.ref = weakref.ref(holder.strong, lambda _: calls.append(1))
+        return x * 2
+
+    holder, compiled = Holder(), thunder.jit(program)
+    for count in (1, 2):
+        holder.strong = Node()
+        assert torch.equal(compiled(X, holder), X * 2)
+        assert (holder.ref() is holder.strong, len(calls)) == (True, count - 1)
+        holder.strong = None
+        gc.collect()
+        assert len(calls) == count
+
+
+def test_a_weak_dictionary_of_a_module_notices_another_one() -> None:
+    scales: Any = weakref.WeakKeyDictionary()
+
+    def program(x: torch.Tensor, module: torch.nn.Module) -> torch.Tensor:
+        return module(x) * scales[module]
+
+    modules, compiled = [torch.nn.Linear(2, 2) for _ in range(2)], thunder.jit(program)
+    for i, module in enumerate(modules):
+        scales[module] = i + 2.0
+    for i in (0, 1, 0):
+        torch.testing.assert_close(compiled(torch.ones(2), modules[i]), program(torch.ones(2), modules[i]))
+    scales[modules[0]] = 7.0
+    torch.testing.assert_close(compiled(torch.ones(2), modules[0]), program(torch.ones(2), modules[0]))

@@ -25,6 +25,7 @@ from thunder.frontend.lookasides.leaf_gradients import refuse_returned_leaves
 from thunder.frontend.lookasides.locks import refuse_held
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors, refuse_shared_data
 from thunder.frontend.lookasides.tensors import original_of
+from thunder.frontend.lookasides.weakrefs import refuse_callbacks
 from thunder.frontend.lookasides.written_attributes import WrittenAttributes, emit_attributes
 from thunder.frontend.natives.cached_functions import CachedCalls
 from thunder.frontend.objects.shadow_copies import Shadow
@@ -56,6 +57,7 @@ class TraceFinalizer:
         name_values(self.trace, self.inputs, self.parameters)
         objects, session = self.session.objects, self.session
         refuse_held(session)
+        refuse_callbacks(session)
         refuse_shared_attributes(objects.entries.values())
         self.trace.args = [proxy for proxy, _ in self.inputs]
         written = list(objects.written_shadows())

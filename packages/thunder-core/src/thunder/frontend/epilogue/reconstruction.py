@@ -95,7 +95,7 @@ def children(value: Any) -> Iterable[Any]:
         keys = (key for key in content if isinstance(content, dict) and type(key) is not str)
         return [*keys, *(content.values() if isinstance(content, dict) else content), *state.values()]
     if isinstance(value, weakref.ref):
-        return [value()]
+        return [weakref.ref.__call__(value), *_callback_of(value)]
     if iterators.is_built(value):
         return iterators.parts_of(value)
     if type(value) in VIEWS:
@@ -206,7 +206,15 @@ def _slice(b: EpilogueBuilder, value: slice) -> str:
 
 
 def _reference(b: EpilogueBuilder, value: weakref.ref[Any]) -> str:
-    return f"{b.refer(weakref.ref)}({b.expression(value())})"
+    parts = [weakref.ref.__call__(value), *_callback_of(value)]
+    return b.shared(value, f"{b.refer(type(value))}({', '.join(map(b.expression, parts))})")
+
+
+def _callback_of(reference: weakref.ref[Any]) -> list[Any]:
+    """Return the callback of a weak reference, and the key of one that a ``WeakValueDictionary`` holds."""
+    callback = reference.__callback__
+    key = [reference.key] if isinstance(reference, weakref.KeyedRef) else []
+    return [iterators.original(callback), *key] if callback is not None else []
 
 
 def make_function(
@@ -247,6 +255,7 @@ _CONSTRUCTORS: dict[type, Reconstruction] = {
     **dict.fromkeys(VIEWS, _view),
     slice: _slice,
     weakref.ref: _reference,
+    weakref.KeyedRef: _reference,
     functools.partial: _partial,
     types.MethodType: _method,
     bytearray: _bytearray,

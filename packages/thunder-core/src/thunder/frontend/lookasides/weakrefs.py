@@ -22,13 +22,14 @@ from __future__ import annotations
 import weakref
 from typing import Any, Final
 
-from thunder.base.errors import UnsupportedProgram
+from thunder.base.errors import Location, UnsupportedProgram
 from thunder.base.provenance import ABSENT, Path, comes_with_arguments, is_weak
 from thunder.frontend.facts import Fact
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.objects.class_kinds import is_compared_natively
 from thunder.frontend.objects.object_table import ObjectTable, describe
 from thunder.frontend.objects.shadow_copies import Shadow
-from thunder.frontend.session import TracingSession
+from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 
 TABLE = LookasideTable()
@@ -38,15 +39,60 @@ TABLE = LookasideTable()
 def _make(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the user object's one weak reference, or a new one to an object of the program."""
     if len(args) > 1 and args[1] is not None:
-        raise UnsupportedProgram(
-            "weakref.ref with a callback, which a compiled program could not run at the same time as eager",
-            hint="Create the weak reference before the call.",
-        )
+        return _make_with_callback(session, (weakref.ref, *args), kwargs)
     entry = session.entry_of(args[0]) if args else None
     if entry is None or kwargs:
         return weakref.ref(*args, **kwargs)
     reference = weakref.ref(entry.obj)
     return session.adopt(reference, entry.path.step("reference", "reference"))
+
+
+class Callbacks(SessionState):
+    """The objects to which the program has made weak references with a callback, and where."""
+
+    def __init__(self, session: TracingSession) -> None:
+        self.objects: list[tuple[Any, list[Location]]] = []
+
+
+@TABLE.lookaside(weakref.ref.__new__)
+def _make_with_callback(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return a new weak reference to an object that lives when the call ends, with a callback for later."""
+    cls, target, *callback = args
+    entry = session.entry_of(target)
+    if entry is None or not is_compared_natively(type(entry.obj)):
+        raise UnsupportedProgram(
+            "weakref.ref with a callback, to an object that the program has made or whose class defines "
+            "__eq__: a compiled program could not run the callback at the same time as eager",
+            hint="Create the weak reference before the call.",
+        )
+    session.state(Callbacks).objects.append((entry.obj, session.locations()))
+    return weakref.ref.__new__(cls, entry.obj, *callback)
+
+
+@TABLE.bound_lookaside(weakref.ref.__init__)
+def _initialize(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Do nothing, as ``weakref.ref.__init__`` does."""
+
+
+@TABLE.lookaside(weakref.finalize)
+def _finalize(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    raise UnsupportedProgram(
+        "the program calls weakref.finalize, whose callback a compiled program could not run at the same "
+        "time as eager",
+        hint="Call it outside of the compiled function.",
+    )
+
+
+def refuse_callbacks(session: TracingSession) -> None:
+    """Refuse a program that may release an object to which it has made a weak reference with a callback."""
+    for raw, where in session.state(Callbacks).objects:
+        if _may_be_dead(session, raw):
+            raise UnsupportedProgram(
+                "the program makes a weak reference with a callback, and writes to what may hold the object",
+                found={"object": describe(raw)},
+                where=where,
+                hint="Create the weak reference before the call.",
+            )
 
 
 def referent_of(session: TracingSession, reference: weakref.ref[Any]) -> Any:
@@ -117,6 +163,8 @@ def _overwritten_keys(shadow: Shadow) -> set[Any] | None:
     if isinstance(shadow.copy, list):
         before, now_ = shadow.snapshot, shadow.content
         return {i for i, value in enumerate(before) if i >= len(now_) or now_[i] is not value}
+    if isinstance(shadow.copy, set) and set(map(id, shadow.snapshot)) <= set(map(id, shadow.content)):
+        return set()
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import operator
 import types
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -196,6 +197,8 @@ def check_arguments(session: TracingSession, fn: Any, descriptor: Any, args: Ite
     refuse_unseen_copy(fn, args)
     is_lookup = descriptor is operator.contains and type(args[0]) in _KEYED_COLLECTIONS
     for a in () if compares_leaves(descriptor) else args:
+        if isinstance(a, weakref.ref) and (is_lookup or looks_up_keys(descriptor)):
+            session.guard_identity(weakref.ref.__call__(a))  # by which it is compared
         entry = entries.get(id(a))
         if (
             entry is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,10 @@ def _adopt_key(table: ObjectTable, key: Any, path: Path) -> Any:
         return adopt_keys(table, key, path)
     if is_compared_by_parts(kind) and all(type(k) in LEAVES for k in key):
         return key
+    if kind is weakref.ref or kind is weakref.KeyedRef:  # it equals those to the same object
+        if id(key) not in table.entries:
+            table.track(key, table.object_root(key, f"a key of {path.source}"), key)
+        return ThisObject(key)
     of_identity = isinstance(key, IDENTITY_TYPES) or is_numpy_function(key)
     if not of_identity and is_foreign(kind) and not is_compared_natively(kind):
         raise UnsupportedProgram(
