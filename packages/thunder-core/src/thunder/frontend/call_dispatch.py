@@ -33,7 +33,7 @@ from thunder.frontend.inner_transforms.derivative_functions import call_derivati
 from thunder.frontend.lookasides import custom_operators, legacy_constructors, module_members, tensors
 from thunder.frontend.lookasides.lookaside_registry import CallHandler, LookasideTable
 from thunder.frontend.lookasides.operator_arguments import bound_to_function
-from thunder.frontend.natives import cached_functions, native_calls, opaque_functions
+from thunder.frontend.natives import cached_functions, native_calls, opaque_functions, validators
 from thunder.frontend.natives.libraries import library_module
 from thunder.frontend.opaque_calls import native_functions, opaque_acquisition
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
@@ -137,6 +137,10 @@ def _function_of_package(resolver: CallResolver, fn: Any) -> CallHandler | None:
     return native_functions.call if native_functions.is_of_package(fn) else None
 
 
+def _validation(resolver: CallResolver, fn: Any) -> CallHandler | None:
+    return validators.call if validators.is_validation(fn) else None
+
+
 def _accessor(resolver: CallResolver, fn: Any) -> CallHandler | None:
     return _call_accessor if override_calls.is_accessor(fn) else None
 
@@ -215,7 +219,7 @@ def _call_symbol(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs) -
 
 _Resolver = Callable[[CallResolver, Any], "CallHandler | None"]
 _OF_NATIVE_FUNCTIONS: Final[tuple[_Resolver, ...]] = (_lookaside, _operator, _unknown_torch_function)
-_OF_BUILTINS: Final[tuple[_Resolver, ...]] = (*_OF_NATIVE_FUNCTIONS, _function_of_package)
+_OF_BUILTINS: Final[tuple[_Resolver, ...]] = (*_OF_NATIVE_FUNCTIONS, _function_of_package, _validation)
 _OF_CLASSES: Final[tuple[_Resolver, ...]] = (_lookaside, _operator)
 _OF_OTHER_TYPES: Final[tuple[_Resolver, ...]] = (_symbol, _module, _function_of_package)
 

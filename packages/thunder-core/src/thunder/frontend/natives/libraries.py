@@ -135,6 +135,16 @@ def is_library_class(cls: type) -> bool:
     return value is cls
 
 
+# -- pydantic, which may be absent ---------------------------------------------------------------------------
+
+
+def is_of_pydantic(x: Any) -> bool:
+    """Return whether ``x`` is a validator or serializer, or a class of arguments, of pydantic."""
+    cls = x if isinstance(x, type) else type(x)
+    names = ("ArgsKwargs",) if cls is x else ("SchemaValidator", "SchemaSerializer", "PydanticUndefinedType")
+    return cls.__module__ == "pydantic_core._pydantic_core" and cls.__name__ in names
+
+
 # -- NumPy, which may be absent ------------------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ from thunder.frontend.natives.libraries import (
     is_guarded_whole,
     is_number_function,
     is_numpy_scalar,
+    is_of_pydantic,
     is_own,
     is_ufunc,
 )
@@ -327,6 +328,7 @@ def _is_allowed(session: TracingSession, fn: Any, descriptor: Any) -> bool:
     if isinstance(fn, type):
         return (
             fn in CONSTRUCTIBLE_TYPES
+            or is_of_pydantic(fn)
             or plain_base(fn) is not object
             or issubclass(fn, BaseException)
             or id(fn) in session.created_by_program

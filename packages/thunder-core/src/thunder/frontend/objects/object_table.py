@@ -34,7 +34,7 @@ from thunder.frontend.arrays.array_memory import is_array
 from thunder.frontend.facts import GuardKind, TensorFacts
 from thunder.frontend.free_sizes import FreeSizes
 from thunder.frontend.host_draws.host_generators import is_numpy_generator
-from thunder.frontend.natives.libraries import is_numpy_function, is_numpy_scalar
+from thunder.frontend.natives.libraries import is_numpy_function, is_numpy_scalar, is_of_pydantic
 from thunder.frontend.objects.appended_lists import AppendedLists
 from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
@@ -153,7 +153,7 @@ class ObjectTable(EntryTable):
             return self.adopt_compiled(raw, path)
         if is_array(raw):
             return self.adopt_array(raw, path)
-        if isinstance(raw, IDENTITY_TYPES) or is_numpy_function(raw) or is_numpy_generator(raw):
+        if isinstance(raw, IDENTITY_TYPES) or _is_known_by_identity(raw):
             if path.parent is not None or path.root_object is ABSENT:
                 self.note("is", path, raw)
             if isinstance(raw, torch.nn.Module):  # its class may be swapped: ``m.__class__ = C``
@@ -413,6 +413,10 @@ class ObjectTable(EntryTable):
         self.item_overlays.clear()
         self.python_keyed.clear()
         self.unread.clear()
+
+
+def _is_known_by_identity(raw: Any) -> bool:
+    return is_numpy_function(raw) or is_numpy_generator(raw) or is_of_pydantic(raw)
 
 
 def _refuse_array(raw: Any, path: Path) -> Any:
