@@ -1,6 +1,7 @@
 """Signatures, hashes, pickles, generic functions and classes that programs ask about."""
 
 import abc
+import dataclasses
 import functools
 import inspect
 import pickle
@@ -148,3 +149,31 @@ def test_a_signature_is_read_again_when_the_class_has_another_call(monkeypatch):
     call.__wrapped__ = None  # ``inspect`` follows it
     with pytest.raises(thunder.UnsupportedProgram, match=r"inspect\.signature"):
         compiled(X, call)
+
+
+@dataclasses.dataclass
+class Annotated:
+    width: int = 2
+    scale: "float | None" = None
+    _extra: typing.ClassVar[int] = 1
+
+
+def annotated(x: "torch.Tensor", options: "Annotated") -> "int": ...
+
+
+def test_type_hints_are_read_and_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(x: torch.Tensor, options: Annotated) -> object:
+        hints = typing.get_type_hints(type(options))
+        own = typing.get_type_hints(annotated, include_extras=True)
+        hints["more"] = int
+        return x * len(hints) + (own["return"] is int) * 10 + (hints["width"] is int)
+
+    compiled, x = thunder.jit(program), torch.ones(2)
+    for _ in range(2):
+        assert torch.equal(compiled(x, Annotated()), program(x, Annotated()))
+    assert thunder.cache_misses(compiled) == 1
+    monkeypatch.setitem(Annotated.__annotations__, "width", "float")
+    assert torch.equal(compiled(x, Annotated()), program(x, Annotated()))
+    monkeypatch.setitem(annotated.__annotations__, "return", "str")
+    assert torch.equal(compiled(x, Annotated()), program(x, Annotated()))
+    assert thunder.cache_misses(compiled) == 3

@@ -9,6 +9,7 @@ import functools
 import inspect
 import reprlib
 import types
+import typing
 from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
@@ -62,6 +63,30 @@ _NATIVE = (
 #: attributes of an object of which ``inspect.signature`` takes its signature
 _OTHER_SIGNATURES = ("__wrapped__", "__signature__", "__partialmethod__", "_partialmethod", "__code__")
 _CONSTRUCTORS = ("__new__", "__init__")
+
+
+@TABLE.lookaside(typing.get_type_hints)
+def _type_hints(session: TracingSession, args: Args, kwargs: Kwargs) -> dict[str, Any]:
+    """Return the annotations of a class, function or module, evaluated, which are a fact."""
+    obj, *others = args
+    is_own = isinstance(obj, _ANNOTATED) and id(obj) not in session.created_by_program
+    if not is_own or any(v is not None and type(v) is not bool for v in (*others, *kwargs.values())):
+        return session.machine.generic_call(typing.get_type_hints, args, kwargs)  # type: ignore[no-any-return]
+    entry = session.resolve_entry(obj)
+    if entry is not None and entry.writes:
+        raise UnsupportedProgram(
+            f"typing.get_type_hints of {entry.path.source}, to which the program has written before",
+            hint="Ask for the annotations before the write.",
+        )
+    session.guard_identity(obj)
+    query = functools.partial(typing.get_type_hints, *args, **kwargs)
+    hints = query()
+    name = obj.__name__ if entry is None else entry.path.source
+    session.note("state", session.object_root(query, f"the type hints of {name}"), dict(hints))
+    return hints
+
+
+_ANNOTATED = (type, types.FunctionType, types.ModuleType)
 
 
 @TABLE.lookaside(inspect.signature)
