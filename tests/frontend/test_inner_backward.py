@@ -115,7 +115,42 @@ def channels_last() -> nn.Module:
     return nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
 
 
+def uniform(x: Tensor) -> Tensor:
+    return torch.zeros_like(x).uniform_(-0.1, 0.1).requires_grad_()
+
+
+def written_then_leaf(x: Tensor) -> Tensor:
+    noise = torch.empty_like(x).normal_()
+    noise[:, 0] = 0.0
+    noise.requires_grad = True
+    return noise
+
+
+def perturbed(make: Callable[[Tensor], Tensor], by_data: bool) -> Callable[[Any, Tensor], Any]:
+    """Return a step against a perturbation that is made in the program and changed in three rounds."""
+
+    def step(model: Any, x: Tensor) -> Any:
+        noise = make(x)
+        for _ in range(3):
+            model(x + noise).pow(2).mean().backward()
+            new = (noise + 0.1 * noise.grad.sign()).clamp(-0.2, 0.2)
+            if by_data:
+                noise.data = new
+            else:
+                with torch.no_grad():
+                    noise.copy_(new)
+            noise.grad.zero_()
+        loss = model(x + noise.detach()).pow(2).mean()
+        loss.backward()
+        return loss.detach(), noise.detach(), noise.grad
+
+    return step
+
+
 CASES = {
+    "perturbation": Case(perceptron, perturbed(uniform, by_data=False)),
+    "perturbation, by data": Case(perceptron, perturbed(uniform, by_data=True)),
+    "perturbation, written": Case(perceptron, perturbed(written_then_leaf, by_data=False)),
     "accumulate": Case(perceptron, accumulate),
     "descend": Case(perceptron, descend),
     "descend twice": Case(lambda: nn.Linear(3, 2, bias=False), descend_twice),

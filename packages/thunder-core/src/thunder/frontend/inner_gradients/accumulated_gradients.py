@@ -110,22 +110,26 @@ def _chosen(inputs: Any) -> list[TensorProxy]:
 def _leaves(session: TracingSession, outputs: Sequence[TensorProxy]) -> list[TensorProxy]:
     """Return the leaves on which the outputs depend, in the order in which the program reads them."""
     program = functional_program(session.trace, outputs)
-    needed = {value.name: value for value in map(program.value, outputs)}
-    for bsym in reversed(program.body):
-        if any(p.name in needed and not p.declared_leaf for p in filter(requires_grad, bsym.flat_proxy_outs)):
-            needed |= {p.name: p for p in bsym.flat_proxy_args if requires_grad(p)}
-    computed = {p.name: p for b in program.body for p in filter(requires_grad, b.flat_proxy_outs)}
-    leaves = [p for name, p in needed.items() if name not in computed or computed[name].declared_leaf]
     tensors = [p for p in filter(requires_grad, program.tensors.values()) if p.declared_leaf and is_leaf(p)]
     own = {program.node(p).name: p for p in tensors}
-    for p in leaves:
+    needed = {value.name: value for value in map(program.value, outputs)}
+    for bsym in reversed(program.body):
+        outs = (p for p in filter(requires_grad, bsym.flat_proxy_outs) if p.name in needed)
+        if any(not p.declared_leaf and p.name not in own for p in outs):
+            needed |= {p.name: p for p in bsym.flat_proxy_args if requires_grad(p)}
+    computed = {p.name: p for b in program.body for p in filter(requires_grad, b.flat_proxy_outs)}
+    leaves = [
+        p for name, p in needed.items() if name not in computed or computed[name].declared_leaf or name in own
+    ]
+    nodes = [program.node(p) for p in leaves]
+    for p in nodes:
         if p.name not in own:
             raise UnsupportedProgram(
                 "backward() reaches tensors outside of the program",
                 found={p.name: f'"{p.type_string()}"'},
                 hint="Call backward() outside of the compiled function, or use torch.autograd.grad.",
             )
-    return [own[p.name] for p in reversed(leaves)]
+    return [own[name] for name in dict.fromkeys(p.name for p in reversed(nodes))]
 
 
 def _accumulate(session: TracingSession, leaf: TensorProxy, gradient: TensorProxy) -> None:

@@ -56,7 +56,8 @@ def gradients(
     _refuse_retained(session, between, tensors)
     _refuse_casts(between)
     if draw_once(session, between):
-        program = functional_program(session.trace, tensors)
+        program = functional_program(session.trace, tensors)  # with new names of written values
+        ends, starts = [program.value(o) for o in outputs], [program.node(i) for i in inputs]
         between = statements_between(program.body, starts, ends)
     backward = gradient_program(program, ends, starts, between)
     _refuse_effects(backward)

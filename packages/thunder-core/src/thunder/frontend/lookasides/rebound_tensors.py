@@ -192,7 +192,8 @@ def refuse_shared_data(session: TracingSession) -> None:
                 raise UnsupportedProgram(
                     "the program writes in place to a tensor whose data it has assigned, or to that data",
                     where=[*bsym.locations, *where],
-                    hint="Assign a clone, or write before the assignment.",
+                    hint="Copy the data under torch.no_grad(), tensor.copy_(value), in the place of the "
+                    "assignment, or write before it.",
                 )
 
 
