@@ -1,5 +1,6 @@
 """Subclasses of dict and list with methods and attributes, as configurations are."""
 
+import copy
 import dataclasses
 import typing
 from collections import Counter, OrderedDict, UserDict, defaultdict, deque
@@ -570,3 +571,56 @@ def test_data_of_a_new_tensor_are_iterated_over():
         return x * torch.tensor(Iterated([1, 2]))
 
     assert_close(thunder.jit(program)(X), program(X))
+
+
+COPIED = {
+    "own dict": lambda x: OwnDict(k=x, n=1),
+    "own methods as attributes": lambda x: Attributes(k=x, n=1),
+    "both": lambda x: Both(k=x, b={"c": 1}),
+    "lower": lambda x: Lower(K=x, N=2),
+    "result": lambda x: Result(a=x),
+    "scaled list": lambda x: Scaled(x, x),
+    "keyed": lambda x: Keyed(len, k=x),
+    "tagged": lambda x: Tagged([x], "tag"),
+}
+
+
+@pytest.mark.parametrize("is_deep", [False, True])
+@pytest.mark.parametrize("name", COPIED)
+def test_a_copy_has_the_items_and_the_attributes(name, is_deep):
+    copied = copy.deepcopy if is_deep else copy.copy
+
+    def run(call, make, x):
+        state = make(x)
+        if isinstance(state, list):
+            vars(state)["more"] = 3
+        try:
+            return content(call(x, state)), content(state)
+        except KeyError as error:
+            return error.args
+
+    def reached(x, state):
+        return copied(state)
+
+    def made(x, state):
+        return copied(COPIED[name](x))
+
+    for program in (reached, made):
+        compiled = thunder.jit(program)
+        for x in (X, X * 3):
+            try:
+                found = run(compiled, COPIED[name], x)
+            except thunder.UnsupportedProgram:
+                assert (name, is_deep) == ("keyed", True)
+                continue
+            assert found == run(program, COPIED[name], x)
+
+
+def test_a_default_dict_with_methods_is_cleared():
+    def program(x, state):
+        state.clear()
+        return x * state["abc"] + len(state)
+
+    expected, found = Keyed(len, k=1), Keyed(len, k=1)
+    assert_close(thunder.jit(program)(X, found), program(X, expected))
+    assert found == expected

@@ -129,14 +129,17 @@ def _is_owner(value: Any, descriptor: Any) -> bool:
     if base is None or descriptor is operator.contains:
         return base is not None
     is_method = isinstance(descriptor, types.MethodDescriptorType | types.WrapperDescriptorType)
+    if base is collections.deque and is_method and descriptor.__name__ in _COMPARING:
+        return False
     return is_method and descriptor.__name__ not in _CALLING and descriptor.__objclass__ in base.__mro__
 
 
 #: methods of containers that call methods of the class: they create an object of it, or iterate over a deque
 _CALLING = frozenset(
     {"copy", "__copy__", "__reduce__", "__reduce_ex__", "__repr__"}
-    | {f"__{name}__" for name in ("or", "ror", "add", "mul", "rmul", "eq", "ne", "lt", "le", "gt", "ge")}
+    | {f"__{name}__" for name in ("or", "ror", "add", "mul", "rmul")}
 )
+_COMPARING = frozenset(f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 _COPYING = frozenset({operator.or_, operator.add, operator.mul})
 
 

@@ -377,7 +377,8 @@ def _is_method_allowed(session: TracingSession, fn: Any, descriptor: Any) -> boo
     if isinstance(owner, type):
         is_constructor = descriptor is vars(cls).get("__new__")
         return _is_self_contained(cls) or (is_constructor and cls in CONSTRUCTIBLE_TYPES)
-    if cls is object and descriptor not in OBJECT_METHODS and not is_foreign(type(owner)):
+    is_extended = extended_container(type(owner)) is not None and session.entry_of(owner) is not None
+    if cls is object and descriptor not in OBJECT_METHODS and (is_extended or not is_foreign(type(owner))):
         return False
     return (_is_self_contained(cls) or is_numpy_method(descriptor)) and _is_readable(session, owner)
 

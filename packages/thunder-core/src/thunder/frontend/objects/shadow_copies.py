@@ -122,7 +122,8 @@ def put_items(container: Any, items: Any) -> None:
 
 def replace_items(container: Any, items: Any) -> None:
     """Let a container have these items alone, without the methods of its class."""
-    next(vars(b)["clear"] for b in type(container).__mro__ if b in _BUILTINS)(container)
+    builtins = (vars(base) for base in type(container).__mro__ if base in _BUILTINS)
+    next(members["clear"] for members in builtins if "clear" in members)(container)
     put_items(container, items)
 
 
