@@ -104,6 +104,22 @@ def test_precision_of_kernels_may_be_set_to_what_it_is():
     assert torch.equal(thunder.jit(program)(torch.ones(2), False), torch.full((2,), 2.0))
 
 
+def test_the_number_of_threads_is_set_in_each_call_and_read_again():
+    def program(x, count):
+        before = torch.get_num_threads()
+        torch.set_num_threads(count)
+        return x * torch.get_num_threads() + before
+
+    before, compiled = torch.get_num_threads(), thunder.jit(program)
+    try:
+        for start, count in ((1, 2), (1, 2), (2, 1), (2, 2)):
+            torch.set_num_threads(start)
+            assert torch.equal(compiled(torch.ones(2), count), torch.full((2,), float(count + start)))
+            assert torch.get_num_threads() == count
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_cond_calls_one_of_its_functions_by_a_decision():
     def program(x):
         return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x * 2, (x,))
