@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -204,7 +205,7 @@ def test_a_generator_that_is_passed_on_or_not_used_is_left_alone() -> None:
     [
         (lambda: (v for v in [1.0, 2.0]), "takes some elements of args.1., a generator, and leaves others"),
         (lambda: taken((v for v in [1.0, 2.0]), 1), "a generator, which can be read only by consuming it"),
-        (lambda: map(abs, [1, 2]), "is a map, which can be read only by consuming it"),
+        (lambda: itertools.cycle([1, 2]), "is a cycle, which can be read only by consuming it"),
         (lambda: iter({1: 2}), "dict_keyiterator, which can be read only by consuming it"),
         (lambda: enumerate(v for v in [1.0]), "is an enumerate, which can be read only"),
     ],
@@ -213,3 +214,45 @@ def test_what_cannot_be_advanced_as_eager_does_is_refused(make: Callable[[], Any
     with pytest.raises(UnsupportedProgram, match=match) as error:
         thunder.jit(lambda x, it: (next(it), x))(X, make())
     assert error.value.hint
+
+
+SCALES = {"a": 2.0}
+
+
+def scaled(value: Any) -> Any:
+    return value * SCALES["a"]
+
+
+def is_large(value: float) -> bool:
+    return value > SCALES["a"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: map(scaled, [1.0, 2.0, 3.0]),
+        lambda: taken(map(scaled, [1.0, 2.0, 3.0]), 1),
+        lambda: map(operator.mul, [1.0, 2.0, 3.0], iter([4.0, 5.0, 6.0])),
+        lambda: filter(is_large, [1.0, 3.0, 2.0, 4.0, 5.0]),
+        lambda: taken(filter(None, [1.0, 0.0, 3.0, 2.0]), 1),
+        lambda: map(scaled, filter(is_large, [torch.ones(()), torch.full((), 4.0), torch.full((), 5.0)])),
+    ],
+)
+def test_a_map_and_a_filter_are_advanced(make: Callable[[], Any]) -> None:
+    check(lambda x, it: x * next(it), make, make)
+    check(lambda x, it: [x * v for v in it], make, make)
+
+
+def test_what_the_function_of_a_map_reads_is_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    elements = [1.0, 2.0, 3.0]
+
+    def program(x: Any, it: Any) -> Any:
+        return x * next(it)
+
+    compiled = thunder.jit(program)
+    for scale in (2.0, 2.0, 5.0):
+        monkeypatch.setitem(SCALES, "a", scale)
+        assert left(compiled, map(scaled, elements)) == left(program, map(scaled, elements))
+    assert thunder.cache_misses(compiled) == 2
+    elements[0] = 7.0
+    assert left(compiled, map(scaled, elements)) == left(program, map(scaled, elements))

@@ -11,6 +11,7 @@ from typing import Any, Final
 __all__ = [
     "FUNCTION",
     "OF_ELEMENTS",
+    "OVER_ITERATORS",
     "POSITION",
     "READABLE",
     "function_of",
@@ -27,8 +28,10 @@ POSITION: Final = "<position>"
 OF_ELEMENTS: Final = frozenset(
     map(type, (iter([]), iter(()), iter(""), iter("é"), iter(b""), iter(range(0)), reversed([])))
 )
+#: iterators that only advance others
+OVER_ITERATORS: Final = frozenset({zip, map, filter})
 #: iterators with parts
-READABLE: Final = OF_ELEMENTS | {zip, enumerate}
+READABLE: Final = OF_ELEMENTS | OVER_ITERATORS | {enumerate}
 
 
 def reduced(iterator: Any) -> Any:

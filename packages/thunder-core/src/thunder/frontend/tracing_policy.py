@@ -106,6 +106,7 @@ class Tracer(AttributePolicy):
     ) -> None:
         super().__init__(trace, objects, language, sharp_edge, assumed_device)
         objects.adopt_array = lambda raw, path: self.state(Arrays).adopt(raw, path)
+        objects.callback = lambda fn: self.machine.shim(fn)
         objects.adopt_generator = lambda raw, path: adopt_generator(self, raw, path)
         self._calls = CallResolver(self, lookasides, replacements)
         self.state(ReplacedCalls).table = replacements

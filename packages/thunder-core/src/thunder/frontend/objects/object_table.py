@@ -95,6 +95,8 @@ class ObjectTable(EntryTable):
         self.adopt_array: Callable[[Any, Path], Any] = _refuse_array
         #: returns what the program sees of a generator, or None
         self.adopt_generator: Callable[[Any, Path], Any] = lambda raw, path: None
+        #: returns a function as native code calls it
+        self.callback: Callable[[Any], Any] = lambda fn: fn
         #: called when the program has a tensor whose class overrides torch's functions
         self.note_overriding_tensor: Callable[[], None] = lambda: None
         #: the sources of numbers that are inputs, see Note [Numbers that vary]

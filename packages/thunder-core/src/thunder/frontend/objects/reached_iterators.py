@@ -3,7 +3,8 @@
     f(x, iterator): x * next(iterator)    →   prologue:  type, list and position of the iterator
                                               epilogue:  move_to(iterator, 1)
 
-A program works on a copy over the shadow of the list. An ``enumerate`` and a ``zip`` have iterators as parts.
+A program works on a copy over the shadow of the list. An ``enumerate``, a ``zip``, a ``map`` and a ``filter``
+have iterators as parts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from thunder.base.iterator_parts import OF_ELEMENTS, POSITION, READABLE
+from thunder.base.iterator_parts import OF_ELEMENTS, OVER_ITERATORS, POSITION, READABLE
 from thunder.base.provenance import Path
 from thunder.frontend.objects.number_counters import advance
 
@@ -35,7 +36,7 @@ class ReachedIterator:
     @property
     def steps(self) -> int:
         """The number of items that the program has taken; 0 if an iterator among its parts has advanced."""
-        if type(self.original) is zip:
+        if type(self.original) in OVER_ITERATORS:
             return 0
         if type(self.original) is enumerate:
             count: int = self.copy.__reduce__()[1][1] - self.start
@@ -79,6 +80,8 @@ def adopt_iterator(table: ObjectTable, raw: Any, path: Path) -> Any:
         table.note("type", path, cls)
     parts = [table.adopt(part, path.step("iterated", i)) for i, part in enumerate(args)]
     table.note("equal", path.step("iterated", POSITION), state[0] if state else None)
+    if cls is map or cls is filter:  # which call a function
+        parts[0] = table.callback(parts[0])
     copy = make(*parts)
     if state:
         copy.__setstate__(state[0])
