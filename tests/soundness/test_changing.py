@@ -25,7 +25,6 @@ REFUSED = frozenset(
         "init_subclass",
         "int_sub",
         "simple_namespace",
-        "type_hints",
     }
 )
 
