@@ -100,6 +100,16 @@ def plain_base(cls: type) -> type:
 
 def extended_container(cls: type) -> type | None:
     """Return the builtin container that a Python class extends by methods or attributes, or None."""
+    found = _extended_containers.get(cls, cls)
+    if found is cls:  # not asked before
+        found = _extended_containers[cls] = _find_extended_container(cls)
+    return found
+
+
+_extended_containers: weakref.WeakKeyDictionary[type, type | None] = weakref.WeakKeyDictionary()
+
+
+def _find_extended_container(cls: type) -> type | None:
     base = next((b for b in cls.__mro__ if b in _EXTENDED), None)
     if base is None or cls is base:
         return None
