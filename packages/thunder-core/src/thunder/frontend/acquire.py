@@ -31,12 +31,12 @@ from thunder.frontend.last_facts import note_last_facts, tensors_of
 from thunder.frontend.lookasides import rng_generators
 from thunder.frontend.lookasides.grad_requests import GradRequests
 from thunder.frontend.lookasides.mode_regions import InferenceModes
-from thunder.frontend.objects.number_inputs import needed_values, number_inputs, written_items
+from thunder.frontend.objects.number_inputs import needed_values, number_inputs
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.prologue_statements import Interface
 from thunder.frontend.ran_code import has_run_code, keep_for_another_trace
-from thunder.frontend.recorded_call import recorded_call, written_names
+from thunder.frontend.recorded_call import recorded_call
 from thunder.frontend.session import TracingSession
 from thunder.frontend.size_choice import SizeChoice
 from thunder.frontend.trace_finalizer import TraceFinalizer
@@ -231,7 +231,7 @@ def _reported(
         "inputs": tuple(finalizer.inputs),
         "facts": (ambient_fact(), *session.objects.facts),
         "writes": finalizer.writes,
-        "written": frozenset((*written_names(session), *written_items(session.objects))),
+        "written": frozenset((*session.writes.names(), *session.writes.parts())),
         "needed_values": needed_values(session.objects.inputs, session.trace.bound_symbols),
         "varying": frozenset(number_inputs(session.objects.inputs).values()),
         "interpreted": machine.instructions,

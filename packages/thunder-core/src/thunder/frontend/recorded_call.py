@@ -17,12 +17,8 @@ from thunder.base.errors import (
 from thunder.base.provenance import Path, own_name, root
 from thunder.frontend import ambient_state
 from thunder.frontend.active_modes import HELD
-from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.decisions.early_run import RaisedEarly
 from thunder.frontend.inner_transforms import dual_numbers
-from thunder.frontend.lookasides.context_values import ContextVariables
-from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
-from thunder.frontend.natives.cached_functions import CachedCalls
 from thunder.frontend.objects.appended_arguments import is_only_appended
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.program_recorder import ProgramRecorder
@@ -36,7 +32,7 @@ from thunder.ir.effects import has_effect
 from thunder.ir.trace import tracectx
 from thunder.ops.data_errors import may_raise_on_data
 
-__all__ = ["recorded_call", "written_names"]
+__all__ = ["recorded_call"]
 
 
 def recorded_call(
@@ -104,7 +100,7 @@ def _rooted_call(
 def _raised(session: TracingSession, error: BaseException) -> RaisedByProgram:
     """Return the error of a program; Python runs one again that raises after a decision."""
     name_tensors(error)
-    written, calls = written_names(session), session.trace.bound_symbols
+    written, calls = session.writes.names(), session.trace.bound_symbols
     may_raise_earlier = any(map(may_raise_on_data, calls))
     noticed = may_raise_earlier or written or any(map(has_effect, calls)) or session.machine.has_generators
     decided = session.speculation is not None and session.speculation.has_run
@@ -116,20 +112,3 @@ def _raised(session: TracingSession, error: BaseException) -> RaisedByProgram:
         and bool(noticed or ambient_state.Modes.now() != session.modes),
         handles=decided or (may_raise_earlier and session.handles_errors),
     )
-
-
-def written_names(session: TracingSession) -> list[str]:
-    """Return what the program has written, by name."""
-    objects = session.objects
-    written = [shadow.path.source for shadow in objects.written_shadows()]
-    written += [f"{entry.path.source}.{name}" for entry in objects.written_entries() for name in entry.writes]
-    written += [f"{o.path.source}.{name}" for o in objects.written_overlays() for name in o.writes]
-    written += [t.path.source for t in session.state(Arrays).written() if t.path is not None]
-    written += [name for _, name in session.variables.global_writes] + [
-        path.source for path, _ in session.variables.cell_writes.values()
-    ]
-    written += [x.name for x, _, _ in session.state(ReboundTensors).statements]
-    written += session.state(CachedCalls).cleared_names()
-    written += [variable.name for variable, _ in session.state(ContextVariables).values()]
-    written += [count.path.source for count in objects.counts if count.steps]
-    return written

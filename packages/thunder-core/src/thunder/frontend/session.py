@@ -16,7 +16,7 @@ beside those rules:
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from thunder.base.devices import Device
@@ -35,6 +35,7 @@ from thunder.frontend import ambient_state
 from thunder.frontend.objects.namespaces import Variables
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.object_table import ObjectTable
+from thunder.frontend.objects.writes import Write, Writes
 from thunder.frontend.source_locations import locations, source_of
 from thunder.interpreter.policy import Policy
 from thunder.ir.proxies import Proxy, TensorProxy
@@ -51,6 +52,10 @@ class SessionState:
 
     def __init__(self, session: TracingSession) -> None:
         """Called at the first use of the state in a session."""
+
+    def writes(self) -> Iterable[Write]:
+        """Return what the program has written of the state outside of it that the rules replay."""
+        return ()
 
     def end(self) -> None:
         """Called when the acquisition has ended, also by an error."""
@@ -91,6 +96,10 @@ class TracingSession(Policy):
         self.entry_of, self.path_of = objects.entry_of, objects.path_of
         self.object_root, self.guard_identity = objects.object_root, objects.guard_identity
         self.variables = Variables(objects, self.note_write)
+        #: what the program has written so far outside of it
+        self.writes = Writes()
+        self.writes.add_kind(objects.writes)
+        self.writes.add_kind(self.variables.writes)
         #: functions, classes and cells that the program created, by id; held, so that no id is used again
         self.created_by_program: dict[int, Any] = {}
         self.written_class_attributes: set[str] = set()  # names, of whichever class
@@ -116,6 +125,7 @@ class TracingSession(Policy):
         state = self._states.get(kind)
         if state is None:
             state = self._states[kind] = kind(self)
+            self.writes.add_kind(state.writes)
         return state
 
     # -- objects ---------------------------------------------------------------------------------------------

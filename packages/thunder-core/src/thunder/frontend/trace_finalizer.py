@@ -10,25 +10,20 @@ import torch
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path
 from thunder.frontend import ambient_state
-from thunder.frontend.arrays.numpy_settings import is_settings
-from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.custom_gradients import backward_reads
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.module_backward_hooks import refuse_written_results
 from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients, retaining_results
 from thunder.frontend.custom_gradients.tensor_hooks import refuse_written_views
 from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder, is_simple
-from thunder.frontend.epilogue.kept_values import kept_values, proxies_of
-from thunder.frontend.lookasides.context_values import ContextVariables
+from thunder.frontend.epilogue.value_parts import proxies_of
 from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
 from thunder.frontend.lookasides.leaf_gradients import refuse_returned_leaves
 from thunder.frontend.lookasides.locks import refuse_held
-from thunder.frontend.lookasides.rebound_tensors import ReboundTensors, refuse_shared_data
+from thunder.frontend.lookasides.rebound_tensors import refuse_shared_data
 from thunder.frontend.lookasides.tensors import original_of
 from thunder.frontend.lookasides.weakrefs import refuse_callbacks
 from thunder.frontend.lookasides.written_attributes import WrittenAttributes, emit_attributes
-from thunder.frontend.natives.cached_functions import CachedCalls
-from thunder.frontend.objects.shadow_copies import Shadow
 from thunder.frontend.objects.shared_attributes import refuse_shared_attributes
 from thunder.frontend.output.progress_bars import close_bars
 from thunder.frontend.session import TracingSession
@@ -60,38 +55,30 @@ class TraceFinalizer:
         refuse_callbacks(session)
         refuse_shared_attributes(objects.entries.values())
         self.trace.args = [proxy for proxy, _ in self.inputs]
-        written = list(objects.written_shadows())
         seen: set[int] = set()
         simple = is_simple(result, seen, objects)
         autocast = ambient_state.Modes.now().autocast_after(session.modes)
-        self.writes = bool(written or autocast or _written_state(session)) or bool(
-            session.state(ReboundTensors).statements
-        )
+        self.writes = bool(autocast or session.writes)
         retained = session.state(RetainedGradients)
         refuse_written_views(session)
         refuse_written_results(session)
-        rebound = session.state(ReboundTensors)
-        refuse_observed_copies(session, proxies_of(session, [*kept_values(session), result]))
+        refuse_observed_copies(session, proxies_of(session, [*session.writes.values(), result]))
         refuse_shared_data(session)
         is_annotated = (
             session.state(GradRequests).has_any()
             or session.state(WrittenAttributes)
             or retained.intermediates
             or retained.inputs
-            or rebound.statements
         )
         if simple and not self.writes and not is_annotated:
             backward_reads.refuse_changed(session, seen)
             prims.python_return(*([result] if result is not None else [None]))
             return self._computation(), None, []
         builder = EpilogueBuilder(session)
-        for value in (*kept_values(session), result):
+        for value in (*session.writes.values(), result):
             builder.count(value)
         backward_reads.refuse_changed(session, builder.uses)
-        _write_effects(builder, session, written, autocast)
-        for tensor, text, data in rebound.statements:
-            value = "" if data is None else f" = {builder.expression(data)}"
-            builder.emit(f"{builder.expression(tensor)}{text}{value}")
+        _write_effects(builder, session, autocast)
         expression = builder.expression(result)
         refuse_returned_leaves(session, builder.tensors.values())
         for leaf in returned_leaves(session, self.trace.args, builder.tensors.values()):
@@ -122,50 +109,12 @@ class TraceFinalizer:
         return self.trace
 
 
-def _written_state(session: TracingSession) -> bool:
-    """Return whether the program has written more than items of containers: attributes, variables."""
-    objects, variables = session.objects, session.variables
-    return bool(
-        (session.uses_arrays and session.state(Arrays).written())
-        or list(objects.written_overlays())
-        or any(count.steps for count in objects.counts)
-        or list(objects.written_entries())
-        or variables.global_writes
-        or variables.cell_writes
-        or session.state(ContextVariables).values()
-        or session.state(CachedCalls).cleared
-    )
-
-
 def _write_effects(
-    builder: EpilogueBuilder,
-    session: TracingSession,
-    written: list[Shadow],
-    autocast: list[tuple[str, bool, torch.dtype]],
+    builder: EpilogueBuilder, session: TracingSession, autocast: list[tuple[str, bool, torch.dtype]]
 ) -> None:
     """Add the statements that repeat the program's writes."""
-    for shadow in written:
-        builder.write_shadow(shadow)
-    for traced in session.state(Arrays).written() if session.uses_arrays else ():
-        builder.write_array(traced)
-    for count in session.objects.counts:
-        if count.steps:
-            target = builder.reach(count.path, count.original)
-            effect, argument = count.effect()
-            builder.emit(f"{builder.refer(effect)}({target}, {argument!r})")
-    for overlay in list(session.objects.written_overlays()):
-        builder.write_items(overlay)
-    for entry in list(session.objects.written_entries()):
-        builder.write_entry(entry)
-    for (_, name), (namespace, value) in session.variables.global_writes.items():
-        builder.write_global(namespace, name, value)
-    for path, value in session.variables.cell_writes.values():
-        builder.write_cell(path, value)
-    for variable, value in session.state(ContextVariables).values():
-        text = builder.constant("settings", value) if is_settings(value) else builder.expression(value)
-        builder.emit(f"{builder.constant('variable', variable)}.set({text})")
-    for fn in session.state(CachedCalls).cleared.values():
-        builder.emit(f"{builder.constant('cached', fn)}.cache_clear()")
+    for write in list(session.writes):
+        write.emit(builder)
     for device, enabled, dtype in autocast:
         builder.emit(
             f"torch.set_autocast_enabled({device!r}, {enabled})",

@@ -18,6 +18,7 @@ NumPy's own: they depend on facts alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,7 @@ from thunder.frontend.arrays.array_memory import (
     overlap,
 )
 from thunder.frontend.natives.libraries import numpy
+from thunder.frontend.objects.writes import Write
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.refused_methods import decided_values
@@ -69,6 +71,15 @@ class TracedArray:
         """Return whether the program has written to the array since the first read."""
         return self.content is not None and self.array.tobytes() != self.content
 
+    def write(self, path: Path) -> Write:
+        """Return the elements that the program has given an array of the user's."""
+        return Write(
+            name=path.source,
+            emit=lambda builder: builder.write_array(self),
+            owner=self.original,
+            state=self.array.tobytes(),
+        )
+
 
 class Arrays(SessionState):
     """The arrays of one acquisition, see Note [Arrays]."""
@@ -80,6 +91,9 @@ class Arrays(SessionState):
 
     def end(self) -> None:
         self._traced.clear()
+
+    def writes(self) -> Iterator[Write]:
+        return (t.write(t.path) for t in self._traced.values() if t.is_written and t.path is not None)
 
     # -- where arrays come from ------------------------------------------------------------------------------
 

@@ -46,7 +46,6 @@ from thunder.frontend.custom_gradients.eager_backward import EagerBackward, begi
 from thunder.frontend.custom_gradients.function_context import FunctionContext, NodeOfGraph
 from thunder.frontend.custom_gradients.gradient_checks import Argument, checked
 from thunder.frontend.custom_gradients.rebuilding import Rebuilding
-from thunder.frontend.epilogue.kept_values import kept_values, proxies_of
 from thunder.frontend.epilogue.subtrace import (
     make_subtrace,
     recorded,
@@ -55,6 +54,7 @@ from thunder.frontend.epilogue.subtrace import (
     without_grad_modes,
     writes,
 )
+from thunder.frontend.epilogue.value_parts import proxies_of
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.frontend.traced_replacements import ReplacedCalls
@@ -193,7 +193,7 @@ def _kept(
     further results, without gradients.
     """
     computed = uses_and_definitions(calls)[1].keys() - {r.name for r in proxies_in(results)}
-    for value in proxies_of(session, [*kept_values(session), *fn.inputs]):
+    for value in proxies_of(session, [*session.writes.values(), *fn.inputs]):
         if isinstance(value, TensorProxy) and value.name in computed:
             computed -= {value.name}
             yield value
@@ -332,7 +332,7 @@ def _gradients(
     """Return the gradients of the inputs that require grad, in order; None for each without."""
     if results.with_none:
         raise ReadsState(f"the backward of {fn.name} receives None for a result without gradient")
-    before = _writes(session)
+    before = session.writes.mark()
     cotangent_values = results.cotangents(cotangents)
     differentiable = [i for i in fn.inputs if requires_grad(i)]
     try:
@@ -343,7 +343,7 @@ def _gradients(
         kind, arguments = _as_raised(error)
         after = next(iter(cotangents.values()))
         gradients = tuple(raise_error(i, after, kind, arguments) for i in differentiable)
-    if _writes(session) != before:
+    if session.writes.mark() != before:
         raise UnsupportedProgram(
             f"the backward of {fn.name} writes to an object that outlives it",
             hint="Return the value as a gradient, or keep it in ctx.",
@@ -360,18 +360,3 @@ def _as_raised(error: Exception) -> tuple[type[Exception], tuple[Any, ...]]:
     if isinstance(error, ThunderError):
         return RuntimeError, (str(error),)
     return type(error), tuple(a if isinstance(a, str | int | float) else str(a) for a in error.args)
-
-
-def _writes(session: TracingSession) -> Any:
-    """Return the writes of the program, so far, to objects that outlive it, for a comparison."""
-    objects = session.objects
-    entries = {
-        (id(r), name): id(value) for r in objects.written_entries() for name, value in r.writes.items()
-    }
-    shadows = {
-        id(s): [*map(id, s.content), *(map(id, s.content.values()) if isinstance(s.copy, dict) else ())]
-        for s in objects.written_shadows()
-    }
-    variables = {key: id(value) for key, (_, value) in session.variables.global_writes.items()}
-    cells = {key: id(value) for key, (_, value) in session.variables.cell_writes.items()}
-    return entries, shadows, variables, cells

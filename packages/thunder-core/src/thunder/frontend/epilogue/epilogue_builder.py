@@ -16,6 +16,7 @@ import re
 import sys
 from collections import Counter, deque
 from contextlib import suppress
+from contextvars import ContextVar
 from types import CellType, MappingProxyType
 from typing import Any
 
@@ -24,6 +25,7 @@ import torch
 from thunder.base.errors import NotInitialized, UnsupportedProgram
 from thunder.base.provenance import Path, comes_with_arguments, is_weak, lookup_type
 from thunder.frontend.arrays.array_memory import copied, is_array
+from thunder.frontend.arrays.numpy_settings import is_settings
 from thunder.frontend.arrays.traced_arrays import Arrays, TracedArray
 from thunder.frontend.epilogue.kept_values import kept_values, proxies_of
 from thunder.frontend.epilogue.reconstruction import description, reconstruction_of
@@ -347,27 +349,35 @@ class EpilogueBuilder:
         target = self.reach(traced.path, traced.original)
         self.emit(f"{target}[...] = {self.constant('array', copied(traced.array))}")
 
-    def write_items(self, overlay: ItemOverlay) -> None:
-        """Replace items of a dict of the user."""
+    def advance(self, count: Any) -> None:
+        """Advance an iterator of the user as far as the program has."""
+        target = self.reach(count.path, count.original)
+        effect, argument = count.effect()
+        self.emit(f"{self.refer(effect)}({target}, {argument!r})")
+
+    def write_item(self, overlay: ItemOverlay, key: Any, value: Any) -> None:
+        """Replace an item of a dict of the user."""
         assert overlay.path.parent is not None, "the dict is an attribute"
         target = self.reach(overlay.path.parent, overlay.owner)
-        for key, value in overlay.writes.items():
-            if overlay.path.key == "_buffers":
-                self.pack(prims.pack_buffer, target, key, value)
-            else:
-                self.emit(f"{target}.{overlay.path.key}[{key!r}] = {self.expression(value)}")
+        if overlay.path.key == "_buffers":
+            self.pack(prims.pack_buffer, target, key, value)
+        else:
+            self.emit(f"{target}.{overlay.path.key}[{key!r}] = {self.expression(value)}")
 
-    def write_entry(self, entry: ObjectEntry) -> None:
-        """Write attributes of an object, without its descriptors, which ran while tracing."""
+    def write_attribute(self, entry: ObjectEntry, name: str, value: Any) -> None:
+        """Write or delete an attribute of an object, without its descriptor, which ran while tracing."""
         target = self.reach(entry.path, entry.obj)
-        base = "type" if isinstance(entry.obj, type) else "object"
-        for name, value in entry.writes.items():
-            if value is DELETED or name in entry.moved:
-                self.emit(f"{self.refer(discard_attribute)}({target}, {name!r})")
-            if value is DELETED:
-                continue
+        if value is DELETED or name in entry.moved:
+            self.emit(f"{self.refer(discard_attribute)}({target}, {name!r})")
+        if value is not DELETED:
+            base = "type" if isinstance(entry.obj, type) else "object"
             plain = _has_plain_setattr(entry.obj, name)
             self.pack(prims.pack_attr, target, name, value, by=None if plain else base)
+
+    def write_context_variable(self, variable: ContextVar[Any], value: Any) -> None:
+        """Set a context variable."""
+        text = self.constant("settings", value) if is_settings(value) else self.expression(value)
+        self.emit(f"{self.constant('variable', variable)}.set({text})")
 
     def write_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
         """Write or delete a global variable."""

@@ -7,13 +7,14 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from thunder.frontend.epilogue.iterators import original
-from thunder.frontend.epilogue.reconstruction import children
+from thunder.frontend.epilogue.reconstruction import children, reconstruction_of
 from thunder.interpreter.policy import MISSING
+from thunder.ir.proxies import Proxy, TensorProxy
 
 if TYPE_CHECKING:
     from thunder.frontend.session import TracingSession
 
-__all__ = ["parts_of"]
+__all__ = ["parts_of", "proxies_of"]
 
 
 def parts_of(session: TracingSession, value: Any) -> Iterable[Any]:
@@ -25,3 +26,16 @@ def parts_of(session: TracingSession, value: Any) -> Iterable[Any]:
     contents = map(session.variables.load_cell, own)
     defaults = *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()
     return [*defaults, *function.__dict__.values(), *(c for c in contents if c is not MISSING)]
+
+
+def proxies_of(session: TracingSession, values: Iterable[Any]) -> list[Any]:
+    """Return the proxies of which values are built; a value may contain itself."""
+    pending, seen, proxies = list(values), dict[int, Any](), []
+    while pending:
+        value = pending.pop()
+        if isinstance(value, TensorProxy | Proxy):
+            proxies.append(value)
+        elif reconstruction_of(value) is not None and id(value) not in seen:
+            seen[id(value)] = value
+            pending += parts_of(session, value)
+    return proxies

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import Context, ContextVar, Token
 from typing import Any, NoReturn
 
@@ -16,6 +16,7 @@ from thunder.base.provenance import ABSENT
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, OfTheTrace
 from thunder.frontend.objects.object_table import describe
+from thunder.frontend.objects.writes import Write
 from thunder.frontend.session import SessionState, TracingSession
 
 __all__ = ["TABLE", "ContextVariables", "load_attr"]
@@ -74,15 +75,25 @@ class ContextVariables(SessionState):
         if not tokens:
             self._tokens.pop(id(variable), None)
 
-    def values(self) -> list[tuple[ContextVar[Any], Any]]:
-        """Return the variables that are set, with their values."""
-        return [(variable, variable.get()) for variable, _ in self._tokens.values()]
+    def writes(self) -> Iterator[Write]:
+        return (_write(variable, variable.get()) for variable, _ in self._tokens.values())
 
     def end(self) -> None:
         self.contexts.clear()
         for variable, tokens in self._tokens.values():
             variable.reset(tokens[0])
         self._tokens.clear()
+
+
+def _write(variable: ContextVar[Any], value: Any) -> Write:
+    return Write(
+        name=f"the context variable {variable.name}",
+        emit=lambda builder: builder.write_context_variable(variable, value),
+        owner=variable,
+        content=(value,),
+        values=(value,),
+        read_anywhere=True,  # also by library code
+    )
 
 
 class _Methods(OfTheTrace):
@@ -116,6 +127,7 @@ class _Methods(OfTheTrace):
 
     def reset(self, token: Token[Any]) -> None:
         """Set the value from before the token."""
+        self._session.note_write()
         self._session.state(ContextVariables).reset(self._variable, token)
 
 

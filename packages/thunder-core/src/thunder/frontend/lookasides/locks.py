@@ -19,6 +19,7 @@ from thunder.base.provenance import content_of
 from thunder.base.tags import OpTags
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import LOCKS
+from thunder.frontend.objects.writes import Mark
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.symbol import has_tags
 
@@ -35,7 +36,7 @@ class Locks(SessionState):
     """The locks that the program has, by id: each with a count, and what was written before."""
 
     def __init__(self, session: TracingSession) -> None:
-        self.held: dict[int, tuple[Any, int, dict[Any, Any]]] = {}
+        self.held: dict[int, tuple[Any, int, tuple[Mark, int] | None]] = {}
 
 
 def wait_for(lock: Any) -> bool:
@@ -50,7 +51,7 @@ def _acquire(session: TracingSession, args: Args, kwargs: Kwargs) -> bool:
 
 def _acquire_lock(session: TracingSession, lock: Any, blocking: Any = True, timeout: float = -1) -> bool:
     held = session.state(Locks).held
-    _, count, before = held.get(id(lock), (lock, 0, {}))
+    _, count, before = held.get(id(lock), (lock, 0, None))
     entry = session.entry_of(lock)
     waits = blocking and timeout == -1
     if not waits and entry is not None:
@@ -101,29 +102,10 @@ def _locked(session: TracingSession, args: Args, kwargs: Kwargs) -> bool:
 _UNACQUIRED = "cannot release un-acquired lock"
 
 
-def _written(session: TracingSession) -> dict[Any, Any]:
-    """Return what the program has written, by identity, to compare with what it has written later."""
-    objects, variables = session.objects, session.variables
-    written: dict[Any, Any] = {
-        ("shadow", id(shadow.copy)): list(map(id, _content(shadow.copy)))
-        for shadow in objects.written_shadows()
-    }
-    for entry in objects.written_entries():
-        written["entry", id(entry)] = [(name, id(value)) for name, value in entry.writes.items()]
-    for overlay in objects.written_overlays():
-        written["overlay", id(overlay)] = [(name, id(value)) for name, value in overlay.writes.items()]
-    for name, (_, value) in variables.global_writes.items():
-        written["global", name] = id(value)
-    for cell, (_, value) in variables.cell_writes.items():
-        written["cell", cell] = id(value)
-    written["counts"] = [count.steps for count in objects.counts if count.steps]
+def _written(session: TracingSession) -> tuple[Mark, int]:
+    """Return what the program has written, to compare with what it has written later."""
     in_place = [b for b in session.trace.bound_symbols if has_tags(b, {OpTags.IN_PLACE})]
-    return {**written, "in place": len(in_place)}
-
-
-def _content(container: Any) -> list[Any]:
-    content = bytes(container) if isinstance(container, bytearray) else content_of(container)
-    return [part for item in content.items() for part in item] if isinstance(content, dict) else list(content)
+    return session.writes.mark(), len(in_place)
 
 
 def refuse_held(session: TracingSession) -> None:

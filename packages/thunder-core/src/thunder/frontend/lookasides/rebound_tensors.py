@@ -12,8 +12,9 @@ its place. For an input, the epilogue does the same to the user's tensor:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,6 +23,7 @@ from thunder.frontend.checkpoints.region_state import RegionState
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.objects.writes import Write
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy, Variable
@@ -30,6 +32,9 @@ from thunder.ir.symbol import with_parts
 from thunder.ops import prims
 from thunder.ops.layouts import Layouts
 from thunder.torch.inplace import is_leaf
+
+if TYPE_CHECKING:
+    from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
 
 TABLE = LookasideTable()
 
@@ -64,6 +69,20 @@ class ReboundTensors(SessionState):
         self.inputs: dict[int, TensorProxy] = {}
         self.statements: list[tuple[TensorProxy, str, TensorProxy | None]] = []
         self.assigned: list[tuple[TensorProxy, TensorProxy, Any, list[Location]]] = []
+        self._session = session
+
+    def writes(self) -> Iterator[Write]:
+        return itertools.starmap(self._write, self.statements)
+
+    def _write(self, tensor: TensorProxy, text: str, data: TensorProxy | None) -> Write:
+        def emit(builder: EpilogueBuilder) -> None:
+            value = "" if data is None else f" = {builder.expression(data)}"
+            builder.emit(f"{builder.expression(tensor)}{text}{value}")
+
+        entry = self._session.entry_of(tensor)
+        values = () if data is None else (data,)
+        owner = None if entry is None else entry.obj
+        return Write(name=tensor.name, emit=emit, owner=owner, content=values, values=values, state=text)
 
 
 def _register(method: Any, form: Any) -> None:

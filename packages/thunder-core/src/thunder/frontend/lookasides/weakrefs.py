@@ -28,7 +28,6 @@ from thunder.frontend.facts import Fact
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import is_compared_natively
 from thunder.frontend.objects.object_table import ObjectTable, describe
-from thunder.frontend.objects.shadow_copies import Shadow
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 
@@ -134,17 +133,10 @@ class _OverwrittenPlaces:
 
     def __init__(self, session: TracingSession) -> None:
         self.places: set[Place] = set()
-        for shadow in session.objects.written_shadows():
-            at = _place(shadow.path)
-            gone = _overwritten_keys(shadow)
-            self.places |= {at} if gone is None else {(*at, key) for key in gone}
-        for entry in session.objects.written_entries():
-            self.places |= {(*_place(entry.path), name) for name in entry.writes}
-        for overlay in session.objects.written_overlays():
-            self.places |= {(*_place(overlay.path), name) for name in overlay.writes}
-        for (_, name), (namespace, _) in session.variables.global_writes.items():
-            self.places.add((*_place(session.variables.namespace_path(namespace)), name))
-        self.places |= {_place(path) for path, _ in session.variables.cell_writes.values()}
+        for write in session.writes:
+            if write.path is not None:
+                at = _place(write.path)
+                self.places |= {at} if write.keys is None else {(*at, key) for key in write.keys}
 
     def __bool__(self) -> bool:
         return bool(self.places)
@@ -153,19 +145,6 @@ class _OverwrittenPlaces:
         """Return whether a path leads through such a place."""
         place = _place(path)
         return any(place[:size] in self.places for size in range(1, len(place) + 1))
-
-
-def _overwritten_keys(shadow: Shadow) -> set[Any] | None:
-    """Return the keys at which a container was changed; None for all of a set or deque."""
-    if isinstance(shadow.copy, dict):
-        now = {key: id(value) for key, value in shadow.content.items()}
-        return {key for key, value in shadow.snapshot.items() if now.get(key) != id(value)}
-    if isinstance(shadow.copy, list):
-        before, now_ = shadow.snapshot, shadow.content
-        return {i for i, value in enumerate(before) if i >= len(now_) or now_[i] is not value}
-    if isinstance(shadow.copy, set) and set(map(id, shadow.snapshot)) <= set(map(id, shadow.content)):
-        return set()
-    return None
 
 
 def _may_be_dead(session: TracingSession, raw: Any) -> bool:

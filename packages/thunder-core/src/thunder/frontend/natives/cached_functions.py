@@ -29,6 +29,7 @@ from thunder.frontend.natives.native_tables import cached_of_typing
 from thunder.frontend.natives.written_state import reached_write
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_compared_by_parts, plain_base
 from thunder.frontend.objects.object_table import describe
+from thunder.frontend.objects.writes import Write
 from thunder.frontend.output import output_replay
 from thunder.frontend.output.printing import printable
 from thunder.frontend.session import SessionState, TracingSession
@@ -60,9 +61,16 @@ class CachedCalls(SessionState):
         """Return the results of a function that was interpreted, the least recently used first."""
         return self.interpreted.setdefault(id(fn), (fn, OrderedDict()))[1]
 
-    def cleared_names(self) -> list[str]:
-        """Return the names of the caches that the program has cleared."""
-        return [f"the cache of {_name(fn)}" for fn in self.cleared.values()]
+    def writes(self) -> Iterator[Write]:
+        return map(_clearing, self.cleared.values())
+
+
+def _clearing(fn: Any) -> Write:
+    return Write(
+        name=f"the cache of {_name(fn)}",
+        emit=lambda builder: builder.emit(f"{builder.constant('cached', fn)}.cache_clear()"),
+        owner=fn,
+    )
 
 
 def call_cached(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -12,7 +12,6 @@ from thunder.base.cache_queries import CACHED
 from thunder.base.provenance import cell_content
 from thunder.base.tags import OpTags
 from thunder.frontend.epilogue.reconstruction import state_of
-from thunder.frontend.lookasides.context_values import ContextVariables
 from thunder.frontend.natives.libraries import is_library, is_library_class, is_library_module
 from thunder.frontend.objects.class_kinds import LEAVES, is_foreign
 from thunder.frontend.session import TracingSession
@@ -25,13 +24,9 @@ class _Written:
     """The objects and variables that wait to be written, by id, with their descriptions."""
 
     def __init__(self, session: TracingSession, *, tensors: bool) -> None:
-        objects, variables = session.objects, session.variables
-        self.objects = {id(s.original): s.path.source for s in objects.written_shadows()}
-        self.objects |= {id(o.owner): o.path.source for o in objects.written_overlays()}
-        self.objects |= {id(e.obj): e.path.source for e in objects.written_entries()}
-        self.objects |= {identity: path.source for identity, path in objects.overridden.items()}
-        self.objects |= {identity: path.source for identity, (path, _) in variables.cell_writes.items()}
-        self.globals = set(variables.global_writes)
+        self.objects = {id(w.owner): w.name for w in session.writes if w.owner is not None}
+        self.objects |= {identity: path.source for identity, path in session.objects.overridden.items()}
+        self.globals = {w.variable for w in session.writes}
         self.tensors = tensors and any(has_tags(b, {OpTags.IN_PLACE}) for b in session.trace.bound_symbols)
 
     def __bool__(self) -> bool:
@@ -46,8 +41,9 @@ def reached_write(
     The function may read its arguments, the variables that its code names, and whatever these hold; without
     ``tensors``, no elements of tensors.
     """
-    for variable, _ in session.state(ContextVariables).values():
-        return f"the context variable {variable.name}"
+    for write in session.writes:
+        if write.read_anywhere:
+            return write.name
     written = _Written(session, tensors=tensors)
     return _Reach(written).first([fn, *values]) if written else None
 

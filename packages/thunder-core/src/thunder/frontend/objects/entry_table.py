@@ -15,8 +15,9 @@ import torch
 from thunder.base.provenance import Path, comes_with_arguments, is_weak, object_root
 from thunder.frontend.facts import Fact, GuardKind
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES
-from thunder.frontend.objects.object_entry import ObjectEntry
+from thunder.frontend.objects.object_entry import DELETED, ObjectEntry
 from thunder.frontend.objects.shadow_copies import ItemOverlay, Shadow
+from thunder.frontend.objects.writes import Write
 from thunder.wrappers.module_class import ModuleClass
 
 
@@ -128,20 +129,14 @@ class EntryTable:
 
         If two of them were one object in a later call, a write to one would be read from the other.
         """
-        entries = {
-            id(e): e for e in self.entries.values() if not isinstance(e.obj, type | types.FunctionType)
-        }
-        written = {type(e.obj) for e in entries.values() if e.writes}
-        changed = {type(s.original) for s in self.written_shadows()}
-        objects = [(type(e.obj), e.path) for e in entries.values()] if written else []
-        changed |= {dict for _ in self.written_overlays()}
-        containers = [(type(s.original), s.path) for s in self.shadows] if changed else []
-        containers += [(dict, o.path) for o in self.item_overlays.values()] if changed else []
-        if any(count.steps for count in self.counts):
-            yield [count.path for count in self.counts if not is_weak(count.path)]
-        for classes, members in ((written, objects), (changed, containers)):
-            for cls in classes:
-                yield [path for t, path in members if t is cls and not is_weak(path)]
+        kinds = {w.kind: None for w in self.writes() if not issubclass(w.kind or type, _SINGLE)}
+        if not kinds:
+            return
+        members = {id(e.obj): (type(e.obj), e.path) for e in self.entries.values()}
+        members |= {id(s.original): (type(s.original), s.path) for s in self.shadows}
+        members |= {key: (dict, overlay.path) for key, overlay in self.item_overlays.items()}
+        for kind in kinds:
+            yield [path for cls, path in members.values() if cls is kind and not is_weak(path)]
 
     def _identity_was_observed(self, entry: ObjectEntry) -> bool:
         if type(entry.obj) is torch.Generator:
@@ -156,18 +151,40 @@ class EntryTable:
 
     # -- writes ----------------------------------------------------------------------------------------------
 
-    def written_shadows(self) -> Iterator[Shadow]:
-        """Yield the containers that the program changed, in the order in which it reached them."""
-        return (s for s in self.shadows if s.is_written)
+    def writes(self) -> Iterator[Write]:
+        """Yield what the program wrote to objects, in the order in which it reached them, by kinds."""
+        yield from (shadow.write() for shadow in self.shadows if shadow.is_written)
+        yield from (_advance(count) for count in self.counts if count.steps)
+        for overlay in self.item_overlays.values():
+            yield from overlay.written_items()
+        for entry in {id(e): e for e in self.entries.values() if e.writes}.values():
+            for name, value in entry.writes.items():
+                yield _attribute(entry, name, value)
 
-    def written_entries(self) -> Iterator[ObjectEntry]:
-        """Yield the objects whose attributes the program wrote."""
-        seen: set[int] = set()
-        for entry in list(self.entries.values()):
-            if entry.writes and id(entry) not in seen:
-                seen.add(id(entry))
-                yield entry
 
-    def written_overlays(self) -> Iterator[ItemOverlay]:
-        """Yield the dicts without a shadow whose items the program replaced."""
-        return (overlay for overlay in self.item_overlays.values() if overlay.writes)
+#: classes of objects that are guarded by identity, of which two are never taken for one
+_SINGLE = (type, types.FunctionType)
+
+
+def _advance(count: Any) -> Write:
+    return Write(
+        name=count.path.source,
+        emit=lambda builder: builder.advance(count),
+        owner=count.original,
+        kind=type(count.original),
+        path=count.path,
+        state=count.steps,
+    )
+
+
+def _attribute(entry: ObjectEntry, name: str, value: Any) -> Write:
+    return Write(
+        name=f"{entry.path.source}.{name}",
+        emit=lambda builder: builder.write_attribute(entry, name, value),
+        owner=entry.obj,
+        kind=type(entry.obj),
+        path=entry.path,
+        keys=(name,),
+        content=(value,),
+        values=() if value is DELETED else (value,),
+    )

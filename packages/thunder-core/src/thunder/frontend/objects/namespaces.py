@@ -6,11 +6,12 @@ A variable is read once and guarded then; what the program writes is kept, and w
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from thunder.base.provenance import ABSENT, Path, cell_content
 from thunder.frontend.objects.object_table import ObjectTable
+from thunder.frontend.objects.writes import Write
 from thunder.interpreter.policy import MISSING
 
 
@@ -148,3 +149,34 @@ class Variables:
             self.store_cell(cell, MISSING)
         else:
             del cell.cell_contents
+
+    # -- writes ----------------------------------------------------------------------------------------------
+
+    def writes(self) -> Iterator[Write]:
+        """Yield the variables that the program has written."""
+        for (_, name), (namespace, value) in self.global_writes.items():
+            yield self._written_global(namespace, name, value)
+        for key, (path, value) in self.cell_writes.items():
+            yield _written_cell(self.cell_paths[key][0], path, value)
+
+    def _written_global(self, namespace: dict[str, Any], name: str, value: Any) -> Write:
+        return Write(
+            name=name,
+            emit=lambda builder: builder.write_global(namespace, name, value),
+            variable=(id(namespace), name),
+            path=self.namespace_path(namespace),
+            keys=(name,),
+            content=(value,),
+            values=() if value is MISSING else (value,),
+        )
+
+
+def _written_cell(cell: types.CellType, path: Path, value: Any) -> Write:
+    return Write(
+        name=path.source,
+        emit=lambda builder: builder.write_cell(path, value),
+        owner=cell,
+        path=path,
+        content=(value,),
+        values=() if value is MISSING else (value,),
+    )

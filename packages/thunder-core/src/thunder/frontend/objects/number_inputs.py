@@ -19,17 +19,16 @@ whose comparisons are facts; it is such an input where the program fixes the sym
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from thunder.base.provenance import Path
-from thunder.frontend.objects.object_table import ObjectTable
 from thunder.ir.proxies import NumberProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ops import prims
 
-__all__ = ["needed_values", "number_inputs", "written_items"]
+__all__ = ["needed_values", "number_inputs"]
 
 #: questions whose answers are values of numbers
 _OF_VALUES = frozenset({"value", "index", "int", "float", "complex"})
@@ -60,20 +59,3 @@ def needed_values(inputs: Iterable[tuple[Any, Path]], calls: Iterable[BoundSymbo
         elif bsym.sym is prims.check_decision and bsym.kwargs["question"] in _OF_VALUES:
             needed |= read
     return frozenset(needed)
-
-
-def written_items(objects: ObjectTable) -> Iterator[str]:
-    """Yield the sources of the items of containers that the program has replaced."""
-    for shadow in objects.written_shadows():
-        if isinstance(shadow.copy, dict):
-            before = {id(key): value for key, value in shadow.snapshot.items()}
-            items: Iterable[tuple[Any, Any]] = shadow.content.items()
-        elif isinstance(shadow.copy, list):
-            before = dict(enumerate(shadow.snapshot))
-            items = enumerate(shadow.content)
-        else:
-            continue
-        for key, value in items:
-            mark = id(key) if isinstance(shadow.copy, dict) else key
-            if before.get(mark) is not value:
-                yield f"{shadow.path.source}[{key!r}]"

@@ -10,11 +10,12 @@ and snapshot at the end is what the program wrote, and becomes the epilogue.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder.base.provenance import Path, content_of
+from thunder.base.provenance import ABSENT, Path, content_of
+from thunder.frontend.objects.writes import Write
 
 #: container types that are shadowed, by exact type → the items to track as (key, value) pairs, and how a copy
 #: is made of new values
@@ -53,6 +54,22 @@ class ItemOverlay:
     path: Path
     items: dict[Any, Any] = field(default_factory=dict)
     writes: dict[Any, Any] = field(default_factory=dict)
+
+    def written_items(self) -> Iterator[Write]:
+        """Return the items that the program replaced."""
+        return (self._written_item(key, value) for key, value in self.writes.items())
+
+    def _written_item(self, key: Any, value: Any) -> Write:
+        return Write(
+            name=f"{self.path.source}.{key}",
+            emit=lambda builder: builder.write_item(self, key, value),
+            owner=self.owner,
+            kind=dict,
+            path=self.path,
+            keys=(key,),
+            content=(value,),
+            values=(value,),
+        )
 
 
 @dataclass(eq=False, slots=True)
@@ -106,6 +123,40 @@ class Shadow:
             pairs = zip(now.items(), before.items(), strict=True)
             return any(a is not c or b is not d for (a, b), (c, d) in pairs)
         return any(a is not b for a, b in zip(now, before, strict=True))
+
+    def changed_keys(self) -> tuple[list[Any] | None, list[Any]]:
+        """Return the keys whose values are others than before, or gone, and the keys that are new.
+
+        The first are None for a set or deque from which something is gone.
+        """
+        now, before = self.content, self.snapshot
+        if isinstance(self.copy, dict):
+            values = {id(key): value for key, value in now.items()}
+            changed = [key for key, value in before.items() if values.get(id(key), ABSENT) is not value]
+            old = set(map(id, before))
+            return changed, [key for key in now if id(key) not in old]
+        if isinstance(self.copy, list):
+            changed = [i for i, value in enumerate(before) if i >= len(now) or now[i] is not value]
+            return changed, list(range(len(before), len(now)))
+        is_kept = isinstance(self.copy, set) and set(map(id, before)) <= set(map(id, now))
+        return [] if is_kept else None, []
+
+    def write(self) -> Write:
+        """Return the content that the program gave the container."""
+        now = self.content
+        values = tuple(now.values() if isinstance(now, dict) else now)
+        changed, added = self.changed_keys()
+        return Write(
+            name=self.path.source,
+            emit=lambda builder: builder.write_shadow(self),
+            owner=self.original,
+            kind=type(self.original),
+            path=self.path,
+            keys=changed,
+            added=added,
+            content=(*now, *values) if isinstance(now, dict) else values,
+            values=() if isinstance(now, bytes) else values,
+        )
 
 
 def put_items(container: Any, items: Any) -> None:
