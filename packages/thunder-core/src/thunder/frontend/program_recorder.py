@@ -30,6 +30,7 @@ class ProgramRecorder(Recorder):
         """Return the call with the casts of the autocast that is on now."""
         if self._torch_functions.applies:
             self._torch_functions.refuse_unseen(symbol, (*args, *kwargs.values()))
+        self._session.note_operator()
         return self._session.autocast.adapt_call(symbol, args, kwargs)
 
     def location(self) -> Source | None:

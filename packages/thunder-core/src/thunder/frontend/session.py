@@ -148,6 +148,13 @@ class TracingSession(Policy):
     def note_write(self) -> None:
         """Called before the program writes to a Python object."""
 
+    def note_operator(self) -> None:
+        """Called before the program records an operator."""
+
+    def note_state(self, query: Callable[[], Any], name: str, answer: Any) -> None:
+        """Guard what a query of the surroundings answers, which is the same as long as nobody changes it."""
+        self.note("state", self.object_root(query, name), answer)
+
     def note_autocast(self) -> None:
         """Guard the settings of autocast when the call began, which what follows depends on."""
         settings = self.object_root(ambient_state.autocast_settings, "torch's autocast")

@@ -374,9 +374,21 @@ class Tracer(AttributePolicy):
         super().forget()
 
     def note_write(self) -> None:
-        """Note in the checkpointed regions that the program writes to a Python object."""
+        """Note in the checkpointed regions that the program writes to a Python object; end a backward."""
+        if self._backward_stack:
+            backward_reads.check_write(self)
         if self._region_stack:
             region_effects.note_write(self)
+
+    def note_operator(self) -> None:
+        if self._region_stack:
+            region_effects.note_changes(self)
+
+    def note_state(self, query: Callable[[], Any], name: str, answer: Any) -> None:
+        """Guard what a query of the surroundings answers; in a backward, which asks when it runs, end that."""
+        if self._backward_stack:
+            backward_reads.check_state(self, name)
+        super().note_state(query, name, answer)
 
     def locate(self) -> Source | None:
         self.handles_errors = self.handles_errors or any(map(has_handler, self.machine.frames))

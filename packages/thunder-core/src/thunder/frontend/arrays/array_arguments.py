@@ -16,11 +16,9 @@ import torch
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.arrays.array_memory import copied, is_array
 from thunder.frontend.arrays.traced_arrays import Arrays, TracedArray, arrays_in
-from thunder.frontend.checkpoints.region_state import RegionState
-from thunder.frontend.custom_gradients.backward_state import BackwardState
-from thunder.frontend.inner_transforms.inner_programs import InnerPrograms
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.natives.libraries import is_numpy_scalar
+from thunder.frontend.places import place_of
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
@@ -275,7 +273,6 @@ def array_of(session: TracingSession, x: TensorProxy) -> Any:
             f"can't convert {x.device.device_str()} device type tensor to numpy. Use Tensor.cpu() to copy "
             "the tensor to host memory first."
         )
-    stacks = (session.state(BackwardState).stack, session.state(InnerPrograms).stack)
-    if len(session.trace.scopes) > 1 or any(stacks) or session.state(RegionState).stack:
+    if place_of(session) is not None:
         return REFUSED_METHODS["numpy"](x)
     return session.state(Arrays).of_tensor(x, session.call(torch.Tensor.stride, (x,), {}))

@@ -65,4 +65,4 @@ def _note(session: TracingSession, variable: str, query: Any, described: str) ->
     setting = _of_numpy(variable)
     if isinstance(setting, ContextVar) and session.state(ContextVariables).is_set(setting):
         return
-    session.note("state", session.object_root(query, described), query())
+    session.note_state(query, described, query())

@@ -26,7 +26,7 @@ from torch.utils import checkpoint as torch_checkpoint
 from thunder.base.autocast_state import AUTOCAST_DEVICES
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.tags import OpTags
-from thunder.frontend.checkpoints.region_effects import Effects, are_repeated, effects_of
+from thunder.frontend.checkpoints.region_effects import Effects, are_repeated, effects_of, note_changes
 from thunder.frontend.checkpoints.region_reruns import RegionAgain, begin_region, region_result
 from thunder.frontend.checkpoints.region_state import Region, RegionState
 from thunder.frontend.custom_gradients.rebuilding import Rebuilding
@@ -160,9 +160,8 @@ def _check_options(determinism_check: Any) -> None:
 
 def _stops_early(session: TracingSession, early_stop: bool) -> bool:
     """Return whether torch's recomputation ends at the last saved tensor; this is guarded."""
-    path = session.object_root(_early_stop_setting, "torch.utils.checkpoint.set_checkpoint_early_stop")
     setting = _early_stop_setting()
-    session.note("state", path, setting)
+    session.note_state(_early_stop_setting, "torch.utils.checkpoint.set_checkpoint_early_stop", setting)
     return early_stop if setting is None else setting
 
 
@@ -199,11 +198,13 @@ class _Region:
         """Trace the region, and what the backward does for it."""
         session = self.session
         region = Region(len(session.trace.peek_scope()), reentrant)
+        session.state(RegionState).mark = session.writes.mark()
         session.state(RegionState).stack.append(region)
         advanced = sum(count.steps for count in session.objects.counts)
         try:
             with recorded(session.trace) as calls:
                 result = session.call(self.function, self.inputs, self.keywords)
+                note_changes(session)
         finally:
             session.state(RegionState).stack.pop()
         if sum(count.steps for count in session.objects.counts) != advanced:

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.base.provenance import content_of
 from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.base.tags import VIEW_TAGS, OpTags
 from thunder.frontend.checkpoints.region_state import RegionState
@@ -28,7 +27,6 @@ from thunder.frontend.custom_gradients.backward_reads import is_in_library
 from thunder.frontend.custom_gradients.custom_rule import CustomRule
 from thunder.frontend.epilogue.subtrace import make_subtrace, uses_and_definitions, writes
 from thunder.frontend.natives import native_calls
-from thunder.frontend.objects.class_kinds import is_container
 from thunder.frontend.session import TracingSession
 from thunder.ir.gradient_declarations import JointRule
 from thunder.ir.proxies import NumberProxy, TensorProxy
@@ -54,6 +52,14 @@ def note_write(session: TracingSession) -> None:
         region.marks.append(count - region.start)
 
 
+def note_changes(session: TracingSession) -> None:
+    """Note in the regions whether the program has written anything since the last comparison."""
+    state, now = session.state(RegionState), session.writes.mark()
+    if now != state.mark:
+        state.mark = now
+        note_write(session)
+
+
 def note_one_call(session: TracingSession, start: int) -> None:
     """Count everything that was recorded after the first ``start`` calls as one call."""
     for region in session.state(RegionState).stack:
@@ -61,7 +67,7 @@ def note_one_call(session: TracingSession, start: int) -> None:
 
 
 def call_native(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call native code inside a region, and note whether it changes a container of the user's."""
+    """Call native code inside a region, and note whether it changes what is the user's."""
     if (
         fn is torch.is_grad_enabled
         and any(r.reentrant for r in session.state(RegionState).stack)
@@ -71,19 +77,9 @@ def call_native(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
             "a region with use_reentrant=True that reads whether gradients are on",
             hint="Write use_reentrant=False: torch recommends it too.",
         )
-    operands = (getattr(fn, "__self__", None), *args)
-    shadows = [x for x in operands if is_container(type(x)) and session.entry_of(x) is not None]
-    overlays = session.objects.item_overlays.values
-    before = [_parts(x) for x in (*shadows, *(o.writes for o in overlays()))]
     result = native_calls.call(session, fn, args, kwargs)
-    if [_parts(x) for x in (*shadows, *(o.writes for o in overlays()))] != before:
-        note_write(session)
+    note_changes(session)
     return result
-
-
-def _parts(container: Any) -> list[int]:
-    content = content_of(container)
-    return [*map(id, content), *(map(id, content.values()) if isinstance(content, dict) else ())]
 
 
 def effects_of(marks: Iterable[int], calls: Sequence[BoundSymbol]) -> Effects:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from thunder.frontend.objects.writes import Mark
 from thunder.frontend.session import SessionState, TracingSession
 
 
@@ -25,3 +26,5 @@ class RegionState(SessionState):
 
     def __init__(self, session: TracingSession) -> None:
         self.stack: list[Region] = []
+        #: what the program had written when its writes were compared last
+        self.mark: Mark | None = None

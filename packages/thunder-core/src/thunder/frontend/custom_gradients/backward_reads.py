@@ -22,11 +22,13 @@ import random
 import types
 import warnings
 from collections.abc import Collection, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch._library.custom_ops import CustomOpDef
 
+from thunder.base.cache_queries import CACHED
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, cell_content, lookup_instance, lookup_type
 from thunder.frontend.custom_gradients.backward_state import BackwardState
@@ -36,15 +38,15 @@ from thunder.frontend.epilogue.reconstruction import children, description
 from thunder.frontend.lookasides.environment_queries import is_query
 from thunder.frontend.natives.libraries import is_library, is_library_class, is_library_module, is_ufunc
 from thunder.frontend.natives.native_tables import IMPURE_MODULES
-from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_immutable
+from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, LOCKS, is_immutable
 from thunder.frontend.session import TracingSession
 from thunder.frontend.traced_replacements import ReplacedCalls
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.symbolic_sizes import SizeTuple
 
-#: objects of identity types that have state
-_STATEFUL = (torch.nn.Module, random.Random)
+#: objects of identity types that have state: what they hold, or whether another thread has them
+_STATEFUL = (torch.nn.Module, random.Random, ContextVar, CACHED, *LOCKS)
 _SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
 
@@ -142,7 +144,7 @@ def check_attribute(session: TracingSession, obj: Any, name: str) -> None:
     if name not in entry.writes and (_reads_code(session, entry.obj) or _reads_code(session, value)):
         return
     if isinstance(obj, types.ModuleType):
-        if is_library_module(obj):
+        if is_library_module(obj) and (value is ABSENT or type(value) in LEAVES or _is_code(value)):
             return
     elif type(obj) is CustomOpDef:
         return
@@ -190,6 +192,16 @@ def check_store(session: TracingSession, obj: Any, name: str) -> None:
     is_class = isinstance(obj, type) and id(obj) not in session.created_by_program
     if is_context or is_class or session.entry_of(obj) is not None:
         _end(session, f"writes the attribute {name} of an object that outlives it")
+
+
+def check_state(session: TracingSession, name: str) -> None:
+    """End the backward where it asks for the state of its surroundings."""
+    _end(session, f"reads {name}")
+
+
+def check_write(session: TracingSession) -> None:
+    """End the backward before it writes to what outlives it."""
+    _end(session, "writes to an object that outlives it")
 
 
 def is_fixed(session: TracingSession, value: Any) -> bool:

@@ -10,8 +10,6 @@ import torch
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.arrays.array_memory import is_plain_array
 from thunder.frontend.arrays.traced_arrays import Arrays
-from thunder.frontend.checkpoints.region_state import RegionState
-from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.host_draws.created_generators import (
     adopted,
     attribute,
@@ -35,9 +33,9 @@ from thunder.frontend.host_draws.host_generators import (
     set_state,
     state_of,
 )
-from thunder.frontend.inner_transforms.inner_programs import InnerPrograms
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.natives.libraries import numpy
+from thunder.frontend.places import place_of
 from thunder.frontend.session import SessionState, TracingSession
 
 __all__ = ["TABLE", "HostDraws", "draw_natively", "load_attr"]
@@ -108,18 +106,12 @@ def _decided(session: TracingSession, draw: HostDraw, answer: Any, drawn: Any) -
 
 
 def _refuse_place(session: TracingSession, name: str) -> None:
-    places = (
-        (bool(session.state(BackwardState).stack), "in a backward"),
-        (bool(session.state(RegionState).stack), "in a checkpointed region, which runs twice"),
-        (bool(session.state(InnerPrograms).stack), "in a mapped or differentiated function"),
-        (len(session.trace.scopes) > 1, "in the decomposition of an operator"),
-    )
-    for is_there, place in places:
-        if is_there:
-            raise UnsupportedProgram(
-                f"the program draws a random number ({name}) of Python or NumPy {place}",
-                hint="Draw it before, or use torch's random numbers.",
-            )
+    place = place_of(session)
+    if place is not None:
+        raise UnsupportedProgram(
+            f"the program draws a random number ({name}) of Python or NumPy in {place}",
+            hint="Draw it before, or use torch's random numbers.",
+        )
 
 
 # -- generators that the program creates ---------------------------------------------------------------------

@@ -4,7 +4,7 @@
     y = self.layer(x)
     self.elapsed = time.perf_counter() - start     # in each call, of the kernels of this part of the program
 
-In a backward, and in a function that is mapped over a batch, a clock is refused.
+In a checkpointed region, and in a function that is mapped over a batch, a clock is refused.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.frontend.checkpoints.region_state import RegionState
-from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import place_of
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import NumberProxy
 from thunder.ops import prims
@@ -48,9 +47,8 @@ def _sleep(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _check_place(session: TracingSession, what: str) -> None:
-    in_part = len(session.trace.scopes) > 1 or session.state(RegionState).stack
-    if in_part or session.state(BackwardState).stack:
+    place = place_of(session)
+    if place is not None:
         raise UnsupportedProgram(
-            f"the program {what} in a checkpointed region, a backward or a mapped function",
-            hint="Read the clock around the call of it.",
+            f"the program {what} in {place}", hint="Read the clock around the call of it."
         )

@@ -117,7 +117,7 @@ class _Methods(OfTheTrace):
                     "which thunder cannot guard",
                     hint="Keep numbers, strings, functions or classes in it, or pass the object.",
                 )
-            self._session.note("state", self._session.object_root(query, f"{variable.name}.get()"), value)
+            self._session.note_state(query, f"{variable.name}.get()", value)
         return variable.get(*default)
 
     def set(self, value: Any) -> Token[Any]:

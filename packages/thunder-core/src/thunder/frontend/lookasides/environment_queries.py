@@ -137,8 +137,7 @@ def query(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[
     elif id(fn) not in _ALWAYS_GUARDED:
         key = (fn, *args, *kwargs.items())
         repeated = session.state(Queries).functions.setdefault(key, functools.partial(fn, *args, **kwargs))
-        path = session.object_root(repeated, f"{name}({', '.join(map(repr, args))})")
-        session.note("state", path, value)
+        session.note_state(repeated, f"{name}({', '.join(map(repr, args))})", value)
     return value
 
 

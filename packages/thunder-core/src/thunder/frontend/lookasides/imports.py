@@ -93,7 +93,7 @@ def _note_failure(session: TracingSession, name: str, error: ImportError) -> Non
             found={"error": repr(error)},
             hint="Import it outside the compiled function.",
         )
-    session.note("state", session.object_root(query, f"a module {missing}"), False)
+    session.note_state(query, f"a module {missing}", False)
 
 
 def _is_findable(name: str) -> bool:

@@ -185,7 +185,7 @@ def _generic_function(session: TracingSession, args: Args, kwargs: Kwargs) -> An
     query = functools.partial(fn.dispatch, cls)
     implementation = query()
     name = f"{fn.__qualname__}.dispatch({cls.__qualname__})"
-    session.note("state", session.object_root(query, name), implementation)
+    session.note_state(query, name, implementation)
     adopted = session.adopt(implementation, session.object_root(implementation, name))
     return session.call(adopted, tuple(values), kwargs)
 
@@ -196,8 +196,7 @@ def _implementation(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     dispatch, cls = args
     query = functools.partial(dispatch, cls)
     implementation = query()
-    root = session.object_root(query, f"dispatch({cls.__qualname__})")
-    session.note("state", root, implementation)
+    session.note_state(query, f"dispatch({cls.__qualname__})", implementation)
     return session.adopt(implementation, session.object_root(implementation, f"dispatch({cls.__qualname__})"))
 
 
@@ -228,5 +227,5 @@ def _recursive_text(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
 def _get_ident(session: TracingSession, args: Args, kwargs: Kwargs) -> int:
     """Return the thread's number; another thread has another compiled program."""
     number = _thread.get_ident(*args, **kwargs)
-    session.note("state", session.object_root(_thread.get_ident, "threading.get_ident()"), number)
+    session.note_state(_thread.get_ident, "threading.get_ident()", number)
     return number

@@ -68,7 +68,7 @@ def _declare(name: str) -> None:
     def _read(session: TracingSession) -> None:
         """Guard the value of the flag when the call began, unless the program has set it since."""
         if name not in session.state(WrittenFlags).names:
-            session.note("state", session.object_root(getter, f"torch._C.{getter.__name__}()"), getter())
+            session.note_state(getter, f"torch._C.{getter.__name__}()", getter())
 
 
 for _name in FLAGS:
@@ -105,7 +105,7 @@ def _set_precision(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
     backend, operation, value = args
     assert _get_precision is not None, "torch has both or neither"
     query = functools.partial(_get_precision, backend, operation)
-    session.note("state", session.object_root(query, f"the precision of {backend}'s {operation}"), query())
+    session.note_state(query, f"the precision of {backend}'s {operation}", query())
     if query() != value:
         raise UnsupportedProgram(
             f"the program changes the precision of {backend}'s kernels from {query()!r} to {value!r}",

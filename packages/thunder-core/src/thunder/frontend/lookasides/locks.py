@@ -15,7 +15,6 @@ import threading
 from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.base.provenance import content_of
 from thunder.base.tags import OpTags
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import LOCKS
@@ -67,7 +66,7 @@ def _acquire_lock(session: TracingSession, lock: Any, blocking: Any = True, time
         before = _written(session)
         session.guard_identity(lock)
         wait = functools.partial(wait_for, lock)
-        session.note("state", session.object_root(wait, f"{entry.path.source} is free"), wait())
+        session.note_state(wait, f"{entry.path.source} is free", wait())
     held[id(lock)] = lock, count + 1, before
     return True
 

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder.base.errors import Location, OperatorError, UnsupportedProgram
-from thunder.frontend.checkpoints.region_state import RegionState
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.writes import Write
+from thunder.frontend.places import place_of
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy, Variable
@@ -229,10 +229,11 @@ def _refusal(x: TensorProxy, what: str) -> UnsupportedProgram:
 
 def _check_rebinding(session: TracingSession, x: TensorProxy, what: str) -> None:
     """Raise UnsupportedProgram in a part of the program that is recorded again, or at another time."""
-    backwards = session.state(BackwardState)
-    in_part = len(session.trace.scopes) > 1 or session.state(RegionState).stack or backwards.stack
-    if in_part or any(x is i for fn in backwards.forwards for i in fn.inputs):
-        raise _refusal(x, f"{what} in a checkpointed region or a function with a gradient of its own")
+    place = place_of(session)
+    if any(x is i for fn in session.state(BackwardState).forwards for i in fn.inputs):
+        place = "a function with a gradient of its own"
+    if place is not None:
+        raise _refusal(x, f"{what} in {place}")
 
 
 def _rebind(session: TracingSession, x: TensorProxy, result: TensorProxy, change: Callable[[], Any]) -> None:

@@ -39,7 +39,7 @@ class SavedTensorHooks(SessionState):
 def _fact(session: TracingSession, query: Callable[[], Any]) -> Any:
     """Return the answer of torch to a question without arguments, which is a fact."""
     answer = query()
-    session.note("state", session.object_root(query, f"torch._C._autograd.{query.__name__}()"), answer)
+    session.note_state(query, f"torch._C._autograd.{query.__name__}()", answer)
     return answer
 
 

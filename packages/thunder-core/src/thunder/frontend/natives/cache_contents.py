@@ -39,7 +39,7 @@ def _info(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]
     session.guard_identity(fn)
     query = functools.partial(_size_of, fn)
     size = query()
-    session.note("state", session.object_root(query, f"{name}.cache_info().currsize"), size)
+    session.note_state(query, f"{name}.cache_info().currsize", size)
     why, hint = "which is another number in each call", "Read it outside the compiled function."
     hits, misses = (UnknownValue(f"{name}.cache_info().{part}", why, hint) for part in ("hits", "misses"))
     info = fn.cache_info()

@@ -265,8 +265,7 @@ def _name_of(fn: Any, module: str, args: tuple[Any, ...]) -> str:
 def _note_hierarchy(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> None:
     """Note the bases or subclasses of a class, which a native query returns, as a fact."""
     query = functools.partial(fn, *args)
-    path = session.object_root(query, f"{fn.__name__} of a class")
-    session.note("state", path, query())
+    session.note_state(query, f"{fn.__name__} of a class", query())
 
 
 def _refuse_finalizer(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> None:

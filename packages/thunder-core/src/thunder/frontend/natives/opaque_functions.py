@@ -37,9 +37,9 @@ def call_opaque(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
     name = f"{fn.__qualname__}({', '.join(map(repr, values))})"
     call = functools.partial(fn, *args, **kwargs)
     if is_leaf:
-        session.note("state", session.object_root(call, name), result)
+        session.note_state(call, name, result)
         return result
-    session.note("state", session.object_root(functools.partial(_returns, result, call), name), True)
+    session.note_state(functools.partial(_returns, result, call), name, True)
     return session.adopt(result, session.object_root(result, name))
 
 

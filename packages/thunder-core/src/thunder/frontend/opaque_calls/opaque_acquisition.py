@@ -15,18 +15,16 @@ from thunder.base.opaque_marks import OpaqueSet
 from thunder.base.provenance import Path, comes_with_arguments
 from thunder.base.pytree import tree_unflatten
 from thunder.base.tags import VIEW_TAGS
-from thunder.frontend.checkpoints.region_state import RegionState
-from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.rebuilding import Rebuilding
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import first_failure, unchanged_check
-from thunder.frontend.inner_transforms.inner_programs import InnerPrograms
 from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.lookasides.tensors import original_of
 from thunder.frontend.lookasides.written_attributes import WrittenAttributes
 from thunder.frontend.natives.written_state import reached_write
 from thunder.frontend.opaque_calls.opaque_run import OpaqueCall, OpaqueRun, PassedTensor, class_named_after
 from thunder.frontend.opaque_calls.opaque_statements import run_opaque
+from thunder.frontend.places import place_of
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.frontend.traced_replacements import full_name
@@ -100,14 +98,12 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _refuse_place(session: TracingSession, name: str) -> None:
+    inner = place_of(session)
     places = (
         (session.speculation is None, "in a program that is only planned, or with data_dependent='refuse'"),
-        (bool(session.state(BackwardState).stack), "in a backward"),
-        (bool(session.state(RegionState).stack), "in a checkpointed region"),
-        (bool(session.state(InnerPrograms).stack), "in a mapped or differentiated function"),
+        (inner is not None, f"in {inner}"),
         (session.state(InferenceModes).is_on, "in inference mode"),
         (session.state(TorchFunctions).has_modes, "under a torch function mode"),
-        (len(session.trace.scopes) > 1, "in the decomposition of an operator"),
     )
     for is_there, place in places:
         if is_there:

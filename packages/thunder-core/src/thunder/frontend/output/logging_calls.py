@@ -35,8 +35,7 @@ def _query(session: TracingSession, method: Callable[..., Any], args: Args, kwar
     key = (method, id(logger), *args[1:], *kwargs.items())
     repeated = session.state(Queries).functions.setdefault(key, functools.partial(method, *args, **kwargs))
     result = repeated()
-    path = session.object_root(repeated, f"{method.__name__} of the logger {logger.name!r}")
-    session.note("state", path, result)
+    session.note_state(repeated, f"{method.__name__} of the logger {logger.name!r}", result)
     return result
 
 

@@ -157,8 +157,7 @@ def _warn_of_values(
             "the program warns with a text of values, by which the filters of warnings decide",
             hint="Leave the values out of the text, or print it.",
         )
-    path = session.object_root(query, f"warnings.filters for {category.__name__}")
-    session.note("state", path, False)
+    session.note_state(query, f"warnings.filters for {category.__name__}", False)
     prims.python_call(output_replay.warn_of_values, category, place, *template_of(session, text))
 
 
@@ -176,8 +175,7 @@ def _outcome(session: TracingSession, read: Any, warned: Warned, place: WarningP
     edits = session.state(Filters).all_edits()
     query = functools.partial(read, edits, warned.text, warned.category, place.module, place.line)
     outcome = query()
-    path = session.object_root(query, f"warnings.filters for {warned.category.__name__}")
-    session.note("state", path, outcome)
+    session.note_state(query, f"warnings.filters for {warned.category.__name__}", outcome)
     return outcome
 
 
