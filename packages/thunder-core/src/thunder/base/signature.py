@@ -7,6 +7,7 @@ fraction of one.
 from __future__ import annotations
 
 import inspect
+import keyword
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -74,7 +75,8 @@ def make_normaliser(fn: Callable[..., Any], name: str) -> Normaliser:
     if any(p.kind is P.POSITIONAL_ONLY for p in parameters):
         written.insert(sum(p.kind is P.POSITIONAL_ONLY for p in parameters), "/")
     returned = f"({', '.join(positional)}{',' if positional else ''}), {{{', '.join(keywords)}}}"
-    label = name if name.isidentifier() else "call"
+    is_plain = name.isascii() and name.isidentifier() and not name.startswith("__")
+    label = name if is_plain and not keyword.iskeyword(name) else "call"
     namespace: dict[str, Any] = dict(defaults)
     exec(f"def {label}({', '.join(written)}): return {returned}", namespace)
     return namespace[label]  # type: ignore[no-any-return]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 import re
 import weakref
@@ -31,7 +32,7 @@ from thunder.frontend.class_guards import ClassGuards, is_of_class
 from thunder.frontend.facts import KINDS, Fact
 from thunder.frontend.tensor_guards import tensor_check
 from thunder.frontend.value_names import is_size
-from thunder.ir.object_names import is_literal, readable_name
+from thunder.ir.object_names import identifier, is_literal, readable_name
 from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_sizes import SymbolicInt, SymbolicNumber, has_symbols
@@ -113,7 +114,11 @@ class GuardWriter:
 
     def named(self, value: Any, base: str) -> str:
         """Return a new name for an object, which begins as ``base``."""
+        base = identifier(base)
         name, serial = base, 0
+        if vars(builtins).get(name) is value:
+            self.objects[name] = value
+            return name
         while name in self.objects or self._is_taken(name):
             name, serial = f"{base}_{serial}", serial + 1
         self.objects[name] = value
@@ -303,10 +308,6 @@ HELPERS = {
 
 
 _OWN_NAMES = frozenset({*HELPERS, "args", "kwargs", "check_tensors", "ambient_details"})
-#: names of functions that the text calls, which an argument may have as well
-_CALLED = (
-    _OWN_NAMES
-    | ambient_state.AMBIENT_QUERIES.keys()
-    | {"len", "type", "hasattr", "isinstance", "float", "abs"}
-)
+#: names of functions that the text may call, which an argument may have as well
+_CALLED = _OWN_NAMES | ambient_state.AMBIENT_QUERIES.keys() | vars(builtins).keys()
 _VARIABLE = re.compile(r"v\d+")

@@ -17,7 +17,7 @@ from typing import Any
 from thunder.base.dtypes import to_torch_dtype
 from thunder.base.provenance import ABSENT, MEMBER_DICTS, Path, StepKind
 from thunder.frontend.facts import KINDS, Fact, GuardKind, Relation, TensorFacts
-from thunder.ir.object_names import Constant, as_argument, readable_name
+from thunder.ir.object_names import Constant, as_argument, identifier, readable_name
 from thunder.ir.proxies import AnyProxy, DictProxy, GeneratorProxy, NumberProxy, TensorProxy, TupleProxy
 from thunder.ir.size_facts import FloatFact, SizeFact, SizeFacts
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, Symbol
@@ -176,7 +176,9 @@ class _StatementBuilder:
         if path.root_object is ABSENT:
             return (TupleProxy if path.key == "args" else DictProxy)(str(path.key))
         output, name = AnyProxy(prefix="v"), str(path.key)
-        if name.isidentifier() and name != readable_name(path.root_object):  # else the object has the name
+        if name == identifier(name) and name != readable_name(
+            path.root_object
+        ):  # else the object has the name
             output = output.replace(name=self.trace.make_derived_name(name))
         constant = Constant(path.root_object)
         return self._record(prims.unpack_function_obj, constant, name=str(path.key), output=output)

@@ -385,7 +385,7 @@ class Tracer(AttributePolicy):
             region_effects.note_changes(self)
 
     def note_state(self, query: Callable[[], Any], name: str, answer: Any) -> None:
-        """Guard what a query of the surroundings answers; in a backward, which asks when it runs, end that."""
+        """Guard what a query of the surroundings answers; end a backward, which asks when it runs."""
         if self._backward_stack:
             backward_reads.check_state(self, name)
         super().note_state(query, name, answer)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from thunder.base.provenance import Path
+from thunder.ir.object_names import identifier
 from thunder.ir.proxies import FloatProxy, GeneratorProxy, IntegerProxy, NumberProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.symbolic_numbers import SymbolicNumber
@@ -51,7 +52,7 @@ def _name_scope(trace: TraceCtx, bsyms: Any, named: set[int], hints: set[str | N
 
 def _name(trace: TraceCtx, proxy: Any, hints: set[str | None]) -> None:
     hint = proxy.name_hint if isinstance(proxy, TensorProxy) else None
-    if hint is not None and hint.isidentifier() and trace.is_free(hint):
+    if hint is not None and hint == identifier(hint) and trace.is_free(hint):
         proxy.name = trace.add_name(hint)
         return
     while f"t{trace._counter}" in hints:  # a variable of the program has this name
@@ -81,10 +82,10 @@ def input_name(path: Path, parameters: list[str], prefix: str = "t") -> str:
     if keys[0] == "args" and len(keys) == 2 and keys[1] < len(parameters):
         return str(parameters[keys[1]])
     if keys[0] == "kwargs" and len(keys) == 2:
-        name = re.sub(r"\W", "_", str(keys[1]))
-        return name if name.isidentifier() else f"{prefix}_{name}"  # ``f(**{"a b": x})``
+        return identifier(str(keys[1]), otherwise=prefix)  # ``f(**{"a b": x})``
     steps = keys[2:] if keys[0] in ("args", "kwargs") and len(keys) > 2 else keys[1:]
-    return "_".join([prefix, *(re.sub(r"\W", "_", str(k)) for k in steps)])
+    text = "_".join([prefix, *(re.sub(r"\W", "_", str(k)) for k in steps)])
+    return text if text.isascii() else identifier(text)
 
 
 def is_state(path: Path) -> bool:
@@ -120,4 +121,4 @@ def input_order(path: Path) -> tuple[Any, ...]:
 
 
 def _natural(key: Any) -> tuple[int, int, str]:
-    return (0, int(key), "") if str(key).isdigit() else (1, 0, str(key))
+    return (0, int(key), "") if str(key).isdecimal() else (1, 0, str(key))

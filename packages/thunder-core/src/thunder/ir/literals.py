@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import keyword
 import math
 import re
 import sys
@@ -19,7 +20,7 @@ import torch
 
 from thunder.base import devices, dtypes
 from thunder.base.pytree import registered_node
-from thunder.ir.object_names import Constant, Expression, readable_name
+from thunder.ir.object_names import Constant, Expression, identifier, numbered, readable_name
 from thunder.ir.proxies import Proxy, TensorProxy
 
 #: short names of modules in the text → how they are imported
@@ -71,9 +72,11 @@ class Names:
 
     def obj(self, name: str, value: Any) -> str:
         """Bind an object under `name`, or a variation of it if that is taken; return the name."""
-        free, n = name, 0
+        is_plain = name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+        base = name if is_plain else identifier(name)
+        free, n = base, 0
         while free in self._taken or self.objects.get(free, value) is not value:
-            free, n = f"{name}_{n}", n + 1
+            free, n = f"{base}_{n}", n + 1
         self.objects[free] = value
         return free
 
@@ -85,7 +88,7 @@ class Names:
         """Return the name `_<kind>_<n>` of an object without literal form; one name per object."""
         name = self._names.get(id(value))
         if name is None:
-            name = self._names[id(value)] = f"_{kind}_{self._numbered}"
+            name = self._names[id(value)] = numbered(kind, self._numbered)
             self._numbered += 1
         return self.obj(name, value)
 

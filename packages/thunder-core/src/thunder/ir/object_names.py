@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import math
 import re
+import unicodedata
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ RESERVED_NAMES = frozenset(
         "computation",
     }
     | {"prologue", "epilogue", "backward_fn", "saved_for_backward", "cotangents", "slice", "complex", "float"}
-    | {"print", "set", "frozenset"}
+    | {"print", "set", "frozenset", "__debug__"}
 ) | frozenset(keyword.kwlist)
 
 
@@ -87,7 +88,25 @@ def readable_name(value: Any) -> str:
         name = f"globals_of_{value['__name__']}"
     else:
         name = own_name(value, "__qualname__", "__name__") or f"{type(value).__name__.lower()}_value"
-    text = re.sub(r"\W+", "_", name).strip("_")
-    if not text.isidentifier():  # such as the module ``69e79323__mypyc``
-        text = f"{type(value).__name__}_{text}" if f"_{text}".isidentifier() else ""
-    return f"{text}_" if not text or keyword.iskeyword(text) or text in RESERVED_NAMES else text
+    return identifier(name, otherwise=type(value).__name__)
+
+
+def numbered(kind: str, number: int) -> str:
+    """Return the name ``_<kind>_<number>`` of an object of a kind, such as a class's name."""
+    plain = kind if kind.isascii() and f"_{kind}".isidentifier() else identifier(kind)
+    return f"_{plain}_{number}"
+
+
+def identifier(text: str, otherwise: str = "value") -> str:
+    """Return a name for generated code that begins as a text: a valid one that code does not use otherwise.
+
+    ``otherwise`` begins the name where the text alone is none, as that of the module ``69e79323__mypyc``.
+    """
+    # Python reads a name in this form, so that no other one is found in a namespace
+    name = re.sub(r"\W+", "_", unicodedata.normalize("NFKC", text)).strip("_")
+    if not name.isidentifier():
+        name = f"{otherwise}_{name}" if otherwise.isidentifier() and name else "value"
+        name = unicodedata.normalize("NFKC", name)
+    if not name.isidentifier():  # of characters that only look like digits or letters
+        name = "value"
+    return f"{name}_" if name in RESERVED_NAMES else name

@@ -18,7 +18,7 @@ from thunder.base.tags import OpenTag
 from thunder.ir.codegen import Program, program
 from thunder.ir.dotted_paths import bind_paths
 from thunder.ir.execution_file import text_to_run
-from thunder.ir.object_names import RESERVED_NAMES
+from thunder.ir.object_names import RESERVED_NAMES, numbered
 from thunder.ir.recorder import PLAIN
 from thunder.ir.trace_context import get_tracectx, is_tracing, reset_tracectx, set_tracectx, tracectx
 
@@ -183,7 +183,8 @@ class TraceCtx:
         """Return the name of an object that has no literal form; one name per object."""
         entry = self._object_names.get(id(obj))
         if entry is None:
-            entry = self._object_names[id(obj)] = (f"_{type(obj).__name__}_{len(self._object_names)}", obj)
+            name = numbered(type(obj).__name__, len(self._object_names))
+            entry = self._object_names[id(obj)] = (name, obj)
         return entry[0]
 
     def object_names(self) -> dict[int, str]:

@@ -226,7 +226,7 @@ def _as_it_runs(
         adapt=replacements.applied_after(fn.adapt),
     )
     with recorded(session.trace) as begin:
-        call = begin_backward(backward)
+        call = begin_backward(backward, tuple(a and a.shape for a in backward.arguments))
     with recorded(session.trace) as back:
         arguments = tuple(results.cotangents(cotangents))
         gradients = run_backward(call, backward, tuple(rebuilding.tensors), arguments)

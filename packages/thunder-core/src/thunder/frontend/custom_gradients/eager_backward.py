@@ -13,7 +13,7 @@ records a graph of it, which is kept for the second derivative.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -62,15 +62,22 @@ class EagerBackward:
 
 @dataclass(eq=False)
 class BackwardCall:
-    """The backward of one call of the forward; it may run several times."""
+    """The backward of one call of the forward; it may run several times.
+
+    ``shapes`` are those of the forward's arguments in this call, None for arguments that are not tensors.
+    """
 
     of: EagerBackward
+    shapes: Sequence[tuple[int, ...] | None]
     function: Callable[..., Any] | None = None
     context: FunctionContext | None = None
 
     def run(self, tensors: Tensors, cotangents: Tensors) -> tuple[torch.Tensor, ...]:
         """Return the gradients of the arguments that require grad."""
         of, rebuilt = self.of, dict[int, Any]()
+        pairs = zip(of.arguments, self.shapes, strict=True)
+        given = [a if a is None or shape is None else replace(a, shape=shape) for a, shape in pairs]
+        wanted = [a for a in given if a is not None and a.requires_grad]
         arguments = [t for t in (*tensors, *cotangents) if t is not None]
         tensors = [_marked(t, needed) for t, needed in zip(tensors, of.requires_grad, strict=True)]
         if self.context is None or self.function is None:
@@ -80,7 +87,7 @@ class BackwardCall:
         self.context.to_save = tuple(s(tensors, rebuilt) for s in of.saved)
         versions = [t._version for t in arguments if not t.is_inference()]
         try:
-            gradients = checked(of.name, of.arguments, self.function(self.context, *cotangents))
+            gradients = checked(of.name, given, self.function(self.context, *cotangents))
         finally:
             self.context.to_save = ()
         if versions != [t._version for t in arguments if not t.is_inference()]:
@@ -88,7 +95,7 @@ class BackwardCall:
                 f"the backward of {of.name} wrote in place to a tensor that it did not make",
                 hint="Use the out-of-place operator, or write to a clone.",
             )
-        return tuple(map(fitted_to, of.wanted, gradients))
+        return tuple(map(fitted_to, wanted, gradients))
 
 
 def _marked(t: torch.Tensor, requires_grad: bool) -> torch.Tensor:
@@ -151,7 +158,7 @@ class RecordedBackward:
 # -- the operators -------------------------------------------------------------------------------------------
 
 
-def _begin_meta(backward: EagerBackward) -> AnyProxy:
+def _begin_meta(backward: EagerBackward, shapes: Any) -> AnyProxy:
     return AnyProxy()
 
 

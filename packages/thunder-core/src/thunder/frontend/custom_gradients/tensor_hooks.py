@@ -32,6 +32,7 @@ from thunder.frontend.epilogue.subtrace import recorded, uses_and_definitions
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.aliasing import views_of
+from thunder.ir.object_names import identifier
 from thunder.ir.proxies import TensorProxy, Variable
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops import prims
@@ -183,8 +184,7 @@ def _identity(session: TracingSession, x: TensorProxy, hook: Any) -> tuple[Any, 
             raise ReadsState("a hook is a method of an object that outlives the call")
         return _replaced(hook, session.call(hook, tuple(cotangents), {}), *cotangents)
 
-    name = f"hook_{getattr(hook, '__name__', type(hook).__name__)}".replace("<lambda>", "lambda")
-    name = name if name.isidentifier() else "hook"
+    name = identifier(f"hook_{getattr(hook, '__name__', type(hook).__name__)}")
     return call_with_custom_gradient(
         session,
         CustomGradient(

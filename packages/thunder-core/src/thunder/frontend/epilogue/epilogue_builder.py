@@ -11,6 +11,7 @@ lists, attributes, globals and cells of the user's) is built by the epilogue:
 
 from __future__ import annotations
 
+import builtins
 import enum
 import re
 import sys
@@ -43,7 +44,7 @@ from thunder.frontend.output.deferred_texts import DeferredText, template_of
 from thunder.frontend.output.output_replay import formatted
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
-from thunder.ir.object_names import readable_name
+from thunder.ir.object_names import identifier, readable_name
 from thunder.ir.proxies import AnyProxy, GeneratorProxy, NumberProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.symbolic_numbers import SymbolicNumber
@@ -94,11 +95,22 @@ class EpilogueBuilder:
         self.uses: Counter[int] = Counter()  # how often a container is referred to, by id
         self.named: dict[str, Any] = {}  # classes and functions that expressions refer to, by name
         self._unfinished: set[int] = set()  # what is being built, by id
+        self._referred: dict[int, str] = {}  # the names of classes and functions, by id
+        self._taken: set[str] = set()
         self._count = 0
 
     def _fresh(self, prefix: str) -> str:
         self._count += 1
-        return f"{prefix}{self._count}"
+        return self._new_name(f"{prefix}{self._count}")
+
+    def _new_name(self, text: str) -> str:
+        """Return a name that begins as a text, and that means nothing else in the epilogue."""
+        name = base = identifier(text)
+        while name in self._taken or name in vars(builtins) or not self.session.trace.is_free(name):
+            self._count += 1
+            name = f"{base}_{self._count}"
+        self._taken.add(name)
+        return name
 
     def emit(self, *lines: str, **objects: Any) -> None:
         """Append a statement."""
@@ -128,20 +140,20 @@ class EpilogueBuilder:
 
     def refer(self, value: Any) -> str:
         """Return a name for a class or function that no value of the computation has."""
-        name = readable_name(value)
-        while self.named.get(name, value) is not value or not self.session.trace.is_free(name):
-            name += "_"
-        self.named[name] = value
-        return name
+        built = self._referred.get(id(value))
+        if built is None:
+            text = readable_name(value)
+            is_free = text not in self._taken and self.session.trace.is_free(text)
+            is_builtin = is_free and vars(builtins).get(text) is value
+            built = self._referred[id(value)] = text if is_builtin else self._new_name(text)
+            self.named[built] = value
+        return built
 
     def reach(self, path: Path, obj: Any) -> str:
         """Return the name of an object of the user in the epilogue."""
         entry = self.reached.get(id(obj))
         if entry is None:
-            name = _identifier(path.source) or self._fresh("obj")
-            if any(name == other for other, _, _ in self.reached.values()):
-                name = self._fresh(name + "_")
-            entry = self.reached[id(obj)] = (name, path, obj)
+            entry = self.reached[id(obj)] = (self._new_name(path.source), path, obj)
         return entry[0]
 
     # -- expressions -----------------------------------------------------------------------------------------
@@ -208,8 +220,6 @@ class EpilogueBuilder:
                 hint="Make it outside of the compiled function, or run the part that makes it once before.",
             )
         name = self._fresh("tensor")
-        while not self.session.trace.is_free(name):
-            name = self._fresh("tensor")
         self.built[id(value)] = name, value
         self.tensors[value.name] = value
         cls = self.refer(self.session.objects.tensor_classes[id(value)][1])
@@ -327,7 +337,8 @@ class EpilogueBuilder:
 
     def _write_dict(self, target: str, now: dict[Any, Any], before: dict[Any, Any]) -> None:
         if not _begins_with(list(now), list(before)):
-            self.emit(f"new = {self.pairs(now.items())}", f"{target}.clear()", f"{target}.update(new)")
+            new = self._new_name("new")
+            self.emit(f"{new} = {self.pairs(now.items())}", f"{target}.clear()", f"{target}.update({new})")
             return
         for key, value in now.items():
             if key not in before or before[key] is not value:
@@ -381,11 +392,11 @@ class EpilogueBuilder:
 
     def write_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
         """Write or delete a global variable."""
-        module = _identifier(f"globals_of_{namespace.get('__name__', 'module')}") or "namespace"
+        module = self.refer(namespace)
         if value is MISSING:
-            self.emit(f"{module}.pop({name!r}, None)", **{module: namespace})
+            self.emit(f"{module}.pop({name!r}, None)")
         else:
-            self.emit(f"{module}[{name!r}] = {self.expression(value)}", **{module: namespace})
+            self.emit(f"{module}[{name!r}] = {self.expression(value)}")
 
     def write_cell(self, path: Path, value: Any) -> None:
         """Write or empty a closure cell."""
@@ -412,8 +423,3 @@ def _begins_with(items: list[Any], start: list[Any]) -> bool:
 def _has_plain_setattr(obj: Any, name: str) -> bool:
     plain = lookup_type(type(obj), "__setattr__") is object.__setattr__
     return plain and name.isidentifier() and not hasattr(lookup_type(type(obj), name), "__set__")
-
-
-def _identifier(source: str) -> str:
-    text = "".join(c if c.isalnum() else "_" for c in source).strip("_")
-    return text if text.isidentifier() else ""
