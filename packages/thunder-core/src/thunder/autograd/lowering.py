@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from thunder.autograd.call_sizes import CallSizes, sizes_reader
 from thunder.autograd.joint_trace import differentiable_outputs, differentiate, joint_trace
 from thunder.autograd.partition import AugmentedForward, backward_trace, partition, split, values_read
 from thunder.autograd.residuals import ForwardGraph
@@ -172,12 +173,12 @@ def connected(
     tensors than the partition chose, or if a transform has changed what the backward computes, then the one
     backward serves all first derivatives, and there are no second ones.
     """
-    planned = Interface.of(program.forward.trace)
+    planned, sizes = Interface.of(program.forward.trace), sizes_reader(program.forward.trace.args)
     if backward_is_changed or interface not in (None, planned):
-        return Connected(forward_fn, [_only_node(program, interface or planned, backward_fn)])
+        return Connected(forward_fn, [_only_node(program, interface or planned, backward_fn)], sizes)
     if len(program.segments) == 1:
-        return Connected(forward_fn, [_whole_node(program, planned, backward_fn, lowering)])
-    return Connected(forward_fn, [*_nodes(program, planned, lowering)])
+        return Connected(forward_fn, [_whole_node(program, planned, backward_fn, lowering)], sizes)
+    return Connected(forward_fn, [*_nodes(program, planned, lowering)], sizes)
 
 
 def _only_node(program: Differentiated, interface: Interface, backward_fn: Callable[..., Any]) -> Node:
@@ -267,14 +268,14 @@ class _NodeBuilder:
 
 
 def _differentiable_backward(backward: TraceCtx, lowering: Lowering) -> Callable[..., Any]:
-    """Return a backward as a function ``(*residuals, *cotangents)`` that enters torch's graph."""
+    """Return a backward as a function ``(sizes, *residuals, *cotangents)`` that enters torch's graph."""
     flat, positions = _flat(backward)
     size = len(backward.bound_symbols[-1].args[0])
     program = _connect(flat, lowering)
 
-    def gradients(*args: Any) -> tuple[Any, ...]:
+    def gradients(sizes: CallSizes | None, *args: Any) -> tuple[Any, ...]:
         grads: list[Any] = [None] * size
-        for position, value in zip(positions, program(*args), strict=True):
+        for position, value in zip(positions, program(sizes, args), strict=True):
             grads[position] = value
         return tuple(grads)
 
@@ -311,13 +312,14 @@ def _flat(backward: TraceCtx) -> tuple[TraceCtx, list[int]]:
 
 
 def _connect(trace: TraceCtx, lowering: Lowering) -> Callable[..., Any]:
-    """Return a flat functional trace as a function that torch can differentiate."""
+    """Return a flat functional trace as a function ``(sizes, arguments)`` that torch can differentiate."""
     outputs = differentiable_outputs(trace)
     if not outputs:
-        return lowering.lower(trace)
+        lowered = lowering.lower(trace)
+        return lambda sizes, args: lowered(*args)
     tape = differentiate(trace, lowering.executors, keep_calls=True)
     joint = joint_trace(tape, outputs)
     cotangents = joint.args[len(trace.args) :]
     forward, backward = partition(joint, cotangents, tape.differentiable, lowering.policy)
     program = Differentiated(tape, outputs, (whole(tape, outputs),), forward, backward)
-    return connected(program, lowering.lower(forward.trace), lowering.lower(backward), lowering)
+    return connected(program, lowering.lower(forward.trace), lowering.lower(backward), lowering).run

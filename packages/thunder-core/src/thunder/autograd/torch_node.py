@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from thunder.autograd.call_sizes import CallSizes, Variants, compiled_for
 from thunder.autograd.wiring import Present, Wiring
 from thunder.base.devices import to_torch_device
 from thunder.base.runtime_errors import note_statement
@@ -31,14 +32,14 @@ class ThunderFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, node: Node, outputs: list[torch.Tensor], saved: Sequence[Any], others: Any, *edges: Any
+        ctx: Any, node: Node, outputs: list[torch.Tensor], saved: Sequence[Any], rest: Any, *edges: Any
     ) -> tuple[torch.Tensor, ...]:
         """Connect ``outputs`` with ``edges`` in torch's graph.
 
         torch returns the same tensor objects that are returned here, which the structure of the program's
         results already holds.
         """
-        ctx.node, ctx.others = node, others
+        ctx.node, (ctx.others, ctx.sizes) = node, rest
         ctx.memory = _addresses(saved, node.wiring.watched)
         ctx.shapes = [outputs[i].shape for i in range(len(node.results or ()))]
         ctx.set_materialize_grads(False)
@@ -55,10 +56,10 @@ class Node:
     """A node of a program in torch's graph, with its backwards.
 
     ``variant(present)`` compiles the backward for the cotangents that are present. ``derivative(present)``
-    compiles one that enters torch's graph: a function of the saved tensors, the other saved values and the
-    cotangents that are present. ``backward_fn`` is the backward for the usual cotangents, if it is already
-    compiled. With ``results``, proxies of the results, ``backward_fn`` is the only backward: cotangents that
-    are not present are zeros.
+    compiles one that enters torch's graph: a function of the call's sizes, the saved tensors, the other saved
+    values and the cotangents that are present. ``backward_fn`` is the backward for the usual cotangents, if
+    it is already compiled. With ``results``, proxies of the results, ``backward_fn`` is the only backward:
+    cotangents that are not present are zeros.
     """
 
     def __init__(
@@ -71,9 +72,10 @@ class Node:
     ) -> None:
         self.wiring = wiring
         self._variant, self._derivative, self.results = variant, derivative, results
-        compiled = {} if backward_fn is None else {wiring.usual: backward_fn}
-        self._backwards: dict[Present, Callable[..., Any]] = compiled
-        self._derivatives: dict[Present, Callable[..., Any]] = {}
+        self._backwards: dict[Present, Variants] = {}
+        if backward_fn is not None:
+            self._backwards[wiring.usual] = [((), backward_fn)]
+        self._derivatives: dict[Present, Variants] = {}
 
     def gradients(self, ctx: Any, cotangents: Sequence[torch.Tensor | None]) -> Sequence[Any]:
         """Return the gradients of the edges. With ``create_graph`` they enter torch's graph."""
@@ -83,10 +85,12 @@ class Node:
         present = tuple(c is not None for c in cotangents)
         grad_outputs = [c for c in cotangents if c is not None]
         if torch.is_grad_enabled():
-            derivative = self._compiled(self._derivatives, self._derivative, present)
-            grads = derivative(*self._saved(ctx), *ctx.others, *grad_outputs)
+            variants = self._derivatives.setdefault(present, [])
+            derivative = compiled_for(variants, ctx.sizes, lambda: self._derivative(present))
+            grads = derivative(ctx.sizes, *self._saved(ctx), *ctx.others, *grad_outputs)
         else:
-            backward = self._compiled(self._backwards, self._variant, present)
+            variants = self._backwards.setdefault(present, [])
+            backward = compiled_for(variants, ctx.sizes, lambda: self._variant(present))
             grads = self._run(backward, ctx, grad_outputs)
         return [grads[i] for i in self.wiring.gradients]
 
@@ -112,26 +116,27 @@ class Node:
             )
         return saved
 
-    @staticmethod
-    def _compiled(
-        functions: dict[Present, Callable[..., Any]],
-        compile_for: Callable[[Present], Callable[..., Any]],
-        present: Present,
-    ) -> Callable[..., Any]:
-        function = functions.get(present)
-        if function is None:
-            function = functions[present] = compile_for(present)
-        return function
-
 
 class Connected:
-    """A forward with its nodes, earlier ones first; a call enters torch's graph."""
+    """A forward with its nodes, earlier ones first; a call enters torch's graph.
 
-    def __init__(self, forward_fn: Callable[..., Any], nodes: Sequence[Node]) -> None:
-        self.forward_fn, self.nodes = forward_fn, nodes
+    ``sizes`` returns the symbolic sizes of a call, from its arguments.
+    """
+
+    def __init__(
+        self,
+        forward_fn: Callable[..., Any],
+        nodes: Sequence[Node],
+        sizes: Callable[[Sequence[Any]], CallSizes | None],
+    ) -> None:
+        self.forward_fn, self.nodes, self.sizes = forward_fn, nodes, sizes
 
     def __call__(self, *args: Any) -> Any:
         """Run the program; its results are connected to ``args`` where gradients are tracked."""
+        return self.run(self.sizes(args), args)
+
+    def run(self, sizes: CallSizes | None, args: Sequence[Any]) -> Any:
+        """Run the program for a call with these sizes."""
         mode = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
@@ -139,20 +144,21 @@ class Connected:
         finally:
             torch._C._set_grad_enabled(mode)
         values = [*args, *returned["flat_output"], *saved]
+        rest = others, sizes
         if len(self.nodes) == 1:
-            _apply(self.nodes[0], values, saved, others)
+            _apply(self.nodes[0], values, saved, rest)
         else:
             for node in self.nodes:
-                outputs = _apply(node, values, [values[i] for i in node.wiring.saved], others)
+                outputs = _apply(node, values, [values[i] for i in node.wiring.saved], rest)
                 for i, value in zip(node.wiring.outputs, outputs, strict=True):
                     values[i] = value  # later nodes read it: an output that is an input is a new tensor
         return returned["output"]
 
 
-def _apply(node: Node, values: list[Any], saved: Sequence[Any], others: Any) -> tuple[torch.Tensor, ...]:
+def _apply(node: Node, values: list[Any], saved: Sequence[Any], rest: Any) -> tuple[torch.Tensor, ...]:
     wiring = node.wiring
     outputs, edges = [values[i] for i in wiring.outputs], [values[i] for i in wiring.edges]
-    return ThunderFunction.apply(node, outputs, saved, others, *edges)  # type: ignore[no-any-return, no-untyped-call]
+    return ThunderFunction.apply(node, outputs, saved, rest, *edges)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _addresses(saved: Sequence[Any], watched: tuple[int, ...]) -> list[int] | None:

@@ -27,7 +27,7 @@ nothing, and the answers about that size are not handed on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
@@ -82,6 +82,8 @@ class SizeFacts:
         self.computed: set[int] = set()
         self._is_complete = self._computed_are_complete = False
         self._may_fix = True
+        #: the variables about which a compile after the program's may ask
+        self._later: frozenset[int] = frozenset()
 
     def add(self, hint: float, source: str, low: int | None = 0, *, computed: bool = False) -> int:
         """Return the number of a new variable: a size, which is not negative, or a float."""
@@ -267,6 +269,23 @@ class SizeFacts:
             self._constant, self._constant_floats = constant, floats
             raise
 
+    @contextmanager
+    def later(self, values: Mapping[int, Any]) -> Iterator[list[SizeFact | FloatFact]]:
+        """Within the context, which follows the compile, answer questions for a call with these values.
+
+        The list that is yielded has, at the end, the facts on which the answers depend.
+        """
+        hints, answered, start = self.hints, self._later, len(self.facts)
+        self.hints = [values.get(v, hint) for v, hint in enumerate(hints)]
+        self._later = frozenset(values)
+        noted: list[SizeFact | FloatFact] = []
+        try:
+            with self.supposed():
+                yield noted
+                noted += self.facts[start:]
+        finally:
+            self.hints, self._later = hints, answered
+
     def complete(self) -> None:
         """End the compile: from now on only questions are answered that the facts answer."""
         self._is_complete = True
@@ -282,6 +301,8 @@ class SizeFacts:
 
     def _are_complete(self, variables: frozenset[int]) -> bool:
         """Return whether no more facts about these variables can be checked."""
+        if variables <= self._later:
+            return False
         return self._is_complete or (self._computed_are_complete and not self.computed.isdisjoint(variables))
 
     def checked(self) -> list[SizeFact | FloatFact]:
