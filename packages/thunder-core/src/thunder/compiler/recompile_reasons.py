@@ -36,8 +36,8 @@ def recompile_reason(
 ) -> RecompileReason:
     """Return why a call cannot use an entry, while plugins contribute this to a compile.
 
-    ``answers`` are those of the call to the first questions that the program asks about data. Raises
-    InternalError if every fact holds from which the entry's guards were generated.
+    ``answers`` are those of the call to the first questions that the program asks about data. Guards may ask
+    more than the facts from which they were generated: those of a class attribute ask in which class it is.
     """
     for kind, expected, found in entry.contributions.differences(contributions):
         return RecompileReason(entry, kind, expected, found, "plugins")
@@ -50,7 +50,7 @@ def recompile_reason(
             asked = len(entry.decisions)
             return RecompileReason(entry, "the number of questions about data", asked, len(answers), "sizes")
         cause = prologue_error(entry.prologue_traces[-1], args, kwargs)
-        raise InternalError("a guard failed, and every fact that it was generated from holds") from cause
+        return RecompileReason(entry, "the guards, though each of their facts holds", None, cause, "guards")
     fact, actual = failure
     text = f"{fact}{_changed_names(fact.expected, actual) if fact.kind == 'state' else ''}"
     return RecompileReason(entry, text, expected_text(fact), actual, fact.source)
