@@ -458,3 +458,83 @@ def test_a_dict_with_an_object_as_key_is_read_by_its_other_keys():
     table[Key()] = 1.0
     assert torch.equal(compiled(x), f(x))
     assert thunder.cache_misses(compiled) == 3
+
+
+def _patched(cls, name, value):
+    """Set an attribute; return the function that sets what a read gave before, as a patch does."""
+    before = getattr(cls, name, None)
+    setattr(cls, name, value)
+    return lambda: delattr(cls, name) if before is None else setattr(cls, name, before)
+
+
+def _patched_own(cls, name, value):
+    """Set an attribute; return the function that deletes it where the class had none of its own."""
+    before = cls.__dict__.get(name)
+    setattr(cls, name, value)
+    return lambda: delattr(cls, name) if before is None else setattr(cls, name, before)
+
+
+READS = {
+    "method": lambda o: o.scale(),
+    "attribute": lambda o: o.level,
+    "class attribute": lambda o: type(o).level,
+    "metaclass attribute": lambda o: type(o).factor,
+    "missing": lambda o: getattr(o, "extra", 7),
+    "hasattr": lambda o: 1 if hasattr(o, "extra") else 2,
+}
+PATCHES = {
+    "scale": lambda self: 3.0,
+    "level": 4.0,
+    "factor": 6.0,
+    "extra": 5.0,
+    "level as a property": property(lambda self: 8.0),
+    "scale as a function": staticmethod(lambda: 9.0),
+}
+
+
+@pytest.mark.parametrize("patch", [_patched, _patched_own])
+@pytest.mark.parametrize("index", range(4))
+@pytest.mark.parametrize("read", READS)
+def test_a_class_that_is_patched_and_restored_between_calls(read, index, patch):
+    kind = type("Kind", (type,), {"factor": 5.0})
+    base = kind("Base", (), {"scale": lambda self: 2.0, "level": 1.0})
+    middle = kind("Middle", (base,), {})
+    derived = kind("Derived", (middle,), {})
+    target, owner = (kind, base, middle, derived)[index], derived()
+
+    def program(x):
+        return x * READS[read](owner)
+
+    compiled = thunder.jit(program)
+
+    def outcome(fn):
+        try:
+            return fn(torch.ones(1)).item()
+        except TypeError as error:  # of a property that is read from the class
+            return type(error)
+
+    for name, value in PATCHES.items():
+        restore = patch(target, name.partition(" ")[0], value)
+        assert outcome(compiled) == outcome(program)
+        restore()
+        assert outcome(compiled) == outcome(program)
+        assert outcome(compiled) == outcome(program)
+
+
+def test_a_reason_is_given_for_a_method_that_is_found_in_another_class():
+    class Base(nn.Module):
+        def scaled(self, x):
+            return x * 2
+
+        def forward(self, x):
+            return self.scaled(x)
+
+    class Derived(Base):
+        pass
+
+    compiled, x = thunder.jit(Derived()), torch.ones(1)
+    assert compiled(x) == 2
+    Derived.scaled = Base.scaled
+    assert compiled(x) == 2
+    (reason,) = thunder.compile_stats(compiled).last_recompile_reasons
+    assert "though each of their facts holds" in str(reason)

@@ -72,6 +72,13 @@ def test_the_text_of_a_reading_is_made_in_each_call(capsys):
         assert capsys.readouterr().out == f"started {start:.6f}\n"
 
 
+def test_a_reading_in_a_mapped_function_is_refused():
+    with pytest.raises(
+        UnsupportedProgram, match=r"reads time\.time\(\) in a mapped or differentiated function"
+    ):
+        thunder.jit(lambda x: torch.vmap(lambda a: a * time.time())(x))(torch.ones(2))
+
+
 def test_a_reading_in_a_part_that_runs_again_is_refused():
     def region(x):
         return x.sin() * (time.time() > 0)
