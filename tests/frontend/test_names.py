@@ -129,14 +129,14 @@ def kept_object(name):
 def variables(name):
     if not name.isidentifier() or keyword.iskeyword(name) or name == "__debug__":
         return None
-    namespace = {"kept": [], "counts": {"k": 0}, name: types.SimpleNamespace(k=0)}
+    counted = types.SimpleNamespace(k=0)
+    namespace = {"kept": [], "counts": {"k": 0}, unicodedata.normalize("NFKC", name): counted}
     exec(
         f"def inner({name}):\n    {name} = {name} + 1\n    both = [{name}, {name}]\n    kept.append(both)\n"
         f"    counts['k'] += 1\n    return both, both, {{'a': {name}, 'b': slice(1, 2), 'c': {{1}}}}\n"
         f"def program(x):\n    {name}.k += 1\n    return inner(x + {name}.k)\n",
         namespace,
     )
-    counted = namespace[unicodedata.normalize("NFKC", name)]
     return namespace["program"], lambda: (len(namespace["kept"]), namespace["counts"], counted.k)
 
 

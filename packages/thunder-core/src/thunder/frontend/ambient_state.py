@@ -113,12 +113,13 @@ def full_ambient_state() -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Modes:
-    """Grad mode, default dtype, autocast by device, and the number of active modes."""
+    """Grad mode, default dtype, autocast by device, its cache, and the number of active modes."""
 
     grad: bool
     dtype: torch.dtype
     depth: int
     autocast: tuple[tuple[str, bool, torch.dtype], ...]
+    keeps_casts: bool
 
     @classmethod
     def now(cls) -> Modes:
@@ -128,11 +129,22 @@ class Modes:
             torch.get_default_dtype(),
             torch._C._len_torch_function_stack(),
             tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES),
+            torch.is_autocast_cache_enabled(),
         )
 
-    def autocast_after(self, before: Modes) -> list[tuple[str, bool, torch.dtype]]:
-        """Return the settings of autocast, by device, that differ from those before."""
-        return [now for now, was in zip(self.autocast, before.autocast, strict=True) if now != was]
+    def autocast_after(self, before: Modes) -> list[str]:
+        """Return the statements that set what of autocast differs from before."""
+        lines: list[str] = []
+        for now, was in zip(self.autocast, before.autocast, strict=True):
+            if now != was:
+                device, enabled, cast_to = now
+                lines += (
+                    f"torch.set_autocast_enabled({device!r}, {enabled})",
+                    f"torch.set_autocast_dtype({device!r}, {cast_to})",
+                )
+        if self.keeps_casts != before.keeps_casts:
+            lines.append(f"torch.set_autocast_cache_enabled({self.keeps_casts})")
+        return lines
 
     def restore(self) -> None:
         """Make this the current state again."""
@@ -144,14 +156,14 @@ class Modes:
         for device, enabled, cast_to in self.autocast:
             torch.set_autocast_enabled(device, enabled)
             torch.set_autocast_dtype(device, cast_to)
+        torch.set_autocast_cache_enabled(self.keeps_casts)
 
 
 @contextmanager
 def restored() -> Iterator[None]:
     """Restore grad mode, default dtype, autocast and the stack of modes after the context."""
-    before, keeps_casts = Modes.now(), torch.is_autocast_cache_enabled()
+    before = Modes.now()
     try:
         yield
     finally:
         before.restore()
-        torch.set_autocast_cache_enabled(keeps_casts)

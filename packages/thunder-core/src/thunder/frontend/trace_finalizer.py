@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path
 from thunder.frontend import ambient_state
@@ -78,7 +76,10 @@ class TraceFinalizer:
         for value in (*session.writes.values(), result):
             builder.count(value)
         backward_reads.refuse_changed(session, builder.uses)
-        _write_effects(builder, session, autocast)
+        for write in list(session.writes):
+            write.emit(builder)
+        if autocast:
+            builder.emit(*autocast)
         expression = builder.expression(result)
         refuse_returned_leaves(session, builder.tensors.values())
         for leaf in returned_leaves(session, self.trace.args, builder.tensors.values()):
@@ -107,19 +108,6 @@ class TraceFinalizer:
             ]
         self.trace.set_provenance(TraceProvenance("Acquisition"))
         return self.trace
-
-
-def _write_effects(
-    builder: EpilogueBuilder, session: TracingSession, autocast: list[tuple[str, bool, torch.dtype]]
-) -> None:
-    """Add the statements that repeat the program's writes."""
-    for write in list(session.writes):
-        write.emit(builder)
-    for device, enabled, dtype in autocast:
-        builder.emit(
-            f"torch.set_autocast_enabled({device!r}, {enabled})",
-            f"torch.set_autocast_dtype({device!r}, {dtype})",
-        )
 
 
 def _refuse_hidden(session: TracingSession) -> None:
