@@ -251,3 +251,18 @@ def test_a_backward_that_runs_under_autocast_has_the_dtypes_of_its_forward() -> 
     exact = torch.autograd.functional.vjp(program, x, torch.ones(4, 4))[1]
     torch.testing.assert_close(gradient(thunder.jit(program)), exact)
     assert not torch.allclose(gradient(program), exact)
+
+
+def test_a_program_that_switches_the_cache_off_leaves_it_off_in_each_call():
+    def program(x):
+        torch.set_autocast_cache_enabled(False)
+        return x * 2
+
+    compiled = thunder.jit(program)
+    try:
+        for _ in range(2):
+            torch.set_autocast_cache_enabled(True)
+            compiled(torch.ones(2))
+            assert not torch.is_autocast_cache_enabled()
+    finally:
+        torch.set_autocast_cache_enabled(True)

@@ -7,9 +7,11 @@ their order must agree.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
 import warnings
+import weakref
 from typing import Any
 
 import pytest
@@ -499,3 +501,54 @@ def test_all_backwards_of_a_program_run(capsys):
     x, y = (torch.ones(3, requires_grad=True) for _ in range(2))
     torch.autograd.grad((thunder.jit(lambda x, y: program(x) + y)(x, y)).sum(), y)
     assert capsys.readouterr().out == "backward\n"
+
+
+class _Owner:
+    scale, runs = 2.0, 0
+
+
+def _by_context(x, owner):
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, owner):
+            ctx.owner = owner
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.owner.scale, None
+
+    return Scaled.apply(x, owner)
+
+
+def _by_hook(x, owner):
+    y = x * 2
+    y.register_hook(lambda g: g * owner.scale)
+    return y
+
+
+def _by_region(x, owner):
+    def region(x):
+        owner.runs += 1
+        return (x.sin() * owner.scale).cos()
+
+    return torch.utils.checkpoint.checkpoint(region, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("program", [_by_context, _by_hook, _by_region])
+def test_an_argument_that_a_backward_reads_lives_as_long_as_in_eager(program):
+    def lives(fn):
+        seen = []
+        for _ in range(2):
+            owner, x = _Owner(), torch.linspace(0, 1, 3, requires_grad=True)
+            y, reference = fn(x, owner), weakref.ref(owner)
+            del owner
+            before = reference() is not None
+            y.sum().backward()
+            gradient = [round(v, 4) for v in x.grad.tolist()]
+            del y
+            gc.collect()
+            seen.append((before, gradient, reference() is None))
+        return seen
+
+    assert lives(thunder.jit(program)) == lives(program)

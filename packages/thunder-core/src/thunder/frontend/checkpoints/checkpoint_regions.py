@@ -253,6 +253,7 @@ class _Region:
             requires_grad=[t.requires_grad for t in tensors],
             autocast=_autocast(),
             reentrant=reentrant,
+            held=rebuilding.held,
         )
         state = None
         if effects is not None and is_random:

@@ -10,6 +10,7 @@ eager calls it: with gradients on, under the forward's autocast, from the same r
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,8 @@ class RegionAgain:
 
     ``call`` builds a function without arguments from the tensors of a call; it is None if the region has no
     effects. ``requires_grad`` has one bool per tensor, ``autocast`` the arguments of ``torch.autocast`` by
-    device. A ``reentrant`` region has torch's conditions on the backward.
+    device. A ``reentrant`` region has torch's conditions on the backward. ``held`` refers to arguments of the
+    call, which the forward keeps alive.
     """
 
     def __init__(
@@ -41,9 +43,10 @@ class RegionAgain:
         requires_grad: Sequence[bool],
         autocast: Mapping[str, Mapping[str, Any]],
         reentrant: bool,
+        held: Sequence[weakref.ref[Any]],
     ) -> None:
         self.call, self.requires_grad, self.autocast = call, requires_grad, autocast
-        self.reentrant = reentrant
+        self.reentrant, self.held = reentrant, held
 
     def __repr__(self) -> str:
         return "<checkpointed region>"
@@ -75,6 +78,9 @@ class RegionCall:
 
     of: RegionAgain
     backward: int | None = None
+
+    def __post_init__(self) -> None:
+        self.held = [reference() for reference in self.of.held]
 
     def run(self, tensors: Sequence[torch.Tensor], state: torch.Tensor | None) -> None:
         """Run the region, unless the running backward has done so."""

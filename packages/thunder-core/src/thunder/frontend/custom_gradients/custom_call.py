@@ -224,6 +224,7 @@ def _as_it_runs(
         requires_grad=[t.requires_grad for t in rebuilding.tensors],
         arguments=tuple(map(Argument.of, fn.inputs)),
         adapt=replacements.applied_after(fn.adapt),
+        held=rebuilding.held,
     )
     with recorded(session.trace) as begin:
         call = begin_backward(backward, tuple(a and a.shape for a in backward.arguments))

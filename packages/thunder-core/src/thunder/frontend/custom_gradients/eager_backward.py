@@ -12,6 +12,7 @@ records a graph of it, which is kept for the second derivative.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,7 +38,7 @@ class EagerBackward:
 
     From the tensors of a call ``function`` rebuilds the user's function, ``attributes`` the dictionary of its
     ``ctx``, and ``saved`` the saved tensors; ``requires_grad`` has one bool per tensor. ``arguments`` are
-    those of the forward.
+    those of the forward; ``held`` refers to objects among them, which the call keeps alive.
     """
 
     def __init__(
@@ -50,8 +51,9 @@ class EagerBackward:
         requires_grad: Sequence[bool],
         arguments: Sequence[Argument | None],
         adapt: Callable[[Callable[..., Any]], Callable[..., Any]],
+        held: Sequence[weakref.ref[Any]],
     ) -> None:
-        self.name, self.adapt = name, adapt
+        self.name, self.adapt, self.held = name, adapt, held
         self.function, self.attributes, self.saved = function, attributes, saved
         self.requires_grad, self.arguments = requires_grad, arguments
         self.wanted = [a for a in arguments if a is not None and a.requires_grad]
@@ -71,6 +73,9 @@ class BackwardCall:
     shapes: Sequence[tuple[int, ...] | None]
     function: Callable[..., Any] | None = None
     context: FunctionContext | None = None
+
+    def __post_init__(self) -> None:
+        self.held = [reference() for reference in self.of.held]
 
     def run(self, tensors: Tensors, cotangents: Tensors) -> tuple[torch.Tensor, ...]:
         """Return the gradients of the arguments that require grad."""

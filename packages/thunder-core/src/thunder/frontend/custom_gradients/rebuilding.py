@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import functools
 import types
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.base.provenance import ABSENT, cell_content
+from thunder.base.provenance import ABSENT, cell_content, comes_with_arguments
 from thunder.frontend.arrays.array_memory import copied, is_array
 from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.custom_gradients.backward_state import BackwardState
@@ -41,12 +42,14 @@ Maker = Callable[[Sequence[Any], dict[int, Any]], Any]
 class Rebuilding:
     """A builder of makers.
 
-    ``tensors`` are the proxies that their values need, in the order of the arguments.
+    ``tensors`` are the proxies that their values need, in the order of the arguments. ``held`` are references
+    to arguments, which code that runs after the call has to keep alive from the call on.
     """
 
     def __init__(self, session: TracingSession) -> None:
         self.session = session
         self.tensors: list[TensorProxy] = []
+        self.held: list[weakref.ref[Any]] = []
         self._index: dict[str, int] = {}
         self._makers: dict[int, tuple[Any, Maker]] = {}  # by id: the value, held, and its maker
 
@@ -93,7 +96,12 @@ class Rebuilding:
         if isinstance(value, types.MethodType | functools.partial | tuple):
             return self._parts(value)
         self.session.guard_identity(value)
-        return _constant(obj)
+        entry = self.session.entry_of(value)
+        if entry is None or not comes_with_arguments(entry.path) or not type(obj).__weakrefoffset__:
+            return _constant(obj)
+        reference = weakref.ref(obj)  # a cache entry does not keep an argument alive
+        self.held.append(reference)
+        return lambda tensors, rebuilt: reference()
 
     def _parts(self, value: Any) -> Maker:
         """Return the maker of an object that the program created, or that is only its parts."""
@@ -161,10 +169,11 @@ class Rebuilding:
     def _function(self, fn: types.FunctionType) -> Maker:
         cells = [self._cell(c) for c in fn.__closure__ or ()]
         defaults, keywords = self.maker(fn.__defaults__), self.maker(fn.__kwdefaults__)
+        code, variables, name = fn.__code__, fn.__globals__, fn.__name__  # without what its cells hold
 
         def make(tensors: Sequence[Any], rebuilt: dict[int, Any]) -> types.FunctionType:
             closure = tuple(c(tensors, rebuilt) for c in cells)
-            new = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, closure or None)
+            new = types.FunctionType(code, variables, name, None, closure or None)
             new.__defaults__, new.__kwdefaults__ = defaults(tensors, rebuilt), keywords(tensors, rebuilt)
             return new
 
