@@ -28,10 +28,9 @@ from thunder.base.provenance import Path, comes_with_arguments, is_weak, lookup_
 from thunder.frontend.arrays.array_memory import copied, is_array
 from thunder.frontend.arrays.numpy_settings import is_settings
 from thunder.frontend.arrays.traced_arrays import Arrays, TracedArray
-from thunder.frontend.epilogue.kept_values import kept_values, proxies_of
 from thunder.frontend.epilogue.reconstruction import description, reconstruction_of
 from thunder.frontend.epilogue.statements import statement
-from thunder.frontend.epilogue.value_parts import parts_of
+from thunder.frontend.epilogue.value_parts import parts_of, proxies_of
 from thunder.frontend.host_draws.created_generators import is_created
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
 from thunder.frontend.lookasides.rng_generators import Generators
@@ -212,7 +211,7 @@ class EpilogueBuilder:
         if built is not None:
             return built[0]
         if self.session.objects.tensor_classes[id(value)][1] in (torch.nn.Parameter, torch.nn.Buffer):
-            kept = proxies_of(self.session, kept_values(self.session))
+            kept = proxies_of(self.session, self.session.writes.values())
             is_state = any(p is value for p in kept) and not self.session.state(OpaqueCalls).calls
             raise (NotInitialized if is_state else UnsupportedProgram)(
                 "a parameter that the program has made leaves it",
