@@ -258,3 +258,66 @@ def test_a_list_has_no_hash_as_in_eager():
     cached = functools.lru_cache(lambda items: items)
     with pytest.raises(TypeError, match="unhashable type: 'list'"):
         thunder.jit(lambda x: x * cached([1, 2])[0])(X)
+
+
+@pytest.mark.parametrize("maxsize", [1, 2, 3, None])
+def test_uses_and_the_order_of_eviction_are_those_of_eager(maxsize):
+    """Guards of entries that do not serve a call count as no use."""
+
+    def world():
+        @functools.lru_cache(maxsize)
+        def table(n):
+            return torch.full((1,), float(n))
+
+        return table, lambda x, n: x * table(n)
+
+    (table, program), (own, compiled) = world(), world()
+    compiled = thunder.jit(compiled, cache="constant values")
+    for n in (1, 2, 1, 3, 2, 1, 1, 3, 4, 1):
+        assert torch.equal(compiled(X, n), program(X, n))
+        assert own.cache_info() == table.cache_info()
+
+
+def test_an_entry_that_another_key_has_replaced_in_between_is_not_the_same():
+    """A full cache reuses the link of the entry that it evicts."""
+
+    @functools.lru_cache(1)
+    def table(n):
+        return torch.zeros(1)
+
+    compiled = thunder.jit(lambda x: (x + table(1), table(1)))
+    first = compiled(X)[1]
+    table(1).add_(5)
+    table(2)
+    assert torch.equal(table(1), torch.zeros(1))
+    result, second = compiled(X)
+    assert torch.equal(result, X)
+    assert second is table(1)
+    assert second is not first
+
+
+def test_a_call_that_is_compiled_several_times_counts_each_use_once():
+    @functools.lru_cache(4)
+    def table(n):
+        return torch.ones(1)
+
+    def program(x):
+        y = x * table(1) * table(2) * table(1)
+        return y[: int((y > 0).sum())], torch.linalg.qr(x.reshape(-1, 1))[0]
+
+    compiled = thunder.jit(program, cache="symbolic values")
+    for n in (3, 4, 4, 5):
+        table.cache_clear()
+        compiled(torch.arange(float(n)))
+        info = table.cache_info()
+        assert (info.hits, info.misses) == (1, 2)
+
+
+def test_keys_that_a_program_puts_into_its_own_cache_are_compared_by_their_values():
+    def program(x, y):
+        cached = functools.lru_cache(lambda n: [n])
+        return x.sum() * y.sum(), cached(len(x)) is cached(len(y)), cached(len(x))
+
+    compiled = thunder.jit(program, cache="symbolic values")
+    for m, n in ((2, 2), (2, 3), (3, 3)):
+        assert compiled(torch.ones(m), torch.ones(n))[1:] == (m == n, [m])

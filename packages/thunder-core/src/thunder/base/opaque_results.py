@@ -1,17 +1,19 @@
 """Results of opaque callables within one call of a program, so that each runs once in a call.
 
 The program is run for its acquisition up to an opaque call; and a call that leaves a compiled program at a
-decision begins again in another one. Both times the results that are there already are used.
+decision begins again in another one. Both times the results that are there already are used. In the same way
+the use of an entry of a cache is counted once, though a program is traced and then runs.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["add", "begin", "discard", "inside", "keep", "take"]
+__all__ = ["add", "add_use", "begin", "discard", "inside", "keep", "take", "take_use", "uses"]
 
 
 class _Results(threading.local):
@@ -19,6 +21,7 @@ class _Results(threading.local):
         self.entries: list[Any] = []
         self.position = 0
         self.is_kept = False
+        self.uses: Counter[Hashable] = Counter()
 
 
 _results = _Results()
@@ -51,17 +54,35 @@ def keep() -> None:
     _results.is_kept = True
 
 
+def uses(entry: Hashable) -> int:
+    """Return how many uses of a cache's entry were counted that the program of this call has not repeated."""
+    return _results.uses[entry]
+
+
+def add_use(entry: Hashable) -> None:
+    """Note that a use of a cache's entry was counted while the program is traced."""
+    _results.uses[entry] += 1
+
+
+def take_use(entry: Hashable) -> bool:
+    """Return whether a use of a cache's entry was counted, once for each use that was."""
+    count = _results.uses.pop(entry, 0) if _results.uses else 0
+    if count > 1:
+        _results.uses[entry] = count - 1
+    return count > 0
+
+
 def discard() -> None:
-    """Forget the results, at the end of a call."""
-    _results.entries, _results.position, _results.is_kept = [], 0, False
+    """Forget the results and uses, at the end of a call."""
+    _results.entries, _results.position, _results.is_kept, _results.uses = [], 0, False, Counter()
 
 
 @contextmanager
 def inside() -> Iterator[None]:
     """Within it the code of an opaque callable runs, which may call compiled programs."""
-    saved = _results.entries, _results.position, _results.is_kept
+    saved = _results.entries, _results.position, _results.is_kept, _results.uses
     discard()
     try:
         yield
     finally:
-        _results.entries, _results.position, _results.is_kept = saved
+        _results.entries, _results.position, _results.is_kept, _results.uses = saved

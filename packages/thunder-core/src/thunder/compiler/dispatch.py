@@ -138,9 +138,11 @@ class Dispatcher:
             if running is not None:
                 running.end()
             stats.call_times = (start, ready, perf_counter_ns())
+            if entry.epilogue_fn is not None:
+                result = entry.epilogue_fn(*result, *inputs[1])
             if entry.failures.decides:
                 opaque_results.discard()
-            return result if entry.epilogue_fn is None else entry.epilogue_fn(*result, *inputs[1])
+            return result
         # Here no exception is being handled: the program, if it runs again, must not see this one.
         try:
             del inputs
@@ -313,6 +315,8 @@ class Dispatcher:
         if is_after_others:
             stats.cache_hits -= 1
             self._compiled_for_answers += 1
+        else:
+            opaque_results.discard()  # those of a program that was traced and has not run
         known = dict(left)
         comparable = [e for e in self._stored if (like is None or e.has_inputs_of(like)) and e not in known]
         reasons = [recompile_reason(e, self._contributions, args, kwargs, answers) for e in comparable]

@@ -21,9 +21,7 @@ def refuse_changed_facts(session: TracingSession, roots: Mapping[str, Any]) -> N
     cached = session.state(CachedCalls).ran
     if not opaque and not cached:
         return
-    # to ask a cache counts as a use of its entry
-    facts = [f for f in session.objects.facts if opaque or f.path.kind != "cached"]
-    failure = first_failure(facts, roots["args"], roots["kwargs"])
+    failure = first_failure(session.objects.facts, roots["args"], roots["kwargs"])
     if failure is None:
         return
     kind, hint = "a function under functools.lru_cache", CALL_IT_BEFORE

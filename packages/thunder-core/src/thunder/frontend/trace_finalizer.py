@@ -22,6 +22,7 @@ from thunder.frontend.lookasides.rebound_tensors import refuse_shared_data
 from thunder.frontend.lookasides.tensors import original_of
 from thunder.frontend.lookasides.weakrefs import refuse_callbacks
 from thunder.frontend.lookasides.written_attributes import WrittenAttributes, emit_attributes
+from thunder.frontend.natives.cached_functions import CachedCalls
 from thunder.frontend.objects.shared_attributes import refuse_shared_attributes
 from thunder.frontend.output.progress_bars import close_bars
 from thunder.frontend.session import TracingSession
@@ -67,6 +68,7 @@ class TraceFinalizer:
             or session.state(WrittenAttributes)
             or retained.intermediates
             or retained.inputs
+            or session.state(CachedCalls).uses
         )
         if simple and not self.writes and not is_annotated:
             backward_reads.refuse_changed(session, seen)
@@ -76,6 +78,8 @@ class TraceFinalizer:
         for value in (*session.writes.values(), result):
             builder.count(value)
         backward_reads.refuse_changed(session, builder.uses)
+        for query in session.state(CachedCalls).uses:
+            builder.emit(f"{builder.constant('entry', query)}.repeat()")
         for write in list(session.writes):
             write.emit(builder)
         if autocast:

@@ -68,7 +68,7 @@ from thunder.frontend.objects.shadow_copies import SEQUENCES
 from thunder.frontend.opaque_calls import native_functions, opaque_acquisition
 from thunder.frontend.opaque_calls.opaque_hints import add_opaque_hint
 from thunder.frontend.output import logging_calls, printing, warning_calls
-from thunder.frontend.output.deferred_texts import combined, copies_texts
+from thunder.frontend.output.deferred_texts import DeferredText, combined, copies_texts
 from thunder.frontend.output.percent_texts import is_percent, percent_text
 from thunder.frontend.output.progress_bars import draws_bar
 from thunder.frontend.raised_errors import name_tensors
@@ -284,9 +284,12 @@ class Tracer(AttributePolicy):
         return gradient_nodes.gradient_node(self, x)
 
     def class_of(self, obj: Any) -> type:
-        if type(obj) is GradientNode:
-            return obj.seen_class()
-        return seen_type(self, obj) if isinstance(obj, TensorProxy) else type(obj)
+        cls = type(obj)
+        if isinstance(obj, TensorProxy):
+            return seen_type(self, obj)
+        if isinstance(obj, NumberProxy):
+            return obj.python_type
+        return obj.seen_class() if cls is GradientNode else _SEEN_CLASSES.get(cls, cls)
 
     def referent(self, reference: weakref.ref[Any]) -> Any:
         return weakrefs.referent_of(self, reference)
@@ -396,6 +399,8 @@ class Tracer(AttributePolicy):
 
 
 _PLAIN_GETTER = object.__getattribute__
+#: classes of the trace, with those that the program sees in their places
+_SEEN_CLASSES: dict[type, type] = {SizeTuple: torch.Size, DeferredText: str}
 #: functions whose rules make texts of their arguments by calls of the program
 _OUTPUT = (print, logging.Logger._log)
 #: handlers of calls of code that runs as it is, in each call

@@ -16,7 +16,6 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES
 from thunder.frontend.session import SessionState, TracingSession
-from thunder.frontend.torch_functions.override_state import seen_type
 from thunder.interpreter.attributes import is_data_descriptor
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
@@ -36,7 +35,7 @@ def _getattr_static(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _static(session: TracingSession, obj: Any, attr: str, default: Any = MISSING) -> Any:
-    cls = seen_type(session, obj) if isinstance(obj, TensorProxy) else type(obj)
+    cls = session.class_of(obj)
     if isinstance(obj, type):
         of_class, own = session.type_attr(cls, attr), session.type_attr(obj, attr)
         found = own if own is not MISSING else of_class
@@ -181,7 +180,7 @@ def _generic_function(session: TracingSession, args: Args, kwargs: Kwargs) -> An
     fn, *values = args
     if not values:
         raise TypeError(f"{fn.__name__} requires at least 1 positional argument")
-    cls = seen_type(session, values[0]) if isinstance(values[0], TensorProxy) else type(values[0])
+    cls = session.class_of(values[0])
     query = functools.partial(fn.dispatch, cls)
     implementation = query()
     name = f"{fn.__qualname__}.dispatch({cls.__qualname__})"

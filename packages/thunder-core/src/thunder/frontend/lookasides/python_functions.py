@@ -21,7 +21,7 @@ from thunder.frontend.lookasides.gradient_nodes import GradientNode
 from thunder.frontend.lookasides.lookaside_registry import LookasideRule, LookasideTable
 from thunder.frontend.lookasides.tensors import is_inference, is_marked, storage_offset
 from thunder.frontend.objects.class_kinds import is_immutable
-from thunder.frontend.output.deferred_texts import DeferredText, deferred
+from thunder.frontend.output.deferred_texts import deferred
 from thunder.frontend.raised_errors import text_refusal
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
@@ -49,12 +49,8 @@ def _isinstance(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str
     _note_hierarchy(session, args)
     if len(args) == 2 and isinstance(args[0], TensorProxy):
         return any(_is_instance_of(session, args[0], cls) for cls in _flatten_classes(args[1]))
-    if len(args) == 2 and isinstance(args[0], NumberProxy):
-        return issubclass(args[0].python_type, tuple(_flatten_classes(args[1])))
-    if len(args) == 2 and type(args[0]) is GradientNode:
-        return session.machine.generic_call(issubclass, (args[0].seen_class(), args[1]), kwargs)
-    if len(args) == 2 and type(args[0]) is SizeTuple:
-        return issubclass(torch.Size, tuple(_flatten_classes(args[1])))
+    if len(args) == 2 and isinstance(args[0], NumberProxy | SizeTuple | GradientNode):
+        return session.machine.generic_call(issubclass, (session.class_of(args[0]), args[1]), kwargs)
     return session.machine.generic_call(isinstance, args, kwargs)
 
 
@@ -102,16 +98,8 @@ _LEGACY_TENSOR_TYPES = frozenset(t for t in torch._tensor_classes if t is not to
 
 @TABLE.lookaside(type)
 def _type(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) == 1 and not kwargs and isinstance(args[0], TensorProxy):
-        return seen_type(session, args[0])
-    if len(args) == 1 and not kwargs and isinstance(args[0], NumberProxy):
-        return args[0].python_type
-    if len(args) == 1 and not kwargs and type(args[0]) is GradientNode:
-        return args[0].seen_class()
-    if len(args) == 1 and not kwargs and type(args[0]) is SizeTuple:
-        return torch.Size
-    if len(args) == 1 and not kwargs and type(args[0]) is DeferredText:
-        return str
+    if len(args) == 1 and not kwargs:
+        return session.class_of(args[0])
     return session.machine.generic_call(type, args, kwargs)
 
 

@@ -1,6 +1,6 @@
 """``cache_info()`` and ``cache_clear()`` of functions under ``functools.lru_cache`` in the traced program.
 
-The sizes of a cache are facts. Its hits and misses are other numbers in each call, and guards count as hits.
+The sizes of a cache are facts. Its hits and misses are other numbers in each call.
 A cache that the program clears is cleared by the epilogue.
 """
 

@@ -5,6 +5,10 @@
 A call whose arguments exist before the program runs is made on the real cache. An entry that is there is the
 result; without one, the function runs as it is, once, and the cache has its result, as in eager. The guard
 asks the cache for the entry, and never runs the function. What the program reads of the result are facts.
+Each use counts as in eager, in the order of the program: the epilogue repeats it.
+
+A key is compared by its value: a number of the trace is one from there on, a decision, and a symbolic size is
+fixed.
 
 A call with a value that the program computes, such as a tensor, finds no entry that an earlier call of the
 program made: the function is interpreted, and its result is shared within this call of the program.
@@ -14,12 +18,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
 
+from thunder.base import opaque_results
 from thunder.base.cache_queries import CacheQuery, entries_of, key_of
 from thunder.base.errors import StateChanged, UnsupportedProgram
 from thunder.base.tags import OpTags
@@ -33,8 +38,10 @@ from thunder.frontend.objects.writes import Write
 from thunder.frontend.output import output_replay
 from thunder.frontend.output.printing import printable
 from thunder.frontend.session import SessionState, TracingSession
-from thunder.ir.proxies import Proxy, TensorProxy
+from thunder.ir.number_proxies import decided_value
+from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.ir.symbol import has_tags
+from thunder.ir.symbolic_sizes import SizeTuple
 from thunder.ir.trace import detached_trace
 from thunder.ops import prims
 
@@ -55,11 +62,22 @@ class CachedCalls(SessionState):
         self.interpreted: dict[int, tuple[Any, OrderedDict[Any, Any]]] = {}
         self.asked: dict[int, dict[Any, None]] = {}  # keys of the real cache, by id of the wrapper
         self.ran: list[str] = []  # the functions that ran as they are
+        self.uses: list[CacheQuery] = []  # of entries, in the order of the program
+        self._counted: Counter[Any] = Counter()  # how often each of them has been used
         self.cleared: dict[int, Any] = {}  # those whose caches the program has cleared, by id
 
     def results(self, fn: Any) -> OrderedDict[Any, Any]:
         """Return the results of a function that was interpreted, the least recently used first."""
         return self.interpreted.setdefault(id(fn), (fn, OrderedDict()))[1]
+
+    def note_use(self, query: CacheQuery, *, has_run: bool) -> None:
+        """Note that the program uses an entry; count it unless an earlier trace for this call did."""
+        self.uses.append(query)
+        self._counted[query.use] += 1
+        if self._counted[query.use] > opaque_results.uses(query.use):
+            opaque_results.add_use(query.use)
+            if not has_run:
+                query.count()
 
     def writes(self) -> Iterator[Write]:
         return map(_clearing, self.cleared.values())
@@ -89,6 +107,8 @@ def call_cached(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
         return session.call(fn.__wrapped__, args, kwargs)
     if id(fn) in session.state(CachedCalls).cleared:
         raise _refusal(fn, "is called after the program has cleared its cache", "Clear it before the call.")
+    args = tuple(map(_with_values, args))
+    kwargs = {name: _with_values(value) for name, value in kwargs.items()}
     if session.entry_of(fn) is None:  # the program itself put the function under a cache
         return _interpreted(session, fn, args, kwargs)
     existing = [_existing(session, fn, value) for value in args]
@@ -105,6 +125,31 @@ def _log_once(session: TracingSession, fn: Any, logger: logging.Logger, *args: A
 
 
 # -- arguments -----------------------------------------------------------------------------------------------
+
+
+def _with_values(value: Any) -> Any:
+    """Return an argument with the values of numbers of the trace: decisions, or fixed sizes.
+
+    Raises DataDependentControlFlow where no value can be decided.
+    """
+    if isinstance(value, NumberProxy):
+        return decided_value(value, "a call of a function under functools.lru_cache")
+    kind = type(value)
+    if isinstance(value, tuple | frozenset) and (kind is SizeTuple or is_compared_by_parts(kind)):
+        parts = list(map(_with_values, value))
+        if all(a is b for a, b in zip(parts, value, strict=True)):
+            return value
+        make = torch.Size if kind is SizeTuple else getattr(kind, "_make", kind)
+        return make(parts)
+    return value
+
+
+def _settle_numbers(value: Any) -> None:
+    """Replace numbers of the trace in an object of the program's, whose class compares parts."""
+    for name, part in state_of(value).items():
+        number = _with_values(part)
+        if number is not part:
+            object.__setattr__(value, name, number)
 
 
 def _existing(session: TracingSession, fn: Any, value: Any) -> Any:
@@ -128,6 +173,7 @@ def _existing(session: TracingSession, fn: Any, value: Any) -> Any:
         return _NEW
     if kind.__hash__ is None or kind.__module__ == "typing":  # C code raises TypeError for the first
         return value
+    _settle_numbers(value)
     parts = [_existing(session, fn, part) for part in state_of(value).values()]
     return _NEW if any(part is _NEW for part in parts) else value
 
@@ -149,8 +195,10 @@ def _asked(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict
     _refuse_if_full(session, fn, key)
     query = CacheQuery(fn, args, kwargs, name)
     path = session.object_root(query, name).step("cached", "entry")
+    calls = session.state(CachedCalls)
     if is_there:
         result = query()
+        calls.note_use(query, has_run=False)
     else:
         try:
             with _running(session, fn, name, (*args, *kwargs.values())):
@@ -159,6 +207,7 @@ def _asked(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict
             raise
         except Exception:  # which has left no entry: the program sees what the function reads and raises
             return session.call(fn.__wrapped__, args, kwargs)
+        calls.note_use(query, has_run=True)
     if type(result) in LEAVES:
         return session.adopt(result, path)
     session.note("is", path, result)
