@@ -151,6 +151,8 @@ class AttributePolicy(TracingSession):
         """
         entry = self.objects.entries.get(id(obj))
         if entry is not None and entry.refusal is not None:
+            if entry.reader is not None:  # a text, which has no attributes of its own
+                return None
             raise entry.refusal
         if entry is not None or not isinstance(obj, _ROOT_TYPES) or id(obj) in self.created_by_program:
             return entry

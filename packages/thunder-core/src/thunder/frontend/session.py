@@ -110,6 +110,8 @@ class TracingSession(Policy):
         #: whether an operator was called where a handler of the program would see an error of it
         self.handles_errors = False
         self.shown_proxy: Proxy | TensorProxy | None = None  # whose text was made last
+        #: how many calls of native code run that looks into what the program yields or returns to it
+        self.native_reads = 0
         #: answers questions about data, if the program may ask them
         self.speculation: Speculation | None = None
         self.tracks_grad = True  # whether results may require grad

@@ -133,8 +133,8 @@ class Tracer(AttributePolicy):
                 return member
         elif type(obj) is SymbolicInt or type(obj) is SymbolicFloat:
             return number_members.load_of_symbol(self, obj, name)
-        elif type(obj) is SizeTuple and name == "__class__":
-            return torch.Size
+        elif name == "__class__" and type(obj) in _SEEN_CLASSES:
+            return _SEEN_CLASSES[type(obj)]
         elif type(obj) is torch.Generator:
             return rng_generators.load_attr(self, obj, name)
         elif has_numpy_state(obj):
@@ -235,7 +235,7 @@ class Tracer(AttributePolicy):
             handler = self._calls.resolve(fn)
             if handler is not None:
                 if self.objects.unread and not (handler in _PASSING or _passes_on(fn)):
-                    unread_items.check_call(self, fn, fn, (*args, *kwargs.values()))
+                    fn, args, kwargs = unread_items.readable_call(self, fn, fn, args, kwargs)
                 return handler(self, fn, args, kwargs)
             return self.machine.generic_call(fn, args, kwargs)
         except ThunderError as error:
@@ -249,7 +249,7 @@ class Tracer(AttributePolicy):
             descriptor = descriptor_of(fn)
             if copies_texts(self, fn, descriptor, args):
                 return combined(self, native_calls.call(self, fn, args, kwargs))
-            unread_items.check_call(self, fn, descriptor, (*args, *kwargs.values()))
+            fn, args, kwargs = unread_items.readable_call(self, fn, descriptor, args, kwargs)
         call = region_effects.call_native if self._region_stack else native_calls.call
         if self._torch_functions.applies or override_calls.has_foreign(args):
             return override_calls.call_native(self, call, fn, args, kwargs)
@@ -259,6 +259,9 @@ class Tracer(AttributePolicy):
     def copied_text(self, text: str) -> str:
         copied: str = combined(self, text)
         return copied
+
+    def read_text(self, text: str) -> str:
+        return unread_items.readable_keys(self, (text,))[0] if self.objects.unread else text
 
     def is_same(self, a: Any, b: Any) -> bool:
         if type(a) in weakrefs.UNKNOWN or type(b) in weakrefs.UNKNOWN:
@@ -277,7 +280,7 @@ class Tracer(AttributePolicy):
 
     def next(self, iterator: Iterator[Any]) -> Any:
         if self.objects.unread:
-            unread_items.check_keys(self, (iterator,))
+            unread_items.readable_keys(self, (iterator,))
         return super().next(iterator)
 
     def gradient_node(self, x: TensorProxy) -> GradientNode:
@@ -361,11 +364,13 @@ class Tracer(AttributePolicy):
             key_protocols.note_container(self, obj)
         return obj
 
-    def on_keys(self, keys: Iterable[Any], container: Iterable[Any]) -> None:
+    def on_keys(self, keys: list[Any], container: Iterable[Any]) -> list[Any]:
+        keys = unread_items.readable_keys(self, keys) if self.objects.unread else keys
         native_arguments.note_keys(self, keys)
         if any(map(has_python_key, keys)) or id(container) in self.objects.python_keyed:
             key_protocols.settle(self, keys, container)
             self.objects.python_keyed[id(container)] = container
+        return keys
 
     def on_store_local(self, frame: Frame, name: str, value: Any) -> None:
         if type(value) is TensorProxy and value.name_hint is None:

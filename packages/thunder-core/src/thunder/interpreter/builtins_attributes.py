@@ -19,12 +19,20 @@ ENTRIES: Final = Entries()
 """What the interpreter does in place of these builtins."""
 
 
+def _with_name(machine: Machine, args: Args, kwargs: Kwargs, *counts: int) -> Args | None:
+    """Return arguments whose second is the name of an attribute; None if C code judges the call."""
+    if kwargs or len(args) not in counts or not is_a(args[1], str):
+        return None
+    return (args[0], machine.policy.read_text(args[1]), *args[2:])
+
+
 @ENTRIES.entry(getattr)
 def _getattr(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-    if kwargs or not 2 <= len(args) <= 3 or not is_a(args[1], str):
+    named = _with_name(machine, args, kwargs, 2, 3)
+    if named is None:
         return machine.policy.call_native(getattr, args, kwargs)
     try:
-        return machine.policy.load_attr(args[0], args[1])
+        return machine.policy.load_attr(named[0], named[1])
     except AttributeError:
         if len(args) == 2:
             raise
@@ -33,10 +41,11 @@ def _getattr(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
 
 @ENTRIES.entry(hasattr)
 def _hasattr(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-    if kwargs or len(args) != 2 or not is_a(args[1], str):
+    named = _with_name(machine, args, kwargs, 2)
+    if named is None:
         return machine.policy.call_native(hasattr, args, kwargs)
     try:
-        machine.policy.load_attr(args[0], args[1])
+        machine.policy.load_attr(*named)
     except AttributeError:
         return False
     return True
@@ -44,27 +53,28 @@ def _hasattr(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
 
 @ENTRIES.entry(setattr)
 def _setattr(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-    if kwargs or len(args) != 3 or not is_a(args[1], str):
+    named = _with_name(machine, args, kwargs, 3)
+    if named is None:
         return machine.policy.call_native(setattr, args, kwargs)
-    machine.policy.store_attr(args[0], args[1], args[2])
+    machine.policy.store_attr(*named)
 
 
 @ENTRIES.entry(delattr)
 def _delattr(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-    if kwargs or len(args) != 2 or not is_a(args[1], str):
+    named = _with_name(machine, args, kwargs, 2)
+    if named is None:
         return machine.policy.call_native(delattr, args, kwargs)
-    machine.policy.delete_attr(args[0], args[1])
+    machine.policy.delete_attr(*named)
 
 
 def _explicit_getattribute(getter: Any, load: Any) -> Native:
     def call(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-        if kwargs or len(args) != 2 or not is_a(args[1], str):
+        named = _with_name(machine, args, kwargs, 2)
+        if named is None or not is_a(args[0], getter.__objclass__):
             return machine.policy.call_native(getter, args, kwargs)
-        if not is_a(args[0], getter.__objclass__):
-            return machine.policy.call_native(getter, args, kwargs)
-        value = load(machine, *args)
+        value = load(machine, *named)
         if value is MISSING:
-            raise attributes.no_attribute(*args)
+            raise attributes.no_attribute(*named)
         return value
 
     return call
@@ -77,11 +87,10 @@ ENTRIES.update(
 
 def _explicit_store(native: Any, store: Any, count: int) -> Native:
     def call(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-        if kwargs or len(args) != count or not is_a(args[1], str):
+        named = _with_name(machine, args, kwargs, count)
+        if named is None or is_a(args[0], type) is not (native.__objclass__ is type):
             return machine.policy.call_native(native, args, kwargs)
-        if is_a(args[0], type) is not (native.__objclass__ is type):
-            return machine.policy.call_native(native, args, kwargs)
-        return store(machine, *args)
+        return store(machine, *named)
 
     return call
 

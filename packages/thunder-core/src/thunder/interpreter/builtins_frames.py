@@ -120,7 +120,8 @@ def _scopes(machine: Machine, name: str, args: Args, kwargs: Kwargs) -> tuple[An
         if local is None or local is written:
             local = namespace
     namespace.setdefault("__builtins__", builtins)
-    return args[0], namespace, local
+    source = machine.policy.read_text(args[0]) if is_a(args[0], str) else args[0]
+    return source, namespace, local
 
 
 _FUTURE_FLAGS = 0x1FF0000  # PyCF_MASK: the __future__ imports that code inherits

@@ -219,6 +219,10 @@ class Policy:
         """Return a text that the interpreter has put together of others."""
         return text
 
+    def read_text(self, text: str) -> str:
+        """Return a text that the interpreter looks into, such as the name of an attribute."""
+        return text
+
     def next(self, iterator: Iterator[Any]) -> Any:
         """Return the next element of an iterator implemented in C, or MISSING at its end."""
         return builtins.next(iterator, MISSING)
@@ -258,9 +262,9 @@ class Policy:
     makes, if it is
     not None; returns what takes its place (in general the same object)."""
 
-    on_keys: Callable[[list[Any], Iterable[Any]], None] | None = None
+    on_keys: Callable[[list[Any], Iterable[Any]], list[Any]] | None = None
     """Called with what a comprehension or a display is about to put into a set, or with the keys that one is
-    about to put into a dict, and with the set or dict, if it is not None."""
+    about to put into a dict, and with the set or dict, if it is not None; returns what takes their places."""
 
     on_store_local: Callable[[Frame, str, Any], None] | None = None
     """Called with (frame, variable name, value) at each STORE_FAST, if it is not None."""

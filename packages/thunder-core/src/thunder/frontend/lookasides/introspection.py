@@ -14,6 +14,7 @@ from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.lookasides.number_members import value_of_key
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.interpreter.attributes import is_data_descriptor
@@ -150,8 +151,8 @@ def _note_constructors(session: TracingSession, cls: type) -> None:
 @TABLE.lookaside(hash)
 def _hash(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     """Return a hash that is the same in all calls: that of numbers, texts, classes and functions."""
-    if len(args) == 1 and not kwargs and _has_lasting_hash(session, args[0]):
-        return hash(args[0])
+    if len(args) == 1 and not kwargs and _has_lasting_hash(session, key := value_of_key(args[0])):
+        return hash(key)
     if len(args) == 1 and type(args[0]).__hash__ is None:
         return hash(args[0])  # raises TypeError, as in eager
     return session.machine.generic_call(builtins.hash, args, kwargs)

@@ -4,6 +4,7 @@ n.real, n.conjugate()     →   n
 n.imag, n.denominator     →   0 of its type, 1
 n.bit_length()            →   the method of the value, which is a decision; an operation on a size
 n is 7                    →   the identity of the value, which is a decision
+hash((n, "a"))            →   the hash of the tuple with the value, which is a decision
 """
 
 from __future__ import annotations
@@ -11,13 +12,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+import torch
+
+from thunder.frontend.objects.class_kinds import is_compared_by_parts
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.string_protocols import Shown
 from thunder.ir.number_proxies import decided_value
 from thunder.ir.proxies import ComplexProxy, FloatProxy, IntegerProxy, NumberProxy, pytype
-from thunder.ir.symbolic_sizes import SymbolicFloat, SymbolicInt, SymbolicNumber
+from thunder.ir.symbolic_sizes import SizeTuple, SymbolicFloat, SymbolicInt, SymbolicNumber
 
-__all__ = ["NUMBERS", "has_number", "is_same", "load_attr", "load_of_symbol", "store_attr", "with_values"]
+__all__ = [
+    "NUMBERS",
+    "has_number",
+    "is_same",
+    "load_attr",
+    "load_of_symbol",
+    "store_attr",
+    "value_of_key",
+    "with_values",
+]
 
 #: the classes of numbers of a trace
 NUMBERS: Final = frozenset({NumberProxy, IntegerProxy, FloatProxy, ComplexProxy})
@@ -89,6 +102,23 @@ def with_values(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
         return decided_value(number, name) if type(number) in NUMBERS else value
 
     return tuple(map(plain, args)), {key: plain(a) for key, a in kwargs.items()}
+
+
+def value_of_key(value: Any) -> Any:
+    """Return a key with the values of numbers of the trace in it: decisions, or fixed sizes.
+
+    Raises DataDependentControlFlow where no value can be decided.
+    """
+    if isinstance(value, NumberProxy):
+        return decided_value(value, "a key")
+    kind = type(value)
+    if isinstance(value, tuple | frozenset) and (kind is SizeTuple or is_compared_by_parts(kind)):
+        parts = list(map(value_of_key, value))
+        if all(a is b for a, b in zip(parts, value, strict=True)):
+            return value
+        make = torch.Size if kind is SizeTuple else getattr(kind, "_make", kind)
+        return make(parts)
+    return value
 
 
 def _parts(value: Any) -> Iterable[Any]:

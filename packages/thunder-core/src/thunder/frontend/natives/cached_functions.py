@@ -30,6 +30,7 @@ from thunder.base.errors import StateChanged, UnsupportedProgram
 from thunder.base.tags import OpTags
 from thunder.frontend.epilogue.reconstruction import state_of
 from thunder.frontend.lookasides.mode_regions import InferenceModes
+from thunder.frontend.lookasides.number_members import value_of_key
 from thunder.frontend.natives.native_tables import cached_of_typing
 from thunder.frontend.natives.written_state import reached_write
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_compared_by_parts, plain_base
@@ -38,10 +39,8 @@ from thunder.frontend.objects.writes import Write
 from thunder.frontend.output import output_replay
 from thunder.frontend.output.printing import printable
 from thunder.frontend.session import SessionState, TracingSession
-from thunder.ir.number_proxies import decided_value
-from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
+from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.symbol import has_tags
-from thunder.ir.symbolic_sizes import SizeTuple
 from thunder.ir.trace import detached_trace
 from thunder.ops import prims
 
@@ -107,8 +106,8 @@ def call_cached(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
         return session.call(fn.__wrapped__, args, kwargs)
     if id(fn) in session.state(CachedCalls).cleared:
         raise _refusal(fn, "is called after the program has cleared its cache", "Clear it before the call.")
-    args = tuple(map(_with_values, args))
-    kwargs = {name: _with_values(value) for name, value in kwargs.items()}
+    args = tuple(map(value_of_key, args))
+    kwargs = {name: value_of_key(value) for name, value in kwargs.items()}
     if session.entry_of(fn) is None:  # the program itself put the function under a cache
         return _interpreted(session, fn, args, kwargs)
     existing = [_existing(session, fn, value) for value in args]
@@ -127,27 +126,10 @@ def _log_once(session: TracingSession, fn: Any, logger: logging.Logger, *args: A
 # -- arguments -----------------------------------------------------------------------------------------------
 
 
-def _with_values(value: Any) -> Any:
-    """Return an argument with the values of numbers of the trace: decisions, or fixed sizes.
-
-    Raises DataDependentControlFlow where no value can be decided.
-    """
-    if isinstance(value, NumberProxy):
-        return decided_value(value, "a call of a function under functools.lru_cache")
-    kind = type(value)
-    if isinstance(value, tuple | frozenset) and (kind is SizeTuple or is_compared_by_parts(kind)):
-        parts = list(map(_with_values, value))
-        if all(a is b for a, b in zip(parts, value, strict=True)):
-            return value
-        make = torch.Size if kind is SizeTuple else getattr(kind, "_make", kind)
-        return make(parts)
-    return value
-
-
 def _settle_numbers(value: Any) -> None:
     """Replace numbers of the trace in an object of the program's, whose class compares parts."""
     for name, part in state_of(value).items():
-        number = _with_values(part)
+        number = value_of_key(part)
         if number is not part:
             object.__setattr__(value, name, number)
 

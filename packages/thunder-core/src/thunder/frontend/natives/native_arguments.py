@@ -21,7 +21,7 @@ from thunder.frontend.natives.native_tables import (
     looks_up_keys,
     searches,
 )
-from thunder.frontend.natives.unread_items import check_keys
+from thunder.frontend.natives.unread_items import readable_keys
 from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
     LEAVES,
@@ -41,7 +41,7 @@ def note_keys(session: TracingSession, keys: Iterable[Any]) -> None:
     """Note that native code observed the identity of keys, if one is an object of the user's."""
     session.objects.identity_observed |= any(id(key) in session.objects.entries for key in keys)
     if session.objects.unread:
-        check_keys(session, keys)
+        readable_keys(session, keys)
 
 
 #: methods that C code calls on the objects it works with

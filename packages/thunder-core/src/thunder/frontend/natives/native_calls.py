@@ -43,6 +43,7 @@ from thunder.frontend.natives.native_tables import (
     is_numpy_method,
     is_value_preserving,
     looks_up_keys,
+    makes_keys,
 )
 from thunder.frontend.natives.size_tuples import shape_with_symbols
 from thunder.frontend.objects.class_kinds import (
@@ -61,8 +62,6 @@ from thunder.ir.proxies import Proxy, TensorProxy
 _MAKERS = frozenset(map(id, (type.__new__, types.FunctionType, types.ModuleType)))
 #: types of containers that find their elements by identity and equality
 _KEYED = frozenset({dict, set, frozenset})
-#: what makes them of other values
-_MAKERS_OF_KEYED = frozenset(map(id, (dict, set, frozenset, vars(dict)["fromkeys"])))
 
 
 #: the classes whose methods ``(2).__add__`` return NotImplemented for a number of the trace
@@ -160,15 +159,22 @@ def _call_allowed(
     if not isinstance(owner, types.ModuleType | None):
         values.insert(0, owner)
     is_lookup = looks_up_keys(descriptor) and not isinstance(values[0] if values else None, list | tuple)
-    if is_lookup or id(descriptor) in _MAKERS_OF_KEYED:
+    is_making_keys = makes_keys(descriptor)
+    if is_lookup or is_making_keys:
         before_lookup(session, values)
     is_sorting = fn is list.sort and "key" in kwargs  # the interpreter's, which compares the elements
-    if not is_sorting and not is_value_preserving(descriptor) and id(descriptor) not in _MAKERS_OF_KEYED:
+    is_reading = not is_value_preserving(descriptor)
+    if not is_sorting and is_reading and not is_making_keys:
         check_protocols(session, fn, descriptor, values)
     session.shown_proxy = None
     if type(fn) is types.MethodWrapperType and type(fn.__self__) in _NUMBERS and has_number(args):
         args, kwargs = with_values(fn.__name__, args, kwargs)
-    result = _called(fn, args, kwargs)
+    looks_into_results = (is_reading or is_making_keys) and descriptor is not vars(str)["join"]
+    session.native_reads += looks_into_results
+    try:
+        result = _called(fn, args, kwargs)
+    finally:
+        session.native_reads -= looks_into_results
     shown: Proxy | TensorProxy | None = session.shown_proxy
     if shown is not None:
         result = _text_of_values(session, text_refusal(shown), fn, args, kwargs)
@@ -177,7 +183,7 @@ def _call_allowed(
     elif type(result) in _KEYED:
         note_keys(session, result)
         note_container(session, result)
-        if id(descriptor) in _MAKERS_OF_KEYED:
+        if is_making_keys:
             refuse_unseen_keys(session, result, args)
     if looks_up_keys(descriptor):
         for value in values:

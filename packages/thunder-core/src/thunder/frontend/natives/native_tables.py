@@ -332,6 +332,23 @@ def looks_up_keys(descriptor: Any) -> bool:
     return id(descriptor) in _KEYED
 
 
+_MAKING_KEYS = frozenset(
+    map(
+        id,
+        (
+            *(dict, set, frozenset, vars(dict)["fromkeys"]),
+            *_methods(_DICTS, "update"),
+            *_methods((set,), "update"),
+        ),
+    )
+)
+
+
+def makes_keys(descriptor: Any) -> bool:
+    """Return whether native code makes keys of the elements of its arguments."""
+    return id(descriptor) in _MAKING_KEYS
+
+
 #: native code that compares its arguments: equal containers have equal elements, dicts equal values too
 _COMPARISONS = frozenset(
     map(

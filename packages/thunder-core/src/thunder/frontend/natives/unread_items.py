@@ -1,18 +1,26 @@
-"""Items of containers that cannot be guarded: the program passes them on, and nothing looks into them.
+"""Items that the program passes on, and that nothing looks into: what cannot be guarded, texts of values.
 
 def f(cache, x):              →   cache["lock"] is not read, or only passed on: its type is a fact
     return x * cache["k"]         with cache["lock"]: …   →   refused there
+layers[str(t.item())]         →   the text of the number, which is a decision there
 """
 
 from __future__ import annotations
 
+import gc
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from thunder.frontend.natives.native_tables import is_value_preserving, stores_arguments
+from thunder.frontend.natives.native_tables import (
+    is_value_preserving,
+    looks_up_keys,
+    makes_keys,
+    stores_arguments,
+)
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.session import TracingSession
+from thunder.interpreter.iteration import iterate
 
 #: functions of whose arguments only the type matters
 _OF_TYPE = frozenset(map(id, (isinstance, type, callable)))
@@ -28,31 +36,46 @@ _CONTAINERS: frozenset[type] = frozenset(
 )
 
 
-def check_call(session: TracingSession, fn: Any, descriptor: Any, args: Iterable[Any]) -> None:
-    """Raise the refusal of an unread item that a call in C, or one that a rule does, would look into.
+def readable_call(
+    session: TracingSession, fn: Any, descriptor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Return a call in C, or one that a rule does, with what it would look into in the place of unread items.
 
     A call that stores its arguments or tests types takes any; one that passes on the items of its arguments
-    takes containers of such items. An iterator could yield one to any other call.
+    takes containers of such items. An iterator could yield one to any other call. Raises the refusal of an
+    item that cannot be read.
     """
     if id(fn) in _OF_TYPE:
-        return
+        return fn, args, kwargs
     unread = session.objects.unread
-    values = [fn, getattr(fn, "__self__", None), *args]
-    is_storing = stores_arguments(descriptor)
-    for value in values[: -1 if is_storing else None]:
-        refuse(unread.get(id(value)))
-    if not is_storing and not is_value_preserving(descriptor):
-        for value in _parts(values):
-            refuse(unread.get(id(value)))
-            if hasattr(type(value), "__next__") and descriptor is not vars(str)["join"]:  # of strings alone
-                for entry in list(unread.values()):
-                    refuse(entry)
+    refuse(unread.get(id(fn)))
+    owner = getattr(fn, "__self__", None)
+    if id(owner) in unread:
+        read = _read(session, owner)
+        fn = fn if read is owner else getattr(read, fn.__name__)
+    if stores_arguments(descriptor):
+        return fn, (*(_read_key(session, a) for a in args[:-1]), *args[-1:]), kwargs
+    read: Callable[[TracingSession, Any], Any] = _read_key if looks_up_keys(descriptor) else _read
+    is_making_keys = makes_keys(descriptor)
+    if is_making_keys:
+        args = tuple(_listed(session, a) for a in args)
+    if is_making_keys or not is_value_preserving(descriptor):
+        seen: set[int] = set()
+        read = lambda session, value: _read_parts(session, value, seen)  # noqa: E731
+        read(session, owner)
+        if descriptor is not vars(str)["join"]:  # of strings alone
+            _refuse_yielded(session, (owner, *args, *kwargs.values()))
+    return fn, tuple(read(session, a) for a in args), {k: read(session, a) for k, a in kwargs.items()}
 
 
-def check_keys(session: TracingSession, keys: Iterable[Any]) -> None:
-    """Raise the refusal of an unread item among keys, which C code hashes and compares."""
-    for key in keys:
-        refuse(session.objects.unread.get(id(key)))
+def _listed(session: TracingSession, value: Any) -> Any:
+    """Return the elements of an iterator, which native code would all take; anything else as it is."""
+    return list(iterate(session.machine, value)) if hasattr(type(value), "__next__") else value
+
+
+def readable_keys(session: TracingSession, keys: Iterable[Any]) -> list[Any]:
+    """Return keys, which C code hashes and compares, with what there is in the place of unread items."""
+    return [_read_key(session, key) for key in keys]
 
 
 def refuse(entry: ObjectEntry | None) -> None:
@@ -65,13 +88,70 @@ def refuse(entry: ObjectEntry | None) -> None:
         raise entry.refusal
 
 
-def _parts(values: Iterable[Any]) -> Iterator[Any]:
-    """Yield values and the elements of containers at any depth."""
-    pending, seen = list(values), set()
+def _read(session: TracingSession, value: Any) -> Any:
+    """Return a value, or what is in its place once it is read."""
+    entry = session.objects.unread.get(id(value))
+    if entry is None:
+        return value
+    read = None if entry.reader is None else entry.reader()
+    if read is None and entry.refusal is not None:
+        raise entry.refusal
+    return value if read is None else read
+
+
+def _read_key(session: TracingSession, value: Any) -> Any:
+    """Return a key, or a tuple of keys."""
+    if type(value) is tuple:
+        parts = tuple(_read_key(session, part) for part in value)
+        return parts if any(a is not b for a, b in zip(parts, value, strict=True)) else value
+    return _read(session, value)
+
+
+def _read_parts(session: TracingSession, value: Any, seen: set[int]) -> Any:
+    """Return a value of which nothing is unread, at any depth of its containers."""
+    read = _read(session, value)
+    if read is not value or not _is_container(value) or id(value) in seen:
+        return read
+    seen.add(id(value))
+    if type(value) is tuple:
+        parts = tuple(_read_parts(session, part, seen) for part in value)
+        return parts if any(a is not b for a, b in zip(parts, value, strict=True)) else value
+    if type(value) in _VIEWS:
+        for mapping in gc.get_referents(value):
+            _read_parts(session, mapping, seen)
+        return value
+    if not isinstance(value, dict | list | deque):
+        for part in _parts(value):
+            refuse(session.objects.unread.get(id(part)))
+        return value
+    store = dict.__setitem__ if isinstance(value, dict) else type(value).__setitem__
+    for key, part in list(dict.items(value) if isinstance(value, dict) else enumerate(value)):
+        read = _read_parts(session, part, seen)
+        if read is not part:
+            store(value, key, read)
+    return value
+
+
+def _refuse_yielded(session: TracingSession, values: Iterable[Any]) -> None:
+    """Raise the refusal of an item that an iterator among values, or in a container, could yield."""
+    for value in values:
+        for part in _parts(value):
+            if hasattr(type(part), "__next__"):
+                for entry in list(session.objects.unread.values()):
+                    refuse(entry)
+
+
+def _is_container(value: Any) -> bool:
+    return type(value) in _CONTAINERS or isinstance(value, list | tuple | dict)
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Yield a value and the elements of containers at any depth."""
+    pending, seen = [value], set()
     while pending:
         value = pending.pop()
         yield value
-        if (type(value) in _CONTAINERS or isinstance(value, list | tuple | dict)) and id(value) not in seen:
+        if _is_container(value) and id(value) not in seen:
             seen.add(id(value))
             pending += value
             if isinstance(value, dict):

@@ -24,7 +24,7 @@ class ObjectEntry:
 
     ``attrs`` has the attributes that were read or written, ``writes`` the written ones alone, in order.
     ``refusal`` is the error of a program that looks into the object, if it may only pass it on; ``reader`` is
-    called before native code looks into an array.
+    called before native code looks into an array or a text, and returns what is in its place, or None.
     """
 
     __slots__ = ("attrs", "members", "moved", "obj", "own", "path", "reader", "refusal", "value", "writes")
@@ -37,7 +37,7 @@ class ObjectEntry:
         self.members: dict[str, Path] = {}  # paths to the object's own dictionaries
         self.own: dict[str, Any] | None = None  # the shadow of ``__dict__``, once the program has read it
         self.refusal: ThunderError | None = None
-        self.reader: Callable[[], None] | None = None
+        self.reader: Callable[[], Any] | None = None
 
     def write(self, name: str, value: Any) -> None:
         """Set an attribute in the overlay."""

@@ -2,14 +2,17 @@
 
     print(f"loss {loss.item():.3f}")      →   print_text('loss <0>', (t3,), ('.3f',))
 
-While tracing, such a text is a ``str`` with a mark in the place of each value. Texts are put together, and
-everything else that would look into one is refused, as for other values that cannot be read.
+While tracing, such a text is a ``str`` with a mark in the place of each value. Texts are put together. Where
+anything else looks into one, ``self.layers[str(n)]``, its numbers are decisions, and the text of a tensor is
+refused, as other values that cannot be read.
 """
 
 from __future__ import annotations
 
 import operator
 from typing import Any
+
+import torch
 
 from thunder.base.errors import ThunderError, UnsupportedProgram
 from thunder.base.tags import OpTags
@@ -20,7 +23,11 @@ from thunder.frontend.output import output_replay
 from thunder.frontend.output.node_names import node_name
 from thunder.frontend.raised_errors import text_refusal
 from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.torch_functions.override_state import seen_type
+from thunder.ir.number_proxies import decided_value
+from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.symbol import has_tags
+from thunder.ops import prims
 
 __all__ = ["DeferredText", "Texts", "can_defer", "combined", "copies_texts", "deferred", "template_of"]
 
@@ -58,10 +65,16 @@ def can_defer(session: TracingSession) -> bool:
     return is_outermost and session.speculation is not None
 
 
-def deferred(session: TracingSession, proxy: Any, spec: str | None) -> DeferredText | None:
-    """Return the text of a value, to be made in each call; None where no statement can hold the value."""
+def deferred(session: TracingSession, proxy: Any, spec: str | None) -> str | None:
+    """Return the text of a value, to be made in each call; None where no statement can hold the value.
+
+    Native code that runs the program, as ``set(map(str, numbers))`` does, looks into its results: then it is
+    the text of the value, a decision.
+    """
     if not can_defer(session) or not isinstance(spec, str | None) or type(spec) is DeferredText:
         return None
+    if session.native_reads and isinstance(proxy, NumberProxy):
+        return _text_of_number(proxy, spec)
     name = None if spec else node_name(session, proxy)
     if name is not None and (spec is None or proxy.shape):
         spec = output_replay.NODE + name
@@ -75,7 +88,7 @@ def deferred(session: TracingSession, proxy: Any, spec: str | None) -> DeferredT
 def _tracked(session: TracingSession, content: str) -> DeferredText:
     text = DeferredText(content)
     entry = ObjectEntry(text, session.object_root(text, "a text of values"), text)
-    entry.refusal = _refusal(session, content)
+    entry.refusal, entry.reader = _refusal(session, content), lambda: _read(session, content)
     session.objects.entries[id(text)] = session.objects.unread[id(text)] = entry
     return text
 
@@ -83,6 +96,35 @@ def _tracked(session: TracingSession, content: str) -> DeferredText:
 def _refusal(session: TracingSession, content: str) -> ThunderError:
     index = int(content.split(_MARK)[1])
     return text_refusal(session.state(Texts).values[index][0])
+
+
+def _read(session: TracingSession, content: str) -> str | None:
+    """Return a text with the values of its numbers, which are decisions; None for the text of a tensor."""
+    pieces = str.split(content, _MARK)
+    indices = [int(index) for index in pieces[1::2]]
+    if not all(_is_of_number(session, index) for index in indices):
+        return None
+    for i, index in enumerate(indices):
+        value, spec = session.state(Texts).values[index]
+        number = prims.item(value) if isinstance(value, TensorProxy) else value
+        pieces[2 * i + 1] = _text_of_number(number, spec)
+    return "".join(pieces)
+
+
+def _is_of_number(session: TracingSession, index: int) -> bool:
+    """Return whether a text is that of a number, which is that of a tensor without dimensions as well."""
+    texts = session.state(Texts)
+    value, spec = texts.values[index]
+    if isinstance(value, NumberProxy):
+        return True
+    written = any(has_tags(b, {OpTags.IN_PLACE}) for b in session.trace.bound_symbols[texts.starts[index] :])
+    is_formatted = spec is not None and not spec.startswith(output_replay.NODE) and not written
+    return is_formatted and not value.shape and seen_type(session, value) is torch.Tensor
+
+
+def _text_of_number(number: NumberProxy, spec: str | None) -> str:
+    value = decided_value(number, "a text that the program reads")
+    return repr(value) if spec is None else format(value, spec)
 
 
 def combined(session: TracingSession, text: Any) -> Any:

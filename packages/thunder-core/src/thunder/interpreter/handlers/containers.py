@@ -33,15 +33,14 @@ def BUILD_LIST(frame: Frame, stack: list[Any], count: int) -> None:
 
 
 def BUILD_SET(frame: Frame, stack: list[Any], count: int) -> None:
-    items = _take(stack, count)
-    _tell_keys(frame, items, ())
+    items = _seen_keys(frame, _take(stack, count), ())
     _push_created(frame, stack, set(items))
 
 
 def BUILD_MAP(frame: Frame, stack: list[Any], count: int) -> None:
     items = _take(stack, 2 * count)
-    _tell_keys(frame, items[::2], ())
-    _push_created(frame, stack, dict(zip(items[::2], items[1::2], strict=True)))
+    keys = _seen_keys(frame, items[::2], ())
+    _push_created(frame, stack, dict(zip(keys, items[1::2], strict=True)))
 
 
 def BUILD_CONST_KEY_MAP(frame: Frame, stack: list[Any], count: int) -> None:
@@ -59,22 +58,20 @@ def LIST_APPEND(frame: Frame, stack: list[Any], depth: int) -> None:
 
 
 def SET_ADD(frame: Frame, stack: list[Any], depth: int) -> None:
-    value = stack.pop()
-    _tell_keys(frame, [value], stack[-depth])
+    (value,) = _seen_keys(frame, [stack.pop()], stack[-depth])
     stack[-depth].add(value)
 
 
 def MAP_ADD(frame: Frame, stack: list[Any], depth: int) -> None:
     value = stack.pop()
-    key = stack.pop()
-    _tell_keys(frame, [key], stack[-depth])
+    (key,) = _seen_keys(frame, [stack.pop()], stack[-depth])
     stack[-depth][key] = value
 
 
-def _tell_keys(frame: Frame, keys: list[Any], container: Iterable[Any]) -> None:
+def _seen_keys(frame: Frame, keys: list[Any], container: Iterable[Any]) -> list[Any]:
+    """Return keys that are added to a container, as the policy gives them."""
     on_keys = frame.machine.on_keys
-    if on_keys is not None and keys:
-        on_keys(keys, container)
+    return on_keys(keys, container) if on_keys is not None and keys else keys
 
 
 def LIST_EXTEND(frame: Frame, stack: list[Any], depth: int) -> None:
@@ -87,8 +84,7 @@ def LIST_EXTEND(frame: Frame, stack: list[Any], depth: int) -> None:
 
 
 def SET_UPDATE(frame: Frame, stack: list[Any], depth: int) -> None:
-    items = list(iteration.iterate(frame.machine, stack.pop()))
-    _tell_keys(frame, items, stack[-depth])
+    items = _seen_keys(frame, list(iteration.iterate(frame.machine, stack.pop())), stack[-depth])
     stack[-depth].update(items)
 
 
@@ -97,7 +93,7 @@ def DICT_UPDATE(frame: Frame, stack: list[Any], depth: int) -> None:
     if not is_a(source, dict) and not _has_keys(frame, source):
         raise TypeError(f"'{type(source).__name__}' object is not a mapping")
     pairs = pairs_of_mapping(frame.machine, source)
-    _tell_keys(frame, list(pairs) if is_a(pairs, dict) else [key for key, _ in pairs], stack[-depth])
+    _seen_keys(frame, list(pairs) if is_a(pairs, dict) else [key for key, _ in pairs], stack[-depth])
     stack[-depth].update(pairs)
 
 
