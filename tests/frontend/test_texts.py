@@ -1,4 +1,4 @@
-"""Texts of tensors and of numbers out of them: made in each call; a program may not look into them."""
+"""Texts of tensors and of numbers out of them are made in each call; to look into one is a decision."""
 
 # ruff: noqa: UP031  (formatting by percent is what is tested)
 
@@ -8,6 +8,7 @@ import collections
 import logging
 import types
 import warnings
+from collections import Counter
 
 import pytest
 import torch
@@ -46,7 +47,7 @@ MADE = {
     "str": lambda x: "[" + ", ".join([str(x), repr([x])]) + "]",
     "number": lambda x: {"loss": f"{x.sum().item():.3f}"},
 }
-#: what looks into them is refused
+#: these look into them
 LOOKING = {
     "comparison": lambda s: s == "a",
     "length": lambda s: len(s),
@@ -82,10 +83,57 @@ def test_a_text_of_values_is_made_in_each_call(name):
     assert thunder.cache_misses(compiled) == 1
 
 
+@pytest.mark.parametrize("kind", ["number", "tensor"])
 @pytest.mark.parametrize("name", LOOKING)
-def test_a_program_that_looks_into_a_text_of_values_is_refused(name):
-    with pytest.raises(thunder.UnsupportedProgram, match="the text of a number that comes out of a tensor"):
-        thunder.jit(lambda x: LOOKING[name](f"{x.sum().item():.3f}"))(torch.ones(2))
+def test_a_program_that_looks_into_a_text_of_a_number_decides_on_it(name, kind):
+    def program(x):
+        total = x.sum().item() if kind == "number" else x.sum()
+        return LOOKING[name](f"{total:.3f}")
+
+    compiled = thunder.jit(program)
+    for value in (1.0, 1.0, 0.0, 2.0, 1.0):
+        assert compiled(torch.full((2,), value)) == program(torch.full((2,), value))
+    assert thunder.cache_misses(compiled) == 3
+
+
+@pytest.mark.parametrize("name", LOOKING)
+def test_a_program_that_looks_into_a_text_of_a_tensor_is_refused(name):
+    with pytest.raises(thunder.UnsupportedProgram, match="the text of a tensor shows its values"):
+        thunder.jit(lambda x: LOOKING[name](f"{x}"))(torch.ones(2))
+
+
+#: name → program of a list of numbers out of a tensor, whose texts native code takes out of iterators
+ITERATED = {
+    "set": lambda numbers: sorted(set(str(n) for n in numbers)),
+    "set of pairs": lambda numbers: sorted({(str(n), 1) for n in numbers}),
+    "set of a map": lambda numbers: sorted(set(map(str, numbers))),
+    "updated": lambda numbers: sorted({"1"}.union(str(n) for n in numbers)),
+    "dict": lambda numbers: dict(zip(map(str, numbers), "abc", strict=False)),
+    "keys": lambda numbers: dict.fromkeys(str(n) for n in numbers),
+    "pair as a key": lambda numbers: [{("1", 2): 3}.get((str(n), 2)) for n in numbers],
+    "counted": lambda numbers: dict(Counter(str(n) for n in numbers)),
+    "sorted": lambda numbers: sorted(str(n) for n in numbers),
+    "after": lambda numbers: ("1" in map(str, numbers), set(map(abs, (1, -1)))),
+    "views": lambda numbers: "1" in {0: str(numbers[0])}.values(),
+    "evaluated": lambda numbers: eval(f"{numbers[0]} + 1"),
+    "attribute": lambda numbers: getattr(Table, f"item{numbers[0]}", None),
+    "class": lambda numbers: (f"{numbers[0]}".__class__, type(f"{numbers[0]}")),
+}
+
+
+class Table:
+    item1 = "one"
+    item2 = "two"
+
+
+@pytest.mark.parametrize("name", ITERATED)
+def test_texts_that_native_code_takes_out_of_iterators_are_those_of_eager(name):
+    def program(x):
+        return ITERATED[name]([i.item() for i in x])
+
+    compiled = thunder.jit(program, recompile_limit=None)
+    for values in ([1, 2, 10], [1, 2, 10], [2, 2, 1], [10, 1, 10]):
+        assert compiled(torch.tensor(values)) == program(torch.tensor(values))
 
 
 def test_texts_of_values_are_printed_and_logged(capsys, caplog):
