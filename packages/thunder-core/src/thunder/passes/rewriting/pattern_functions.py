@@ -27,6 +27,7 @@ from thunder.ir.effects import has_effect
 from thunder.ir.proxies import TensorProxy, is_proxy
 from thunder.ir.rewrite_rules import RewriteRule
 from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.trace import TraceCtx, tracectx
 from thunder.passes.rewriting.expression_graph import Expression, ExpressionGraph, reachable
 
@@ -256,18 +257,31 @@ _specialised: weakref.WeakKeyDictionary[RewriteRule, dict[Any, TracedPattern | N
 def specialised(rule: RewriteRule, args: Sequence[Any], *, grad: bool) -> TracedPattern | None:
     """Return the pattern traced for tensors with this metadata and these numbers; None if it fails.
 
-    The graph is that of other proxies: `inputs` has them by parameter.
+    The graph is that of other proxies: `inputs` has them by parameter. A pattern for symbolic sizes is traced
+    for each place, since what it asks about them are facts of the program.
     """
+    if any(isinstance(number, SymbolicNumber) for number in numbers_of(args)):
+        return _traced_if_possible(rule, args, grad=grad)
     cache = _specialised.setdefault(rule, {})
     key = (grad, *(_metadata(arg) for arg in args))
     if key not in cache:
         if len(cache) >= 1024:
             cache.clear()
-        try:
-            cache[key] = _traced(rule, lambda: [_stand_in(arg) for arg in args], grad=grad)
-        except Exception:  # the pattern does not take such arguments, so there is no match
-            cache[key] = None
+        cache[key] = _traced_if_possible(rule, args, grad=grad)
     return cache[key]
+
+
+def numbers_of(args: Sequence[Any]) -> Iterator[Any]:
+    """Yield the numbers among arguments, and the sizes and strides of tensors."""
+    for arg in args:
+        yield from (*arg.shape, *(arg.strides or ())) if isinstance(arg, TensorProxy) else (arg,)
+
+
+def _traced_if_possible(rule: RewriteRule, args: Sequence[Any], *, grad: bool) -> TracedPattern | None:
+    try:
+        return _traced(rule, lambda: [_stand_in(arg) for arg in args], grad=grad)
+    except Exception:  # the pattern does not take such arguments, so there is no match
+        return None
 
 
 def _metadata(arg: Any) -> Any:

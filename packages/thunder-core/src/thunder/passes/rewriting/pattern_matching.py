@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,8 @@ import torch
 from thunder.base import dtypes
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.rewrite_rules import RewriteRule
+from thunder.ir.symbolic_numbers import SymbolicNumber
+from thunder.ir.symbolic_sizes import are_same
 from thunder.passes.rewriting.expression_graph import (
     COMMUTATIVE,
     CONVERT,
@@ -31,7 +34,13 @@ from thunder.passes.rewriting.expression_graph import (
     reachable,
     through,
 )
-from thunder.passes.rewriting.pattern_functions import TracedPattern, is_variable, skeleton, specialised
+from thunder.passes.rewriting.pattern_functions import (
+    TracedPattern,
+    is_variable,
+    numbers_of,
+    skeleton,
+    specialised,
+)
 
 #: choices of arguments that are compared for one place
 _MOST_CHOICES = 64
@@ -263,17 +272,27 @@ def _with_arguments(
         )
         places = [binding.values[through(output)] for output in pattern.outputs]
         grad = _records_gradients(tensors.values(), places)
-        traced = specialised(rule, args, grad=grad)
-        if traced is None:
-            continue
-        names = {traced.inputs[name]: value.proxy.name for name, value in tensors.items()}
-        outputs = _matching_outputs(graph, traced, places, _Comparison(traced, names, exact))
-        if outputs is None:
-            continue
-        covered = _covered(outputs, frozenset(names.values()))
-        if graph.labels_of(covered) == traced.labels:  # not parts of operators
+        with suppress(_Differs), _forgetting_facts(args):
+            traced = specialised(rule, args, grad=grad)
+            if traced is None:
+                raise _Differs
+            names = {traced.inputs[name]: value.proxy.name for name, value in tensors.items()}
+            outputs = _matching_outputs(graph, traced, places, _Comparison(traced, names, exact))
+            covered = frozenset() if outputs is None else _covered(outputs, frozenset(names.values()))
+            if outputs is None or graph.labels_of(covered) != traced.labels:  # parts of operators
+                raise _Differs
             return RuleMatch(rule, args, outputs, traced, covered, grad)
     return None
+
+
+class _Differs(Exception):
+    """The end of a comparison whose facts about sizes are forgotten."""
+
+
+def _forgetting_facts(args: Sequence[Any]) -> AbstractContextManager[None]:
+    """Return a context that forgets what was asked about symbolic sizes if it is left by an error."""
+    symbol = next((n for n in numbers_of(args) if isinstance(n, SymbolicNumber)), None)
+    return nullcontext() if symbol is None else symbol.facts.attempt()
 
 
 def _records_gradients(inputs: Any, outputs: Sequence[Expression]) -> bool:
@@ -358,7 +377,9 @@ class _Comparison:
     def _same_call(self, wanted: Expression, value: Expression) -> bool:
         if wanted.op is None or wanted.op != value.op or wanted.output != value.output:
             return False
-        if wanted.proxy.shape != value.proxy.shape or wanted.proxy.device is not value.proxy.device:
+        if wanted.proxy.device is not value.proxy.device:
+            return False
+        if not are_same(wanted.proxy.shape, value.proxy.shape):
             return False
         if self._same_arguments(wanted.args, value.args):
             return True

@@ -26,6 +26,7 @@ from thunder.ir.proxies import TensorProxy, Variable, is_proxy
 from thunder.ir.rewrite_rules import RewriteRule
 from thunder.ir.substitution import follow_replacements
 from thunder.ir.symbol import BoundSymbol, has_tags, with_parts
+from thunder.ir.symbolic_sizes import are_same
 from thunder.ir.trace import TraceCtx, TraceProvenance, detached_trace, from_trace, tracectx
 from thunder.ops import prims
 from thunder.ops.casting import cast
@@ -274,7 +275,7 @@ class _Recording:
         result = self.results[Variable(old)]
         if all(b.sym.executor is None for b in with_parts(self.statements)):
             after = _strides(layouts, result)
-            if after == before:
+            if after is not None and are_same(after, before):
                 return None
             return Refusal("strides", "the replacement has other strides", pattern=before, replacement=after)
         order = order_of_strides(old.shape, before)
@@ -288,11 +289,9 @@ class _Recording:
 
 def _same_metadata(old: TensorProxy, new: object) -> bool:
     """Return whether a replacement's result has the metadata of the pattern's, apart from the dtype."""
-    return isinstance(new, TensorProxy) and (old.shape, old.device, old.requires_grad) == (
-        new.shape,
-        new.device,
-        new.requires_grad,
-    )
+    if not isinstance(new, TensorProxy) or not are_same(old.shape, new.shape):
+        return False
+    return (old.device, old.requires_grad) == (new.device, new.requires_grad)
 
 
 def _described(results: Sequence[Any], is_tuple: bool) -> str:
