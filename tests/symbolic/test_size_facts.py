@@ -165,6 +165,16 @@ def test_a_number_fixes_a_size_and_the_other_facts_about_it_are_implied():
     assert float(n) == 5.0
 
 
+def test_a_symbol_is_a_key_of_a_program_alone():
+    facts, n = _sizes(5)
+    for key in (n, n + 1, n * 0.5, (n, 1)):
+        with pytest.raises(UnsupportedProgram, match="used as a key by code that compiles the program"):
+            hash(key)
+    assert not facts.facts
+    assert int(n) == 5
+    assert {n, n + 1} == {5, 6}
+
+
 def test_a_question_after_the_compile_is_refused_unless_the_facts_answer_it():
     facts, n, m = _sizes(5, 6)
     assert n > 2

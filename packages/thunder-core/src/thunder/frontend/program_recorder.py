@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class ProgramRecorder(Recorder):
     """Records calls with the program's lines and autocast's casts; knows constant values."""
 
+    hashes_numbers = True
+
     def __init__(self, session: TracingSession) -> None:
         self._session = session
         self._torch_functions = session.state(TorchFunctions)

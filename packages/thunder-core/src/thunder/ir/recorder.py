@@ -32,6 +32,8 @@ class Recorder:
 
     #: whether the calls belong to a backward, which runs with gradients on in case it is differentiated
     in_backward: bool = False
+    #: whether a user's program runs, which may use numbers as keys
+    hashes_numbers: bool = False
 
     def adapt_call(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AdaptedCall:
         """Return what to record for a call outside of other calls: by default, the call itself.

@@ -11,6 +11,7 @@ from thunder.base.float_expressions import FloatExpression
 from thunder.base.integer_polynomials import Polynomial
 from thunder.ir.number_proxies import CONSTRAINT, NumberProxy
 from thunder.ir.size_facts import SizeFacts
+from thunder.ir.trace_context import get_tracectx
 
 __all__ = ["SymbolicNumber"]
 
@@ -121,4 +122,15 @@ class SymbolicNumber(NumberProxy):
         return complex(self.value)
 
     def __hash__(self) -> int:
+        """Return the hash of the number, which is fixed by this where a program uses it as a key.
+
+        Raises UnsupportedProgram elsewhere: in keys of a compiler, expressions (``formula``) take its place.
+        """
+        trace = get_tracectx()
+        if not self.known_value() and (trace is None or not trace.recorder.hashes_numbers):
+            raise UnsupportedProgram(
+                "a symbolic size or number is used as a key by code that compiles the program",
+                found={"number": self.text},
+                hint="Use its formula, or numbers of the traced call (hint), as the key.",
+            )
         return hash(self.value)

@@ -118,7 +118,7 @@ def canonical_dim(dim: int, rank: int) -> int:
         raise OperatorIndexError(
             f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})"
         )
-    return dim % rank
+    return operator.index(dim % rank)  # which dimension it is fixes a symbol
 
 
 def canonical_dims(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
