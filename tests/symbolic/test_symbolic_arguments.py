@@ -229,3 +229,43 @@ def test_a_schedule_of_learning_rates_costs_two_compiles_with_all_executors():
         theirs = torch.autograd.grad(loss(module, x, rate), list(module.parameters()))
         torch.testing.assert_close(ours, theirs)
     assert thunder.cache_misses(compiled) == 2
+
+
+#: name → a program of a tensor and an integer, whose expressions exceed 64 bits for some of `LARGE`
+WIDE = {
+    "square": lambda x, k: (x.sin() + (k * k) // 3 % 1000).cos(),
+    "cube": lambda x, k: (x.sin() + k**3 % 1013).cos(),
+    "sum": lambda x, k: (x.sin() + (k + 2**63) % 1009).cos(),
+    "negative": lambda x, k: (x.sin() + (-k) % 1013 + (-k) // 7 % 11).cos(),
+    "with a size": lambda x, k: (x.sin() + (k * x.shape[0] * 2**20) % 999).cos(),
+    "number": lambda x, k: (x > k).long() * 2,
+    "result": lambda x, k: (x, k * 10**20, k // 2**61, k / 3),
+}
+LARGE = (3, 4, 2**31 + 7, 2**40 + 11, -(2**62) - 5, 2**63 - 1, 2**63, 2**64 + 3, -(2**63) - 1, 10**30, 7)
+
+
+@pytest.mark.parametrize("executors", [["torch"], None])
+@pytest.mark.parametrize("name", WIDE)
+def test_integers_of_any_length_are_those_of_python(name, executors):
+    options = {} if executors is None else {"executors": executors}
+    compiled = thunder.jit(WIDE[name], recompile_limit=None, **options)
+    x = torch.arange(1.0, 4.0, dtype=torch.float64)
+    for k in LARGE:
+        try:
+            expected = WIDE[name](x, k)
+        except (OverflowError, RuntimeError) as error:
+            with pytest.raises(type(error), match="(?i)overflow|too (big|large)"):
+                compiled(x, k)
+            continue
+        torch.testing.assert_close(compiled(x, k), expected, rtol=1e-12, atol=1e-9)
+
+
+def test_floats_beyond_32_bits_are_those_of_python():
+    def program(x, s):
+        return x * s, x + s, (s * s, s / 3), x.clamp(max=s)
+
+    compiled = thunder.jit(program, recompile_limit=None)
+    for dtype in (torch.float64, torch.float32):
+        x = torch.arange(1.0, 4.0, dtype=dtype)
+        for s in (1.5, 1e300, -1e300, 1e-320, 1e39, 2.0**24 + 1, 0.1 + 0.2):
+            torch.testing.assert_close(compiled(x, s), program(x, s), rtol=0, atol=0)

@@ -265,6 +265,17 @@ class Polynomial:
 
     # -- text ------------------------------------------------------------------------------------------------
 
+    def magnitude(self, most: int) -> int:
+        """Return a bound of the absolute values with which it is computed, for variables up to ``most``."""
+        total = 0
+        for monomial, coefficient in self.terms.items():
+            product = abs(coefficient)
+            for atom in monomial:
+                operands = (operand.magnitude(most) for operand in atom.operands)
+                product *= most if atom.operation is None else max(operands)
+            total += product
+        return total
+
     def text(self, names: Callable[[int], str]) -> str:
         """Return the expression of Python, for the names of the variables."""
         parts = []

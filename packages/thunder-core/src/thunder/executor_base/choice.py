@@ -48,6 +48,8 @@ def answer_as_executor(executor: Executor, bsym: BoundSymbol) -> bool | Refusal:
                 answer = executor.can_fuse(bsym)
             if answer is True:
                 return Refusal("static_shape", f"{executor.name} compiles regions for sizes that are numbers")
+        elif not all(map(_fits_in_64_bits, bsym.flat_proxy_args)):
+            return Refusal("argument", f"{executor.name} computes integers in 64 bits")
         else:
             answer = executor.can_fuse(bsym)
     else:
@@ -55,6 +57,10 @@ def answer_as_executor(executor: Executor, bsym: BoundSymbol) -> bool | Refusal:
     if answer is True or isinstance(answer, Refusal):
         return answer
     return Refusal("refused", f"{executor.name} does not run {bsym.sym.id}")  # a subclass may return False
+
+
+def _fits_in_64_bits(p: object) -> bool:
+    return not isinstance(p, SymbolicInt) or p.facts.fits_in_64_bits(p.polynomial)
 
 
 def _facts_of_sizes(bsym: BoundSymbol) -> SizeFacts | None:

@@ -47,6 +47,7 @@ from thunder.ir.size_relations import FloatFact, Relation, SizeFact, implies, im
 __all__ = ["FloatFact", "Relation", "SizeFact", "SizeFacts"]
 
 _Formula = TypeVar("_Formula", bound=Polynomial | FloatExpression)
+_SMALL: Final = 2**31
 _OPPOSITE: Final = {"==": "!=", "!=": "=="}
 
 
@@ -196,6 +197,20 @@ class SizeFacts:
         answer = relates(self.hint(polynomial), relation)
         self._note(polynomial, relation, answer, self.locate())
         return answer
+
+    def fits_in_64_bits(self, polynomial: Polynomial) -> bool:
+        """Return whether 64 bits do for a polynomial in all calls, since its numbers are below 2**31.
+
+        Sizes and what the computation finds are taken to be; that numbers of the arguments are is a fact.
+        """
+        numbers = [v for v in polynomial.variables - self.computed if not self.is_size(v)]
+        if numbers and polynomial.magnitude(_SMALL) >= 2**63:
+            return False
+        bounds = [Polynomial.variable(v) for v in numbers]
+        bounds = [Polynomial.of(_SMALL) + p for v in bounds for p in (v, -v)]
+        if self._are_complete(polynomial.variables):
+            return all(self._implied(self._reduced(bound), ">=") for bound in bounds)
+        return all(self.ask(bound, ">=") for bound in bounds)
 
     def compare(self, left: Operand, relation: str, right: Operand) -> bool:
         """Return the answer to a comparison of numbers, one of which is a float, as :meth:`ask` does."""
