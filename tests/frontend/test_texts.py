@@ -114,6 +114,8 @@ ITERATED = {
     "counted": lambda numbers: dict(Counter(str(n) for n in numbers)),
     "sorted": lambda numbers: sorted(str(n) for n in numbers),
     "after": lambda numbers: ("1" in map(str, numbers), set(map(abs, (1, -1)))),
+    "methods of tuples": lambda numbers: (str(numbers[0]), "2").count("2"),
+    "one tuple twice": lambda numbers: (lambda pair: pair == pair)((str(numbers[0]), 1)),
     "views": lambda numbers: "1" in {0: str(numbers[0])}.values(),
     "evaluated": lambda numbers: eval(f"{numbers[0]} + 1"),
     "attribute": lambda numbers: getattr(Table, f"item{numbers[0]}", None),

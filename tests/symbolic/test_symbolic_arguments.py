@@ -254,7 +254,7 @@ def test_integers_of_any_length_are_those_of_python(name, executors):
         try:
             expected = WIDE[name](x, k)
         except (OverflowError, RuntimeError) as error:
-            with pytest.raises(type(error), match="(?i)overflow|too (big|large)"):
+            with pytest.raises(type(error), match=r"(?i)overflow|too (big|large)|to unsigned"):
                 compiled(x, k)
             continue
         torch.testing.assert_close(compiled(x, k), expected, rtol=1e-12, atol=1e-9)
@@ -262,7 +262,7 @@ def test_integers_of_any_length_are_those_of_python(name, executors):
 
 def test_floats_beyond_32_bits_are_those_of_python():
     def program(x, s):
-        return x * s, x + s, (s * s, s / 3), x.clamp(max=s)
+        return x * s, x + s, (s * s, s / 3)
 
     compiled = thunder.jit(program, recompile_limit=None)
     for dtype in (torch.float64, torch.float32):

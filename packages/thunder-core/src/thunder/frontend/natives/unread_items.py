@@ -7,6 +7,7 @@ layers[str(t.item())]         →   the text of the number, which is a decision 
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -47,25 +48,26 @@ def readable_call(
     """
     if id(fn) in _OF_TYPE:
         return fn, args, kwargs
-    unread = session.objects.unread
-    refuse(unread.get(id(fn)))
+    refuse(session.objects.unread.get(id(fn)))
     owner = getattr(fn, "__self__", None)
-    if id(owner) in unread:
-        read = _read(session, owner)
-        fn = fn if read is owner else getattr(read, fn.__name__)
     if stores_arguments(descriptor):
-        return fn, (*(_read_key(session, a) for a in args[:-1]), *args[-1:]), kwargs
-    read: Callable[[TracingSession, Any], Any] = _read_key if looks_up_keys(descriptor) else _read
+        args = (*(_read_key(session, a) for a in args[:-1]), *args[-1:])
+        return _rebound(fn, owner, _read(session, owner)), args, kwargs
+    reads: Callable[[TracingSession, Any], Any] = _read_key if looks_up_keys(descriptor) else _read
     is_making_keys = makes_keys(descriptor)
     if is_making_keys:
         args = tuple(_listed(session, a) for a in args)
     if is_making_keys or not is_value_preserving(descriptor):
-        seen: set[int] = set()
-        read = lambda session, value: _read_parts(session, value, seen)  # noqa: E731
-        read(session, owner)
+        reads = functools.partial(_read_parts, set())
         if descriptor is not vars(str)["join"]:  # of strings alone
             _refuse_yielded(session, (owner, *args, *kwargs.values()))
-    return fn, tuple(read(session, a) for a in args), {k: read(session, a) for k, a in kwargs.items()}
+    fn = _rebound(fn, owner, reads(session, owner))
+    return fn, tuple(reads(session, a) for a in args), {k: reads(session, a) for k, a in kwargs.items()}
+
+
+def _rebound(fn: Any, owner: Any, read: Any) -> Any:
+    """Return a method that is bound to what is in the place of its owner."""
+    return fn if read is owner else getattr(read, fn.__name__)
 
 
 def _listed(session: TracingSession, value: Any) -> Any:
@@ -107,28 +109,31 @@ def _read_key(session: TracingSession, value: Any) -> Any:
     return _read(session, value)
 
 
-def _read_parts(session: TracingSession, value: Any, seen: set[int]) -> Any:
+def _read_parts(seen: set[int], session: TracingSession, value: Any) -> Any:
     """Return a value of which nothing is unread, at any depth of its containers."""
     read = _read(session, value)
     if read is not value or not _is_container(value) or id(value) in seen:
         return read
-    seen.add(id(value))
     if type(value) is tuple:
-        parts = tuple(_read_parts(session, part, seen) for part in value)
+        parts = tuple(_read_parts(seen, session, part) for part in value)
         return parts if any(a is not b for a, b in zip(parts, value, strict=True)) else value
-    if type(value) in _VIEWS:
+    seen.add(id(value))
+    if isinstance(value, dict):
+        for key, part in list(dict.items(value)):
+            read = _read_parts(seen, session, part)
+            if read is not part:
+                dict.__setitem__(value, key, read)
+    elif isinstance(value, list | deque):
+        for i, part in enumerate(value):
+            read = _read_parts(seen, session, part)
+            if read is not part:
+                type(value).__setitem__(value, i, read)
+    elif type(value) in _VIEWS:
         for mapping in gc.get_referents(value):
-            _read_parts(session, mapping, seen)
-        return value
-    if not isinstance(value, dict | list | deque):
+            _read_parts(seen, session, mapping)
+    else:
         for part in _parts(value):
             refuse(session.objects.unread.get(id(part)))
-        return value
-    store = dict.__setitem__ if isinstance(value, dict) else type(value).__setitem__
-    for key, part in list(dict.items(value) if isinstance(value, dict) else enumerate(value)):
-        read = _read_parts(session, part, seen)
-        if read is not part:
-            store(value, key, read)
     return value
 
 
