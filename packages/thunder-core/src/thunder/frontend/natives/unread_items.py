@@ -127,7 +127,7 @@ def _read_parts(seen: set[int], session: TracingSession, value: Any) -> Any:
         for i, part in enumerate(value):
             read = _read_parts(seen, session, part)
             if read is not part:
-                type(value).__setitem__(value, i, read)
+                value[i] = read
     elif type(value) in _VIEWS:
         for mapping in gc.get_referents(value):
             _read_parts(seen, session, mapping)
