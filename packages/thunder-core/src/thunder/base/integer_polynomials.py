@@ -265,14 +265,19 @@ class Polynomial:
 
     # -- text ------------------------------------------------------------------------------------------------
 
-    def magnitude(self, most: int) -> int:
-        """Return a bound of the absolute values with which it is computed, for variables up to ``most``."""
+    def magnitude(self, most: int) -> int | None:
+        """Return a bound of the absolute values with which it is computed, for variables up to ``most``.
+
+        None where an operation other than a division is applied, of which none is known.
+        """
         total = 0
         for monomial, coefficient in self.terms.items():
             product = abs(coefficient)
             for atom in monomial:
-                operands = (operand.magnitude(most) for operand in atom.operands)
-                product *= most if atom.operation is None else max(operands)
+                largest = _magnitude(atom, most)
+                if largest is None:
+                    return None
+                product *= largest
             total += product
         return total
 
@@ -339,6 +344,15 @@ def _substituted(atom: Atom, replacements: Mapping[int, Polynomial]) -> Polynomi
         case Polynomial() as a, Polynomial() as b if atom.operation in ("//", "%") and b.constant != 0:
             return a.divided(b, atom.operation)  # type: ignore[arg-type]
     return Polynomial.applied(atom.operation, *operands)
+
+
+def _magnitude(atom: Atom, most: int) -> int | None:
+    if atom.operation is None:
+        return most
+    known = [x.magnitude(most) if isinstance(x, Polynomial) else None for x in atom.operands]
+    if atom.operation not in ("//", "%") or None in known:
+        return None
+    return max(n for n in known if n is not None)
 
 
 def _interval(x: Any, bounds: Callable[[int], Interval]) -> Interval:

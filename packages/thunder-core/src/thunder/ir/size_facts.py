@@ -204,7 +204,8 @@ class SizeFacts:
         Sizes and what the computation finds are taken to be; that numbers of the arguments are is a fact.
         """
         numbers = [v for v in polynomial.variables - self.computed if not self.is_size(v)]
-        if numbers and polynomial.magnitude(_SMALL) >= 2**63:
+        largest = polynomial.magnitude(_SMALL)
+        if numbers and (largest is None or largest >= 2**63):
             return False
         bounds = [Polynomial.variable(v) for v in numbers]
         bounds = [Polynomial.of(_SMALL) + p for v in bounds for p in (v, -v)]
