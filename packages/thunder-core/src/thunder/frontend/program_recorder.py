@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.ir.recorder import UNDECIDED, AdaptedCall, Recorder
 from thunder.ops.constant_folding import constant_value
+from thunder.ops.meta_kernels import missing_kernel
+from thunder.ops.torch_errors import operator_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
     from thunder.frontend.session import TracingSession
     from thunder.ir.proxies import Proxy, TensorProxy
-    from thunder.ir.symbol import Symbol
+    from thunder.ir.symbol import BoundSymbol, Symbol
     from thunder.ir.trace import Source
 
 
@@ -34,6 +36,12 @@ class ProgramRecorder(Recorder):
             self._torch_functions.refuse_unseen(symbol, (*args, *kwargs.values()))
         self._session.note_operator()
         return self._session.autocast.adapt_call(symbol, args, kwargs)
+
+    def check_call(self, call: BoundSymbol) -> None:
+        """Raise OperatorError where torch has no kernel for the dtypes of a call."""
+        error = missing_kernel(call)
+        if error is not None:
+            raise operator_error(error, call.args, call.kwargs)
 
     def location(self) -> Source | None:
         """Return the line of the program that is running."""

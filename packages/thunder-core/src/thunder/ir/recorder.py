@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import torch
 
     from thunder.ir.proxies import Proxy, TensorProxy
-    from thunder.ir.symbol import Symbol
+    from thunder.ir.symbol import BoundSymbol, Symbol
     from thunder.ir.trace import Source
 
 #: what a call becomes: a callable that records it, and its arguments
@@ -41,6 +41,9 @@ class Recorder:
         If the first element of the result is not ``symbol``, it is called in place of the symbol.
         """
         return symbol, args, kwargs
+
+    def check_call(self, call: BoundSymbol) -> None:
+        """Raise what eager raises for a call that is about to be recorded, outside of other calls."""
 
     def location(self) -> Source | None:
         """Return the line of the user's program that the statement being recorded comes from."""

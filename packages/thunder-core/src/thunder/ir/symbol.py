@@ -177,6 +177,7 @@ class Symbol:
         bsym = BoundSymbol(self, args, kwargs, output, tuple(subsymbols))
         if is_outermost:
             bsym.source = recorder.location()
+            recorder.check_call(bsym)
         if self.bind_postprocess is not None:
             self.bind_postprocess(bsym)
         trace.record(bsym)

@@ -21,6 +21,7 @@ from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops.prims.declaration import primitive
 from thunder.ops.promotion import bool_result, real_result, same_result
+from thunder.ops.torch_errors import OperatorNotImplementedError
 
 # fmt: off
 __all__ = [
@@ -54,10 +55,18 @@ def kind_of(d: dtype) -> str:
 
 
 def _refused(name: str, *operands: Any) -> OperatorError:
-    shown = ", ".join(
+    return OperatorError(f'"{name}" not implemented for {_shown(operands)}')
+
+
+def no_kernel(name: str, *operands: Any) -> OperatorError:
+    """Return the error for dtypes that an operator does not have, of the class of torch's."""
+    return OperatorNotImplementedError(f'"{name}" not implemented for {_shown(operands)}')
+
+
+def _shown(operands: tuple[Any, ...]) -> str:
+    return ", ".join(
         x.type_string() if isinstance(x, TensorProxy) else f"{type(x).__name__} {x!r}" for x in operands
     )
-    return OperatorError(f'"{name}" not implemented for {shown}')
 
 
 def _unary_meta(name: str, kinds: str, result_dtype: ResultDtype) -> Callable[[TensorProxy], TensorProxy]:
@@ -66,7 +75,7 @@ def _unary_meta(name: str, kinds: str, result_dtype: ResultDtype) -> Callable[[T
             raise TypeError(f"{name}(): argument 'input' must be Tensor, not {type(a).__name__}")
         d = a.dtype
         if kind_of(d) not in kinds:
-            raise _refused(name, a)
+            raise no_kernel(name, a)
         return TensorProxy(shape=a.shape, device=a.device, dtype=result_dtype(d))
 
     return meta
@@ -87,7 +96,7 @@ def _binary_meta(name: str, kinds: str, result_dtype: ResultDtype) -> Callable[[
                 raise _refused(name, a, b)
         d = tensor.dtype
         if kind_of(d) not in kinds:
-            raise _refused(name, a, b)
+            raise no_kernel(name, a, b)
         return TensorProxy(shape=tensor.shape, device=tensor.device, dtype=result_dtype(d))
 
     return meta

@@ -18,7 +18,7 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops.prims.declaration import primitive
-from thunder.ops.prims.elementwise import ANY, INEXACT, NUMBERS, ORDERED, ResultDtype, kind_of
+from thunder.ops.prims.elementwise import ANY, INEXACT, NUMBERS, ORDERED, ResultDtype, kind_of, no_kernel
 from thunder.ops.promotion import bool_result, real_result, same_result
 
 # fmt: off
@@ -45,7 +45,7 @@ def _like(a: TensorProxy, shape: Sequence[int], dtype: Any = None) -> TensorProx
 
 def _check_kind(name: str, a: TensorProxy, kinds: str) -> None:
     if kind_of(a.dtype) not in kinds:
-        raise OperatorError(f'"{name}" not implemented for {a.type_string()}')
+        raise no_kernel(name, a)
 
 
 def _over_dims(fn: Callable[..., Any]) -> Callable[[torch.Tensor, Sequence[int]], Any]:
