@@ -134,8 +134,11 @@ class _TapeWriter:
         #: calls that other calls take the place of, with the executors that could run them, and the reasons
         self.unclaimed: list[tuple[BoundSymbol, tuple[tuple[str, Refusal], ...]]] = []
 
-    def write_all(self, bsyms: Sequence[BoundSymbol], results: set[str]) -> None:
-        """Write each call, and a step for those that a gradient of the results passes."""
+    def write_all(self, bsyms: Sequence[BoundSymbol], results: set[str], *, are_parts: bool = False) -> None:
+        """Write each call, and a step for those that a gradient of the results passes.
+
+        ``are_parts`` of another call.
+        """
         on_path = _on_gradient_path(bsyms, results)
         reached = set(results).union(
             p.name
@@ -146,7 +149,8 @@ class _TapeWriter:
         for bsym, is_passed in zip(bsyms, on_path, strict=True):
             bsym = follow_replacements(bsym, self.replaced)
             if is_passed and any(map(requires_grad, bsym.flat_proxy_args)):
-                self.differentiate(bsym, reached, gradient_of(bsym, self.executors))
+                gradient = gradient_of(bsym, self.executors, is_part=are_parts)
+                self.differentiate(bsym, reached, gradient)
             else:
                 self.forward.append(bsym)
 
@@ -194,7 +198,8 @@ class _TapeWriter:
             with named_rule(bsym, gradient):
                 self._run_rule(gradient.fn, bsym)
         else:
-            self.write_all([_with_origin_of(bsym, s) for s in bsym.subsymbols], set(with_gradient))
+            parts = [_with_origin_of(bsym, s) for s in bsym.subsymbols]
+            self.write_all(parts, set(with_gradient), are_parts=True)
 
     def _keep(self, bsym: BoundSymbol, with_gradient: Set[str], gradient: JointRule | Decompose) -> None:
         """Write a call whole, and again as its gradient computes it, whose results get its gradients.

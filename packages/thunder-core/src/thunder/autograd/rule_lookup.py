@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, Final
 
 from thunder.base.errors import MissingGradient, RegistrationError
+from thunder.base.pytree import tree_map
 from thunder.executor_base.choice import choose, in_rank_order
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.operator_executor import operator_id
@@ -16,12 +17,17 @@ from thunder.ir.gradient_declarations import (
     JointRule,
     NoGradient,
     OperatorGradient,
+    Vjp,
     register_grad_rule,
     row_gradient,
 )
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import detached_trace
+from thunder.ops import prims
 from thunder.ops.same_operators import converted
+from thunder.ops.torch_support import derivative_error
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,9 @@ def register_grad(sym_or_id: Symbol | str, rule: Callable[..., Any]) -> None:
     register_grad_rule(operator_id(sym_or_id), JointRule(rule))
 
 
-def gradient_of(bsym: BoundSymbol, executors: Sequence[Executor] = ()) -> OperatorGradient | Decompose | None:
+def gradient_of(
+    bsym: BoundSymbol, executors: Sequence[Executor] = (), *, is_part: bool = True
+) -> OperatorGradient | Decompose | None:
     """Return the gradient that applies to a call, or None where it cannot be differentiated.
 
     The first of:
@@ -51,8 +59,9 @@ def gradient_of(bsym: BoundSymbol, executors: Sequence[Executor] = ()) -> Operat
     1. none, where the operator is declared nondifferentiable: its results do not require grad;
     2. the ``grad_transform`` of the first executor that claims the call whole, or has a gradient rule alone;
     3. the rule of :func:`register_grad`;
-    4. the gradient of the operator's row, or of a symbol without a row;
-    5. the gradients of the calls that it decomposes into.
+    4. torch's error, if torch has no derivative and the call is the program's, not a part of another one;
+    5. the gradient of the operator's row, or of a symbol without a row;
+    6. the gradients of the calls that it decomposes into.
     """
     declared: OperatorGradient | None = bsym.sym.declared_gradient
     if isinstance(declared, NoGradient):
@@ -60,9 +69,28 @@ def gradient_of(bsym: BoundSymbol, executors: Sequence[Executor] = ()) -> Operat
     transform = _grad_transform(bsym, executors)
     if transform is not None:
         return JointRule(transform)
+    is_replaced = declared is not None and declared is not row_gradient(bsym.sym.id)
+    if not is_part and not is_replaced:
+        underivable = derivative_error(bsym)
+        if underivable is not None and underivable.in_backward:
+            return _raising(underivable.error)
     if declared is not None:
         return declared
     return DECOMPOSE if bsym.subsymbols else None
+
+
+def _raising(error: Exception) -> Vjp:
+    """Return the gradients of a call of which torch has no derivative: a backward that needs them raises."""
+
+    def gradients(call: Any) -> dict[str, Any]:
+        g = call.g if isinstance(call.g, TensorProxy) else next(filter(None.__ne__, call.g))
+
+        def raised(x: Any) -> Any:
+            return prims.raise_error(x, g, type(error), error.args) if requires_grad(x) else None
+
+        return {name: tree_map(raised, x) for name, x in call.arguments.items()}
+
+    return Vjp(gradients)
 
 
 def own_gradient_of(bsym: BoundSymbol) -> OperatorGradient | Decompose | None:

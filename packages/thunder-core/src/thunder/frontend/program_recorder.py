@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.ir.recorder import UNDECIDED, AdaptedCall, Recorder
+from thunder.ir.requires_grad import results_require_grad
 from thunder.ops.constant_folding import constant_value
-from thunder.ops.meta_kernels import missing_kernel
 from thunder.ops.torch_errors import operator_error
+from thunder.ops.torch_support import derivative_error, missing_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +39,11 @@ class ProgramRecorder(Recorder):
         return self._session.autocast.adapt_call(symbol, args, kwargs)
 
     def check_call(self, call: BoundSymbol) -> None:
-        """Raise OperatorError where torch has no kernel for the dtypes of a call."""
+        """Raise OperatorError where torch has no kernel for the dtypes, or would record no derivative."""
         error = missing_kernel(call)
+        underivable = derivative_error(call) if results_require_grad() else None
+        if underivable is not None and not underivable.in_backward:
+            error = underivable.error
         if error is not None:
             raise operator_error(error, call.args, call.kwargs)
 

@@ -9,21 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import NoneType
 from typing import Any, TypeVar
 
 import torch
 
-from thunder.base import devices, dtypes
-from thunder.base.autocast_state import OFF, autocast_as
-from thunder.base.default_generators import default_generators_kept
+from thunder.base import devices
 from thunder.base.errors import InternalError
-from thunder.base.pytree import tree_flatten, tree_iter, tree_map, tree_unflatten
-from thunder.base.tags import OpTags
-from thunder.ir.proxies import NumberProxy, TensorProxy
-from thunder.ir.symbol import BoundSymbol
+from thunder.base.pytree import tree_flatten, tree_unflatten
+from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbolic_sizes import hint_of
-from thunder.ops.operator import row_of
 from thunder.ops.stand_ins import (
     SMALL,
     to_cpu_identity,
@@ -50,6 +44,11 @@ def without_checks(fn: _Function) -> _Function:
     """
     _UNCHECKED.add(fn)
     return fn
+
+
+def is_unchecked(fn: Callable[..., Any]) -> bool:
+    """Return whether :func:`without_checks` declares that the kernel of a function is not safe to ask."""
+    return fn in _UNCHECKED
 
 
 def _run(fn: Callable[..., Any], args: Any, kwargs: Any, stand_in: Callable[[Any], Any], device: str) -> Any:
@@ -120,83 +119,6 @@ def eager_error_on_identity(
         return None
     with torch.random.fork_rng(devices=()):
         return _error_of(fn, args, kwargs, to_cpu_identity, "cpu")
-
-
-#: operator, dtypes and constants of a call → the error by which torch says that it has no kernel, or None
-_missing_kernels: dict[Any, Exception | None] = {}
-
-
-def missing_kernel(call: BoundSymbol) -> Exception | None:
-    """Return the error with which torch says that it has no kernel for a call's dtypes, or None.
-
-    ``call`` is one of an operator of core. Torch publishes no table of its kernels, so it runs the operator's
-    eager function on zeros, once for each operator, dtypes, devices and constants that are not numbers. Any
-    other error is not an answer: it is about sizes or values. Nothing is known, and None is returned, of a
-    device that this process does not have, and of a call on large tensors that is not elementwise.
-    """
-    row = row_of(call.sym)
-    tensors = [x for x in tree_iter((call.args, call.kwargs)) if isinstance(x, TensorProxy)]
-    if row is None or row.eager is None or row.eager in _UNCHECKED or call.sym.is_of_package or not tensors:
-        return None
-    key = (row.id, *map(_kind_of_argument, (*call.args, *call.kwargs.items())))
-    if key in _missing_kernels:
-        return _missing_kernels[key]
-    if not all(map(_is_present, {x.device for x in tensors})):
-        return None
-    is_large = _elements(call.args, call.kwargs) > SMALL
-    if is_large and not is_elementwise(call):
-        return None
-    error = _error_on_zeros(row.eager, call, is_large)
-    is_about_kernels = isinstance(error, NotImplementedError) or "not implemented for '" in str(error)
-    error = error if is_about_kernels else None
-    if all(hint_of(n) for x in tensors for n in x.shape):  # a kernel that has nothing to do may not be asked
-        _missing_kernels[key] = error
-    return error
-
-
-def _kind_of_argument(x: Any) -> Any:
-    """Return what of an argument decides about the kernel: for tensors and numbers, their types."""
-    if isinstance(x, TensorProxy):
-        return x.dtype, x.device, bool(x.shape)
-    if isinstance(x, tuple | list):
-        return tuple(map(_kind_of_argument, x))
-    if isinstance(x, bool | str | dtypes.dtype | torch.dtype | NoneType):
-        return x
-    return x.python_type if isinstance(x, NumberProxy) else type(x)
-
-
-def _is_present(device: devices.Device) -> bool:
-    if device.type == "cuda":
-        return torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()
-    return device.type in ("cpu", "meta")
-
-
-def _error_on_zeros(fn: Callable[..., Any], call: BoundSymbol, is_large: bool) -> Exception | None:
-    """Return what torch raises for a call on zeros on the devices of its tensors, or None.
-
-    Those of a large call have two elements along a dimension.
-    """
-
-    def zeros(x: Any) -> Any:
-        if not isinstance(x, TensorProxy):
-            return to_hinted_meta(x)
-        shape = [min(hint_of(n), 2) if is_large else hint_of(n) for n in x.shape]
-        return torch.zeros(shape, dtype=x.dtype.torch_dtype, device=devices.to_torch_device(x.device))
-
-    args, kwargs = tree_map(zeros, (call.args, call.kwargs))
-    with default_generators_kept(), autocast_as(OFF), torch._C.DisableTorchFunction(), torch.no_grad():
-        try:
-            fn(*args, **kwargs)
-        except TORCH_REFUSALS as error:
-            return error.with_traceback(None)
-    return None
-
-
-def is_elementwise(call: BoundSymbol) -> bool:
-    """Return whether each element of a call's results is computed of the elements at the same place."""
-    if call.subsymbols:
-        return all(map(is_elementwise, call.subsymbols))
-    return OpTags.POINTWISE_OP in call.sym.tags or call.sym.id == "prims.broadcast_in_dim"
 
 
 def _elements(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:

@@ -1,8 +1,8 @@
-"""Errors of a backward that are raised when it runs, and not when it is traced."""
+"""The error of a second derivative that a program declares that there is none of."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -11,21 +11,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
-from thunder.ops.operator import NONDIFFERENTIABLE
-from thunder.ops.prims.declaration import primitive
-from thunder.ops.prims.gradient import get_grad, put_grad
-
-
-def _like(like: TensorProxy, after: TensorProxy, kind: type[Exception], arguments: tuple[Any, ...]) -> Any:
-    return TensorProxy(like=like, requires_grad=False)
-
-
-def _raise(like: Any, after: Any, kind: type[Exception], arguments: tuple[Any, ...]) -> NoReturn:
-    raise kind(*arguments)
-
-
-#: raises ``kind(*arguments)`` once ``after`` is computed; its result would be a tensor like ``like``
-raise_error = primitive("raise_error", _like, eager=_raise, vjp=NONDIFFERENTIABLE)
+from thunder.ops.prims.gradient import get_grad, put_grad, raise_error
 
 TWICE = "trying to differentiate twice a function that was marked with @once_differentiable"
 

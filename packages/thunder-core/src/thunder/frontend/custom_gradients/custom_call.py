@@ -37,7 +37,6 @@ from thunder.base.errors import ThunderError, UnsupportedProgram
 from thunder.base.tags import OpTags
 from thunder.frontend import ambient_state
 from thunder.frontend.checkpoints.region_effects import note_one_call
-from thunder.frontend.custom_gradients.backward_errors import raise_error
 from thunder.frontend.custom_gradients.backward_reads import ReadsState
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.custom_results import Results
@@ -343,7 +342,7 @@ def _gradients(
     except Exception as error:  # the program's: eager raises it too, but only if the backward runs
         kind, arguments = _as_raised(error)
         after = next(iter(cotangents.values()))
-        gradients = tuple(raise_error(i, after, kind, arguments) for i in differentiable)
+        gradients = tuple(prims.raise_error(i, after, kind, arguments) for i in differentiable)
     if session.writes.mark() != before:
         raise UnsupportedProgram(
             f"the backward of {fn.name} writes to an object that outlives it",

@@ -12,13 +12,15 @@ They are in a program only until the rules of all its calls have run: the autogr
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, NoReturn
 
 from thunder.base.errors import PluginError
 from thunder.base.tags import OpTags
+from thunder.ir.gradient_declarations import NONDIFFERENTIABLE
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.prims.declaration import primitive
 
-__all__ = ["get_grad", "put_grad", "put_grads"]
+__all__ = ["get_grad", "put_grad", "put_grads", "raise_error"]
 
 
 def _get_grad_meta(a: TensorProxy) -> TensorProxy:
@@ -53,6 +55,18 @@ get_grad_or_none = primitive("get_grad_or_none", _get_grad_meta, tags=(OpTags.DO
 
 #: adds to the gradient of a value; None declares that it has no gradient
 put_grad = primitive("put_grad", _put_grad_meta, tags=(OpTags.DONT_DCE,))
+
+
+def _like(like: TensorProxy, after: TensorProxy, kind: type[Exception], arguments: tuple[Any, ...]) -> Any:
+    return TensorProxy(like=like, requires_grad=False)
+
+
+def _raise(like: Any, after: Any, kind: type[Exception], arguments: tuple[Any, ...]) -> NoReturn:
+    raise kind(*arguments)
+
+
+#: raises ``kind(*arguments)`` once ``after`` is computed; its result would be a tensor like ``like``
+raise_error = primitive("raise_error", _like, eager=_raise, vjp=NONDIFFERENTIABLE)
 
 
 def put_grads(values: Iterable[TensorProxy | None], grads: Iterable[TensorProxy | None]) -> None:

@@ -75,6 +75,8 @@ def _of_i1e(x: Tensor, y: Tensor) -> Tensor:
 if BESSEL_FUNCTIONS_HAVE_GRADIENTS:  # 9.1.28, 9.1.30
     elementwise("special.bessel_j0", lambda g, x, y: -g * ltorch.bessel_j1(x))
     elementwise("special.bessel_j1", lambda g, x, y: g * _of_j1(x, y))
+else:
+    nondifferentiable("torch.special.bessel_j0", "torch.special.bessel_j1")
 
 
 def _of_j1(x: Tensor, y: Tensor) -> Tensor:

@@ -193,7 +193,6 @@ floor_divide = binary(
     dunders=("__floordiv__",),
     inplace=("__ifloordiv__",),
     left_number=True,
-    vjp=NONDIFFERENTIABLE,
 )
 remainder = binary(
     "remainder", prims.remainder, dunders=("__mod__",), inplace=("__imod__",), left_number=True

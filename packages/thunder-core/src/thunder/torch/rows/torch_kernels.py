@@ -27,6 +27,7 @@ ELEMENTWISE = (
     ("torch.igammac", "input, other"),
     ("torch.ldexp", "input, other"),
     ("torch.mvlgamma", "input, p"),
+    ("torch.heaviside", "input, values"),
     ("torch.polygamma", "n, input"),
     ("torch.rad2deg", "input"),
     ("torch.sinc", "input"),
@@ -45,7 +46,6 @@ ELEMENTWISE = (
 #: without gradient: integers, truth values
 DISCRETE = (
     ("torch.gcd", "input, other"),
-    ("torch.heaviside", "input, values"),
     ("torch.isin", "elements, test_elements, *, assume_unique=False, invert=False"),
     ("torch.isreal", "input"),
     ("torch.lcm", "input, other"),

@@ -1,0 +1,180 @@
+"""What torch supports: for which dtypes an operator has a kernel, and of which arguments a derivative.
+
+A row's decomposition computes more than torch's function does: other dtypes, gradients where torch has none.
+A program has to raise where eager does, so torch is asked. It publishes no table; it answers by running the
+operator's eager function, on zeros for kernels, and without data for derivatives. An answer holds for all
+calls of the operator with these dtypes, so each is asked for once in a process.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, Final
+
+import torch
+
+from thunder.base import devices, dtypes
+from thunder.base.autocast_state import OFF, autocast_as
+from thunder.base.default_generators import default_generators_kept
+from thunder.base.pytree import tree_iter, tree_map
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import NumberProxy, TensorProxy
+from thunder.ir.requires_grad import any_requires_grad, requires_grad
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbolic_sizes import hint_of
+from thunder.ops.meta_kernels import is_unchecked
+from thunder.ops.operator import row_of
+from thunder.ops.stand_ins import SMALL, to_hinted_meta
+from thunder.ops.torch_errors import TORCH_REFUSALS
+
+__all__ = ["Underivable", "derivative_error", "is_elementwise", "missing_kernel"]
+
+#: torch's errors for a call of which it would record no derivative
+_REFUSES_GRAD: Final = re.compile("is not differentiable with respect to|does not support automatic diff")
+#: torch's errors for a backward that reaches a call without a derivative
+_NOT_DERIVED: Final = re.compile("derivative for .* is not implemented")
+
+
+@dataclass(frozen=True)
+class Underivable:
+    """The error by which torch's autograd refuses a call: at once, or where a backward reaches the call."""
+
+    error: Exception
+    in_backward: bool
+
+
+#: operator, dtypes and constants of a call → the answer
+_missing_kernels: dict[Any, Exception | None] = {}
+_derivative_errors: dict[Any, Underivable | None] = {}
+
+
+def missing_kernel(call: BoundSymbol) -> Exception | None:
+    """Return the error with which torch says that it has no kernel for a call's dtypes, or None.
+
+    ``call`` is one of an operator of core. Other errors are no answer: they are about sizes or values.
+    Nothing is known, and None is returned, of a device that this process does not have, and of a call on
+    large tensors that is not elementwise.
+    """
+    fn = _eager_of(call)
+    tensors = [x for x in tree_iter((call.args, call.kwargs)) if isinstance(x, TensorProxy)]
+    if fn is None or not tensors:
+        return None
+    key = _key(call)
+    if key in _missing_kernels:
+        return _missing_kernels[key]
+    sizes = [hint_of(n) for x in tensors for n in x.shape]
+    is_large = sum(math.prod(map(hint_of, x.shape)) for x in tensors) > SMALL
+    if not all(_is_present(x.device) for x in tensors) or (is_large and not is_elementwise(call)):
+        return None
+    error = _error_on_zeros(fn, call, most=2 if is_large else max(sizes, default=1))
+    if not isinstance(error, NotImplementedError) and "not implemented for '" not in str(error):
+        error = None
+    if all(sizes):  # torch may not look for a kernel that has nothing to do
+        _missing_kernels[key] = error
+    return error
+
+
+def derivative_error(call: BoundSymbol) -> Underivable | None:
+    """Return how torch's autograd refuses a call whose arguments require grad, or None if it does not."""
+    fn = _eager_of(call)
+    if fn is None or not any_requires_grad((call.args, tuple(call.kwargs.values()))):
+        return None
+    key = _key(call)
+    if key not in _derivative_errors:
+        _derivative_errors[key] = _underivable(fn, call)
+    return _derivative_errors[key]
+
+
+def is_elementwise(call: BoundSymbol) -> bool:
+    """Return whether each element of a call's results is computed from the elements at the same place."""
+    if call.subsymbols:
+        return all(map(is_elementwise, call.subsymbols))
+    return OpTags.POINTWISE_OP in call.sym.tags or call.sym.id == "prims.broadcast_in_dim"
+
+
+def _eager_of(call: BoundSymbol) -> Callable[..., Any] | None:
+    """Return the function by which torch is asked; None for an operator that is not torch's."""
+    row = row_of(call.sym)
+    if row is None or call.sym.is_of_package or OpTags.FALLBACK in row.tags:
+        return None
+    return None if row.eager is None or is_unchecked(row.eager) else row.eager
+
+
+def _key(call: BoundSymbol) -> tuple[Any, ...]:
+    return (call.sym.id, *map(_kind_of, (*call.args, *call.kwargs.items())))
+
+
+def _kind_of(x: Any) -> Any:
+    """Return what of an argument decides what torch supports: for tensors and numbers, their types."""
+    if isinstance(x, TensorProxy):
+        return x.dtype, x.device, bool(x.shape), x.requires_grad
+    if isinstance(x, tuple | list):
+        return tuple(map(_kind_of, x))
+    if isinstance(x, bool | str | dtypes.dtype | torch.dtype | NoneType):
+        return x
+    return x.python_type if isinstance(x, NumberProxy) else type(x)
+
+
+def _is_present(device: devices.Device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()
+    return device.type in ("cpu", "meta")
+
+
+def _error_on_zeros(fn: Callable[..., Any], call: BoundSymbol, most: int) -> Exception | None:
+    """Return what torch raises for a call on zeros on the devices of its tensors, or None.
+
+    These have at most ``most`` elements along a dimension.
+    """
+
+    def zeros(x: Any) -> Any:
+        if not isinstance(x, TensorProxy):
+            return to_hinted_meta(x)
+        shape = [min(hint_of(n), most) for n in x.shape]
+        return torch.zeros(shape, dtype=x.dtype.torch_dtype, device=devices.to_torch_device(x.device))
+
+    with default_generators_kept(), autocast_as(OFF), torch._C.DisableTorchFunction(), torch.no_grad():
+        args, kwargs = tree_map(zeros, (call.args, call.kwargs))
+        try:
+            fn(*args, **kwargs)
+        except TORCH_REFUSALS as error:
+            return error.with_traceback(None)
+    return None
+
+
+def _underivable(fn: Callable[..., Any], call: BoundSymbol) -> Underivable | None:
+    """Return how torch's autograd refuses a call on tensors without data, and a backward of it."""
+    leaves: list[torch.Tensor] = []
+
+    def without_data(x: Any) -> Any:
+        x_on_meta = to_hinted_meta(x)
+        if isinstance(x_on_meta, torch.device):
+            return torch.device("meta")
+        if not requires_grad(x):
+            return x_on_meta
+        leaves.append(x_on_meta.requires_grad_())
+        return x_on_meta.clone()  # may be written in place
+
+    with autocast_as(OFF), torch._C.DisableTorchFunction(), torch.enable_grad():
+        args, kwargs = tree_map(without_data, (call.args, call.kwargs))
+        try:
+            results = fn(*args, **kwargs)
+        except TORCH_REFUSALS as error:
+            return _refusal(error, _REFUSES_GRAD, in_backward=False)
+        tracked = [x for x in tree_iter(results) if isinstance(x, torch.Tensor) and x.requires_grad]
+        try:
+            if tracked:
+                torch.autograd.grad(tracked, leaves, list(map(torch.ones_like, tracked)), allow_unused=True)
+        except TORCH_REFUSALS as error:
+            return _refusal(error, _NOT_DERIVED, in_backward=True)
+    return None
+
+
+def _refusal(error: Exception, pattern: re.Pattern[str], *, in_backward: bool) -> Underivable | None:
+    if pattern.search(str(error)) is None:
+        return None  # meta kernels may lack what eager's have
+    return Underivable(error.with_traceback(None), in_backward)
