@@ -22,6 +22,8 @@ from thunder.ir.proxies import TensorProxy, is_proxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.result_pairs import described_result, result_pairs
 from thunder.ir.symbol import BoundSymbol, has_tags
+from thunder.ops.meta_kernels import raise_torch_error
+from thunder.ops.operator import row_of
 from thunder.ops.rule_parts import GETTERS, PUT_GRAD
 
 __all__ = [
@@ -189,8 +191,8 @@ def argument_label(bsym: BoundSymbol, p: TensorProxy) -> str:
 def named_rule(bsym: BoundSymbol, gradient: JointRule | Formulas | Vjp) -> Iterator[None]:
     """Name the operator, the rule and the line of the forward in an error of a gradient rule.
 
-    An error of a package's rule becomes a PluginError, a fault of a rule of core an InternalError. A rule
-    that runs the user's program raises what that raises.
+    An error of a package's rule becomes a PluginError, a fault of a rule of core an InternalError, or torch's
+    error where torch refuses the call. A rule that runs the user's program raises what that raises.
     """
     try:
         yield
@@ -215,6 +217,8 @@ def named_rule(bsym: BoundSymbol, gradient: JointRule | Formulas | Vjp) -> Itera
         if _is_deliberate(error, rule):
             _add_note(error, bsym)
             raise
+        row = row_of(bsym.sym)
+        raise_torch_error(row.eager if row is not None else None, bsym.args, bsym.kwargs, error)
         raise _fault_of_core(error, bsym) from error
 
 

@@ -129,7 +129,7 @@ def _of_cosine_similarity(c: VjpCall) -> dict[str, Any]:
     """
     g, out = ltorch.unsqueeze(c.g, c.dim), ltorch.unsqueeze(c.out, c.dim)
     shape = common_shape((c.x1.shape, c.x2.shape))
-    x1, x2 = broadcast_to_shape(c.x1, shape), broadcast_to_shape(c.x2, shape)
+    x1, x2 = (cast(broadcast_to_shape(x, shape), c.out.dtype) for x in (c.x1, c.x2))
     length1, length2 = (ltorch.vector_norm(x, 2, c.dim, True) for x in (x1, x2))
     bounded1, bounded2 = (ltorch.clamp_min(length, c.eps) for length in (length1, length2))
 

@@ -113,9 +113,9 @@ trunc = unary("trunc", prims.trunc, aliases=("fix",))
 ndtri = unary("torch.special.ndtri", prims.ndtri, float_result)
 
 
-def _round_spelling(input: Any, *, decimals: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Bind ``round(x)``, which integers support, and ``round(x, decimals=)``."""
-    return (input,), {"decimals": decimals} if decimals else {}
+def _round_spelling(input: Any, *, decimals: int | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Bind ``round(x)``, which integers support, and ``round(x, decimals=)``, which they do not."""
+    return (input,), {} if decimals is None else {"decimals": decimals}
 
 
 @torchsymbol(
@@ -126,14 +126,14 @@ def _round_spelling(input: Any, *, decimals: int = 0) -> tuple[tuple[Any, ...], 
     inplace_functions=("torch.round_",),
     spelling=_round_spelling,
 )
-def round(input: TensorProxy, *, decimals: int = 0) -> TensorProxy:
+def round(input: TensorProxy, *, decimals: int | None = None) -> TensorProxy:
     """To ``decimals`` places, halves to even."""
-    if not input.dtype.is_inexact and decimals == 0:
-        return prims.clone(input)
-    if decimals == 0:
-        return prims.round(input)
+    if decimals is None:
+        return prims.round(input) if input.dtype.is_inexact else prims.clone(input)
     if not input.dtype.is_floating_point:
         raise OperatorError("round with decimals is not implemented for integer tensors")
+    if decimals == 0:
+        return prims.round(input)
     scale = 10.0 ** math.fabs(decimals)
     if decimals > 0:
         return prims.div(prims.round(prims.mul(input, scale)), scale)

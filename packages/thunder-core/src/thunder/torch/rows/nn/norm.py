@@ -173,6 +173,9 @@ def group_norm(
 
     ``input: (n, c, *)``, ``weight`` and ``bias: (c,)``.
     """
+    n, c, *space = input.shape
+    in_group = n * c // num_groups
+    _refuse_single_value(in_group * math.prod(space), [in_group, num_groups, *space])
     return native_group_norm(input, weight, bias, num_groups, eps)[0]
 
 
@@ -297,7 +300,7 @@ def batch_norm(
         if running_mean is None or running_var is None:
             raise OperatorError("Expected running_mean and running_var to be defined when training=False")
     else:
-        _refuse_single_value(input)
+        _refuse_single_value(math.prod(input.shape[:1] + input.shape[2:]), torch.Size(input.shape))
     if not input.numel():
         return _of_nothing(input, weight, bias)
     if not training:
@@ -322,10 +325,11 @@ def _refuse_eps(eps: float, training: bool) -> None:
         raise OperatorValueError(f"batch_norm eps must be {kind}, but got {eps}")
 
 
-def _refuse_single_value(input: TensorProxy) -> None:
-    if math.prod(input.shape[:1] + input.shape[2:]) == 1:
+def _refuse_single_value(count: Any, shape: Sequence[Any]) -> None:
+    """Raise OperatorValueError where statistics are of one value; ``shape`` is what torch's text shows."""
+    if count == 1:
         raise OperatorValueError(
-            f"Expected more than 1 value per channel when training, got input size {torch.Size(input.shape)}"
+            f"Expected more than 1 value per channel when training, got input size {shape}"
         )
 
 
@@ -379,6 +383,8 @@ def local_response_norm(
         raise OperatorValueError(
             f"Expected 3D or higher dimensionality input (got {len(input.shape)} dimensions)"
         )
+    if size <= 0:
+        raise OperatorError(f"local_response_norm of {size} neighbouring channels")
     if not input.numel():
         return input
     squares = ltorch.mul(input, input)
