@@ -25,6 +25,10 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
     "gradients": ("their gradients, to second order", ["tools/gradient_sweep.py"]),
     "gradients-of-primitives": ("of operators taken apart", ["tools/gradient_sweep.py", "--primitives"]),
     "gradients-at-singular-points": ("at zeros, ties, NaN …", ["tools/gradient_sweep.py", "--singular"]),
+    "errors": (
+        "every operator in every dtype and with a fault: who raises, when",
+        ["-m", "operators.errors_as_eager"],
+    ),
     "symbolic-operators": (
         "every operator with symbolic sizes",
         ["-m", "symbolic.operator_samples"],

@@ -80,15 +80,12 @@ UNINITIALISED = frozenset(
 )
 
 _ZERO = "the gradient is zero everywhere: eager says that there is one"
-_NO_RULE = "torch has no formula either, and says so when it is asked for a gradient"
 
 #: whose results require grad in eager alone, or are refused where a gradient is needed
 WITHOUT_GRADIENT: dict[str, str] = {
     **_all("torch.Tensor", "bernoulli_ cauchy_ copy_ exponential_ geometric_ log_normal_ normal_", _ZERO),
     **_all("torch.Tensor", "random_ uniform_ module_load", _ZERO),
     **_all("torch", "fill binomial rrelu", _ZERO),
-    **_all("torch.Tensor", "__floordiv__ __rfloordiv__ floor_divide heaviside", _NO_RULE),
-    **_all("torch", "floor_divide heaviside special.bessel_j0 special.bessel_j1", _NO_RULE),
     "torch.Tensor.grad_fn": f"None for a leaf, else refused as a result: {_HISTORY}",
 }
 

@@ -81,8 +81,11 @@ def _convolution_meta(
         raise OperatorError(
             f"convolution of {a.type_string()} with a weight {weight.type_string()}, {groups} groups"
         )
-    if a.dtype is not weight.dtype or (bias is not None and bias.dtype is not a.dtype):
-        raise OperatorError(f"Input type ({a.dtype}) and weight type ({weight.dtype}) should be the same")
+    for name, parameter in (("weight", weight), ("bias", bias)):
+        if parameter is not None and parameter.dtype is not a.dtype:
+            raise OperatorError(
+                f"Input type ({a.dtype}) and {name} type ({parameter.dtype}) should be the same"
+            )
     out_channels = weight.shape[1] * groups if transposed else weight.shape[0]
     if bias is not None and bias.shape != (out_channels,):
         raise OperatorError(f"convolution with a bias {bias.type_string()} for {out_channels} channels")

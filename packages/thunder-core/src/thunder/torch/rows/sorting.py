@@ -108,9 +108,9 @@ def diff(
         raise OperatorError("diff expects input to be at least one-dimensional")
     if n < 0:
         raise OperatorError(f"order must be non-negative but got {n}")
-    d = canonical_dim(dim, len(input.shape))
     if n == 0:
         return prims.clone(input)
+    d = canonical_dim(dim, len(input.shape))
     parts = [p for p in (prepend, input, append) if p is not None]
     a = cat(parts, d) if len(parts) > 1 else input
     if n >= a.shape[d]:

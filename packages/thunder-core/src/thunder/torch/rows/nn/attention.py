@@ -55,7 +55,7 @@ def scaled_dot_product_attention(
         return _by_flash_kernel(query, key, value, attn_mask, dropout_p, is_causal, scale)
     if enable_gqa:
         key, value = by_query_head(key, query), by_query_head(value, query)
-    weights = attention_weights(query, key, attn_mask, is_causal, scale)
+    weights = _safe_softmax(masked_scores(query, key, attn_mask, is_causal, scale))
     if dropout_p > 0.0:
         weights = ltorch.dropout(weights, dropout_p)
     return ltorch.matmul(weights, value)
@@ -72,9 +72,12 @@ def attention_weights(
 ) -> TensorProxy:
     """Return ``softmax(q @ k.T * scale + mask)``; a row with no unmasked key has weights 0."""
     scores = masked_scores(query, key, mask, is_causal, scale)
+    return ltorch.softmax(scores, -1) if mask is None else _safe_softmax(scores)
+
+
+def _safe_softmax(scores: TensorProxy) -> TensorProxy:
+    """Return the softmax of each row; zeros for a row of ``-inf``, whatever made it one."""
     weights = ltorch.softmax(scores, -1)
-    if mask is None:
-        return weights
     nothing = ltorch.all(ltorch.eq(scores, -math.inf), -1, True)
     return ltorch.where(nothing, 0, weights)
 
