@@ -75,8 +75,7 @@ def missing_kernel(call: BoundSymbol) -> Exception | None:
     error = _error_on_zeros(fn, call, most=2 if is_large else max(sizes, default=1))
     if not isinstance(error, NotImplementedError) and "not implemented for '" not in str(error):
         error = None
-    if all(sizes):  # torch may not look for a kernel that has nothing to do
-        _missing_kernels[key] = error
+    _missing_kernels[key] = error
     return error
 
 
@@ -111,9 +110,12 @@ def _key(call: BoundSymbol) -> tuple[Any, ...]:
 
 
 def _kind_of(x: Any) -> Any:
-    """Return what of an argument decides what torch supports: for tensors and numbers, their types."""
+    """Return what of an argument decides what torch supports: for tensors and numbers, their types.
+
+    A kernel that has nothing to do is not looked for.
+    """
     if isinstance(x, TensorProxy):
-        return x.dtype, x.device, bool(x.shape), x.requires_grad
+        return x.dtype, x.device, bool(x.shape), 0 in map(hint_of, x.shape), x.requires_grad
     if isinstance(x, tuple | list):
         return tuple(map(_kind_of, x))
     if isinstance(x, bool | str | dtypes.dtype | torch.dtype | NoneType):
