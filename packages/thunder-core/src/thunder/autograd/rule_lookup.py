@@ -83,7 +83,7 @@ def _raising(error: Exception) -> Vjp:
     """Return the gradients of a call of which torch has no derivative: a backward that needs them raises."""
 
     def gradients(call: Any) -> dict[str, Any]:
-        g = call.g if isinstance(call.g, TensorProxy) else next(filter(None.__ne__, call.g))
+        g = call.g if isinstance(call.g, TensorProxy) else next(g for g in call.g if g is not None)
 
         def raised(x: Any) -> Any:
             return prims.raise_error(x, g, type(error), error.args) if requires_grad(x) else None

@@ -80,9 +80,14 @@ def missing_kernel(call: BoundSymbol) -> Exception | None:
 
 
 def derivative_error(call: BoundSymbol) -> Underivable | None:
-    """Return how torch's autograd refuses a call whose arguments require grad, or None if it does not."""
-    fn = _eager_of(call)
-    if fn is None or not any_requires_grad((call.args, tuple(call.kwargs.values()))):
+    """Return how torch's autograd refuses a call whose arguments require grad, or None if it does not.
+
+    ``call`` is one of a function of torch. Of a primitive nothing is known.
+    """
+    fn, row = _eager_of(call), row_of(call.sym)
+    if fn is None or row is None or not row.torch:
+        return None
+    if not any_requires_grad((call.args, tuple(call.kwargs.values()))):
         return None
     key = _key(call)
     if key not in _derivative_errors:
