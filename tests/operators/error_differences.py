@@ -1,4 +1,4 @@
-"""Where a compiled call may differ from eager's in `errors_as_eager`, reviewed: entry, case, reason.
+"""Where a compiled call may differ from eager's in `errors_as_eager`, reviewed: entries, cases, reason.
 
 Entries and cases are regular expressions for whole names.
 """
@@ -7,6 +7,62 @@ from __future__ import annotations
 
 from typing import Final
 
+_GRADIENT_EXISTS = "eager's backward has a fault, and the gradient exists: "
+_NO_DIVISION = "a backward of complex32 divides, for which torch has no kernel"
+_LIST = "arguments that eager does not look at are refused"
+
 DIFFERENCES: Final[tuple[tuple[str, str, str], ...]] = (
     (".*", r"\d+ meta(, grad)?", "some of torch's kernels compute with a tensor that has no data"),
+    (
+        "(ldexp|logaddexp|where|dist|diagonal_scatter)",
+        r"\d complex64, grad",
+        _GRADIENT_EXISTS + "complex and real arguments",
+    ),
+    ("addr", r"\d (float64|complex64), grad", _GRADIENT_EXISTS + "arguments of several dtypes"),
+    ("nn.functional.huber_loss", r"\d float64, grad", _GRADIENT_EXISTS + "arguments of several dtypes"),
+    ("clamp", "1 one dimension more, grad", _GRADIENT_EXISTS + "a bound with more dimensions"),
+    (
+        r"scatter(_add|_reduce\..*)?",
+        "(2 empty at the beginning|3 longer), grad",
+        _GRADIENT_EXISTS + "a source that is larger than the index",
+    ),
+    (
+        "nn.functional.adaptive_max_pool.d",
+        ".* 0, grad",
+        _GRADIENT_EXISTS + "a result without elements",
+    ),
+    ("(svd|pca)_lowrank", "complex64, grad", "eager compares phases before it differentiates"),
+    ("logaddexp", r"\d bool, grad", "the gradient of truth values is refused when it is recorded"),
+    (r"norm(\.fro)?|dist|linalg\.(matrix_)?norm", "complex32, grad", _NO_DIVISION),
+    (r"nn\.functional\.(pairwise_distance|triplet_margin_.*loss)", "complex32, grad", _NO_DIVISION),
+    (
+        "index_select|nn.functional.linear|float_power",
+        "float8_e4m3fn, grad",
+        "few kernels of torch add in float8",
+    ),
+    ("linalg.det", "(float16|bfloat16|complex32), grad", "a matrix without elements, in half precision"),
+    ("geqrf", "(0 )?complex64, grad", "torch runs it as it is, and refuses its gradient in the backward"),
+    ("fill", ".*", "eager says of a tensor of one number that it has a gradient, which is zero"),
+    ("combinations", "1 0, grad", "combinations of nothing require grad here"),
+    (
+        "(_softmax_backward_data|native_(layer|group)_norm|native_dropout_backward)",
+        ".*",
+        "torch's meta functions have other dtypes than its kernels, and a result that differs is refused",
+    ),
+    (
+        r"nn\.functional\.conv(_transpose[123]|[123])d",
+        r"2 \w+(, grad)?",
+        "torch's slow kernels take a bias of another dtype, and its fast ones do not",
+    ),
+    ("nn.functional.linear_cross_entropy.*", "2 .*", "one target for an input without a batch is refused"),
+    ("nn.functional.scaled_dot_product_attention", "2 empty at the beginning, grad", _LIST),
+    (r"nn\.functional\.pad\.reflect", "1 -1, grad", "a border across what is cut off is refused"),
+    ("roll", "2 -?100(, grad)?", _LIST),
+    (
+        "lu_unpack|nn.functional.embedding",
+        "0 .*",
+        "another class of error, for a tensor with too few dimensions",
+    ),
+    (r"_segment_reduce\..*", "(0 )?complex.*, grad", "data are looked at before the dtype"),
+    ("grid_sampler_3d", "2 (-1|100|-100)(, grad)?", "an unknown mode: torch returns memory as it is"),
 )

@@ -21,8 +21,12 @@ __all__ = [
     "operator_error",
 ]
 
-#: what torch raises for a call that it refuses, or for which it has no kernel
-TORCH_REFUSALS: Final = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError)
+#: what torch raises for a call that it refuses, or for which it has no kernel; meta functions in Python may
+#: fail in a lookup or a division
+TORCH_REFUSALS: Final = (
+    *(RuntimeError, TypeError, ValueError, AttributeError, AssertionError),
+    *(LookupError, ArithmeticError),
+)
 
 
 class OperatorIndexError(OperatorError, IndexError):

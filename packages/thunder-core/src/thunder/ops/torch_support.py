@@ -33,8 +33,6 @@ from thunder.ops.torch_errors import TORCH_REFUSALS
 
 __all__ = ["Underivable", "derivative_error", "is_elementwise", "missing_kernel"]
 
-#: what torch's functions and its formulas in Python raise
-_RAISED: Final = (*TORCH_REFUSALS, ArithmeticError, LookupError)
 #: torch's errors for a call of which it would record no derivative
 _REFUSES_GRAD: Final = re.compile("is not differentiable with respect to|does not support automatic diff")
 #: torch's errors for a backward that reaches a call without a derivative
@@ -150,7 +148,7 @@ def _error_on_zeros(fn: Callable[..., Any], call: BoundSymbol, most: int) -> Exc
         args, kwargs = tree_map(zeros, (call.args, call.kwargs))
         try:
             fn(*args, **kwargs)
-        except _RAISED as error:
+        except TORCH_REFUSALS as error:
             return error.with_traceback(None)
     return None
 
@@ -172,13 +170,13 @@ def _underivable(fn: Callable[..., Any], call: BoundSymbol) -> Underivable | Non
         args, kwargs = tree_map(without_data, (call.args, call.kwargs))
         try:
             results = fn(*args, **kwargs)
-        except _RAISED as error:
+        except TORCH_REFUSALS as error:
             return _refusal(error, _REFUSES_GRAD, in_backward=False)
         tracked = [x for x in tree_iter(results) if isinstance(x, torch.Tensor) and x.requires_grad]
         try:
             if tracked:
                 torch.autograd.grad(tracked, leaves, list(map(torch.ones_like, tracked)), allow_unused=True)
-        except _RAISED as error:
+        except TORCH_REFUSALS as error:
             return _refusal(error, _NOT_DERIVED, in_backward=True)
     return None
 

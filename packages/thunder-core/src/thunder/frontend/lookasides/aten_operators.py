@@ -17,6 +17,8 @@ import torch
 
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
+from thunder.ops.torch_errors import OperatorIndexError
+from thunder.torch.broadcasting import canonical_dim
 
 __all__ = ["aten_call"]
 
@@ -95,7 +97,9 @@ def _slice(
     step: int = 1,
 ) -> Any:
     whole = slice(None)
-    key = (*[whole] * (dim % len(self.shape)), slice(start, end, step))
+    if not self.shape:
+        raise OperatorIndexError("slice() cannot be applied to a 0-dim tensor.")
+    key = (*[whole] * canonical_dim(dim, len(self.shape)), slice(start, end, step))
     return session.call(torch.Tensor.__getitem__, (self, key), {})
 
 

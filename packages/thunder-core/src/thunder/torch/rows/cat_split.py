@@ -9,6 +9,7 @@ from itertools import pairwise
 from numbers import Integral
 from typing import Any
 
+from thunder.base.dtypes import int64
 from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.ir.proxies import TensorProxy, constant_value
 from thunder.ir.recorder import UNDECIDED
@@ -158,6 +159,8 @@ def _tensor_split_spelling(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     cuts = next((c for c in (indices_or_sections, indices, sections) if c is not None), None)
     if isinstance(cuts, TensorProxy):
+        if cuts.dtype is not int64:
+            raise OperatorError("tensor_split expected tensor_indices_or_sections to have dtype of long")
         cuts = _elements(cuts)
     return (input, cuts, dim), {}
 

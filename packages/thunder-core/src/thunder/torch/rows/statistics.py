@@ -136,7 +136,8 @@ def norm_of_any(
 ) -> TensorProxy:
     """``torch.norm``, whose nuclear norm is one of matrices."""
     if p == "nuc":
-        return matrix_norm(input, p, _MATRIX_DIMS if dim is None else dim, keepdim, **kwargs)
+        dims = tuple(range(len(input.shape))) if dim is None else dim
+        return matrix_norm(input, p, dims, keepdim, **kwargs)
     return norm(input, p, dim, keepdim, **kwargs)
 
 
