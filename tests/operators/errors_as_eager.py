@@ -278,14 +278,16 @@ def main(words: Sequence[str]) -> int:
     failed = 0
     for name, op in entries(words).items():
         process = os.fork()
-        if process:
-            failed += os.WIFEXITED(status := os.waitpid(process, 0)[1]) and os.WEXITSTATUS(status) == 1
-            continue
-        found = 0
-        for line in unexpected(name, cases(op), executors=["torch"]):
-            print(line, flush=True)
-            found = 1
-        os._exit(found)
+        if not process:
+            found = 0
+            for line in unexpected(name, cases(op), executors=["torch"]):
+                print(line, flush=True)
+                found = 1
+            os._exit(found)
+        status = os.waitpid(process, 0)[1]
+        failed += os.WIFEXITED(status) and os.WEXITSTATUS(status) != 0
+        if os.WIFSIGNALED(status):
+            print(f"{name}: ended by signal {os.WTERMSIG(status)}", flush=True)
     print(f"{failed} entries differ")
     return 1 if failed else 0
 

@@ -41,8 +41,10 @@ class ProgramRecorder(Recorder):
     def check_call(self, call: BoundSymbol) -> None:
         """Raise OperatorError where torch has no kernel for the dtypes, or would record no derivative."""
         underivable = derivative_error(call) if results_require_grad() else None
-        is_refused = underivable is not None and not underivable.in_backward
-        error = underivable.error if is_refused else missing_kernel(call)
+        if underivable is not None and not underivable.in_backward:
+            error: Exception | None = underivable.error
+        else:
+            error = missing_kernel(call)
         if error is not None:
             raise operator_error(error, call.args, call.kwargs)
 
