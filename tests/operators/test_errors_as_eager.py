@@ -184,3 +184,28 @@ def test_whether_there_is_a_kernel_does_not_depend_on_the_size(elements: int) ->
     x = torch.zeros(elements, dtype=torch.bool)
     with pytest.raises(NotImplementedError, match="ceil"):
         thunder.jit(lambda x: torch.ceil(x), executors=["torch"])(x)
+
+
+Y = torch.linspace(0.5, 2.0, 3, dtype=torch.float64)
+
+#: programs whose backward has a fault in eager, and the same function without what leads to it
+FAULTS: dict[str, tuple[Program, Program]] = {
+    "two dtypes": (lambda x: F.huber_loss(x.float(), Y), lambda x: F.huber_loss(x, Y)),
+    "real and complex": (
+        lambda x: torch.logaddexp(x, Y + 0.5j).real,
+        lambda x: torch.log(torch.exp(x + 0j) + torch.exp(Y + 0.5j)).real,
+    ),
+    "a source that is larger than the index": (
+        lambda x: torch.zeros(3, dtype=x.dtype).scatter_add(0, torch.tensor([0, 2]), x),
+        lambda x: torch.zeros(3, dtype=x.dtype).scatter_add(0, torch.tensor([0, 2]), x[:2]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_gradient_exists_where_eagers_backward_has_a_fault(name: str) -> None:
+    program, equal = FAULTS[name]
+    with pytest.raises(RuntimeError, match=r"dtype|to be true|gradient"):
+        backward(program, leaf(3))
+    found = backward(thunder.jit(program, executors=["torch"]), leaf(3))
+    torch.testing.assert_close(found, backward(equal, leaf(3)), rtol=1e-5, atol=1e-5)
