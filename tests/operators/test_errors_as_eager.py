@@ -209,3 +209,11 @@ def test_a_gradient_exists_where_eagers_backward_has_a_fault(name: str) -> None:
         backward(program, leaf(3))
     found = backward(thunder.jit(program, executors=["torch"]), leaf(3))
     torch.testing.assert_close(found, backward(equal, leaf(3)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_warning_of_an_operator_is_seen_once() -> None:
+    program = thunder.jit(lambda x: F.mse_loss(x, x[:1]), executors=["torch"])
+    with pytest.warns(UserWarning, match="Using a target size") as seen:
+        program(leaf(3))
+    assert len(seen) == 1

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Final
@@ -109,7 +111,7 @@ def _eager_of(call: BoundSymbol) -> Callable[..., Any] | None:
 
 
 def _key(call: BoundSymbol) -> tuple[Any, ...]:
-    return (call.sym.id, *map(_kind_of, (*call.args, *call.kwargs.items())))
+    return (call.sym.id, torch.get_default_dtype(), *map(_kind_of, (*call.args, *call.kwargs.items())))
 
 
 def _kind_of(x: Any) -> Any:
@@ -132,6 +134,20 @@ def _is_present(device: devices.Device) -> bool:
     return device.type in ("cpu", "meta")
 
 
+@contextmanager
+def _unseen() -> Iterator[None]:
+    """Within the context, functions of torch run as they are, and leave no trace: no warning, no numbers."""
+    was_always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)  # what is warned of once is not warned of here
+    try:
+        with warnings.catch_warnings(), default_generators_kept(), autocast_as(OFF):
+            warnings.simplefilter("ignore")
+            with torch._C.DisableTorchFunction():
+                yield
+    finally:
+        torch.set_warn_always(was_always)
+
+
 def _error_on_zeros(fn: Callable[..., Any], call: BoundSymbol, most: int) -> Exception | None:
     """Return what torch raises for a call on zeros on the devices of its tensors, or None.
 
@@ -144,7 +160,7 @@ def _error_on_zeros(fn: Callable[..., Any], call: BoundSymbol, most: int) -> Exc
         shape = [min(hint_of(n), most) for n in x.shape]
         return torch.zeros(shape, dtype=x.dtype.torch_dtype, device=devices.to_torch_device(x.device))
 
-    with default_generators_kept(), autocast_as(OFF), torch._C.DisableTorchFunction(), torch.no_grad():
+    with _unseen(), torch.no_grad():
         args, kwargs = tree_map(zeros, (call.args, call.kwargs))
         try:
             fn(*args, **kwargs)
@@ -166,7 +182,7 @@ def _underivable(fn: Callable[..., Any], call: BoundSymbol) -> Underivable | Non
         leaves.append(x_on_meta.requires_grad_())
         return x_on_meta.clone()  # may be written in place
 
-    with autocast_as(OFF), torch._C.DisableTorchFunction(), torch.enable_grad():
+    with _unseen(), torch.enable_grad():
         args, kwargs = tree_map(without_data, (call.args, call.kwargs))
         try:
             results = fn(*args, **kwargs)
