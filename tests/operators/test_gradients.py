@@ -18,7 +18,6 @@ from operators.gradients import (
     gradient_samples,
     has_second_order,
     in_place,
-    is_differentiated_by_torch,
     is_judged,
 )
 from operators.samples import name_of
@@ -42,6 +41,7 @@ IN_PLACE = [
 #: primitives through which a gradient is refused by name, and why
 WITHOUT_RULE = {
     "torch.binomial": "torch has no derivative of it",
+    "torch.heaviside": "torch has no derivative of it",
     "torch._sample_dirichlet": "torch has no derivative of it",
     "torch._standard_gamma_grad": "torch has no derivative of it",
     "ltorch.embedding_bag_backward": "torch does not differentiate it",
@@ -72,10 +72,6 @@ WITHOUT_RULE = {
     "prims.unpack_sequence": "takes no tensor",
 }
 
-if not is_differentiated_by_torch("special_bessel_j0"):  # as it is since torch 2.15
-    WITHOUT_RULE |= dict.fromkeys(
-        ["torch.special.bessel_j0", "torch.special.bessel_j1"], "torch has no derivative of it"
-    )
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about deprecated functions
 
