@@ -19,6 +19,7 @@ from thunder.autograd.wiring import (
     Interface,
     Present,
     Wiring,
+    bases_among_results,
     residual_tensors,
     segment_wiring,
     watched_inputs,
@@ -175,10 +176,12 @@ def connected(
     """
     planned, sizes = Interface.of(program.forward.trace), sizes_reader(program.forward.trace.args)
     if backward_is_changed or interface not in (None, planned):
-        return Connected(forward_fn, [_only_node(program, interface or planned, backward_fn)], sizes)
-    if len(program.segments) == 1:
-        return Connected(forward_fn, [_whole_node(program, planned, backward_fn, lowering)], sizes)
-    return Connected(forward_fn, [*_nodes(program, planned, lowering)], sizes)
+        nodes = [_only_node(program, interface or planned, backward_fn)]
+    elif len(program.segments) == 1:
+        nodes = [_whole_node(program, planned, backward_fn, lowering)]
+    else:
+        nodes = [*_nodes(program, planned, lowering)]
+    return Connected(forward_fn, nodes, bases_among_results(program.forward, program.tape.forward), sizes)
 
 
 def _only_node(program: Differentiated, interface: Interface, backward_fn: Callable[..., Any]) -> Node:

@@ -21,6 +21,7 @@ import torch
 from thunder.autograd.call_sizes import CallSizes, Variants, compiled_for
 from thunder.autograd.wiring import Present, Wiring
 from thunder.base.devices import to_torch_device
+from thunder.base.pytree import tree_map
 from thunder.base.runtime_errors import note_statement
 from thunder.ir.proxies import TensorProxy
 
@@ -120,16 +121,20 @@ class Node:
 class Connected:
     """A forward with its nodes, earlier ones first; a call enters torch's graph.
 
-    ``sizes`` returns the symbolic sizes of a call, from its arguments.
+    ``bases`` are the positions of the results (``flat_output``) that are views of nothing in the program. A
+    kernel may return a view of memory that it has allocated itself: torch forbids writes to a view that a
+    function returns, so that the result is another tensor of that memory. ``sizes`` returns the symbolic
+    sizes of a call, from its arguments.
     """
 
     def __init__(
         self,
         forward_fn: Callable[..., Any],
         nodes: Sequence[Node],
+        bases: Sequence[int],
         sizes: Callable[[Sequence[Any]], CallSizes | None],
     ) -> None:
-        self.forward_fn, self.nodes, self.sizes = forward_fn, nodes, sizes
+        self.forward_fn, self.nodes, self._bases, self.sizes = forward_fn, nodes, bases, sizes
 
     def __call__(self, *args: Any) -> Any:
         """Run the program; its results are connected to ``args`` where gradients are tracked."""
@@ -141,9 +146,13 @@ class Connected:
         torch._C._set_grad_enabled(False)
         try:
             returned, (saved, others) = self.forward_fn(*args)
+            output, results = returned["output"], returned["flat_output"]
+            views = [t for i in self._bases if (t := results[i])._is_view()]
+            if views:
+                output, results = _untracked(views, (output, results))
         finally:
             torch._C._set_grad_enabled(mode)
-        values = [*args, *returned["flat_output"], *saved]
+        values = [*args, *results, *saved]
         rest = others, sizes
         if len(self.nodes) == 1:
             _apply(self.nodes[0], values, saved, rest)
@@ -152,7 +161,13 @@ class Connected:
                 outputs = _apply(node, values, [values[i] for i in node.wiring.saved], rest)
                 for i, value in zip(node.wiring.outputs, outputs, strict=True):
                     values[i] = value  # later nodes read it: an output that is an input is a new tensor
-        return returned["output"]
+        return output
+
+
+def _untracked(views: Sequence[torch.Tensor], results: Any) -> Any:
+    """Return a tree of results with tensors of the same memory, which are not views, in place of views."""
+    untracked = {id(view): view.detach() for view in views}
+    return tree_map(lambda leaf: untracked.get(id(leaf), leaf), results)
 
 
 def _apply(node: Node, values: list[Any], saved: Sequence[Any], rest: Any) -> tuple[torch.Tensor, ...]:

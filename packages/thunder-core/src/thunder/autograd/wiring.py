@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from thunder.autograd.partition import AugmentedForward
 from thunder.autograd.residuals import is_pointwise, is_view
 from thunder.autograd.segments import Segment
+from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx
 
 __all__ = [
     "Interface",
     "Present",
     "Wiring",
+    "bases_among_results",
     "residual_tensors",
     "segment_wiring",
     "watched_inputs",
@@ -72,6 +75,12 @@ class Wiring:
 def residual_tensors(forward: AugmentedForward) -> list[TensorProxy]:
     """Return the tensors that a forward saves, under their names in the program."""
     return [p for p in forward.residuals if isinstance(p, TensorProxy)]
+
+
+def bases_among_results(forward: AugmentedForward, program: Iterable[BoundSymbol]) -> tuple[int, ...]:
+    """Return the positions of the results that are no inputs, and by their operators no views."""
+    others = {view.output.name for bsym in program for view in views_of(bsym)} | forward.graph.input_names
+    return tuple(i for i, p in enumerate(_returned(forward)) if p.name not in others)
 
 
 def watched_inputs(forward: AugmentedForward, backward: TraceCtx) -> frozenset[str]:

@@ -190,22 +190,24 @@ def _of_matrix_exp(c: VjpCall) -> dict[str, Any]:
     return {"input": ltorch.narrow(ltorch.narrow(whole, -2, 0, n), -1, n, n)}
 
 
-def _vander_gradient(g: Tensor, powers: Tensor, x: Tensor) -> Tensor:
-    """Column ``j`` is ``x^j``, whose derivative is ``j`` times the column before it."""
-    columns = powers.shape[-1] - 1
+def _vander_gradient(g: Tensor, x: Tensor) -> Tensor:
+    """Column ``j`` is ``x^j``, whose derivative is ``j`` times the column before it.
+
+    The columns are computed again: the result may be overwritten before the backward.
+    """
+    columns = g.shape[-1] - 1
     if columns < 1:
         return ltorch.zeros_like(x)
-    before, factors = ltorch.narrow(powers, -1, 0, columns), ltorch.arange(1, columns + 1, device=g.device)
+    before = ltorch.pow(ltorch.unsqueeze(x, -1), ltorch.arange(columns, device=g.device))
+    factors = ltorch.arange(1, columns + 1, device=g.device)
     return ltorch.sum(ltorch.narrow(g, -1, 1, columns) * conj(before) * factors, -1)
 
 
 def _of_vander(c: VjpCall) -> Tensor:
-    if c.increasing:
-        return _vander_gradient(c.g, c.out, c.x)
-    return _vander_gradient(ltorch.flip(c.g, (-1,)), ltorch.flip(c.out, (-1,)), c.x)
+    return _vander_gradient(c.g if c.increasing else ltorch.flip(c.g, (-1,)), c.x)
 
 
-formulas("torch.linalg.vander", x=lambda c: _vander_gradient(c.g, c.out, c.x))
+formulas("torch.linalg.vander", x=lambda c: _vander_gradient(c.g, c.x))
 formulas("torch.vander", x=_of_vander)
 
 # -- norms ---------------------------------------------------------------------------------------------------

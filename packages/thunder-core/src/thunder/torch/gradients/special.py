@@ -88,9 +88,10 @@ def _of_j1(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _of_sinc(c: VjpCall) -> Tensor:
-    """``(cos(pi x) - sinc(x)) / x``, which is 0 at 0."""
+    """``(cos(pi x) - sinc(x)) / x``, which is 0 at 0. The result may be overwritten before the backward."""
     zero, divisor = _without_zeros(c.input)
-    return c.g * conj(ltorch.where(zero, 0.0, (ltorch.cos(math.pi * c.input) - c.out) / divisor))
+    slope = (ltorch.cos(math.pi * c.input) - ltorch.sinc(c.input)) / divisor
+    return c.g * conj(ltorch.where(zero, 0.0, slope))
 
 
 def _of_angle(c: VjpCall) -> Tensor:
