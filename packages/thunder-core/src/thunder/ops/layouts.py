@@ -205,6 +205,7 @@ class Layouts:
 
     def is_contiguous(self, proxy: TensorProxy) -> bool:
         """Return whether declared strides or the operator say that a tensor is contiguous."""
+        proxy = self._inputs.get(proxy.name, proxy)
         if proxy.strides is not None:
             return proxy.strides == contiguous_strides(proxy.shape)
         call = self._producers.get(proxy.name)
