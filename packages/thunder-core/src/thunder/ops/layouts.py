@@ -75,7 +75,14 @@ READ_LAYOUTS = frozenset(
 #: operators for which torch's kernels without data return other strides than those on a CPU, or read data
 STRIDES_OF_KERNELS = STRIDES_DIFFER_WITHOUT_DATA | {
     f"torch.{name}"
-    for name in ("ldexp", "nn.functional.batch_norm", "nn.functional.logsigmoid", "nn.functional.pad", "roll")
+    for name in (
+        "empty_like",
+        "ldexp",
+        "nn.functional.batch_norm",
+        "nn.functional.logsigmoid",
+        "nn.functional.pad",
+        "roll",
+    )
 }
 #: elementwise operators whose results have the strides of a comparison's, but others without data
 _STRIDES_OF_COMPARISONS = frozenset(

@@ -31,9 +31,18 @@ def has_same_layout(
         return False
     if operands and not any(p.name == target.name for p in operands):
         return False
-    if not any(bsym.sym.id in CONTIGUOUS_RESULTS or _replaces_all(bsym, target) for bsym in parts):
+    masks = [mask for bsym in parts for mask in _masks(bsym)]
+    kept = not any(bsym.sym.id in CONTIGUOUS_RESULTS or _replaces_all(bsym, target) for bsym in parts)
+    if kept and not masks:
         return True
-    return root.proxy is target and info.layouts.is_contiguous(target)
+    return root.proxy is target and all(map(info.layouts.is_contiguous, (target, *masks)))
+
+
+def _masks(bsym: BoundSymbol) -> list[TensorProxy]:
+    """Return the masks of ``y[mask] = value``, whose strides decide those of the value, as the first operands."""
+    if bsym.sym.id != _SETITEM:
+        return []
+    return [part.args[0] for part in with_parts(bsym.subsymbols) if part.sym is prims.where]
 
 
 def _replaces_all(bsym: BoundSymbol, target: TensorProxy) -> bool:

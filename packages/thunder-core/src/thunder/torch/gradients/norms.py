@@ -125,9 +125,11 @@ def _of_cdist(c: VjpCall) -> dict[str, Any]:
 def _of_cosine_similarity(c: VjpCall) -> dict[str, Any]:
     """``x·y / (|x| |y|)``: the part of ``y / |y|`` across ``x``, divided by ``|x|``.
 
-    The lengths by which torch divides are at least ``eps``, but their derivatives are those of the norm.
+    The lengths by which torch divides are at least ``eps``, but their derivatives are those of the norm. The
+    result may be overwritten before the backward.
     """
-    g, out = ltorch.unsqueeze(c.g, c.dim), ltorch.unsqueeze(c.out, c.dim)
+    similarity = ltorch.cosine_similarity(c.x1, c.x2, c.dim, c.eps)
+    g, out = ltorch.unsqueeze(c.g, c.dim), ltorch.unsqueeze(similarity, c.dim)
     shape = common_shape((c.x1.shape, c.x2.shape))
     x1, x2 = (cast(broadcast_to_shape(x, shape), c.out.dtype) for x in (c.x1, c.x2))
     length1, length2 = (ltorch.vector_norm(x, 2, c.dim, True) for x in (x1, x2))

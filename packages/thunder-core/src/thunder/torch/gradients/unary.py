@@ -102,7 +102,8 @@ for _name, _formula in {
     # -- error functions, gamma functions
     "erf": lambda g, x, y: g * (_TWO_OVER_SQRT_PI * ltorch.exp(-(x * x))),
     "erfc": lambda g, x, y: g * (-_TWO_OVER_SQRT_PI * ltorch.exp(-(x * x))),
-    "erfinv": lambda g, x, y: g * (ltorch.exp(y * y) / _TWO_OVER_SQRT_PI),
+    # eager saves x alone: the result may be overwritten before the backward
+    "erfinv": lambda g, x, y: g * (ltorch.exp(ltorch.square(ltorch.erfinv(x))) / _TWO_OVER_SQRT_PI),
     "erfcinv": lambda g, x, y: g * (ltorch.exp(y * y) / -_TWO_OVER_SQRT_PI),
     "special.ndtri": lambda g, x, y: g * (_SQRT_2_PI * ltorch.exp(y * y * 0.5)),
     "lgamma": lambda g, x, y: g * ltorch.digamma(x),

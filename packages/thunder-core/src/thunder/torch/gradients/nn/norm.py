@@ -240,9 +240,9 @@ def _group_norm(
 @vjp("prims.instance_norm_update")
 def _of_instance_norm_update(c: VjpCall) -> Any:
     """Instance normalisation is group normalisation with a group for each channel."""
-    call = VjpCall({"input": c.a, "weight": c.weight, "bias": c.bias, "eps": c.eps}, c.out, c.g)
-    channels = c.a.shape[1]
-    _, mean, rstd = ltorch.native_group_norm(c.a, c.weight, c.bias, channels, c.eps)
+    a, channels = ltorch.contiguous(c.a), c.a.shape[1]  # torch's kernel has contiguous results
+    call = VjpCall({"input": a, "weight": c.weight, "bias": c.bias, "eps": c.eps}, c.out, c.g)
+    _, mean, rstd = ltorch.native_group_norm(a, c.weight, c.bias, channels, c.eps)
     gradients = _by_groups(call, c.g[0], channels, mean, rstd)
     return {"a": gradients["input"], "weight": gradients["weight"], "bias": gradients["bias"]}
 

@@ -364,7 +364,8 @@ def instance_norm(
         return _updating(
             prims.instance_norm_update, input, running_mean, running_var, weight, bias, momentum, eps
         )
-    return ltorch.group_norm(input, input.shape[1], weight, bias, eps)  # each channel is one group
+    # Each channel is one group. Torch's kernel has contiguous results.
+    return ltorch.group_norm(ltorch.contiguous(input), input.shape[1], weight, bias, eps)
 
 
 # -- others ----------------------------------------------------------------------------------------
