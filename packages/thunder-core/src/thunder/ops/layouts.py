@@ -39,7 +39,7 @@ from thunder.ir.aliasing import InputAlias
 from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbol import BoundSymbol
-from thunder.ops.elementwise_strides import strides_beside_number
+from thunder.ops.kernel_strides import with_strides_of_kernel
 from thunder.ops.operator import row_of
 from thunder.ops.stand_ins import SMALL, empty_tensor, symbolic_tensor, to_torch
 from thunder.ops.torch_errors import TORCH_REFUSALS
@@ -76,7 +76,6 @@ READ_LAYOUTS = frozenset(
 STRIDES_OF_KERNELS = STRIDES_DIFFER_WITHOUT_DATA | {
     f"torch.{name}"
     for name in (
-        "empty_like",
         "ldexp",
         "nn.functional.batch_norm",
         "nn.functional.logsigmoid",
@@ -84,26 +83,6 @@ STRIDES_OF_KERNELS = STRIDES_DIFFER_WITHOUT_DATA | {
         "roll",
     )
 }
-#: elementwise operators whose results have the strides of a comparison's, but others without data
-_STRIDES_OF_COMPARISONS = frozenset(
-    f"torch.{name}"
-    for name in (
-        *(
-            "copysign",
-            "div",
-            "floor_divide",
-            "heaviside",
-            "logaddexp",
-            "logaddexp2",
-            "xlogy",
-            "special.xlogy",
-        ),
-        *("logical_and", "logical_or", "logical_xor"),
-    )
-)
-#: operators whose results are contiguous if their first argument is a number, but not without data
-_POWERS = frozenset({"torch.float_power", "torch.pow"})
-
 #: packages whose functions run on fake tensors
 _WITHOUT_DATA = frozenset({"thunder", "torch", "builtins", "_operator"})
 
@@ -329,7 +308,7 @@ class Layouts:
             kwargs["alpha"] = 1
         try:
             run = _on_zeros if _needs_kernel(call.sym.id, args, kwargs) else _as_it_is
-            result = _with_strides_of_kernel(call.sym.id, args, run(row.eager, args, kwargs))
+            result = with_strides_of_kernel(call.sym.id, args, kwargs, run(row.eager, args, kwargs))
         except _DATA_DEPENDENT_ERRORS as error:
             if call.subsymbols and OpTags.MAYBE_VIEW in call.sym.tags:  # a view decomposes into views
                 for sub in call.subsymbols:
@@ -396,21 +375,6 @@ def _needs_kernel(operator: str, args: Any, kwargs: Any) -> bool:
 
 def _as_it_is(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     return fn(*args, **kwargs)
-
-
-def _with_strides_of_kernel(operator: str, args: Sequence[Any], result: Any) -> Any:
-    """Return the result of a call without data with the strides that its kernel gives it."""
-    beside_number = strides_beside_number(operator, args)
-    if beside_number is not None:
-        strides = beside_number
-    elif operator in _STRIDES_OF_COMPARISONS:
-        first, second = sorted(args[:2], key=lambda x: not isinstance(x, torch.Tensor))  # torch.eq(x, 2)
-        strides = torch.eq(first, second).stride()
-    elif operator in _POWERS and not isinstance(args[0], torch.Tensor):
-        strides = contiguous_strides(result.shape)
-    else:
-        return result
-    return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)
 
 
 def _on_zeros(fn: Callable[..., Any], args: Any, kwargs: Any) -> torch.Tensor:

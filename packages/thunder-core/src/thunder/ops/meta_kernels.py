@@ -168,7 +168,10 @@ _missing: OrderedDict[Any, str | None] = OrderedDict()
 def _missing_kernel(
     fn: Callable[..., Any], args: Any, kwargs: Any, operands: Sequence[TensorProxy]
 ) -> str | None:
-    device, has_fractions = devices.to_torch_device(operands[0].device), any(p.dtype.is_inexact for p in operands)
+    device, has_fractions = (
+        devices.to_torch_device(operands[0].device),
+        any(p.dtype.is_inexact for p in operands),
+    )
     if device.type != "cpu" and not torch.cuda.is_available():
         if has_fractions:  # which low precisions a kernel takes differs by device
             return None

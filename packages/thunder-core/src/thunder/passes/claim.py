@@ -229,7 +229,13 @@ def _missing_kernel(bsym: BoundSymbol) -> Refusal | None:
     Its primitives have kernels, from which a region would compute numbers where eager raises.
     """
     row = row_of(bsym.sym)
-    if bsym.sym.is_prim or row is None or row.eager is None or bsym.sym.executor is not None or views_of(bsym):
+    if (
+        bsym.sym.is_prim
+        or row is None
+        or row.eager is None
+        or bsym.sym.executor is not None
+        or views_of(bsym)
+    ):
         return None
     text = missing_kernel(row.eager, bsym.args, bsym.kwargs)
     return None if text is None else Refusal("dtype", f"torch has no kernel, and raises: {text}")

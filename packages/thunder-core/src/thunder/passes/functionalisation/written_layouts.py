@@ -39,7 +39,7 @@ def has_same_layout(
 
 
 def _masks(bsym: BoundSymbol) -> list[TensorProxy]:
-    """Return the masks of ``y[mask] = value``, whose strides decide those of the value, as the first operands."""
+    """Return the masks of ``y[mask] = value``: first operands, whose strides decide those of the value."""
     if bsym.sym.id != _SETITEM:
         return []
     return [part.args[0] for part in with_parts(bsym.subsymbols) if part.sym is prims.where]

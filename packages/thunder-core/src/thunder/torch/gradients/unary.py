@@ -103,7 +103,7 @@ for _name, _formula in {
     "erf": lambda g, x, y: g * (_TWO_OVER_SQRT_PI * ltorch.exp(-(x * x))),
     "erfc": lambda g, x, y: g * (-_TWO_OVER_SQRT_PI * ltorch.exp(-(x * x))),
     # eager saves x alone: the result may be overwritten before the backward
-    "erfinv": lambda g, x, y: g * (ltorch.exp(ltorch.square(ltorch.erfinv(x))) / _TWO_OVER_SQRT_PI),
+    "erfinv": lambda g, x, y: ltorch.exp(ltorch.square(ltorch.erfinv(x))) / _TWO_OVER_SQRT_PI * g,
     "erfcinv": lambda g, x, y: g * (ltorch.exp(y * y) / -_TWO_OVER_SQRT_PI),
     "special.ndtri": lambda g, x, y: g * (_SQRT_2_PI * ltorch.exp(y * y * 0.5)),
     "lgamma": lambda g, x, y: g * ltorch.digamma(x),

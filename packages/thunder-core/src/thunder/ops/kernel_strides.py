@@ -1,8 +1,8 @@
-"""The strides that torch's kernels give the result of an elementwise call on a tensor and a number.
+"""The strides that torch's kernels give results, where calls without data give others.
 
-A kernel takes the number for a tensor without dimensions, so that the operands have different shapes. Then
-the order of the result's dimensions is found by comparing strides, also those of dimensions of length 1;
-torch's functions for tensors without data do not compare these:
+Of an elementwise call on a tensor and a number, a kernel takes the number for a tensor without dimensions,
+so that the operands have different shapes. Then the order of the result's dimensions is found by comparing
+strides, also those of dimensions of length 1; torch's functions for tensors without data do not compare these:
 
     torch.zeros(3).as_strided((1, 3), (1, 1)) * 2      strides (1, 1); without data (3, 1)
 
@@ -16,7 +16,9 @@ from typing import Any, Final
 
 import torch
 
-__all__ = ["WITH_NUMBERS", "strides_beside_number"]
+from thunder.base.memory_layout import contiguous_strides
+
+__all__ = ["WITH_NUMBERS", "strides_beside_number", "with_strides_of_kernel"]
 
 #: operators whose kernels take a number for a tensor
 WITH_NUMBERS: Final = frozenset(
@@ -26,6 +28,49 @@ WITH_NUMBERS: Final = frozenset(
         *("bitwise_and", "bitwise_or", "bitwise_xor", "fmod", "remainder"),
     )
 )
+
+#: elementwise operators whose results have the strides of a comparison's, but others without data
+_STRIDES_OF_COMPARISONS = frozenset(
+    f"torch.{name}"
+    for name in (
+        *(
+            "copysign",
+            "div",
+            "floor_divide",
+            "heaviside",
+            "logaddexp",
+            "logaddexp2",
+            "xlogy",
+            "special.xlogy",
+        ),
+        *("logical_and", "logical_or", "logical_xor"),
+    )
+)
+#: operators whose results are contiguous if their first argument is a number, but not without data
+_POWERS = frozenset({"torch.float_power", "torch.pow"})
+#: operators whose results have the strides of a dense argument, but without data others where a length is 1
+_NEW_LIKE = frozenset(
+    f"torch.{name}_like" for name in ("empty", "full", "ones", "rand", "randint", "randn", "zeros")
+)
+
+
+def with_strides_of_kernel(operator: str, args: Sequence[Any], kwargs: Any, result: Any) -> Any:
+    """Return the result of a call without data with the strides that its kernel gives it."""
+    beside_number = strides_beside_number(operator, args)
+    if beside_number is not None:
+        strides = beside_number
+    elif operator in _STRIDES_OF_COMPARISONS:
+        first, second = sorted(args[:2], key=lambda x: not isinstance(x, torch.Tensor))  # torch.eq(x, 2)
+        strides = torch.eq(first, second).stride()
+    elif operator in _POWERS and not isinstance(args[0], torch.Tensor):
+        strides = contiguous_strides(result.shape)
+    elif operator in _NEW_LIKE and kwargs["memory_format"] is torch.preserve_format and 1 in result.shape:
+        (like, *_) = args
+        lengths = zip(result.shape, like.stride(), result.stride(), strict=True)
+        strides = like.stride() if all(n == 1 or a == b for n, a, b in lengths) else result.stride()
+    else:
+        return result
+    return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)
 
 
 def strides_beside_number(operator: str, args: Sequence[Any]) -> tuple[int, ...] | None:

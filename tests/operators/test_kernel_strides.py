@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import thunder
 from thunder.base.attribute_paths import find_torch
 from thunder.extend import EagerStrides, FusionExecutor, evaluate_region
-from thunder.ops.elementwise_strides import WITH_NUMBERS, strides_beside_number
+from thunder.ops.kernel_strides import WITH_NUMBERS, strides_beside_number
 
 
 @st.composite

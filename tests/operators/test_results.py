@@ -1,0 +1,156 @@
+"""Results are eager's tensors: their strides and memory, their place in torch's graph, writes to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import thunder
+from operators.result_sweep import ENTRIES, LAYOUTS, differences
+from operators.samples import name_of, samples
+from sweeping import in_turn, one_in
+from thunder.base.errors import UnsupportedProgram
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about deprecated functions
+
+#: entries whose kernels return views of memory of their own, or whose gradients once read the result
+_TELLING = (
+    *("nn.functional.linear", "nn.functional.conv1d", "nn.functional.avg_pool1d", "stft", "cov", "inner"),
+    *("nn.functional.instance_norm", "nn.functional.cosine_similarity", "sinc", "erfinv", "linalg.vander"),
+)
+_PAIRS = [(name, layout) for name in ENTRIES for layout in LAYOUTS]
+
+
+def assert_eagers(name: str, layout: str, **options: Any) -> None:
+    op = ENTRIES[name]
+    for sample in samples(op, torch.float32, 2):
+        program = thunder.jit(lambda *args, **kwargs: op.op(*args, **kwargs), **options)
+        for grad in (False, True)[: 1 + op.supports_autograd]:
+            try:
+                assert list(differences(name, sample, layout, program, grad=grad)) == []
+            except UnsupportedProgram:
+                pytest.skip("refused by name")
+
+
+@pytest.mark.parametrize(("name", "layout"), in_turn(_TELLING, list(LAYOUTS)))
+def test_results_are_eagers(name: str, layout: str) -> None:
+    assert_eagers(name, layout)
+
+
+@pytest.mark.parametrize(("name", "layout"), one_in(211, _PAIRS))
+def test_results_of_every_operator_are_eagers(name: str, layout: str) -> None:
+    assert_eagers(name, layout)
+
+
+@pytest.mark.parametrize("options", [{"executors": []}, {"cache": "symbolic values"}], ids=str)
+def test_a_result_of_a_layer_can_be_written_in_place(options: dict[str, Any]) -> None:
+    layer = torch.nn.Linear(3, 2)
+    compiled = thunder.jit(layer, **options)
+    for size in (4, 5, 0):
+        results = []
+        for call in (layer, compiled):
+            x = torch.ones(size, 5, 3, requires_grad=True)
+            y = call(x)
+            y.add_(1).mul_(3)
+            results.append((y, *torch.autograd.grad(y.sum(), (x, *layer.parameters()))))
+        for expected, found in zip(*results, strict=True):
+            torch.testing.assert_close(found, expected)
+
+
+def test_each_of_several_results_can_be_written_in_place() -> None:
+    def program(x: Any, w: Any) -> Any:
+        y = torch.nn.functional.linear(x, w)
+        return {
+            "first": [y, y.view(-1)],
+            "second": (torch.nn.functional.linear(x.detach(), x[0].detach()), 3),
+        }
+
+    results = []
+    for call in (program, thunder.jit(program)):
+        x, w = torch.ones(4, 5, 3, requires_grad=True), torch.ones(2, 3, requires_grad=True)
+        found = call(x, w)
+        found["first"][0].mul_(2)
+        found["second"][0].mul_(w[0, 0])
+        loss = found["first"][1].square().sum() + found["second"][0].sum()
+        results.append((found["first"][1], found["second"][0], *torch.autograd.grad(loss, (x, w))))
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", ["unsafe_split", "unsafe_chunk"])
+def test_results_of_unsafe_functions_are_views(name: str) -> None:
+    results = thunder.jit(lambda x: getattr(torch, name)(x, 2))(torch.ones(4, requires_grad=True))
+    assert all(t._is_view() for t in results)
+    with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+        results[0].mul_(2)
+
+
+def test_gradients_that_torch_returns_may_have_other_strides_and_those_that_it_accumulates_not() -> None:
+    for call in (torch.nn.functional.linear, thunder.jit(torch.nn.functional.linear)):
+        x, w = torch.ones(4, 3), torch.ones(3, 2).t().requires_grad_()
+        call(x, w).sum().backward()
+        assert w.grad is not None
+        assert w.grad.stride() == w.stride()
+
+
+@pytest.mark.parametrize("options", [{}, {"cache": "symbolic values"}], ids=str)
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: (x * 2, x.detach() * 2, (x * 2).detach(), x > 0),
+        lambda x: (x, x.view(-1), x[:0], x.argsort(-1)),
+        lambda x: (torch.zeros_like(x).requires_grad_(), torch.zeros_like(x), x.sum()),
+        lambda x: torch.cat([x[:0], x[:0]]),
+    ],
+)
+def test_results_with_and_without_elements_have_eagers_place_in_the_graph(
+    program: Any, options: dict[str, Any]
+) -> None:
+    def facts(result: Any) -> Any:
+        results = result if isinstance(result, tuple) else (result,)
+        return [(t.requires_grad, t.is_leaf, t.grad_fn is None, t.stride()) for t in results]
+
+    for requires_grad in (False, True):
+        compiled = thunder.jit(program, **options)
+        for size in (4, 0, 5, 1, 0):
+            x, y = (torch.ones(size, 3, requires_grad=requires_grad) for _ in range(2))
+            assert facts(compiled(x)) == facts(program(y))
+
+
+@pytest.mark.parametrize("options", [{}, {"cache": "symbolic values"}], ids=str)
+@pytest.mark.parametrize("value", [torch.tensor(3.0), 3.0])
+def test_a_write_by_a_mask_leaves_the_strides_of_what_is_written(value: Any, options: dict[str, Any]) -> None:
+    def through_view(x: Any, mask: Any) -> Any:
+        y = x * 1
+        y.t()[mask] = value
+        return y, y.stride()
+
+    def by_transposed_mask(x: Any, mask: Any) -> Any:
+        y = x * 1
+        y[mask.t()] = value
+        return y, y.stride()
+
+    for program in (through_view, by_transposed_mask):
+        compiled = thunder.jit(program, **options)
+        for x in (torch.ones(3, 4), torch.ones(4, 3).t(), torch.ones(3, 8)[:, ::2]):
+            for mask in (torch.ones(4, 3) > 0, (torch.ones(3, 4) > 0).t()):
+                (result, strides), (expected, _) = compiled(x, mask), program(x, mask)
+                assert result.stride() == strides == expected.stride()
+                assert torch.equal(result, expected)
+
+
+@pytest.mark.parametrize(
+    "like",
+    [torch.empty_like, torch.zeros_like, torch.rand_like, torch.clone, lambda x: torch.full_like(x, 2)],
+)
+@pytest.mark.parametrize("strides", [(1, 1), (3, 1), (7, 1), (1, 4)])
+def test_a_copy_of_a_dimension_of_length_1_has_the_strides_of_eager(like: Any, strides: Any) -> None:
+    x = torch.ones(20).as_strided((1, 3), strides)
+    result, told = thunder.jit(lambda x: (r := like(x), r.stride()))(x)
+    assert result.stride() == told == like(x).stride()
+
+
+def test_every_entry_is_named() -> None:
+    assert set(_TELLING) <= {name_of(op) for op in ENTRIES.values()}
