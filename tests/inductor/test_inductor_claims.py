@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import thunder
+from inductor.interpreted_regions import interpreted
+from sweeping import one_in
 from thunder.extend import get_default_executors, get_executor
 from thunder_inductor import executor, toolchain
 
@@ -106,3 +108,52 @@ def test_a_program_for_a_gpu_is_planned_without_one() -> None:
         assert "there is no Triton, which compiles for GPUs" in [
             r.message for row in rows for r in row.refusals
         ]
+
+
+F = torch.nn.functional
+#: functions that torch has no kernel of for integers, and whose primitives take them
+_OF_FRACTIONS = {
+    "softmax": lambda x: F.softmax(x, -1),
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "softplus": F.softplus,
+    "mish": F.mish,
+    "hardswish": F.hardswish,
+    "leaky_relu": F.leaky_relu,
+    "glu": lambda x: F.glu(x, -1),
+    "clamp": lambda x: torch.clamp(x, 0, 1),
+    "relu": F.relu,
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:]),
+}
+
+
+@pytest.mark.parametrize("name", one_in(4, _OF_FRACTIONS))
+def test_a_call_without_a_kernel_of_torch_raises_as_in_eager(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return _OF_FRACTIONS[name](x) * 2 + 1
+
+    with interpreted(monkeypatch):
+        for dtype in (torch.int64, torch.bool, torch.float32, torch.uint8):
+            compiled = thunder.jit(program, executors=["inductor"])
+            for shape in ((4, 6), (300, 400)):
+                x = torch.ones(shape).to(dtype)
+                try:
+                    expected = program(x)
+                except (RuntimeError, NotImplementedError):
+                    with pytest.raises(
+                        (RuntimeError, NotImplementedError), match="not (implemented|supported)"
+                    ):
+                        compiled(x)
+                else:
+                    torch.testing.assert_close(compiled(x), expected)
+
+
+def test_the_ledger_says_that_torch_has_no_kernel() -> None:
+    compiled = thunder.jit(lambda x: F.silu(x) * 2 + 1, executors=["inductor"])
+    with pytest.raises(NotImplementedError, match="not implemented for 'Long'"):
+        compiled(torch.ones(3, dtype=torch.int64))
+    rows = {row.symbol: row for row in thunder.explain(compiled).rows}
+    (refusal,) = [r for r in rows["torch.nn.functional.silu"].refusals if r.executor == "inductor"]
+    assert refusal.message.startswith("torch has no kernel, and raises")

@@ -32,7 +32,9 @@ OTHER_GRADIENTS = frozenset(
     {
         *("cartesian_prod", "constant_pad_nd", "linalg.pinv", "linalg.pinv.hermitian", "linalg.vander"),
         *("max.reduction_no_dim", "min.reduction_no_dim", "pinverse", "tensordot"),
-        *("nn.functional.linear", "nn.functional.max_pool2d", "nn.functional.pad.constant"),
+        *("nn.functional.adaptive_max_pool1d", "nn.functional.adaptive_max_pool2d"),
+        *("nn.functional.max_pool2d", "nn.functional.max_pool3d"),
+        *("nn.functional.linear", "nn.functional.pad.constant"),
     }
 )
 #: entries whose results are views in thunder, and not in eager: writes to them are refused

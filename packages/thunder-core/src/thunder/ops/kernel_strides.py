@@ -2,7 +2,7 @@
 
 Of an elementwise call on a tensor and a number, a kernel takes the number for a tensor without dimensions,
 so that the operands have different shapes. Then the order of the result's dimensions is found by comparing
-strides, also those of dimensions of length 1; torch's functions for tensors without data do not compare these:
+strides, also those of dimensions of length 1. Calls without data do not compare these:
 
     torch.zeros(3).as_strided((1, 3), (1, 1)) * 2      strides (1, 1); without data (3, 1)
 

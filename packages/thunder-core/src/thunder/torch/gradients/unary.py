@@ -37,7 +37,7 @@ def _of_call(formula: Callable[[Tensor, Tensor, Tensor], Any], argument: str) ->
 
 
 def _zeros(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    return ltorch.zeros_like(x)
+    return ltorch.zeros_like(g)
 
 
 def _of_direction(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
