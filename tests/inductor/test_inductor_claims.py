@@ -143,7 +143,7 @@ def test_a_call_without_a_kernel_of_torch_raises_as_in_eager(
                     expected = program(x)
                 except (RuntimeError, NotImplementedError):
                     with pytest.raises(
-                        (RuntimeError, NotImplementedError), match="not (implemented|supported)"
+                        (RuntimeError, NotImplementedError), match=r"not (implemented|supported)"
                     ):
                         compiled(x)
                 else:

@@ -210,3 +210,15 @@ def test_sizes_that_depend_on_data_are_inputs_of_regions():
         )
     assert thunder.cache_misses(compiled) <= 2  # TorchInductor may ask which of two sizes is larger
     assert "InductorFusion" in str(thunder.last_backward_traces(compiled)[-1])
+
+
+def test_copies_beside_moved_elements_have_eagers_strides():
+    def program(x):
+        return x.clone(), x.roll(1, 0), torch.zeros_like(x)
+
+    compiled = thunder.jit(program, executors=["inductor"], cache="symbolic values")
+    for shape in ((4, 3), (5, 6)):
+        for x in (torch.randn(shape).t(), torch.randn(shape), torch.randn(1, *shape).transpose(0, 2)):
+            for actual, expected in zip(compiled(x), program(x), strict=True):
+                assert actual.stride() == expected.stride()
+                assert torch.equal(actual, expected)

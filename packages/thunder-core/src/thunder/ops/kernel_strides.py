@@ -64,13 +64,17 @@ def with_strides_of_kernel(operator: str, args: Sequence[Any], kwargs: Any, resu
         strides = torch.eq(first, second).stride()
     elif operator in _POWERS and not isinstance(args[0], torch.Tensor):
         strides = contiguous_strides(result.shape)
-    elif operator in _NEW_LIKE and kwargs["memory_format"] is torch.preserve_format and 1 in result.shape:
+    elif operator in _NEW_LIKE and _is_preserved(kwargs) and 1 in result.shape:
         (like, *_) = args
         lengths = zip(result.shape, like.stride(), result.stride(), strict=True)
         strides = like.stride() if all(n == 1 or a == b for n, a, b in lengths) else result.stride()
     else:
         return result
     return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)
+
+
+def _is_preserved(kwargs: Any) -> bool:
+    return kwargs.get("memory_format", torch.preserve_format) is torch.preserve_format
 
 
 def strides_beside_number(operator: str, args: Sequence[Any]) -> tuple[int, ...] | None:
