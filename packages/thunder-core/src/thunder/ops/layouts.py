@@ -75,14 +75,9 @@ READ_LAYOUTS = frozenset(
 #: operators for which torch's kernels without data return other strides than those on a CPU, or read data
 STRIDES_OF_KERNELS = STRIDES_DIFFER_WITHOUT_DATA | {
     f"torch.{name}"
-    for name in (
-        "ldexp",
-        "nn.functional.batch_norm",
-        "nn.functional.logsigmoid",
-        "nn.functional.pad",
-        "roll",
-    )
+    for name in ("ldexp", "nn.functional.batch_norm", "nn.functional.logsigmoid", "nn.functional.pad", "roll")
 }
+
 #: packages whose functions run on fake tensors
 _WITHOUT_DATA = frozenset({"thunder", "torch", "builtins", "_operator"})
 

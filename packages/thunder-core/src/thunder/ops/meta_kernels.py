@@ -151,11 +151,13 @@ def missing_kernel(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     if all(p.dtype in _ALWAYS for p in operands) or fn in _UNCHECKED:
         return None
     key = tuple((x.dtype, len(x.shape), x.device) if isinstance(x, TensorProxy) else repr(x) for x in leaves)
-    if (fn, spec, key) not in _missing:
-        _missing[fn, spec, key] = _missing_kernel(fn, args, kwargs, operands)
-        if len(_missing) > _REMEMBERED:
-            _missing.popitem(last=False)
-    return _missing[fn, spec, key]
+    call = (fn, spec, key)
+    if call in _missing:
+        return _missing[call]
+    text = _missing[call] = _missing_kernel(fn, args, kwargs, operands)
+    if len(_missing) > _REMEMBERED:
+        _missing.popitem(last=False)
+    return text
 
 
 #: dtypes for which torch's functions of tensors have kernels
@@ -168,10 +170,8 @@ _missing: OrderedDict[Any, str | None] = OrderedDict()
 def _missing_kernel(
     fn: Callable[..., Any], args: Any, kwargs: Any, operands: Sequence[TensorProxy]
 ) -> str | None:
-    device, has_fractions = (
-        devices.to_torch_device(operands[0].device),
-        any(p.dtype.is_inexact for p in operands),
-    )
+    device = devices.to_torch_device(operands[0].device)
+    has_fractions = any(p.dtype.is_inexact for p in operands)
     if device.type != "cpu" and not torch.cuda.is_available():
         if has_fractions:  # which low precisions a kernel takes differs by device
             return None
