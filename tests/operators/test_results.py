@@ -154,3 +154,14 @@ def test_a_copy_of_a_dimension_of_length_1_has_the_strides_of_eager(like: Any, s
 
 def test_every_entry_is_named() -> None:
     assert set(_TELLING) <= {name_of(op) for op in ENTRIES.values()}
+
+
+def test_a_shift_by_a_symbolic_size_has_a_gradient() -> None:
+    def program(x: Any) -> Any:
+        return torch.roll(x, x.shape[0] // 2, 0).square() * x
+
+    compiled = thunder.jit(program, cache="symbolic values")
+    for size in (4, 7):
+        x, y = (torch.arange(float(size)).requires_grad_() for _ in range(2))
+        found, expected = (torch.autograd.grad(f(t).sum(), t) for f, t in ((compiled, x), (program, y)))
+        torch.testing.assert_close(found, expected)

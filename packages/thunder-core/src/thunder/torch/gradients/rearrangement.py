@@ -43,7 +43,7 @@ formulas("torch.repeat_interleave", input=_repeat_interleave)
 
 
 def _roll(c: VjpCall) -> Tensor:
-    back = -c.shifts if isinstance(c.shifts, int) else tuple(-s for s in c.shifts)
+    back = tuple(-s for s in c.shifts) if isinstance(c.shifts, tuple | list) else -c.shifts
     return ltorch.roll(c.g, back, c.dims)
 
 
