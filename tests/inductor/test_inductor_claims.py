@@ -148,12 +148,3 @@ def test_a_call_without_a_kernel_of_torch_raises_as_in_eager(
                         compiled(x)
                 else:
                     torch.testing.assert_close(compiled(x), expected)
-
-
-def test_the_ledger_says_that_torch_has_no_kernel() -> None:
-    compiled = thunder.jit(lambda x: F.silu(x) * 2 + 1, executors=["inductor"])
-    with pytest.raises(NotImplementedError, match="not implemented for 'Long'"):
-        compiled(torch.ones(3, dtype=torch.int64))
-    rows = {row.symbol: row for row in thunder.explain(compiled).rows}
-    (refusal,) = [r for r in rows["torch.nn.functional.silu"].refusals if r.executor == "inductor"]
-    assert refusal.message.startswith("torch has no kernel, and raises")

@@ -7,15 +7,13 @@ is for rarely used operators, and for the text of an error that a hand-written m
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
 
-from thunder.base import devices, dtypes
+from thunder.base import devices
 from thunder.base.errors import InternalError
 from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.ir.proxies import TensorProxy
@@ -24,7 +22,6 @@ from thunder.ops.stand_ins import (
     SMALL,
     to_cpu_identity,
     to_cpu_zeros,
-    to_few_zeros,
     to_hinted_meta,
     to_meta,
     to_symbolic_meta,
@@ -137,59 +134,6 @@ def _error_of(
     except TORCH_REFUSALS as error:
         return error.with_traceback(None)  # its frames would hold the error: a reference cycle
     return None
-
-
-def missing_kernel(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """Return torch's text if it has no kernel for the dtypes of a call, else None.
-
-    The call runs on a few zeros, on the operands' device if torch has it. Every call of torch has kernels for
-    float32 and float64. Where a small call cannot tell, as with sizes among the arguments, a large one of
-    tensors without fractions is taken to have none.
-    """
-    leaves, spec = tree_flatten((args, kwargs))
-    operands = [x for x in leaves if isinstance(x, TensorProxy)]
-    if all(p.dtype in _ALWAYS for p in operands) or fn in _UNCHECKED:
-        return None
-    key = tuple((x.dtype, len(x.shape), x.device) if isinstance(x, TensorProxy) else repr(x) for x in leaves)
-    call = (fn, spec, key)
-    if call in _missing:
-        return _missing[call]
-    text = _missing[call] = _missing_kernel(fn, args, kwargs, operands)
-    if len(_missing) > _REMEMBERED:
-        _missing.popitem(last=False)
-    return text
-
-
-#: dtypes for which torch's functions of tensors have kernels
-_ALWAYS = frozenset({dtypes.float32, dtypes.float64})
-_REMEMBERED = 1024
-#: (function, arguments with dtypes in place of tensors) → torch's text
-_missing: OrderedDict[Any, str | None] = OrderedDict()
-
-
-def _missing_kernel(
-    fn: Callable[..., Any], args: Any, kwargs: Any, operands: Sequence[TensorProxy]
-) -> str | None:
-    device = devices.to_torch_device(operands[0].device)
-    has_fractions = any(p.dtype.is_inexact for p in operands)
-    if device.type != "cpu" and not torch.cuda.is_available():
-        if has_fractions:  # which low precisions a kernel takes differs by device
-            return None
-        device = torch.device("cpu")
-    is_small, error = _elements(args, kwargs) <= SMALL, None
-    for most in (_FEW, SMALL) if is_small else (_FEW,):
-        with torch.random.fork_rng(devices=() if device.type == "cpu" else (device,)):
-            error = _error_of(fn, args, kwargs, partial(to_few_zeros, most, device), str(device))
-        if error is None or _NO_KERNEL in str(error):
-            break
-    is_known = is_small or has_fractions or error is None or _NO_KERNEL in str(error)
-    return None if error is None or (is_known and _NO_KERNEL not in str(error)) else str(error)
-
-
-#: the most elements of a dimension in the first call that asks for a kernel
-_FEW = 4
-#: the words of torch's errors for a dtype without a kernel
-_NO_KERNEL = "not implemented for"
 
 
 def torch_meta(

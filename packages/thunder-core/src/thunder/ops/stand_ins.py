@@ -19,7 +19,6 @@ __all__ = [
     "symbolic_tensor",
     "to_cpu_identity",
     "to_cpu_zeros",
-    "to_few_zeros",
     "to_hinted_meta",
     "to_meta",
     "to_symbolic_meta",
@@ -109,14 +108,6 @@ def to_cpu_zeros(x: Any) -> Any:
     if math.prod(shape) <= SMALL:
         return torch.zeros(shape, dtype=dtype, device="cpu")
     return torch.zeros((), dtype=dtype, device="cpu").expand(shape)
-
-
-def to_few_zeros(most: int, device: torch.device, x: Any) -> Any:
-    """Return zeros on a device for a tensor, at most so many along a dimension, else as :func:`to_meta`."""
-    if not isinstance(x, TensorProxy):
-        return to_meta(_number(hint_of, x))
-    shape = [min(hint_of(size), most) for size in x.shape]
-    return torch.zeros(shape, dtype=dtypes.to_torch_dtype(x.dtype), device=device)
 
 
 def to_cpu_identity(x: Any) -> Any:

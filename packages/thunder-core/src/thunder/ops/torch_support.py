@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from types import NoneType
 from typing import Any, Final
 
@@ -58,21 +59,21 @@ def missing_kernel(call: BoundSymbol) -> Exception | None:
     """Return the error with which torch says that it has no kernel for a call's dtypes, or None.
 
     ``call`` is one of an operator of core. Other errors are no answer: they are about sizes or values.
-    Nothing is known, and None is returned, of a device that this process does not have, and of a call on
-    large tensors that is not elementwise.
+    Nothing is known, and None is returned, of a device that this process does not have. A call on large
+    tensors is asked for with few elements; an answer holds for all sizes where the call is elementwise.
     """
     fn = _eager_of(call)
     tensors = [x for x in tree_iter((call.args, call.kwargs)) if isinstance(x, TensorProxy)]
     if fn is None or not tensors:
         return None
-    key = _key(call)
+    shapes = [tuple(map(hint_of, x.shape)) for x in tensors]
+    is_large = sum(map(math.prod, shapes)) > SMALL
+    key = _key(call) if not is_large or is_elementwise(call) else (*_key(call), *shapes)
     if key in _missing_kernels:
         return _missing_kernels[key]
-    sizes = [hint_of(n) for x in tensors for n in x.shape]
-    is_large = sum(math.prod(map(hint_of, x.shape)) for x in tensors) > SMALL
-    if not all(_is_present(x.device) for x in tensors) or (is_large and not is_elementwise(call)):
+    if not all(_is_present(x.device) for x in tensors):
         return None
-    error = _error_on_zeros(fn, call, most=2 if is_large else max(sizes, default=1))
+    error = _error_on_zeros(fn, call, most=2 if is_large else max(chain.from_iterable(shapes), default=1))
     if not isinstance(error, NotImplementedError) and "not implemented for '" not in str(error):
         error = None
     _missing_kernels[key] = error

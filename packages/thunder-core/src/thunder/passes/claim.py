@@ -35,7 +35,6 @@ from thunder.ir.symbol import BoundSymbol, Symbol, with_parts
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from thunder.ops import prims
 from thunder.ops.extension_code import call_extension
-from thunder.ops.meta_kernels import missing_kernel
 from thunder.ops.operator import row_of, symbol_of
 from thunder.ops.rule_parts import split_rule
 from thunder.passes.mutations import COPY, writes
@@ -140,9 +139,6 @@ class Claimer:
         """Record the executor's form of a call; return a refusal if it has nothing that runs."""
         bsym = executor.as_registered(placed)
         fuses = isinstance(executor, FusionExecutor)
-        missing = _missing_kernel(bsym) if fuses else None
-        if missing is not None:
-            return missing
         info = executor.implmap.get(bsym.sym.id)
         symbol = info.symbol if info is not None else None
         transform = executor.get_execution_transform(bsym)
@@ -221,24 +217,6 @@ class Claimer:
         self.placements.append(Placement(bsym, None, "decomposed", refusals))
         for part in bsym.subsymbols:
             self.place(part.from_bsym(source=part.source or bsym.source, header=part.header or bsym.header))
-
-
-def _missing_kernel(bsym: BoundSymbol) -> Refusal | None:
-    """Return the refusal of a composite for whose dtypes torch has no kernel, or None.
-
-    Its primitives have kernels, from which a region would compute numbers where eager raises.
-    """
-    row = row_of(bsym.sym)
-    if (
-        bsym.sym.is_prim
-        or row is None
-        or row.eager is None
-        or bsym.sym.executor is not None
-        or views_of(bsym)
-    ):
-        return None
-    text = missing_kernel(row.eager, bsym.args, bsym.kwargs)
-    return None if text is None else Refusal("dtype", f"torch has no kernel, and raises: {text}")
 
 
 def _reimplements(executor: Executor, symbol: Symbol) -> bool:
