@@ -58,9 +58,9 @@ _derivative_errors: dict[Any, Underivable | None] = {}
 def missing_kernel(call: BoundSymbol) -> Exception | None:
     """Return the error with which torch says that it has no kernel for a call's dtypes, or None.
 
-    ``call`` is one of an operator of core. Other errors are no answer: they are about sizes or values.
-    Nothing is known, and None is returned, of a device that this process does not have. A call on large
-    tensors is asked for with few elements; an answer holds for all sizes where the call is elementwise.
+    Other errors are no answer: they are about sizes or values. Nothing is known of calls that are not of
+    functions of torch, and of devices that this process does not have. A call on large tensors is asked for
+    with few elements; an answer holds for all sizes where the call is elementwise.
     """
     fn = _eager_of(call)
     tensors = [x for x in tree_iter((call.args, call.kwargs)) if isinstance(x, TensorProxy)]
@@ -83,10 +83,10 @@ def missing_kernel(call: BoundSymbol) -> Exception | None:
 def derivative_error(call: BoundSymbol) -> Underivable | None:
     """Return how torch's autograd refuses a call whose arguments require grad, or None if it does not.
 
-    ``call`` is one of a function of torch. Of a primitive nothing is known.
+    ``call`` is one of a function of torch. Of others nothing is known.
     """
-    fn, row = _eager_of(call), row_of(call.sym)
-    if fn is None or row is None or not row.torch:
+    fn = _eager_of(call)
+    if fn is None:
         return None
     if not any_requires_grad((call.args, tuple(call.kwargs.values()))):
         return None
@@ -104,9 +104,12 @@ def is_elementwise(call: BoundSymbol) -> bool:
 
 
 def _eager_of(call: BoundSymbol) -> Callable[..., Any] | None:
-    """Return the function by which torch is asked; None for an operator that is not torch's."""
+    """Return the function by which torch is asked; None for a call that is not one of a function of torch.
+
+    Code of the program, which calls of opaque functions run, is never run for an answer.
+    """
     row = row_of(call.sym)
-    if row is None or call.sym.is_of_package or OpTags.FALLBACK in row.tags:
+    if row is None or not row.torch or call.sym.is_of_package or OpTags.FALLBACK in row.tags:
         return None
     return None if row.eager is None or is_unchecked(row.eager) else row.eager
 
