@@ -44,6 +44,7 @@ from thunder.frontend.active_modes import has_active_modes, modes_held
 from thunder.frontend.ambient_state import torch_traces
 from thunder.frontend.guards import first_failure
 from thunder.frontend.lookasides.patches import refuse_replaced_builtins
+from thunder.frontend.ran_code import refuse_another_trace
 from thunder.plugins.manager import get_manager
 from thunder.wrappers.dynamo_boundary import opaque_to_dynamo
 from thunder.wrappers.overrides import Overrides
@@ -149,6 +150,7 @@ class Dispatcher:
             if isinstance(failure, DecisionChanged):
                 opaque_results.keep()
                 undo(entry.failures, running)
+                refuse_another_trace(entry.is_for_one_call)
                 reason = self._reason_of_size(entry, failure, known)
                 if reason is not None:
                     return self._run_for_sizes((*left, (entry, reason)), args, kwargs, start, is_new)
@@ -243,6 +245,8 @@ class Dispatcher:
 
     def _put_first(self, entry: CacheEntry) -> None:
         """Let an entry be the first to be tried: the next call is probably like this one."""
+        if entry.is_for_one_call:
+            return
         with self._lock:
             self._stored = (entry, *(e for e in self._stored if e is not entry))
             self._select_entries()
@@ -342,7 +346,7 @@ class Dispatcher:
             stats.last_recompile_reasons = [
                 with_free_sizes(r, entry, compared.get(r.entry, {})) for r in reasons
             ]
-        if self.data.cache_option is not CACHE_OPTIONS.NO_CACHING:
+        if self.data.cache_option is not CACHE_OPTIONS.NO_CACHING and not entry.is_for_one_call:
             self._store(entry)
         notify_of_compile(self.data, stats, entry)
         limit = options["recompile_limit"]
@@ -366,6 +370,7 @@ class Dispatcher:
         for is_last in (False, True):
             entry = self._compiler.compile(args, kwargs, answers=answers, like=like)
             inputs = entry.prologue_fn(*args, **kwargs)
+            is_last |= entry.is_for_one_call
             if inputs is not None and (is_last or entry.contributions == plugin_contributions()):
                 return entry, inputs
         with blamed_on(self.data.transforms):

@@ -18,6 +18,7 @@ from thunder.base.errors import (
     RaisedByProgram,
     RequirementNotMet,
     StateChanged,
+    ThunderError,
     UnsupportedProgram,
     without_frames,
 )
@@ -43,12 +44,13 @@ from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStat
 from thunder.compiler.varying_numbers import VaryingNumbers
 from thunder.compiler.varying_sizes import VaryingSizes
 from thunder.executor_base.operator_executor import with_replacements
-from thunder.frontend.acquire import Acquisition, acquire
+from thunder.frontend.acquire import Acquisition, acquire, acquire_stable
 from thunder.frontend.decisions.computed_sizes import ComputedPlaces, OtherAnswers
 from thunder.frontend.declared_devices import refuse_without_values
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import Trusted, ambient_fact, prologue_trace
 from thunder.frontend.prologue_reading import interface_of
+from thunder.frontend.ran_code import refuse_another_trace
 from thunder.frontend.size_choice import LikelySizes, SizeChoice
 from thunder.ir.trace import TraceCtx
 from thunder.passes.placement import calls_for_numbers
@@ -123,6 +125,8 @@ class EntryCompiler:
         of its arguments, and not where those of its inputs are that have differed.
         """
         entry = self._attempt(functools.partial(compile_for_call, answers=known, free=choice), choice)
+        if entry is not None and entry.is_for_one_call:  # others would read what the program has changed
+            return entry
         if entry is not None and sizes is not None:
             counted = self._with_counted(compile_for_call, known, sizes, choice, entry)
             if counted is not None:
@@ -281,12 +285,16 @@ class EntryCompiler:
         def acquired_with(numbers: frozenset[str]) -> Acquisition:
             # answers are those of a program with the same inputs
             known = answers if numbers == varying or answers is None else ()
-            return acquisition(answers=known, varying=numbers)
+            return acquire_stable(functools.partial(acquisition, answers=known, varying=numbers))
 
         program = self.varying.acquired(acquired_with, varying if answers is not None else frozenset())
         acquired = perf_counter_ns()
         stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log
-        compiled = self._run_pipeline(program)
+        try:
+            compiled = self._run_pipeline(program)
+        except ThunderError:
+            refuse_another_trace(program.is_for_one_call and free is not None)
+            raise
         if data.require:
             check_requirements(explain_placements(compiled.ledger, compiled.backward_ledger), data.require)
         before = perf_counter_ns()
@@ -296,6 +304,7 @@ class EntryCompiler:
         if device is None:
             refuse_without_values(facts, {"args": args, "kwargs": kwargs})
         if compiled.prologue is not None and compiled.prologue is not program.prologue:
+            refuse_another_trace(program.is_for_one_call)
             changed = compiled.prologue
             final, facts = self._written_prologue(changed, program, args, kwargs, device is not None)
             prologues = (program.prologue.structure(), *compiled.prologues, final)

@@ -173,7 +173,12 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
     draws = not tags.isdisjoint(_DRAWING)
     return FailurePlan(
         modes=Modes.now(),
-        repeats=not (program.calls_symbols or program.replaced or any("c10d" in name for name in symbols)),
+        repeats=not (
+            program.is_for_one_call
+            or program.calls_symbols
+            or program.replaced
+            or any("c10d" in name for name in symbols)
+        ),
         sets_modes=modes,
         handles=program.handles_errors,
         notices=program.handles_errors or effects,

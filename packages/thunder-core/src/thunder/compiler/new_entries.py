@@ -56,6 +56,7 @@ def new_entry(
         baked=tuple(baked),
         failures=failures,
         can_be_undone=failures.can_be_undone,
+        is_for_one_call=program.is_for_one_call,
         contributions=contributions,
         replaced=program.replaced,
         decisions=program.decisions,

@@ -66,6 +66,8 @@ class CacheEntry:
     failures: FailurePlan
     #: whether a call saves the state that it may have to restore
     can_be_undone: bool = False
+    #: the entry is not kept, Note [State that a program changes while it is read]
+    is_for_one_call: bool = False
     #: the entry is used while the plugins contribute the same
     contributions: PluginContributions = field(default_factory=PluginContributions)
     replaced: tuple[ReplacedFunction, ...] = ()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from thunder.base.errors import RaisedByProgram, StateChanged, UnsupportedProgram
 from thunder.compiler.stats import RecompileReason
 from thunder.frontend.acquire import Acquisition
+from thunder.frontend.ran_code import refuse_another_trace
 
 __all__ = ["VaryingNumbers"]
 
@@ -52,6 +53,7 @@ class VaryingNumbers:
                 needed = program.needed_values
                 if not needed:
                     return program
+                refuse_another_trace(program.is_for_one_call)
             self._fix(needed)
             varying -= needed
         try:

@@ -11,15 +11,12 @@ from typing import Any
 import torch
 
 from thunder.base.devices import Device, declared_device
-from thunder.base.errors import (
-    ThunderError,
-    UnsupportedProgram,
-)
+from thunder.base.errors import RaisedByProgram, ThunderError, UnsupportedProgram
 from thunder.base.langctx import LanguageContext, using_language
 from thunder.base.opaque_marks import OpaqueSet
 from thunder.base.provenance import Path, own_name
 from thunder.frontend import ambient_state
-from thunder.frontend.decisions.computed_sizes import ComputedSizes, answers_at
+from thunder.frontend.decisions.computed_sizes import ComputedSizes, OtherAnswers, answers_at
 from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.decisions.early_run import EarlyRun
 from thunder.frontend.decisions.speculation import Speculation
@@ -35,7 +32,7 @@ from thunder.frontend.objects.number_inputs import needed_values, number_inputs
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.prologue_statements import Interface
-from thunder.frontend.ran_code import has_run_code, keep_for_another_trace
+from thunder.frontend.ran_code import RanCode, has_run_code, keep_for_another_trace, objects_of_one_call
 from thunder.frontend.recorded_call import recorded_call
 from thunder.frontend.session import TracingSession
 from thunder.frontend.size_choice import SizeChoice
@@ -74,6 +71,8 @@ class Acquisition:
     log: list[Any]
     #: whether the program writes to objects of the user's
     writes: bool
+    #: whether the traces are for this call alone, Note [State that a program changes while it is read]
+    is_for_one_call: bool
     #: whether a handler of the program would see an error of an operator
     handles_errors: bool
     #: whether the program calls what exists in traces only
@@ -105,6 +104,40 @@ class Acquisition:
             return ()
         relations = size_relations(self.sizes, self.inputs)
         return tuple(Fact("size", path, relation, tuple(others)) for relation, (path, *others) in relations)
+
+
+def acquire_stable(acquire_again: Callable[[], Acquisition]) -> Acquisition:
+    """Return what is acquired; where the program has changed what it reads, for later calls too if it can be.
+
+    See Note [State that a program changes while it is read].
+    """
+    program = acquire_again()
+    if not program.is_for_one_call:
+        return program
+    try:
+        other = acquire_again()
+    except (ThunderError, RaisedByProgram, OtherAnswers):
+        return program
+    return other if not other.is_for_one_call and _are_same(program, other) else program
+
+
+def _are_same(a: Acquisition, b: Acquisition) -> bool:
+    """Return whether two acquisitions for one call have equal programs of the same objects."""
+    texts = [
+        [t.program(include_timing=False) for t in (p.computation, p.epilogue) if t is not None]
+        for p in (a, b)
+    ]
+    return (
+        [t.text for t in texts[0]] == [t.text for t in texts[1]]
+        and all(_have_same_objects(x.context, y.context) for x, y in zip(*texts, strict=True))
+        and [(p.name, path.place) for p, path in a.inputs] == [(p.name, path.place) for p, path in b.inputs]
+        and [(d.question_text, d.answer) for d in a.decisions]
+        == [(d.question_text, d.answer) for d in b.decisions]
+    )
+
+
+def _have_same_objects(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    return a.keys() == b.keys() and all(b[name] is value for name, value in a.items())
 
 
 def acquire(
@@ -151,6 +184,7 @@ def acquire(
     lookasides, table = default_lookasides(), ReplacementTable(replacements)
     session = Tracer(trace, objects, language, sharp_edge, lookasides, table, assumed_device=device)
     computed = ComputedSizes(sizes, None if free is None else free.computed)
+    session.state(RanCode).roots = roots
     session.speculation = _speculation(session, inputs, roots, answers, opaque, computed)
     _set_inputs(session, sizes, varying, free, tracks_grad=not disable_grad)
     machine = Machine(session, natives=lookasides.class_methods, record_history=record_log)
@@ -164,7 +198,9 @@ def acquire(
             note_last_facts(session, inputs, roots, contributed or {}, inputs_are_disjoint)
             added = _added_tensors(session, inputs, overrides if rewrites_inputs else None)
             interface = Interface(objects.facts, finalizer.inputs, reached, added, sizes)
-            prologue = prologue_trace(interface, roots, trusted)
+            prologue = prologue_trace(
+                interface, roots, trusted, objects_of_one_call(session, finalizer.inputs)
+            )
         reported = _reported(session, machine, finalizer, sizes)
     return Acquisition(prologue=prologue, computation=computation, epilogue=epilogue, **reported)
 
@@ -231,6 +267,7 @@ def _reported(
         "inputs": tuple(finalizer.inputs),
         "facts": (ambient_fact(), *session.objects.facts),
         "writes": finalizer.writes,
+        "is_for_one_call": session.state(RanCode).has_changed_facts,
         "written": frozenset((*session.writes.names(), *session.writes.parts())),
         "needed_values": needed_values(session.objects.inputs, session.trace.bound_symbols),
         "varying": frozenset(number_inputs(session.objects.inputs).values()),

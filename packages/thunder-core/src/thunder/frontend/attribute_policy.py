@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from thunder.base.provenance import ABSENT, lookup_instance, own_name, reads_nat
 from thunder.frontend.checkpoints.region_state import RegionState
 from thunder.frontend.custom_gradients import backward_reads
 from thunder.frontend.custom_gradients.backward_state import BackwardState
-from thunder.frontend.lookasides import module_members
+from thunder.frontend.lookasides import imports, module_members
 from thunder.frontend.natives.libraries import is_library
 from thunder.frontend.objects.callable_kinds import DICT_GETTERS, METHODS
 from thunder.frontend.objects.class_attributes import ClassAttributes
@@ -25,6 +26,7 @@ from thunder.interpreter.handlers.calling import CALL
 from thunder.interpreter.handlers.expressions import (
     BINARY_OP,
     BINARY_SUBSCR,
+    CONTAINS_OP,
     COPY,
     LOAD_ATTR,
     LOAD_ATTR_TO_CALL,
@@ -62,6 +64,11 @@ class AttributePolicy(TracingSession):
             backward_reads.check_class(self, cls, name)
         value = self.classes.values.get((cls, name), self)
         return value if value is not self else self.classes.find(cls, name)
+
+    def forget_reads(self) -> None:
+        self.objects.forget_reads()
+        self.variables.forget_reads()
+        self.classes.values.clear()
 
     def super_attr(self, start: type, after: type, name: str) -> Any:
         if self._backward_stack:
@@ -132,6 +139,22 @@ class AttributePolicy(TracingSession):
         is_call = rows[3][0] is LOAD_ATTR_TO_CALL and rows[3][1] in ("append", "extend")
         return is_call and rows[2][0] is BINARY_SUBSCR
 
+    def _looked_up(self, name: str) -> Any:
+        """Return the key that the running instructions look up in the dict ``name``, or None.
+
+        These are ``key in owner.name``, ``owner.name[key]`` and ``owner.name.get(key)``.
+        """
+        frame = self._frame_that_reads(name)
+        rows = () if frame is None else frame.decoded.instructions[frame.pc : frame.pc + 3]
+        if frame is None or len(rows) < 3 or rows[0][0] is not LOAD_ATTR:
+            return None
+        if rows[1][0] is CONTAINS_OP:
+            return frame.stack[-2]
+        load, argument = rows[2] if rows[1] == (LOAD_ATTR_TO_CALL, "get") else rows[1]
+        if load not in _KEYS or (load is rows[1][0] and rows[2][0] is not BINARY_SUBSCR):
+            return None
+        return argument if load is LOAD_CONST else frame.fast[argument]
+
     def _frame_that_reads(self, name: str | None) -> Frame | None:
         """Return the running frame if its instruction reads ``name``, a cell if that is None.
 
@@ -174,6 +197,10 @@ class AttributePolicy(TracingSession):
         """Return a variable of a module, which is a global of its functions."""
         key = (id(entry.obj.__dict__), name)
         value = self.variables.globals.get(key, self)
+        if value is self and entry.obj is sys and name == "modules":
+            looked_up = self._looked_up(name)
+            if type(looked_up) is str and id(sys.modules) not in self.objects.entries:
+                return imports.with_one_module(self, looked_up)
         if value is self:
             self.variables.namespace_path(
                 entry.obj.__dict__

@@ -7,7 +7,7 @@ import math
 import re
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -133,7 +133,7 @@ class GuardWriter:
         if path.parent is None:
             return str(path.key) if path.root_object is ABSENT else self.constant(path.root_object)
         if id(path) in self.frozen_values:
-            return self.constant(self.frozen_values[id(path)])
+            return self.identity(self.frozen_values[id(path)])
         if self.class_values.get(id(path), ABSENT) is not ABSENT:  # compared already, by identity
             return self.identity(self.class_values[id(path)])
         variable = self.variables.get(id(path))
@@ -200,6 +200,11 @@ class GuardWriter:
         if ambient_state.needs_details(key):
             self.objects["ambient_details"] = ambient_state.ambient_details
             self.fail_if(f"ambient_details() != {self.constant(ambient_state.ambient_details())}")
+
+    def keep_for_one_call(self, objects: Mapping[int, Any]) -> None:
+        """Let the objects of one call be constants, by id of the path; sizes are read of its tensors."""
+        self.facts = [f for f in self.facts if f.kind == "tensor"]
+        self.frozen_values = dict(objects)
 
     def freeze(self, roots: dict[str, Any]) -> None:
         """Drop the facts about values that do not come with the arguments; they become constants."""

@@ -17,7 +17,7 @@ but the questions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from thunder.base.provenance import object_root
@@ -82,14 +82,22 @@ def _with_size_checks(lines: BoundSymbol, sizes: SizeFacts) -> BoundSymbol:
     return lines.from_bsym(args=(tuple(written), *rest))
 
 
-def prologue_trace(interface: Interface, roots: dict[str, Any], trusted: Trusted = "nothing") -> Prologue:
+def prologue_trace(
+    interface: Interface,
+    roots: dict[str, Any],
+    trusted: Trusted = "nothing",
+    objects: Mapping[int, Any] | None = None,
+) -> Prologue:
     """Return the prologue: ``(args, kwargs)`` → inputs of computation and epilogue, or None.
 
-    It is written while the ambient state is the one to be guarded.
+    It is written while the ambient state is the one to be guarded. With ``objects``, by id of the path, it
+    is for one call: these objects are constants, and only tensors are checked.
     """
     facts = () if trusted == "everything" else interface.facts
     writer = GuardWriter(facts, interface.inputs, interface.reached)
-    if trusted != "everything":
+    if objects is not None:
+        writer.keep_for_one_call(objects)
+    elif trusted != "everything":
         writer.guard_ambient_state()
     if trusted != "nothing":
         writer.freeze(roots)
@@ -135,6 +143,13 @@ def first_failure(
     facts: Sequence[Fact], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Fact, Any] | None:
     """Return the first fact that does not hold of a call, and the value there, or None."""
+    return next(failures(facts, args, kwargs), None)
+
+
+def failures(
+    facts: Iterable[Fact], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[tuple[Fact, Any]]:
+    """Yield the facts that do not hold of a call, and the values there."""
     roots = {"args": args, "kwargs": kwargs}
     for fact in facts:
         try:
@@ -142,5 +157,4 @@ def first_failure(
         except LOST as error:
             failure = (error,)
         if failure is not None:
-            return fact, failure[0]
-    return None
+            yield fact, failure[0]

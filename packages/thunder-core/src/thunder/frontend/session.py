@@ -147,6 +147,10 @@ class TracingSession(Policy):
             path = entry.members[name] = entry.path.step("instance", name)
         return path
 
+    def forget_reads(self) -> None:
+        """Let attributes, items and variables be read again, except for what the program has written."""
+        raise NotImplementedError
+
     def note_write(self) -> None:
         """Called before the program writes to a Python object."""
 

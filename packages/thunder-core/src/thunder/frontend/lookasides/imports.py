@@ -19,6 +19,7 @@ from typing import Any
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.ran_code import RanCode
 from thunder.frontend.session import TracingSession
 
 TABLE = LookasideTable()
@@ -42,11 +43,15 @@ def imported(
             "builtins.__import__ was replaced", hint="Import outside the compiled function."
         )
     full = name if not level else importlib.util.resolve_name("." * level + name, _package(namespace))
+    loaded = len(sys.modules)
     try:
         module = _import(name, namespace, None, fromlist or (), level)
     except ImportError as error:
         _note_failure(session, full, error)
         raise
+    finally:
+        if len(sys.modules) != loaded:
+            session.state(RanCode).note(session, f"import {full}")
     _note_modules(session, full)
     for member in fromlist or ():
         if member not in vars(module):  # ``from a import b`` then looks for the module ``a.b``
@@ -75,6 +80,15 @@ def _entry(session: TracingSession, name: str) -> Any:
 def _note_modules(session: TracingSession, name: str) -> None:
     for prefix in _prefixes(name):
         session.note("is", _entry(session, prefix), sys.modules.get(prefix, ABSENT))
+
+
+def with_one_module(session: TracingSession, name: str) -> dict[str, Any]:
+    """Return what ``sys.modules`` has under one name, for which the program looks."""
+    path, module = _entry(session, name), sys.modules.get(name, ABSENT)
+    if module is ABSENT:
+        session.note("is", path, ABSENT)
+        return {}
+    return {name: session.adopt(module, path)}
 
 
 def _note_failure(session: TracingSession, name: str, error: ImportError) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import _abc
 import abc
 import builtins
 import copy
 import functools
 import os
+import sys
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -23,7 +25,7 @@ from thunder.frontend.lookasides.tensors import is_inference, is_marked, storage
 from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.frontend.output.deferred_texts import deferred
 from thunder.frontend.raised_errors import text_refusal
-from thunder.frontend.session import TracingSession
+from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
@@ -68,9 +70,68 @@ def _note_hierarchy(session: TracingSession, args: tuple[Any, ...]) -> None:
     if id(cls) not in session.created_by_program and cls is not TensorProxy and not is_immutable(cls):
         path = session.object_root(cls, cls.__qualname__)
         session.note("is", path.step("attribute", "__mro__"), cls.__mro__)
-    if any(isinstance(c, abc.ABCMeta) for c in _flatten_classes(args[1])):
-        path = session.object_root(abc.get_cache_token, "abc.get_cache_token()")
-        session.note("state", path, abc.get_cache_token())
+    abstract = [c for c in _flatten_classes(args[1]) if isinstance(c, abc.ABCMeta)]
+    if abstract:
+        cls = seen_type(session, args[0]) if isinstance(args[0], TensorProxy) else cls
+        session.state(AbstractAnswers).note(session, cls, abstract)
+
+
+class AbstractAnswers(SessionState):
+    """Which classes are subclasses of which abstract ones, as the program has asked.
+
+    The cache token changes with each registration of any class. Then the guard asks the same questions again.
+    Where that would run code of the user's, and for classes that the program creates, the token is the fact.
+    """
+
+    def __init__(self, session: TracingSession) -> None:
+        self._token = abc.get_cache_token()
+        self._answers: dict[tuple[type, abc.ABCMeta], bool] = {}
+
+    def note(self, session: TracingSession, cls: type, bases: Iterable[abc.ABCMeta]) -> None:
+        """Note that the program asks whether a class is a subclass of abstract ones."""
+        if id(cls) in session.created_by_program or any(map(_asks_code_of_users, bases)):
+            path = session.object_root(abc.get_cache_token, "abc.get_cache_token()")
+            session.note("state", path, abc.get_cache_token())
+            return
+        for base in bases:
+            self._answers[cls, base] = issubclass(cls, base)
+        session.note("state", session.object_root(self, "the bases that are abstract"), ())
+
+    def __call__(self) -> tuple[str, ...]:
+        """Return the answers that have changed."""
+        token = abc.get_cache_token()
+        if token == self._token:
+            return ()
+        changed = [pair for pair, answer in self._answers.items() if _answer(*pair) is not answer]
+        if not changed:
+            self._token = token
+        return tuple(f"issubclass({cls.__qualname__}, {base.__qualname__})" for cls, base in changed)
+
+
+def _answer(cls: type, base: abc.ABCMeta) -> bool | None:
+    return None if _asks_code_of_users(base) else issubclass(cls, base)
+
+
+def _asks_code_of_users(base: type) -> bool:
+    """Return whether ``issubclass`` with an abstract class calls functions that are not Python's own."""
+    pending, seen = [base], {base}
+    while pending:
+        cls = pending.pop()
+        hook = getattr(cls.__subclasshook__, "__func__", None)  # None of object's
+        for method in (hook, type(cls).__subclasscheck__):
+            if isinstance(method, types.FunctionType) and not _is_of_python(method):
+                return True
+        if not isinstance(cls, abc.ABCMeta):
+            continue
+        registered = (reference() for reference in _abc._get_dump(cls)[0])
+        asked = {c for c in (*type.__subclasses__(cls), *registered) if c is not None} - seen
+        seen |= asked
+        pending += asked
+    return False
+
+
+def _is_of_python(fn: types.FunctionType) -> bool:
+    return fn.__module__.partition(".")[0] in sys.stdlib_module_names
 
 
 def _flatten_classes(classes: Any) -> list[Any]:

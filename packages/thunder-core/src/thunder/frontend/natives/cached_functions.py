@@ -38,6 +38,7 @@ from thunder.frontend.objects.object_table import describe
 from thunder.frontend.objects.writes import Write
 from thunder.frontend.output import output_replay
 from thunder.frontend.output.printing import printable
+from thunder.frontend.ran_code import CALL_IT_BEFORE, RanCode
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.symbol import has_tags
@@ -60,7 +61,6 @@ class CachedCalls(SessionState):
         #: results of interpreted calls, by id of the wrapper, which is held
         self.interpreted: dict[int, tuple[Any, OrderedDict[Any, Any]]] = {}
         self.asked: dict[int, dict[Any, None]] = {}  # keys of the real cache, by id of the wrapper
-        self.ran: list[str] = []  # the functions that ran as they are
         self.uses: list[CacheQuery] = []  # of entries, in the order of the program
         self._counted: Counter[Any] = Counter()  # how often each of them has been used
         self.cleared: dict[int, Any] = {}  # those whose caches the program has cleared, by id
@@ -226,16 +226,15 @@ def _running(session: TracingSession, fn: Any, name: str, values: tuple[Any, ...
     tensors = [e.obj for e in session.objects.entries.values() if isinstance(e.obj, torch.Tensor)]
     versions = [(t, t._version) for t in tensors if not t.is_inference()]
     inference = session.state(InferenceModes).is_on
-    session.state(CachedCalls).ran.append(name)
     with detached_trace(), torch.inference_mode() if inference else contextlib.nullcontext():
-        yield
+        try:
+            yield
+        finally:
+            session.state(RanCode).note(session, name)
     if state is not None and not torch.equal(state, torch.get_rng_state()):
         raise _has_changed(fn, "draws random numbers after the program has drawn some")
     if any(t._version != version for t, version in versions):
         raise _has_changed(fn, "writes to a tensor that the program has read")
-
-
-CALL_IT_BEFORE = "Call it before the compiled function, so that its result is in the cache."
 
 
 def _name(fn: Any) -> str:

@@ -149,6 +149,13 @@ class EntryTable:
             return False
         return getattr(type(entry.obj), "__eq__", None) is object.__eq__ and entry.path.kind != "typeattr"
 
+    def forget_reads(self) -> None:
+        """Let attributes and items be read again, except for what the program has written."""
+        for entry in self.entries.values():
+            entry.attrs = {n: v for n, v in entry.attrs.items() if n in entry.writes or n == "__dict__"}
+        for overlay in self.item_overlays.values():
+            overlay.items = dict(overlay.writes)
+
     # -- writes ----------------------------------------------------------------------------------------------
 
     def writes(self) -> Iterator[Write]:

@@ -40,6 +40,11 @@ class Variables:
         self.cells.clear()
         self.cell_writes.clear()
 
+    def forget_reads(self) -> None:
+        """Let variables be read again, except for what the program has written."""
+        self.globals = {key: v for key, v in self.globals.items() if key in self.global_writes}
+        self.cells = {key: v for key, v in self.cells.items() if key in self.cell_writes}
+
     # -- globals and builtins --------------------------------------------------------------------------------
 
     def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
