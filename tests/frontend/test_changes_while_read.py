@@ -1,9 +1,11 @@
-"""Programs that change what they read: functions that fill a cache, and imports, run while they are traced."""
+"""Programs that change what they read: functions that fill a cache, imports, and questions about both."""
 
 from __future__ import annotations
 
 import abc
 import functools
+import importlib.metadata
+import importlib.util
 import sys
 import types
 from collections import OrderedDict, deque
@@ -153,16 +155,32 @@ def test_what_a_program_writes_after_the_change_is_added_to_it() -> None:
     assert (WORLD.items, WORLD.table) == ([2.0, 5.0, 1], {"a": 2.0, "b": 7.0, "c": 3.0})
 
 
-def test_what_a_program_has_written_before_the_change_is_no_guess() -> None:
-    fresh()
-    fill = filling()
-
-    def program(x: torch.Tensor) -> torch.Tensor:
+def test_python_runs_the_call_whose_writes_the_change_may_see() -> None:
+    def program(x: torch.Tensor, fill: Any) -> torch.Tensor:
         WORLD.table["c"] = 1.0
         fill("a")
         return x * len(WORLD.table)
 
-    with pytest.raises(thunder.UnsupportedProgram, match="which the program ha[sd]"):
+    def make() -> tuple[Any, ...]:
+        fresh()
+        return (filling(),)
+
+    compiled = compare(program, make)
+    assert thunder.compile_stats(compiled).runs_by_python == 1
+
+
+def test_no_call_is_guessed_that_python_would_begin_after_a_change() -> None:
+    fresh()
+    first, second = filling(), filling()
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        count = len(WORLD.names)
+        first("a")
+        WORLD.table["c"] = 1.0
+        second("a")
+        return x * count
+
+    with pytest.raises(thunder.UnsupportedProgram, match="which the program has written before"):
         thunder.jit(program)(X)
 
 
@@ -221,8 +239,8 @@ LOOKUPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def _answer(program: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     try:
         return program(X).tolist()
-    except KeyError as error:
-        return error.args
+    except (KeyError, ImportError) as error:
+        return type(error), error.args
 
 
 @pytest.mark.parametrize("lookup", LOOKUPS)
@@ -244,6 +262,92 @@ def test_an_import_between_calls_is_no_reason_for_a_compile(monkeypatch: pytest.
         compiled(X)
         monkeypatch.setitem(sys.modules, name, torch)
     assert thunder.cache_misses(compiled) == 1
+
+
+FINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "a module that is there": lambda x: x * (2 if importlib.util.find_spec("json.tool") else 3),
+    "no module": lambda x: x * (2 if importlib.util.find_spec("made_up_module") else 3),
+    "a module of no package": lambda x: x * (2 if importlib.util.find_spec("made_up_package.part") else 3),
+    "a version": lambda x: x * len(importlib.metadata.version("torch")),
+    "no version": lambda x: x * len(importlib.metadata.version("made_up_module")),
+}
+
+
+@pytest.mark.parametrize("find", FINDS)
+def test_questions_about_installed_modules_have_eagers_answers(
+    find: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = FINDS[find]
+    compiled = thunder.jit(program)
+    assert [_answer(compiled) for _ in range(2)] == [_answer(program)] * 2
+    for name in ("made_up_module.py", "made_up_package/__init__.py", "made_up_package/part.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "made_up_module-1.0.dist-info").mkdir()
+    (tmp_path / "made_up_module-1.0.dist-info" / "METADATA").write_text(
+        "Name: made_up_module\nVersion: 1.0\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert [_answer(compiled) for _ in range(2)] == [_answer(program)] * 2
+    sys.modules.pop("made_up_package", None)
+
+
+# -- identities ----------------------------------------------------------------------------------------------
+
+
+class ById:
+    """A key that is hashed by its id, and compared so."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __hash__(self) -> int:
+        return hash((id(self), 1))
+
+    def __eq__(self, other: object) -> bool:
+        return id(self) == id(other)
+
+
+def test_keys_that_are_hashed_by_their_ids_are_keys() -> None:
+    keys = [ById(2.0), ById(3.0)]
+    table = {key: key.factor for key in keys}
+    chosen = [keys[0]]
+
+    def program(x: torch.Tensor) -> Any:
+        own = ById(5.0)
+        seen = {own, chosen[0], ById(7.0)}
+        return (
+            x * table[chosen[0]] * len(seen),
+            own in seen,
+            ById(1.0) in seen,
+            keys[1] in seen,
+            sorted(key.factor for key in seen),
+        )
+
+    compiled = thunder.jit(program)
+    for key in (keys[0], keys[1], keys[0]):
+        chosen[0] = key
+        actual, wanted = compiled(X), program(X)
+        assert torch.equal(actual[0], wanted[0])
+        assert actual[1:] == wanted[1:]
+
+
+def test_ids_of_objects_outside_of_the_arguments_are_their_ids() -> None:
+    table, holder = {}, [ById(1.0)]
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * (2 if id(holder[0]) == expected else 3) * (5 if id(table) == id(holder) else 7)
+
+    compiled = thunder.jit(program)
+    expected = id(holder[0])
+    for _ in range(2):
+        assert torch.equal(compiled(X), program(X))
+        holder[0] = ById(1.0)
+
+
+def test_the_id_of_what_the_program_creates_is_no_number() -> None:
+    with pytest.raises(thunder.UnsupportedProgram, match=r"id\(\) differs"):
+        thunder.jit(lambda x: x * (hash(ById(2.0)) % 7))(X)
 
 
 # -- abstract base classes -----------------------------------------------------------------------------------

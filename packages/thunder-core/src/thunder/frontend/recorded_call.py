@@ -23,6 +23,7 @@ from thunder.frontend.objects.appended_arguments import is_only_appended
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.program_recorder import ProgramRecorder
 from thunder.frontend.raised_errors import carries_values, name_tensors
+from thunder.frontend.ran_code import RanCode
 from thunder.frontend.session import TracingSession
 from thunder.frontend.source_locations import locations_of
 from thunder.frontend.torch_functions import mode_stack
@@ -59,7 +60,8 @@ def recorded_call(
         raise _raised(session, early.error) from None
     except NotInitialized as error:
         error.add_locations(locations_of(error))
-        if session.state(OpaqueCalls).calls:  # Python would run them again
+        # Python would run them again, or read what code has changed that ran once
+        if session.state(OpaqueCalls).calls or session.state(RanCode).has_changed_facts:
             raise UnsupportedProgram(
                 error.asked, found=error.found, where=error.where, hint=error.hint
             ) from error.__cause__

@@ -7,6 +7,7 @@ again, and the cache entry holds while the results are the same.
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import os
 import platform
 import types
@@ -150,3 +151,18 @@ def _run_whole(fn: Callable[..., Any]) -> None:
 
 for _query in _IN_PYTHON:
     _run_whole(_query)
+
+
+@TABLE.lookaside(importlib.metadata.version)
+def _version(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the version of an installed package, or raise that there is none."""
+    found = query(session, _version_or_none, args, kwargs)
+    return importlib.metadata.version(*args, **kwargs) if found is None else found
+
+
+def _version_or_none(distribution_name: str) -> str | None:
+    """Return the version of a package, or None."""
+    try:
+        return importlib.metadata.version(distribution_name)
+    except importlib.metadata.PackageNotFoundError:
+        return None

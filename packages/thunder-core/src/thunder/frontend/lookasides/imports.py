@@ -110,6 +110,29 @@ def _note_failure(session: TracingSession, name: str, error: ImportError) -> Non
     session.note_state(query, f"a module {missing}", False)
 
 
+@TABLE.lookaside(importlib.util.find_spec)
+def _find_spec(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return where a module is, after an import of the packages that it is in; that it is there is a fact."""
+
+    def find(name: str, package: str | None = None) -> Any:
+        full = importlib.util.resolve_name(name, package) if name.startswith(".") else name
+        loaded = len(sys.modules)
+        try:
+            spec = importlib.util.find_spec(full)
+        finally:
+            if len(sys.modules) != loaded:
+                session.state(RanCode).note(session, f"importlib.util.find_spec({full!r})")
+        if full in sys.modules:
+            session.note("is", _entry(session, full), sys.modules[full])
+        else:
+            query = functools.partial(_is_findable, full)
+            session.note("state", session.object_root(query, f"a module {full}"), spec is not None)
+        path = session.object_root(spec, f"the place of {full}")
+        return None if spec is None else session.adopt(spec, path)
+
+    return find(*args, **kwargs)
+
+
 def _is_findable(name: str) -> bool:
     """Return whether there is a module of this name to import."""
     try:

@@ -22,6 +22,7 @@ from thunder.frontend.lookasides.globals_view import GlobalsView, namespace_of_v
 from thunder.frontend.lookasides.gradient_nodes import GradientNode
 from thunder.frontend.lookasides.lookaside_registry import LookasideRule, LookasideTable
 from thunder.frontend.lookasides.tensors import is_inference, is_marked, storage_offset
+from thunder.frontend.natives.key_protocols import KeyHashes
 from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.frontend.output.deferred_texts import deferred
 from thunder.frontend.raised_errors import text_refusal
@@ -192,6 +193,8 @@ def _id(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if entry is not None and (isinstance(entry.obj, torch.nn.Module) or _is_held(entry.path)):
         session.guard_identity(args[0])  # the fact holds the object, so that its id is not used again
         return builtins.id(entry.obj)
+    if len(args) == 1 and entry is None and session.state(KeyHashes).is_unseen:
+        return builtins.id(*args)
     session.refuse_sharp_edge("id() differs from call to call", hint="Compare objects with `is`.")
     return builtins.id(*args, **kwargs)
 

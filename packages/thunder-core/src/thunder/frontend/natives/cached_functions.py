@@ -26,7 +26,7 @@ import torch
 
 from thunder.base import opaque_results
 from thunder.base.cache_queries import CacheQuery, entries_of, key_of
-from thunder.base.errors import StateChanged, UnsupportedProgram
+from thunder.base.errors import NotInitialized, StateChanged, UnsupportedProgram
 from thunder.base.tags import OpTags
 from thunder.frontend.epilogue.reconstruction import state_of
 from thunder.frontend.lookasides.mode_regions import InferenceModes
@@ -220,7 +220,11 @@ def _running(session: TracingSession, fn: Any, name: str, values: tuple[Any, ...
     """Check what a function reads and writes that runs as it is while the program is traced."""
     written = reached_write(session, fn.__wrapped__, values)
     if written is not None:
-        raise _refusal(fn, f"may read {written}, which the program has written before", CALL_IT_BEFORE)
+        raise NotInitialized(
+            f"{_name(fn)} is under functools.lru_cache, and may read {written}, which the program has "
+            "written before",
+            hint=CALL_IT_BEFORE,
+        )
     draws = any(has_tags(b, {OpTags.RANDOM_OP}) for b in session.trace.bound_symbols)
     state = torch.get_rng_state() if draws else None
     tensors = [e.obj for e in session.objects.entries.values() if isinstance(e.obj, torch.Tensor)]

@@ -8,19 +8,36 @@ What the methods read becomes facts. Then C code calls them again, unseen, with 
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.objects.class_kinds import has_python_key
-from thunder.frontend.session import TracingSession
+from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import Proxy, TensorProxy
 
-__all__ = ["before_lookup", "note_container", "refuse_unseen_keys", "settle", "settle_pairs"]
+__all__ = ["KeyHashes", "before_lookup", "note_container", "refuse_unseen_keys", "settle", "settle_pairs"]
 
 _MOST = 400  # comparisons of one operation that are interpreted
 _KEYED = (dict, set, frozenset)
 _LISTED: tuple[type, ...] = (list, tuple, *_KEYED, type({}.keys()), type({}.values()), type({}.items()))
+
+
+class KeyHashes(SessionState):
+    """Whether a hash is interpreted for C code alone, so that the program does not see the number."""
+
+    def __init__(self, session: TracingSession) -> None:
+        self.is_unseen = False
+
+    @contextmanager
+    def hashing(self) -> Iterator[None]:
+        """Within it the hashes of keys are interpreted."""
+        before, self.is_unseen = self.is_unseen, True
+        try:
+            yield
+        finally:
+            self.is_unseen = before
 
 
 def note_container(session: TracingSession, container: Any) -> None:
@@ -77,9 +94,10 @@ def settle(session: TracingSession, keys: Iterable[Any], others: Iterable[Any] =
         if isinstance(key, Proxy | TensorProxy):  # it equals itself alone
             continue
         try:
-            for part in _parts(key):
-                if has_python_key(part):
-                    session.call(hash, (part,), {})
+            with session.state(KeyHashes).hashing():
+                for part in _parts(key):
+                    if has_python_key(part):
+                        session.call(hash, (part,), {})
             number = hash(key)
         except TypeError:  # which C code raises too
             continue
