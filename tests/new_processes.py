@@ -4,12 +4,16 @@ A fork is like a process that begins with `import torch`: it has its own `__main
 environment and working directory, and no module of thunder. Three things differ: warnings of `import torch`
 are not shown, torch has read the environment that the tests run in, and the seed of hashes is that of the
 first process. Where one of them is tested, the test starts a process with `subprocess`.
+
+With `imported`, the first process has imported more modules, such as thunder and those of programs, and has
+called nothing: a fork makes the first call of all (tests/first_programs.py).
 """
 
 from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -27,12 +31,14 @@ READ_AT_START = ("PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS",
 
 
 class _FirstProcess:
-    """The process that has imported torch; it forks for each line that it reads."""
+    """The process that has imported torch, and other modules; it forks for each line that it reads."""
 
-    def __init__(self) -> None:
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe, env=environment)
+    def __init__(self, imported: tuple[str, ...], variables: Mapping[str, str]) -> None:
+        environment = {**os.environ, **variables}
+        if not imported:
+            environment.pop("PYTHONPATH", None)
+        pipe, command = subprocess.PIPE, [sys.executable, __file__, *imported]
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment)
         atexit.register(self.end)
 
     def run(self, request: Mapping[str, Any]) -> tuple[int, float]:
@@ -49,7 +55,7 @@ class _FirstProcess:
         self.process.communicate()
 
 
-_first: list[_FirstProcess] = []
+_first: dict[tuple[str, ...], _FirstProcess] = {}
 _seconds_of_forks: list[float] = []
 
 
@@ -61,9 +67,15 @@ def cpu_seconds() -> float:
 
 
 def run_python(
-    *arguments: str, env: Mapping[str, str] | None = None, cwd: str | Path | None = None, check: bool = False
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    cwd: str | Path | None = None,
+    check: bool = False,
+    imported: tuple[str, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Run Python with these arguments (`-W …`, then `-c`, `-m` or a file) in a new process.
+
+    With ``imported``, these modules have been imported, in the environment of the first such call.
 
     Raises CalledProcessError if the process fails and `check` is set, ValueError for a variable in `env` that
     has no effect any more.
@@ -72,14 +84,14 @@ def run_python(
     for name in READ_AT_START:
         if name in environment and environment[name] != os.environ.get(name):
             raise ValueError(f"{name} has no effect in a fork: start a process with subprocess")
-    if not _first:
-        _first.append(_FirstProcess())
+    if imported not in _first:
+        _first[imported] = _FirstProcess(imported, environment if imported else {})
     with tempfile.TemporaryDirectory() as folder:
         printed = [str(Path(folder, name)) for name in ("stdout", "stderr")]
         request = {
             "arguments": arguments, "env": environment, "cwd": str(cwd or Path.cwd()), "printed": printed
         }  # fmt: skip
-        status, seconds = _first[0].run(request)
+        status, seconds = _first[imported].run(request)
         _seconds_of_forks.append(seconds)
         stdout, stderr = (Path(path).read_text(encoding="utf-8") for path in printed)
     done = subprocess.CompletedProcess([sys.executable, *arguments], status, stdout, stderr)
@@ -146,6 +158,8 @@ def execute(arguments: list[str]) -> None:
 def _main() -> None:
     import torch  # noqa: F401  (only here: the tests' own process imports this module without it)
 
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
     gc.collect()
     gc.freeze()
     path = sys.path[1:]
