@@ -22,7 +22,6 @@ MAY_IMPORT_LATE: frozenset[tuple[str, str]] = frozenset(
         ("thunder.base.public_names", "resolve"),  # the table of names gives objects by their paths
         ("thunder.base.public_names", "_has"),  # an error looks through the public modules
         ("thunder.interpreter.policy", "import_module"),  # runs the program's own import statements
-        ("thunder.autograd.residuals", "graph_library"),  # graph algorithms, for programs with gradients
         ("thunder.examine.graph", "_digraph"),  # graphviz, a library that need not be installed
         ("thunder.compiler.stages", "_rewrite"),  # pattern matching, for compiles with rewrite rules
         ("thunder.base.optional_modules", "optional_module"),  # a library that need not be installed

@@ -30,11 +30,12 @@ They are computed again from copies where these take much less memory (``thunder
 
 from __future__ import annotations
 
-import importlib
+import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from thunder.autograd.minimum_cut import FlowGraph, connected_components
 from thunder.autograd.rule_lookup import has_gradient
 from thunder.base.errors import InvalidArgument
 from thunder.base.tags import OpTags
@@ -44,7 +45,7 @@ from thunder.ir.proxies import AnyProxy, ProxyTag, TensorProxy, Variable, is_pro
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
 from thunder.ir.traced_sizes import tensor_bytes
 
-__all__ = ["ForwardGraph", "choose_residuals", "computed_by", "graph_library", "is_cheap"]
+__all__ = ["ForwardGraph", "choose_residuals", "computed_by", "is_cheap"]
 
 _CHEAP = frozenset({OpTags.POINTWISE_OP, OpTags.CHEAP_TO_RECOMPUTE})
 
@@ -289,23 +290,13 @@ def _cut(forward: ForwardGraph, read: list[Any], recomputable: frozenset[str]) -
     return [v for name, v in forward.values.items() if name in saved]
 
 
-def graph_library() -> Any:
-    """Return networkx, imported at the first call, which takes a tenth of a second."""
-    return importlib.import_module("networkx")
-
-
 def _components(forward: ForwardGraph, needed: Set[str], recomputed: Set[str]) -> Iterable[Set[str]]:
     """Return the needed values in connected components.
 
     Edges end at values that are not computed again, and at inputs that cost nothing.
     """
-    networkx = graph_library()
-    graph = networkx.Graph()
-    graph.add_nodes_from(needed)
-    graph.add_edges_from(
-        (argument, name) for name in needed & recomputed for argument in forward.priced_arguments(name)
-    )
-    return networkx.connected_components(graph)  # type: ignore[no-any-return]
+    edges = ((a, name) for name in needed & recomputed for a in forward.priced_arguments(name))
+    return connected_components(needed, edges)
 
 
 def _cut_component(
@@ -317,23 +308,25 @@ def _cut_component(
     """
     if component.isdisjoint(recomputed):  # a single value, which the forward has
         return component
-    networkx = graph_library()
-    flow = networkx.DiGraph()
+    flow = FlowGraph()
     for name in component:
         value = forward.values[name]
         # one more for each value: of two cuts with the same bytes, the one with fewer values
-        price = {"capacity": forward.price(value) + 1} if forward.can_save(value) else {}
-        flow.add_edge((name, "computed"), (name, "available"), **price)
+        flow.add(
+            (name, "computed"),
+            (name, "available"),
+            forward.price(value) + 1 if forward.can_save(value) else math.inf,
+        )
         if name in read:
-            flow.add_edge((name, "available"), "backward")
+            flow.add((name, "available"), "backward")
         if name not in recomputed:
-            flow.add_edge("forward", (name, "computed"))
+            flow.add("forward", (name, "computed"))
             continue
         for argument in forward.priced_arguments(name):
-            flow.add_edge((argument, "available"), (name, "computed"))
-    if "forward" not in flow or "backward" not in flow:  # all of it comes from constants and leaves
+            flow.add((argument, "available"), (name, "computed"))
+    if "forward" not in flow.edges or "backward" not in flow.edges:  # of constants and leaves
         return set()
-    _, (source_side, _) = networkx.minimum_cut(flow, "forward", "backward")
+    source_side = flow.cut("forward", "backward")
     return {
         name
         for name in component

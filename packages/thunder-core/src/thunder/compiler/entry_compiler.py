@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from thunder.autograd.residuals import graph_library
 from thunder.base.default_generators import default_generators_kept
 from thunder.base.devices import Device
 from thunder.base.errors import (
@@ -276,7 +275,6 @@ class EntryCompiler:
         free: SizeChoice | None = None,
     ) -> CacheEntry:
         data, stats = self.data, self.stats
-        self._import_libraries()
         contributions = plugin_contributions()
         started = perf_counter_ns()
         baked: list[str] = []
@@ -392,14 +390,6 @@ class EntryCompiler:
         except OperatorError as error:  # torch refuses a call, and only the whole program shows it
             handles = program.handles_errors and not program.calls_symbols
             raise RaisedByProgram(error, (), runs_again=handles, handles=handles) from None
-
-    def _import_libraries(self) -> None:
-        """Import the libraries that the pipeline will need, before the program is acquired.
-
-        An import changes facts that the program may read: later, the guards of the entry might not hold.
-        """
-        if torch.is_grad_enabled() and not self.data.disable_torch_autograd_support:
-            graph_library()
 
     def _language(self) -> LanguageContext:
         """Return the language in which the program's calls of torch functions are interpreted."""
