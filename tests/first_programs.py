@@ -55,7 +55,11 @@ def _repeated(args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[Call]:
 
 # -- worlds that change between calls ------------------------------------------------------------------------
 
-_CHANGING = tuple(f"soundness.changing_{name}" for name in ("classes", "functions", "namespaces", "values"))
+_CHANGING: tuple[str, ...] = tuple(f"soundness.changing_{name}" for name in ("classes", "functions", "namespaces", "values"))
+
+
+#: one first process serves both suites
+_WORLDS = (*_CHANGING, "soundness.example_programs", "thunder")
 
 
 def _changing_rows() -> dict[str, Any]:
@@ -136,9 +140,9 @@ def _library(name: str) -> Program:
 
 
 SUITES: dict[str, Suite] = {
-    "changing": Suite((*_CHANGING, "thunder"), lambda: list(_changing_rows()), _changing),
+    "changing": Suite(_WORLDS, lambda: list(_changing_rows()), _changing),
     "worlds": Suite(
-        ("soundness.example_programs", "thunder"),
+        _WORLDS,
         lambda: list(_module("soundness.example_programs").PROGRAMS),
         _world,
     ),
@@ -173,6 +177,7 @@ def answer(suite: str, name: str, how: str, path: str) -> None:
     answers = list(_called(SUITES[suite].make(name), wrap))
     misses = 0 if how == "eager" else thunder.cache_misses(compiled[0])
     torch.save((answers, misses), path)
+    os._exit(0)  # to take torch down costs more than most programs
 
 
 def _called(program: Program, wrap: Callable[[Any], Any]) -> Iterator[tuple[str, Any]]:
@@ -267,7 +272,8 @@ def difference(suite: str, name: str) -> str | None:
     for number, (wanted, actual) in enumerate(zip(expected, found, strict=True), 1):
         if not are_alike(wanted, actual):
             return f"call {number}: {str(actual)[:300]} in place of {str(wanted)[:300]}"
-    return f"{misses} compiles" if misses >= CALLS and suite not in ("changing", "libraries") else None
+    # the same call of an operator, which changes nothing
+    return f"{misses} compiles" if misses > 1 and suite == "operators" else None
 
 
 def are_alike(expected: Any, found: Any) -> bool:

@@ -43,6 +43,10 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
     "autocast": ("every sample under autocast on a CPU", ["-m", "operators.sweep_autocast", "cpu"]),
     "autocast-cuda": ("their dtypes when planned for CUDA", ["-m", "operators.sweep_autocast", "cuda"]),
     "models": ("every family of transformers, made small", ["tools/model_sweep.py", "-j", "2"]),
+    "first-calls": (
+        "every program of the suites, called as the first in a process of its own",
+        [*TESTS, "tests/test_first_programs.py"],
+    ),
     "mutations": ("every change of what a program read", [*TESTS, "tests/soundness/test_mutations.py"]),
     "members": ("members of modules, read and written in any order", ["-m", "soundness.module_members"]),
     "containers": ("objects from containers that change later", ["-m", "soundness.objects_from_containers"]),
