@@ -55,7 +55,8 @@ def _repeated(args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[Call]:
 
 # -- worlds that change between calls ------------------------------------------------------------------------
 
-_CHANGING: tuple[str, ...] = tuple(f"soundness.changing_{name}" for name in ("classes", "functions", "namespaces", "values"))
+_KINDS = ("classes", "functions", "namespaces", "values")
+_CHANGING: tuple[str, ...] = tuple(f"soundness.changing_{kind}" for kind in _KINDS)
 
 
 #: one first process serves both suites

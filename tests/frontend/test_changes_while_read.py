@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import functools
 import importlib.metadata
 import importlib.util
@@ -348,47 +347,6 @@ def test_ids_of_objects_outside_of_the_arguments_are_their_ids() -> None:
 def test_the_id_of_what_the_program_creates_is_no_number() -> None:
     with pytest.raises(thunder.UnsupportedProgram, match=r"id\(\) differs"):
         thunder.jit(lambda x: x * (hash(ById(2.0)) % 7))(X)
-
-
-# -- abstract base classes -----------------------------------------------------------------------------------
-
-
-class Listed(abc.ABC):  # noqa: B024
-    """A class with which others are registered."""
-
-
-class Part(Listed):
-    """A subclass, with which others are registered too."""
-
-
-class Hooked(abc.ABC):  # noqa: B024
-    """A class whose answers are those of its own code."""
-
-    @classmethod
-    def __subclasshook__(cls, other: type) -> Any:
-        return NotImplemented
-
-
-@pytest.mark.parametrize("base", [Listed, Hooked])
-def test_answers_about_abstract_classes_follow_registrations(base: Any) -> None:
-    def program(x: torch.Tensor, value: Any) -> torch.Tensor:
-        return x * (2 if isinstance(value, base) else 3) * (5 if issubclass(type(value), base) else 7)
-
-    plain, later = type("Plain", (), {}), type("Later", (), {})
-    compiled = thunder.jit(program)
-    for register in (None, plain, None, later):
-        if register is not None:
-            (Part if base is Listed else base).register(register)
-        for value in (plain(), later(), plain()):
-            assert torch.equal(compiled(X, value), program(X, value))
-
-
-def test_a_registration_elsewhere_is_no_reason_for_a_compile() -> None:
-    compiled = thunder.jit(lambda x, value: x * (2 if isinstance(value, Listed) else 3))
-    for _ in range(3):
-        compiled(X, 1.0)
-        Hooked.register(type("Other", (), {}))
-    assert thunder.cache_misses(compiled) == 1
 
 
 # -- in a new process ----------------------------------------------------------------------------------------

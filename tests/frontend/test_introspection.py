@@ -1,12 +1,15 @@
 """Signatures, hashes, pickles, generic functions and classes that programs ask about."""
 
 import abc
+import collections.abc
 import dataclasses
 import functools
 import inspect
 import pickle
 import threading
+import types
 import typing
+from typing import Any
 
 import pytest
 import torch
@@ -177,3 +180,73 @@ def test_type_hints_are_read_and_guarded(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(annotated.__annotations__, "return", "str")
     assert torch.equal(compiled(x, Annotated()), program(x, Annotated()))
     assert thunder.cache_misses(compiled) == 3
+
+
+# -- abstract base classes -----------------------------------------------------------------------------------
+
+
+class Listed(abc.ABC):  # noqa: B024
+    """A class with which others are registered."""
+
+
+class Part(Listed):
+    """A subclass, with which others are registered too."""
+
+
+class Hooked(abc.ABC):  # noqa: B024
+    """A class whose answers are those of its own code."""
+
+    @classmethod
+    def __subclasshook__(cls, other: type) -> Any:
+        return NotImplemented
+
+
+@pytest.mark.parametrize("base", [Listed, Hooked])
+def test_answers_about_abstract_classes_follow_registrations(base: Any) -> None:
+    def program(x: torch.Tensor, value: Any) -> torch.Tensor:
+        return x * (2 if isinstance(value, base) else 3) * (5 if issubclass(type(value), base) else 7)
+
+    plain, later = type("Plain", (), {}), type("Later", (), {})
+    compiled = thunder.jit(program)
+    for register in (None, plain, None, later):
+        if register is not None:
+            (Part if base is Listed else base).register(register)
+        for value in (plain(), later(), plain()):
+            assert torch.equal(compiled(X, value), program(X, value))
+
+
+@typing.runtime_checkable
+class Named(typing.Protocol):
+    """A protocol with a method, which an object may have and its class lacks."""
+
+    def name(self): ...
+
+
+def test_a_protocol_asks_the_object() -> None:
+    def program(x: torch.Tensor, value: Any) -> torch.Tensor:
+        return x * (2 if isinstance(value, Named) else 3)
+
+    compiled, value = thunder.jit(program), types.SimpleNamespace()
+    for _ in range(2):
+        assert torch.equal(compiled(X, value), program(X, value))
+        value.name = str
+
+
+@pytest.mark.parametrize(
+    "base",
+    [collections.abc.Iterable, collections.abc.Mapping, collections.abc.Sequence, collections.abc.Sized],
+)
+def test_a_registration_elsewhere_is_no_reason_to_compile_for_the_kinds_of_containers(base: Any) -> None:
+    compiled = thunder.jit(lambda x, value: x * (2 if isinstance(value, base) else 3))
+    for _ in range(3):
+        assert torch.equal(compiled(X, [1]), X * (2 if isinstance([1], base) else 3))
+        Hooked.register(type("Other", (), {}))
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_registration_elsewhere_is_no_reason_for_a_compile() -> None:
+    compiled = thunder.jit(lambda x, value: x * (2 if isinstance(value, Listed) else 3))
+    for _ in range(3):
+        compiled(X, 1.0)
+        Hooked.register(type("Other", (), {}))
+    assert thunder.cache_misses(compiled) == 1

@@ -184,7 +184,6 @@ def acquire(
     lookasides, table = default_lookasides(), ReplacementTable(replacements)
     session = Tracer(trace, objects, language, sharp_edge, lookasides, table, assumed_device=device)
     computed = ComputedSizes(sizes, None if free is None else free.computed)
-    session.state(RanCode).roots = roots
     session.speculation = _speculation(session, inputs, roots, answers, opaque, computed)
     _set_inputs(session, sizes, varying, free, tracks_grad=not disable_grad)
     machine = Machine(session, natives=lookasides.class_methods, record_history=record_log)
@@ -198,9 +197,7 @@ def acquire(
             note_last_facts(session, inputs, roots, contributed or {}, inputs_are_disjoint)
             added = _added_tensors(session, inputs, overrides if rewrites_inputs else None)
             interface = Interface(objects.facts, finalizer.inputs, reached, added, sizes)
-            prologue = prologue_trace(
-                interface, roots, trusted, objects_of_one_call(session, finalizer.inputs)
-            )
+            prologue = prologue_trace(interface, roots, trusted, objects_of_one_call(session, inputs))
         reported = _reported(session, machine, finalizer, sizes)
     return Acquisition(prologue=prologue, computation=computation, epilogue=epilogue, **reported)
 
@@ -246,6 +243,7 @@ def _speculation(
 ) -> Speculation | None:
     """Return what answers questions about data and runs opaque callables, or None if they are refused."""
     session.state(OpaqueCalls).callables = OpaqueSet(opaque)
+    session.state(RanCode).roots = roots
     if answers is None:
         return None
     return Speculation(session, EarlyRun(session.trace, inputs, roots), answers, computed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _abc
 import abc
 import builtins
 import copy
@@ -77,6 +76,16 @@ def _note_hierarchy(session: TracingSession, args: tuple[Any, ...]) -> None:
         session.state(AbstractAnswers).note(session, cls, abstract)
 
 
+#: what an abstract class knows, beginning with the weak references to the classes registered with it
+_abc_dump: Callable[[abc.ABCMeta], Any] = vars(abc)["_get_dump"]
+
+
+#: how subclasses are asked for, unless a metaclass has its own way, as that of protocols
+_CHECKS = {
+    method for kind in (type, abc.ABCMeta) for method in (kind.__subclasscheck__, kind.__instancecheck__)
+}
+
+
 class AbstractAnswers(SessionState):
     """Which classes are subclasses of which abstract ones, as the program has asked.
 
@@ -119,20 +128,20 @@ def _asks_code_of_users(base: type) -> bool:
     while pending:
         cls = pending.pop()
         hook = getattr(cls.__subclasshook__, "__func__", None)  # None of object's
-        for method in (hook, type(cls).__subclasscheck__):
-            if isinstance(method, types.FunctionType) and not _is_of_python(method):
-                return True
+        checks = {type(cls).__subclasscheck__, type(cls).__instancecheck__}
+        if not checks <= _CHECKS or (hook is not None and not _is_of_python(hook)):
+            return True
         if not isinstance(cls, abc.ABCMeta):
             continue
-        registered = (reference() for reference in _abc._get_dump(cls)[0])
-        asked = {c for c in (*type.__subclasses__(cls), *registered) if c is not None} - seen
+        registered = (reference() for reference in _abc_dump(cls)[0])
+        asked = {c for c in (*cls.__subclasses__(), *registered) if c is not None} - seen
         seen |= asked
         pending += asked
     return False
 
 
-def _is_of_python(fn: types.FunctionType) -> bool:
-    return fn.__module__.partition(".")[0] in sys.stdlib_module_names
+def _is_of_python(fn: Any) -> bool:
+    return isinstance(fn, types.FunctionType) and fn.__module__.partition(".")[0] in sys.stdlib_module_names
 
 
 def _flatten_classes(classes: Any) -> list[Any]:
