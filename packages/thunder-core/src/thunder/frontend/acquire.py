@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from thunder.base.cache_queries import CacheQuery
 from thunder.base.devices import Device, declared_device
 from thunder.base.errors import RaisedByProgram, ThunderError, UnsupportedProgram
 from thunder.base.langctx import LanguageContext, using_language
@@ -116,7 +117,7 @@ def acquire_stable(acquire_again: Callable[[], Acquisition]) -> Acquisition:
         return program
     try:
         other = acquire_again()
-    except (ThunderError, RaisedByProgram, OtherAnswers):
+    except (UnsupportedProgram, RaisedByProgram, OtherAnswers):
         return program
     return other if not other.is_for_one_call and _are_same(program, other) else program
 
@@ -137,7 +138,11 @@ def _are_same(a: Acquisition, b: Acquisition) -> bool:
 
 
 def _have_same_objects(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    return a.keys() == b.keys() and all(b[name] is value for name, value in a.items())
+    return a.keys() == b.keys() and all(_is_same(value, b[name]) for name, value in a.items())
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    return a is b or (type(a) is type(b) is CacheQuery and a.use == b.use)
 
 
 def acquire(
