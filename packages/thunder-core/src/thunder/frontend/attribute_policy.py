@@ -45,6 +45,7 @@ _LOADS = frozenset({LOAD_ATTR, LOAD_GLOBAL})
 #: instructions that push a key and nothing else
 _KEYS = frozenset({LOAD_CONST, LOAD_FAST})
 _NAMES = ("__qualname__", "co_qualname", "__name__")
+_CLASS = vars(object)["__class__"]
 
 
 class AttributePolicy(TracingSession):
@@ -261,13 +262,13 @@ class AttributePolicy(TracingSession):
     def native_get(self, descriptor: Any, obj: Any, owner: type, name: str) -> Any:
         if self._backward_stack:
             backward_reads.check_slot(self, descriptor, obj, name)
+        if descriptor is _CLASS:
+            return self.class_of(obj)
         entry = self.resolve_entry(obj)
         if entry is not None and name == "__dict__" and isinstance(descriptor, DICT_GETTERS):
             return module_members.instance_dict(self, entry)
         if entry is None or _reads_shadow(entry, descriptor) or isinstance(descriptor, METHODS):
             return type(descriptor).__get__(descriptor, obj, owner)
-        if name == "__class__":
-            return type(obj)
         if name in entry.attrs:
             if entry.attrs[name] is MISSING:
                 raise AttributeError(name)

@@ -136,6 +136,10 @@ class TracingSession(Policy):
         """Return an object's entry; a class, function or module without a path becomes a root."""
         raise NotImplementedError
 
+    def is_code_constant(self, value: Any) -> bool:
+        """Return whether a tuple or frozenset is a constant of code: one object in all calls."""
+        raise NotImplementedError
+
     def interprets(self, fn: Any) -> bool:
         """Return whether a Python function is interpreted: no rule, replacement or native call does it."""
         raise NotImplementedError

@@ -15,7 +15,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -72,6 +72,7 @@ from thunder.frontend.output.deferred_texts import DeferredText, combined, copie
 from thunder.frontend.output.percent_texts import is_percent, percent_text
 from thunder.frontend.output.progress_bars import draws_bar
 from thunder.frontend.raised_errors import name_tensors
+from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions import override_calls
 from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
 from thunder.frontend.traced_replacements import ReplacedCalls, ReplacementTable
@@ -111,6 +112,7 @@ class Tracer(AttributePolicy):
         self._calls = CallResolver(self, lookasides, replacements)
         self.state(ReplacedCalls).table = replacements
         self._parts: dict[int, tuple[Any, FunctionParts]] = {}
+        self._constants: set[int] | None = None  # ids of those of the code that was interpreted
         self._torch_functions = self.state(TorchFunctions)
         self._region_stack = self.state(RegionState).stack
         self._created_in_backwards = self.state(BackwardState).created
@@ -133,8 +135,6 @@ class Tracer(AttributePolicy):
                 return member
         elif type(obj) is SymbolicInt or type(obj) is SymbolicFloat:
             return number_members.load_of_symbol(self, obj, name)
-        elif name == "__class__" and type(obj) in _SEEN_CLASSES:
-            return _SEEN_CLASSES[type(obj)]
         elif type(obj) is torch.Generator:
             return rng_generators.load_attr(self, obj, name)
         elif has_numpy_state(obj):
@@ -287,12 +287,8 @@ class Tracer(AttributePolicy):
         return gradient_nodes.gradient_node(self, x)
 
     def class_of(self, obj: Any) -> type:
-        cls = type(obj)
-        if isinstance(obj, TensorProxy):
-            return seen_type(self, obj)
-        if isinstance(obj, NumberProxy):
-            return obj.python_type
-        return obj.seen_class() if cls is GradientNode else _SEEN_CLASSES.get(cls, cls)
+        seen = _SEEN_CLASSES.get(type(obj))
+        return type(obj) if seen is None else seen(self, obj)
 
     def referent(self, reference: weakref.ref[Any]) -> Any:
         return weakrefs.referent_of(self, reference)
@@ -304,6 +300,7 @@ class Tracer(AttributePolicy):
             return super().function_parts(fn)
         read = self._parts.get(id(fn))
         if read is None:
+            self._constants = None
             read = self._parts[id(fn)] = (fn, self._read_parts(fn))
         return read[1]
 
@@ -324,6 +321,12 @@ class Tracer(AttributePolicy):
         )
         kwdefaults = self.adopt(fn.__kwdefaults__, path.step("attribute", "__kwdefaults__"))
         return FunctionParts(fn.__code__, fn.__globals__, defaults, kwdefaults, fn.__closure__)
+
+    def is_code_constant(self, value: Any) -> bool:
+        """Return whether a tuple or frozenset is a constant of code: one object in all calls."""
+        if self._constants is None:
+            self._constants = {id(c) for _, parts in self._parts.values() for c in _constants(parts.code)}
+        return id(value) in self._constants
 
     def interprets(self, fn: Any) -> bool:
         return self._calls.resolve(fn) is None and not self.is_native(fn)
@@ -403,13 +406,30 @@ class Tracer(AttributePolicy):
         return super().locate()
 
 
+#: what a trace has in the place of an object → the class that the program sees of it
+_SEEN_CLASSES: Final[dict[type, Callable[[TracingSession, Any], type]]] = {
+    TensorProxy: seen_type,
+    **dict.fromkeys((*NUMBERS, SymbolicInt, SymbolicFloat), lambda session, number: number.python_type),
+    SizeTuple: lambda session, size: torch.Size,
+    DeferredText: lambda session, text: str,
+    GradientNode: lambda session, node: node.seen_class(),
+    types.MethodType: tensors.class_of_method,
+    **dict.fromkeys(weakrefs.UNKNOWN, lambda session, unknown: unknown.__class__),
+}
 _PLAIN_GETTER = object.__getattribute__
-#: classes of the trace, with those that the program sees in their places
-_SEEN_CLASSES: dict[type, type] = {SizeTuple: torch.Size, DeferredText: str}
 #: functions whose rules make texts of their arguments by calls of the program
 _OUTPUT = (print, logging.Logger._log)
 #: handlers of calls of code that runs as it is, in each call
 _PASSING = (opaque_acquisition.call, native_functions.call)
+
+
+def _constants(code: types.CodeType) -> Iterator[Any]:
+    """Yield the tuples and frozensets among the constants of code and of the functions in it."""
+    for constant in code.co_consts:
+        if type(constant) is types.CodeType:
+            yield from _constants(constant)
+        elif type(constant) in (tuple, frozenset):
+            yield constant
 
 
 def _passes_on(fn: Any) -> bool:

@@ -193,6 +193,9 @@ def _load_super_itself(machine: Machine, proxy: Any, name: str) -> Any:
 
 def _load_method_attribute(machine: Machine, method: Any, name: str) -> Any:
     """Attributes of a bound method are its own, then those of its function."""
+    seen = machine.policy.class_of(method)
+    if seen is not type(method) and machine.policy.type_attr(seen, name) is MISSING:
+        return MISSING
     raw = machine.policy.type_attr(type(method), name)
     if raw is not MISSING:
         return bind_attribute(machine, raw, method, type(method), name)

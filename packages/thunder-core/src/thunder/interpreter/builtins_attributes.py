@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import builtins
 import types
 from typing import TYPE_CHECKING, Any, Final
@@ -117,7 +118,7 @@ ENTRIES[id(type.__delattr__)] = _explicit_store(type.__delattr__, attributes.del
 @ENTRIES.entry(type)
 def _type(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1 and not kwargs:
-        return type(args[0])
+        return machine.policy.class_of(args[0])
     return construction.instantiate(machine, type, args, kwargs)
 
 
@@ -147,15 +148,44 @@ def _issubclass(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _check_class(machine: Machine, obj: Any, classes: Any, native: Any, name: str) -> bool:
-    if native is isinstance and type(obj) is classes:
+    seen = machine.policy.class_of(obj) if native is isinstance else type(obj)
+    if native is isinstance and seen is classes:
         return True
     if type(classes) is tuple:
         return any(_check_class(machine, obj, cls, native, name) for cls in classes)
     method = python_special(machine, type(classes), name) if type(classes) is not type else MISSING
     if method is MISSING:
+        if seen is not type(obj):
+            native, obj = issubclass, seen
         is_one: bool = machine.policy.call_native(native, (obj, classes), {})
         return is_one
     return truth(machine, call_special(machine, method, classes, obj))
+
+
+def _asked_of_class(native: Any, of_class: Any) -> Native:
+    """Return the entry of ``native(cls, obj)``, which looks at the class of an object in C."""
+
+    def call(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+        seen = machine.policy.class_of(args[1]) if len(args) == 2 and not kwargs else None
+        if seen is None or seen is type(args[1]):
+            return machine.policy.call_native(native, args, kwargs)
+        return machine.policy.call_native(of_class, (args[0], seen), {})
+
+    return call
+
+
+ENTRIES[id(type.__instancecheck__)] = _asked_of_class(type.__instancecheck__, type.__subclasscheck__)
+_OF_ABC: Final = tuple(vars(abc)[f"_abc_{name}check"] for name in ("instance", "subclass"))
+ENTRIES[id(_OF_ABC[0])] = _asked_of_class(*_OF_ABC)
+
+
+@ENTRIES.entry(callable)
+def _callable(machine: Machine, args: Args, kwargs: Kwargs) -> bool:
+    seen = machine.policy.class_of(args[0]) if len(args) == 1 and not kwargs else None
+    if seen is None or seen is type(args[0]):
+        is_callable: bool = machine.policy.call_native(callable, args, kwargs)
+        return is_callable
+    return machine.policy.type_attr(seen, "__call__") is not MISSING
 
 
 @ENTRIES.entry(super)

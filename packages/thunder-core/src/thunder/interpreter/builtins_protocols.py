@@ -8,8 +8,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from thunder.interpreter import iteration, operator_protocols, operator_tables, string_protocols
-from thunder.interpreter.lookup import NATIVE_TYPES, call_special, is_a, python_special
+from thunder.interpreter import operator_protocols, operator_tables, string_protocols
+from thunder.interpreter.lookup import (
+    NATIVE_TYPES,
+    call_special,
+    interpreted_special,
+    is_a,
+    python_special,
+    stand_in,
+)
 from thunder.interpreter.native_registry import Args, Entries, Kwargs, Native, by_method
 from thunder.interpreter.operator_protocols import truth
 from thunder.interpreter.operator_tables import COMPARISON_OPERATORS
@@ -26,7 +33,7 @@ def _to_absolute(machine: Machine, value: Any) -> Any:
     return operator_protocols.unary(machine, operator_tables.ABSOLUTE, value)
 
 
-for _native, _convert in [
+for _operator, _convert in [
     (len, operator_protocols.length),
     (bool, truth),
     (repr, string_protocols.to_repr),
@@ -36,24 +43,11 @@ for _native, _convert in [
     (operator.index, operator_protocols.index),
     (operator.truth, truth),
 ]:
-    ENTRIES.one_operand(_native, _convert)
+    ENTRIES.one_operand(_operator, _convert)
 ENTRIES.one_operand(operator.not_, lambda machine, value: not truth(machine, value))
 
 
 ENTRIES[id(str.format)] = string_protocols.format_fields
-
-
-@ENTRIES.entry(bytes)
-def _bytes(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-    if len(args) == 1 and not kwargs:
-        method = python_special(machine, type(args[0]), "__bytes__")
-        if method is not MISSING:
-            result = call_special(machine, method, args[0])
-            if not is_a(result, bytes):
-                raise TypeError(f"__bytes__ returned non-bytes (type {type(result).__name__})")
-            return result
-        args = (iteration.native_iterable(machine, args[0]),)
-    return machine.policy.call_native(bytes, args, kwargs)
 
 
 @ENTRIES.entry(format)
@@ -67,31 +61,18 @@ def _number(native: Any, *methods: str) -> Native:
     """``int(x)`` and the like: the first of ``methods`` that the class has decides."""
 
     def call(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-        if len(args) == 1 and not kwargs and type(args[0]) not in NATIVE_TYPES:
-            cls = type(args[0])
-            for name in methods:
-                method = machine.policy.type_attr(cls, name)
-                if method is MISSING:
-                    continue
-                if python_special(machine, cls, name) is not MISSING:
-                    result = call_special(machine, method, args[0])
-                    if type(result) is native:
-                        return result
-                    # The native conversion checks and converts what the method returned.
-                    return machine.policy.call_native(native, (_Converted.of(native, cls, name, result),), {})
-                break
-        return machine.policy.call_native(native, args, kwargs)
+        cls = type(args[0]) if len(args) == 1 and not kwargs else int
+        for name in () if cls in NATIVE_TYPES else methods:
+            method = machine.policy.type_attr(cls, name)
+            if method is not MISSING:
+                if python_special(machine, cls, name) is interpreted_special(machine, cls, name):
+                    break
+                result = call_special(machine, method, args[0])  # of the host
+                return result if type(result) is native else machine.policy.call_native(native, args, {})
+        read = {name: stand_in(machine, value) for name, value in kwargs.items()}
+        return machine.policy.call_native(native, tuple(stand_in(machine, value) for value in args), read)
 
     return call
-
-
-class _Converted:
-    """An object whose numeric special methods return a result that is already known."""
-
-    @staticmethod
-    def of(native: Any, cls: type, name: str, result: Any) -> Any:
-        """An object that ``native`` converts by taking ``result`` from its method ``name``."""
-        return type(cls.__name__, (), {name: lambda self, *args: result})()
 
 
 ENTRIES[id(int)] = _number(int, "__int__", "__index__", "__trunc__")
@@ -99,24 +80,25 @@ ENTRIES[id(float)] = _number(float, "__float__", "__index__")
 ENTRIES[id(complex)] = _number(complex, "__complex__", "__float__", "__index__")
 
 
-@ENTRIES.entry(round)
-def _round(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-    return by_method(machine, round, "__round__", args, kwargs)
+def _rounding(native: Any, name: str) -> Native:
+    """``round(x, n)`` and the like: by the special method of ``x``, else natively by its number."""
+
+    def call(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+        if args and not kwargs and python_special(machine, type(args[0]), name) is not MISSING:
+            return by_method(machine, native, name, args, kwargs)
+        read = {key: stand_in(machine, value) for key, value in kwargs.items()}
+        return machine.policy.call_native(native, tuple(stand_in(machine, value) for value in args), read)
+
+    return call
 
 
-@ENTRIES.entry(math.floor)
-def _floor(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-    return by_method(machine, math.floor, "__floor__", args, kwargs)
-
-
-@ENTRIES.entry(math.ceil)
-def _ceil(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-    return by_method(machine, math.ceil, "__ceil__", args, kwargs)
-
-
-@ENTRIES.entry(math.trunc)
-def _trunc(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-    return by_method(machine, math.trunc, "__trunc__", args, kwargs)
+for _native, _name in (
+    (round, "__round__"),
+    (math.floor, "__floor__"),
+    (math.ceil, "__ceil__"),
+    (math.trunc, "__trunc__"),
+):
+    ENTRIES[id(_native)] = _rounding(_native, _name)
 
 
 @ENTRIES.entry(divmod)
@@ -130,7 +112,7 @@ def _divmod(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
 def _pow(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2 and not kwargs:
         return operator_protocols.binary(machine, operator_tables.BINARY_OPERATORS["**"], *args)
-    return by_method(machine, pow, "__pow__", args, kwargs)
+    return _rounding(pow, "__pow__")(machine, args, kwargs)
 
 
 # -- functions of module operator ----------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from thunder.interpreter import operator_protocols, string_protocols
+from thunder.interpreter.lookup import stand_in
 from thunder.interpreter.native_registry import Args, Entries, Kwargs, Native
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def _searching(native: Any, most: int, found: Callable[[Machine, Args], Any]) ->
     """
 
     def search(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+        args = (*args[:2], *(stand_in(machine, bound) for bound in args[2:]))
         is_right = not kwargs and 2 <= len(args) <= most and all(type(bound) is int for bound in args[2:])
         if is_right and operator_protocols.compares_in_python(*args[:2]):
             return found(machine, args)

@@ -132,13 +132,17 @@ class Machine:
         """The variables of the module whose line runs; empty for native code that is the program."""
         return self.thread.frames[-1].globals if self.thread.frames else {}
 
-    def shim(self, fn: Any) -> Any:
-        """``fn`` as a native callable that re-enters the interpreter; None stays None."""
+    def shim(self, fn: Any, read: Callable[[Machine, Any], Any] | None = None) -> Any:
+        """``fn`` as a native callable that re-enters the interpreter; None stays None.
+
+        With ``read`` it returns what that makes of a result, such as its truth.
+        """
         if fn is None:
             return None
 
         def call_back(*args: Any, **kwargs: Any) -> Any:
-            return self.call(fn, args, kwargs)
+            result = self.call(fn, args, kwargs)
+            return result if read is None else read(self, result)
 
         call_back.interpreted = fn  # type: ignore[attr-defined]
         return call_back

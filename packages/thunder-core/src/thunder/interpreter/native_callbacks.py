@@ -7,13 +7,19 @@ code's business.
 
 from __future__ import annotations
 
+import _struct
 import bisect
 import builtins
+import cmath
 import collections
 import contextvars
 import functools
 import itertools
+import math
+import operator
+import os
 import re
+import types
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -21,9 +27,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from thunder.interpreter import operator_protocols
 from thunder.interpreter.iteration import is_python_iterable, iterate, native_iterable, unpack
-from thunder.interpreter.lookup import has_python_special, is_a, optional_attribute, python_special
+from thunder.interpreter.lookup import (
+    ITERATOR_TYPES,
+    all_leaves,
+    has_python_special,
+    is_a,
+    optional_attribute,
+    python_special,
+    stand_in,
+)
 from thunder.interpreter.native_registry import Native
-from thunder.interpreter.operator_protocols import contains
+from thunder.interpreter.operator_protocols import contains, truth
 from thunder.interpreter.policy import MISSING
 
 if TYPE_CHECKING:
@@ -33,11 +47,18 @@ Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class CallbackRow(NamedTuple):
-    """The arguments of a native callable by use: positions (``-1``: all) or keywords."""
+    """The arguments of a native callable by use: positions (``-1``: all) or keywords.
+
+    ``predicates`` are functions of whose answers C code asks the truth, ``values`` what it reads by special
+    methods and keeps nowhere, and ``elements`` iterables of such values.
+    """
 
     fn: Any
     functions: tuple[int | str, ...] = ()
     iterables: tuple[int | str, ...] = ()
+    predicates: tuple[int | str, ...] = ()
+    values: tuple[int | str, ...] = ()
+    elements: tuple[int | str, ...] = ()
     takes_classes: bool = False  # a class among the functions is a class to it, not something to call
 
 
@@ -45,23 +66,52 @@ ALL: Final = -1
 
 _LRU_CACHE_WRAPPER: Final = type(functools.lru_cache(len))
 
+
+def _functions(*modules: Any) -> list[Any]:
+    """Return the functions of modules in C."""
+    members = (value for module in modules for value in vars(module).values())
+    return [fn for fn in members if isinstance(fn, types.BuiltinFunctionType)]
+
+
+def _methods(cls: type, *names: str) -> list[Any]:
+    """Return the descriptors that a class in C has for methods, except constructors and comparisons."""
+    kinds = (types.MethodDescriptorType, types.WrapperDescriptorType)
+    own = {name: method for name, method in vars(cls).items() if isinstance(method, kinds)}
+    return [own[name] for name in names or own if name in own and name not in _OTHER_METHODS]
+
+
+#: methods that read no argument, that make texts of them, or that have rows or entries of their own
+_OTHER_METHODS: Final = frozenset(
+    {f"__{name}__" for name in ("init", "iter", "repr", "str", "hash", "format", "mod", "rmod", "contains")}
+    | {f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge", "getattribute", "setattr", "delattr")}
+    | {"format", "join", "extend"}
+)
+#: functions that compute with numbers and texts, and keep no argument
+_COMPUTING: Final = [
+    *_functions(math, cmath, _struct),
+    *(m for cls in (int, float, complex, str, bytes, bytearray, slice, range) for m in _methods(cls)),
+    *(chr, bin, oct, hex, range, operator.length_hint, os.fspath),
+]
+#: methods of sequences that take a position or a count first
+_OF_SEQUENCES: Final = ("getitem", "delitem", "setitem", "mul", "rmul", "imul")
+#: those with entries of their own, or with rows for sequences of numbers
+_OTHERS: Final = (math.floor, math.ceil, math.trunc, math.prod, math.fsum, math.dist)
 ROWS: Final = [
     # functions, with the iterables they walk
     CallbackRow(map, functions=(0,), iterables=(ALL,)),
-    CallbackRow(filter, functions=(0,), iterables=(1,)),
+    CallbackRow(filter, predicates=(0,), iterables=(1,)),
     CallbackRow(functools.reduce, functions=(0,), iterables=(1,)),
-    CallbackRow(itertools.accumulate, functions=(1, "func"), iterables=(0,)),
-    CallbackRow(itertools.dropwhile, functions=(0,), iterables=(1,)),
-    CallbackRow(itertools.takewhile, functions=(0,), iterables=(1,)),
-    CallbackRow(itertools.filterfalse, functions=(0,), iterables=(1,)),
+    CallbackRow(itertools.dropwhile, predicates=(0,), iterables=(1,)),
+    CallbackRow(itertools.takewhile, predicates=(0,), iterables=(1,)),
+    CallbackRow(itertools.filterfalse, predicates=(0,), iterables=(1,)),
     CallbackRow(itertools.groupby, functions=(1, "key"), iterables=(0,)),
     CallbackRow(itertools.starmap, functions=(0,), iterables=(1,)),
-    CallbackRow(re.Pattern.sub, functions=(1, "repl")),
-    CallbackRow(re.Pattern.subn, functions=(1, "repl")),
-    CallbackRow(bisect.bisect_left, functions=("key",)),
-    CallbackRow(bisect.bisect_right, functions=("key",)),
-    CallbackRow(bisect.insort_left, functions=("key",)),
-    CallbackRow(bisect.insort_right, functions=("key",)),
+    CallbackRow(re.Pattern.sub, functions=(1, "repl"), values=(3, "count")),
+    CallbackRow(re.Pattern.subn, functions=(1, "repl"), values=(3, "count")),
+    *(
+        CallbackRow(fn, functions=("key",), values=(2, 3, "lo", "hi"))
+        for fn in (bisect.bisect_left, bisect.bisect_right, bisect.insort_left, bisect.insort_right)
+    ),
     CallbackRow(functools.cmp_to_key, functions=(0, "mycmp")),
     CallbackRow(_LRU_CACHE_WRAPPER, functions=(0,)),
     CallbackRow(collections.defaultdict, functions=(0,), iterables=(1,)),
@@ -72,12 +122,14 @@ ROWS: Final = [
     CallbackRow(weakref.proxy, functions=(1,)),
     # iterables alone
     CallbackRow(zip, iterables=(ALL,)),
-    CallbackRow(enumerate, iterables=(0, "iterable")),
+    CallbackRow(enumerate, iterables=(0, "iterable"), values=(1, "start")),
     CallbackRow(list, iterables=(0,)),
     CallbackRow(tuple, iterables=(0,)),
     CallbackRow(set, iterables=(0,)),
     CallbackRow(frozenset, iterables=(0,)),
-    CallbackRow(bytearray, iterables=(0,)),
+    CallbackRow(bytes, elements=(0,)),
+    CallbackRow(bytearray, elements=(0,)),
+    CallbackRow(bytearray.extend, elements=(1,)),
     CallbackRow(collections.deque, iterables=(0, "iterable")),
     CallbackRow(list.extend, iterables=(1,)),
     CallbackRow(list.__init__, iterables=(1,)),
@@ -91,22 +143,49 @@ ROWS: Final = [
     CallbackRow(set.issubset, iterables=(1,)),
     CallbackRow(set.issuperset, iterables=(1,)),
     CallbackRow(set.isdisjoint, iterables=(1,)),
+    CallbackRow(set.symmetric_difference, iterables=(1,)),
+    CallbackRow(set.difference_update, iterables=(ALL,)),
+    CallbackRow(set.intersection_update, iterables=(ALL,)),
+    CallbackRow(set.symmetric_difference_update, iterables=(1,)),
     CallbackRow(frozenset.union, iterables=(ALL,)),
+    CallbackRow(frozenset.intersection, iterables=(ALL,)),
+    CallbackRow(frozenset.difference, iterables=(ALL,)),
+    CallbackRow(frozenset.symmetric_difference, iterables=(1,)),
+    CallbackRow(frozenset.issubset, iterables=(1,)),
+    CallbackRow(frozenset.issuperset, iterables=(1,)),
+    CallbackRow(frozenset.isdisjoint, iterables=(1,)),
     CallbackRow(str.join, iterables=(1,)),
     CallbackRow(bytes.join, iterables=(1,)),
     CallbackRow(collections.deque.extend, iterables=(1,)),
     CallbackRow(collections.deque.extendleft, iterables=(1,)),
     CallbackRow(itertools.chain, iterables=(ALL,)),
-    CallbackRow(itertools.combinations, iterables=(0,)),
-    CallbackRow(itertools.combinations_with_replacement, iterables=(0,)),
-    CallbackRow(itertools.permutations, iterables=(0,)),
-    CallbackRow(itertools.product, iterables=(ALL,)),
-    CallbackRow(itertools.compress, iterables=(0, 1)),
+    CallbackRow(itertools.combinations, iterables=(0,), values=(1, "r")),
+    CallbackRow(itertools.combinations_with_replacement, iterables=(0,), values=(1, "r")),
+    CallbackRow(itertools.permutations, iterables=(0,), values=(1, "r")),
+    CallbackRow(itertools.product, iterables=(ALL,), values=("repeat",)),
+    CallbackRow(itertools.compress, iterables=(0,), elements=(1,)),
     CallbackRow(itertools.cycle, iterables=(0,)),
-    CallbackRow(itertools.islice, iterables=(0,)),
+    CallbackRow(itertools.islice, iterables=(0,), values=(1, 2, 3)),
     CallbackRow(itertools.pairwise, iterables=(0,)),
-    CallbackRow(itertools.tee, iterables=(0,)),
+    CallbackRow(itertools.repeat, values=(1, "times")),
+    CallbackRow(itertools.tee, iterables=(0,), values=(1,)),
     CallbackRow(itertools.zip_longest, iterables=(ALL,)),
+    # values that are read and not kept
+    *(CallbackRow(fn, values=(ALL,)) for fn in _COMPUTING if fn not in _OTHERS),
+    CallbackRow(math.fsum, elements=(0,)),
+    CallbackRow(math.dist, elements=(ALL,)),
+    *(
+        CallbackRow(method, values=(1,))
+        for cls in (list, tuple, collections.deque)
+        for method in _methods(cls, *(f"__{name}__" for name in _OF_SEQUENCES))
+    ),
+    *(CallbackRow(m, values=(1,)) for m in (list.insert, collections.deque.insert, collections.deque.rotate)),
+    CallbackRow(list.pop, values=(1,)),
+    *(
+        CallbackRow(method, values=(2, 3, "pos", "endpos"))
+        for method in _methods(re.Pattern, "match", "search", "fullmatch", "findall", "finditer")
+    ),
+    CallbackRow(re.Pattern.split, values=(2, "maxsplit")),
 ]
 
 
@@ -114,20 +193,18 @@ def prepare(machine: Machine, row: CallbackRow, args: tuple[Any, ...], kwargs: d
     """The arguments as native code may have them."""
     positional = list(args)
     keywords = dict(kwargs)
-    for at in row.functions:
-        if isinstance(at, str):
-            if at in keywords:
-                keywords[at] = _function(machine, row, keywords[at])
-        elif at < len(positional):
-            positional[at] = _function(machine, row, positional[at])
-    for at in row.iterables:
-        if isinstance(at, str):
-            if at in keywords:
-                keywords[at] = native_iterable(machine, keywords[at])
-        else:
+    uses = (row.functions, row.iterables, row.predicates, row.values, row.elements)
+    for places, convert in zip(uses, _CONVERSIONS, strict=True):
+        for at in places:
+            if isinstance(at, str):
+                if at in keywords:
+                    keywords[at] = convert(machine, row, keywords[at])
+                continue
             for i in range(len(positional)) if at == ALL else (at,):
-                if i < len(positional) and i not in row.functions:
-                    positional[i] = native_iterable(machine, positional[i])
+                if i < len(positional) and not (at == ALL and i in row.functions):
+                    positional[i] = convert(machine, row, positional[i])
+            if at == ALL and convert is _value:
+                keywords = {name: _value(machine, row, value) for name, value in keywords.items()}
     return tuple(positional), keywords
 
 
@@ -137,9 +214,38 @@ def _function(machine: Machine, row: CallbackRow, fn: Any) -> Any:
     return machine.shim(fn)
 
 
+def _iterable(machine: Machine, row: CallbackRow, obj: Any) -> Any:
+    return native_iterable(machine, obj)
+
+
+def _predicate(machine: Machine, row: CallbackRow, fn: Any) -> Any:
+    is_truth = fn is None and row.fn in (filter, itertools.filterfalse)
+    return machine.shim(bool if is_truth else fn, truth) if is_truth or callable(fn) else fn
+
+
+def _value(machine: Machine, row: CallbackRow, value: Any) -> Any:
+    return stand_in(machine, value)
+
+
+def _elements(machine: Machine, row: CallbackRow, obj: Any) -> Any:
+    cls = type(obj)
+    if cls is list or cls is tuple:
+        return obj if all_leaves(obj) else cls(stand_in(machine, value) for value in obj)
+    if issubclass(cls, _ITERABLES) or (
+        is_python_iterable(machine, obj) and not has_python_special(machine, obj, "__index__", "__bytes__")
+    ):
+        return (stand_in(machine, value) for value in iterate(machine, obj))
+    return stand_in(machine, obj)
+
+
+_ITERABLES: Final = (*ITERATOR_TYPES, types.GeneratorType, set, frozenset, dict, collections.deque)
+_CONVERSIONS: Final = (_function, _iterable, _predicate, _value, _elements)
+
+
 def _entry(row: CallbackRow) -> Native:
     def call(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        args, kwargs = prepare(machine, row, args, kwargs)
+        if kwargs or not all_leaves(args):
+            args, kwargs = prepare(machine, row, args, kwargs)
         return machine.policy.call_native(row.fn, args, kwargs)
 
     return call
@@ -294,6 +400,16 @@ def _chain_from_iterable(machine: Machine, args: tuple[Any, ...], kwargs: dict[s
     return machine.policy.call_native(owner.from_iterable, tuple(rest), kwargs)
 
 
+def _accumulate(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``itertools.accumulate``, which adds where it has no function."""
+    if len(args) < 2 or args[1] is None:
+        args, kwargs = args[:1], {**kwargs, "func": kwargs.get("func") or operator.add}
+    return _entry(_ACCUMULATE)(machine, args, kwargs)
+
+
+_ACCUMULATE: Final = CallbackRow(itertools.accumulate, functions=(1, "func"), iterables=(0,))
+
+
 def _referent(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs:
         return machine.policy.call_native(weakref.ref.__call__, args, kwargs)
@@ -309,6 +425,7 @@ CALLBACKS: Final[dict[int, Native]] = {
         if _is_class_method(row.fn)
     },
     id(weakref.ref.__call__): _referent,
+    id(itertools.accumulate): _accumulate,
     id(dict): _dict,
     id(dict.update): _dict_update,
     id(dict.__init__): _dict_init,

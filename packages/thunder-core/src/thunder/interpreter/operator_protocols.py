@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import collections
 import operator
+import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from thunder.interpreter import string_protocols
@@ -15,9 +17,12 @@ from thunder.interpreter.lookup import (
     LEAF_TYPES,
     NATIVE_ATTRIBUTES,
     NATIVE_TYPES,
+    all_leaves,
     call_special,
+    interpreted_special,
     is_a,
     python_special,
+    stand_in,
 )
 from thunder.interpreter.operator_tables import (
     COMPARISON_OPERATORS,
@@ -62,9 +67,7 @@ def binary(machine: Machine, op: BinaryOperator, left: Any, right: Any) -> Any:
     if left_type in LEAF_TYPES and right_type in LEAF_TYPES:
         return op.native(left, right)
     if not _has_python_operator(machine, op, left_type, right_type):
-        if left_type is str and op.method == "__mod__":
-            right = string_protocols.percent_operand(machine, right)
-        return machine.policy.call_native(op.native, (left, right), {})
+        return machine.policy.call_native(op.native, _native_operands(machine, op, left, right), {})
     policy = machine.policy
     if op.inplace is not None:
         method = policy.type_attr(left_type, op.inplace)
@@ -91,6 +94,25 @@ def binary(machine: Machine, op: BinaryOperator, left: Any, right: Any) -> Any:
             if result is not NotImplemented:
                 return result
     return _binary_fallback(machine, op, left, right)
+
+
+def _native_operands(machine: Machine, op: BinaryOperator, left: Any, right: Any) -> tuple[Any, Any]:
+    """The operands of an operator that is called natively, as C code may read them."""
+    if op.method == "__mod__" and type(left) is str:
+        return left, string_protocols.percent_operand(machine, right)
+    if op.method == "__mul__":  # the repetition of a sequence
+        return _count(machine, left, right), _count(machine, right, left)
+    if op.inplace == "__iadd__" and is_a(left, list | bytearray | collections.deque):
+        return left, machine.native_iterable(right)
+    return left, right
+
+
+def _count(machine: Machine, count: Any, sequence: Any) -> Any:
+    """How often C code repeats a sequence; another value as it is."""
+    return stand_in(machine, count) if is_a(sequence, _REPEATED) and not is_a(count, _REPEATED) else count
+
+
+_REPEATED: Final = list | tuple | str | bytes | bytearray | collections.deque
 
 
 def _declines(machine: Machine, method: Any, other: Any, names: tuple[str, str]) -> bool:
@@ -147,7 +169,7 @@ def _binary_fallback(machine: Machine, op: BinaryOperator, left: Any, right: Any
             if method is not MISSING and _is_sequence_method(method):
                 if op.method == "__mul__" and machine.policy.type_attr(type(other), "__index__") is MISSING:
                     raise TypeError(f"can't multiply sequence by non-int of type '{type(other).__name__}'")
-                return machine.policy.call_native(method, (self, other), {})
+                return machine.policy.call_native(method, _native_operands(machine, op, self, other), {})
     symbol = "** or pow()" if op.symbol == "**" else op.symbol
     raise TypeError(
         f"unsupported operand type(s) for {symbol}: '{type(left).__name__}' and '{type(right).__name__}'"
@@ -281,9 +303,9 @@ def length(machine: Machine, value: Any) -> int:
 
 
 def index(machine: Machine, value: Any) -> int:
-    """``operator.index(value)``."""
+    """``operator.index(value)``, which asks no object of a subclass of ``int``."""
     method = python_special(machine, type(value), "__index__")
-    if method is MISSING:
+    if method is MISSING or is_a(value, int):
         native: int = machine.policy.call_native(operator.index, (value,), {})
         return native
     result = call_special(machine, method, value)
@@ -293,19 +315,29 @@ def index(machine: Machine, value: Any) -> int:
     return number
 
 
-_INDEXED: Final = frozenset({list, tuple, str, bytes, bytearray, range, collections.deque})
+_INDEXED: Final = frozenset({list, tuple, str, bytes, bytearray, range, collections.deque, memoryview})
+#: builtin classes whose keys are not positions
+_KEYED: Final = dict | types.MappingProxyType | set | frozenset | type
 
 
 def _native_key(machine: Machine, obj: Any, key: Any) -> Any:
-    """A key of a builtin sequence, its ``__index__`` interpreted."""
-    if type(key) in LEAF_TYPES or type(obj) not in _INDEXED:
+    """A key of an object in C that is not a mapping, its ``__index__`` interpreted."""
+    if type(key) in LEAF_TYPES:
         return key
-    if type(key) is slice:
+    if type(obj) in _INDEXED:
+        return _position(machine, key, python_special)
+    return key if is_a(obj, _KEYED) else _position(machine, key, interpreted_special)
+
+
+def _position(machine: Machine, key: Any, find: Callable[[Machine, type, str], Any]) -> Any:
+    """A position, or a slice or tuple of positions; ``find`` finds the method that is interpreted."""
+    cls = type(key)
+    if cls is slice:
         parts = (key.start, key.stop, key.step)
-        if all(type(part) in LEAF_TYPES for part in parts):
-            return key
-        return slice(*(_native_key(machine, obj, part) for part in parts))
-    return key if python_special(machine, type(key), "__index__") is MISSING else index(machine, key)
+        return key if all_leaves(parts) else slice(*(_position(machine, part, find) for part in parts))
+    if cls is tuple:
+        return key if all_leaves(key) else tuple(_position(machine, part, find) for part in key)
+    return key if find(machine, cls, "__index__") is MISSING else index(machine, key)
 
 
 def load_item(machine: Machine, obj: Any, key: Any) -> Any:
@@ -320,7 +352,7 @@ def load_item(machine: Machine, obj: Any, key: Any) -> Any:
         return _load_class_item(machine, obj, key)
     if is_a(obj, dict):
         return load_dict_item(machine, obj, key)
-    return machine.policy.call_native(operator.getitem, (obj, key), {})
+    return machine.policy.call_native(operator.getitem, (obj, _native_key(machine, obj, key)), {})
 
 
 def _load_class_item(machine: Machine, cls: type, key: Any) -> Any:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from thunder.interpreter.lookup import (
     LEAF_TYPES,
     NATIVE_TYPES,
+    READING_METHODS,
+    StandIn,
     all_leaves,
     call_special,
     has_python_special,
@@ -122,14 +124,8 @@ def to_hash(machine: Machine, value: Any) -> int:
     return number
 
 
-class Shown:
+class Shown(StandIn):
     """A stand-in for an object in native formatting, whose methods are interpreted."""
-
-    __slots__ = ("_machine", "_value")
-
-    def __init__(self, machine: Machine, value: Any) -> None:
-        self._machine = machine
-        self._value = value
 
     def __str__(self) -> str:
         return to_str(self._machine, self._value)
@@ -140,8 +136,6 @@ class Shown:
 
 class Field(Shown):
     """An argument of ``str.format``, whose replacement fields may read attributes and items."""
-
-    __slots__ = ()
 
     def __format__(self, spec: str) -> str:
         return to_format(self._machine, self._value, spec)
@@ -155,19 +149,12 @@ class Field(Shown):
 
 def field(machine: Machine, value: Any) -> Any:
     """Return ``value`` as an argument of ``str.format``."""
-    return value if type(value) in LEAF_TYPES else Field(machine, value)
+    return value if type(value) in LEAF_TYPES else Field.of(machine, value)
 
 
-def _by_method(name: str) -> Callable[..., Any]:
-    def convert(shown: Shown, *args: Any) -> Any:
-        machine, value = shown._machine, shown._value
-        return call_special(machine, machine.policy.type_attr(type(value), name), value, *args)
-
-    return convert
-
-
-_NUMERIC: Final = {name: _by_method(name) for name in ("__int__", "__float__", "__index__")}
-_CALLED_BY_PERCENT: Final = {**_NUMERIC, "__getitem__": _by_method("__getitem__")}
+_CALLED_BY_PERCENT: Final = {
+    name: READING_METHODS[name] for name in ("__int__", "__float__", "__index__", "__getitem__")
+}
 
 
 @functools.lru_cache
@@ -192,7 +179,7 @@ def _shown(machine: Machine, value: Any) -> Any:
     ):
         return value
     methods = tuple(name for name in _CALLED_BY_PERCENT if machine.policy.type_attr(cls, name) is not MISSING)
-    return _shown_class(cls.__name__, methods)(machine, value)
+    return _shown_class(cls.__name__, methods).of(machine, value)
 
 
 def format_fields(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -34,6 +34,8 @@ class NumberProxy(Proxy):
 
     prefix = "n"
     default_type: type | None = None
+    #: the hash of a number that a program has used as a key
+    hash_of_value: int | None = None
 
     def __init__(
         self,
@@ -240,10 +242,17 @@ for _function in (math.trunc, math.floor, math.ceil):
 
 
 def _hash(self: NumberProxy) -> int:
-    """Return the hash of the value where a program uses a number as a key; elsewhere that of the proxy."""
-    trace = get_tracectx()
-    value = UNDECIDED if trace is None else trace.recorder.decide("value", (self,))
-    return object.__hash__(self) if value is UNDECIDED else hash(value)
+    """Return the hash of the value where a program uses a number as a key; elsewhere that of the proxy.
+
+    It stays that of the value, by which the keys of the program's dictionaries are found.
+    """
+    if self.hash_of_value is None:
+        trace = get_tracectx()
+        value = UNDECIDED if trace is None else trace.recorder.decide("value", (self,))
+        if value is UNDECIDED:
+            return object.__hash__(self)
+        self.hash_of_value = hash(value)
+    return self.hash_of_value
 
 
 NumberProxy.__hash__ = _hash  # type: ignore[method-assign, assignment]

@@ -171,7 +171,7 @@ def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         return OVERRIDDEN
     if problem is None and result is not NotImplemented:
         if parser.kinds and parser.is_strange(args, kwargs) and not _has_unknown_integer(*given):
-            _ask(parser.fn, args, kwargs)
+            ask_torch(parser.fn, args, kwargs)
         return None
     leaves, spec = tree_flatten((args, kwargs))
     stand_ins = [stand_in(leaf) for leaf in leaves]
@@ -186,7 +186,7 @@ def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     raise operator_error(problem, args, kwargs)
 
 
-def _ask(fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def ask_torch(fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise the error of ``fn`` if it fails when it runs."""
     error = eager_error(fn, args, kwargs)
     if error is not None:

@@ -11,6 +11,7 @@ Rules and limits are those of ``torch/csrc/autograd/python_variable_indexing.cpp
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,8 +100,14 @@ def _normal(item: Any) -> Any:
         return item
     if isinstance(item, IntegerProxy):
         return _decided(item)
-    is_number = isinstance(item, bool) or not hasattr(item, "__index__")
-    return item if is_number else operator.index(item)
+    if isinstance(item, bool) or not hasattr(item, "__index__"):
+        return item
+    if isinstance(getattr(type(item), "__index__", None), types.FunctionType) and not isinstance(item, int):
+        raise UnsupportedOperator(
+            f"indexing a tensor with an object of type {type(item).__name__} in a list or a sequence",
+            hint="Index with operator.index(object).",
+        )
+    return operator.index(item)
 
 
 def _decided(x: Any) -> Any:

@@ -228,7 +228,7 @@ def tensor_of_array(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs
 def _has_array(data: Any) -> bool:
     if type(data) in (list, tuple):
         return any(map(_has_array, data))
-    return is_array(data) or (is_numpy_scalar(data) and not isinstance(data, float))
+    return is_array(data) or is_numpy_scalar(data)
 
 
 # -- indices -------------------------------------------------------------------------------------------------

@@ -1,21 +1,37 @@
-"""Tensors as arguments for which torch wants numbers: it reads their value, as `item` does.
+"""Arguments for which torch wants numbers: tensors, and objects of classes of the program.
 
-    y = leaky_relu(x, x.max())   →   t0 = max(x); f0 = item(t0); y = leaky_relu(x, f0)
+    y = leaky_relu(x, x.max())         →   t0 = max(x); f0 = item(t0); y = leaky_relu(x, f0)
+    y = x.reshape(Size(3), -1)         →   Size.__index__ is interpreted; y = reshape(x, 3, -1)
+    y = masked_fill(x, m, Color.RED)   →   y = masked_fill(x, m, 1), for a member of an IntEnum
 
-Which parameters are numbers is read from the schemas of torch's operators.
+Which parameters are numbers is read from the schemas of torch's operators; where an integer may be an object
+that defines ``__index__``, torch's parser knows. Of an object of a class derived from ``int``, ``float`` or
+``complex`` torch reads the number itself.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Final
 
 import torch
 
+from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.session import TracingSession
+from thunder.interpreter.lookup import interpreted_special
+from thunder.interpreter.operator_protocols import index
+from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbolic_sizes import SizeTuple, SymbolicInt
+from thunder.torch.argument_parser import ask_torch, parse
 
-__all__ = ["with_numbers"]
+__all__ = ["with_numbers", "with_plain_numbers"]
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
 
 #: types of schemas that are numbers
 _NUMBERS: Final = frozenset({"number", "float", "Optional[number]", "Optional[float]"})
@@ -55,3 +71,111 @@ def _number_places(operator_id: str) -> frozenset[int | str]:
             if not parameter.kwarg_only:
                 kinds.setdefault(position, set()).add(str(parameter.type))
     return frozenset(place for place, types in kinds.items() if types <= _NUMBERS)
+
+
+# -- objects that are numbers --------------------------------------------------------------------------------
+
+#: builtin classes of numbers → what returns the number of an object of a derived class
+_BASES: Final[dict[type, Callable[[Any], Any]]] = {
+    int: int.__index__,
+    float: float.__float__,
+    complex: complex.__pos__,
+}
+#: types of arguments that are no such objects and hold none
+_WITHOUT_OBJECTS: Final = frozenset(
+    {TensorProxy, SymbolicInt, SizeTuple, int, float, complex, bool, str, type(None), torch.dtype}
+    | {torch.device, torch.layout, torch.memory_format, torch.Size}
+)
+
+
+def with_plain_numbers(
+    session: TracingSession, fn: Any, args: Args, kwargs: Kwargs, *, is_operator: bool = True
+) -> tuple[Args, Kwargs]:
+    """Return the arguments of a function of torch with Python's numbers in place of objects that are numbers.
+
+    Torch judges a call with objects that define ``__index__``, since it takes them for sizes and positions
+    and not for other numbers: by its parser, and by a call on small tensors where ``fn`` is an operator,
+    which has no effect. Raises the error of torch where it does not take them.
+    """
+    if not _may_hold_objects(args) and not (kwargs and _may_hold_objects(kwargs.values())):
+        return args, kwargs
+    objects = _Objects(session)
+    judged = _converted_call(args, kwargs, objects.judged)
+    if not objects.numbers:
+        return judged
+    if parse(fn, *judged) is not None:
+        return args, kwargs
+    if is_operator:
+        objects.calls.clear()
+        ask_torch(fn, *judged)
+        objects.call_again(fn)
+    return _converted_call(args, kwargs, objects.number)
+
+
+class _Objects:
+    """The objects of a call that define ``__index__``, their numbers, and how often torch asks each."""
+
+    def __init__(self, session: TracingSession) -> None:
+        self.session = session
+        self.numbers: dict[int, tuple[Any, int]] = {}  # with the objects, by their ids
+        self.calls: Counter[int] = Counter()
+
+    def judged(self, x: Any) -> Any:
+        """Return what torch judges in the place of an argument: its number, or an object that has it."""
+        base = next((base for base in _BASES if isinstance(x, base)), None)
+        if base is not None:
+            return x if is_numpy_scalar(x) else _BASES[base](x)
+        if interpreted_special(self.session.machine, type(x), "__index__") is MISSING:
+            return x
+        if id(x) not in self.numbers:
+            self.numbers[id(x)] = x, index(self.session.machine, x)
+
+        def answer(_: Any) -> int:
+            self.calls[id(x)] += 1
+            return self.numbers[id(x)][1]
+
+        return type(type(x).__name__, (), {"__index__": answer})()
+
+    def number(self, x: Any) -> Any:
+        """Return the number in the place of an argument."""
+        return self.numbers[id(x)][1] if id(x) in self.numbers else self.judged(x)
+
+    def call_again(self, fn: Any) -> None:
+        """Interpret ``__index__`` as often as torch calls it, which may write.
+
+        Raises UnsupportedProgram where its answers differ.
+        """
+        for x, number in list(self.numbers.values()):
+            for _ in range(self.calls[id(x)] - 1):
+                if index(self.session.machine, x) != number:
+                    raise UnsupportedProgram(
+                        f"{fn.__name__} calls the __index__ of {type(x).__qualname__} several times, which "
+                        "returns different numbers",
+                        hint="Pass operator.index(object).",
+                    )
+
+
+def _converted_call(args: Args, kwargs: Kwargs, convert: Callable[[Any], Any]) -> tuple[Args, Kwargs]:
+    return _converted(args, convert), {name: _converted(x, convert) for name, x in kwargs.items()}
+
+
+def _may_hold_objects(values: Iterable[Any]) -> bool:
+    for x in values:
+        kind = type(x)
+        if kind not in _WITHOUT_OBJECTS and not (kind in (tuple, list) and not _may_hold_objects(x)):
+            return True
+    return False
+
+
+def _converted(x: Any, convert: Callable[[Any], Any]) -> Any:
+    """Return an argument with its parts converted; one in which none changes as it is."""
+    kind = type(x)
+    if kind in _WITHOUT_OBJECTS:
+        return x
+    if kind is not tuple and kind is not list and kind is not slice:
+        return convert(x)
+    parts = [x.start, x.stop, x.step] if kind is slice else x
+    converted = [_converted(part, convert) for part in parts]
+    if all(a is b for a, b in zip(parts, converted, strict=True)):
+        return x
+    return slice(*converted) if kind is slice else kind(converted)

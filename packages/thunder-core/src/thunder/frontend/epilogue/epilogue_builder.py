@@ -192,6 +192,7 @@ class EpilogueBuilder:
         if (
             (type(value) in LEAVES and type(value) is not slice)
             or is_numpy_scalar(value)
+            or (type(value) in (tuple, frozenset) and self.session.is_code_constant(value))
             or (
                 isinstance(value, _CONSTANTS)
                 and id(value) not in self.session.created_by_program

@@ -41,7 +41,7 @@ def load_attr(session: TracingSession, number: NumberProxy, name: str) -> Any:
 
     Raises AttributeError with Python's text, DataDependentControlFlow where no value can be decided.
     """
-    cls = number.python_type
+    cls = session.class_of(number)
     if name == "__class__":
         return cls
     if not hasattr(cls, name):
@@ -62,6 +62,8 @@ def load_of_symbol(session: TracingSession, number: SymbolicNumber, name: str) -
     """Return ``number.name`` of a number that sizes determine, which other attributes than these fix."""
     if name in _OF_SYMBOLS.get(type(number), ()):
         return getattr(number, name)
+    if name == "__class__":
+        return session.class_of(number)
     return session.machine.generic_load_attr(number.value, name)
 
 

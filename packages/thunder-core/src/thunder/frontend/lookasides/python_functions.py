@@ -18,7 +18,6 @@ import torch
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, Path, comes_with_arguments, is_weak
 from thunder.frontend.lookasides.globals_view import GlobalsView, namespace_of_view
-from thunder.frontend.lookasides.gradient_nodes import GradientNode
 from thunder.frontend.lookasides.lookaside_registry import LookasideRule, LookasideTable
 from thunder.frontend.lookasides.tensors import is_inference, is_marked, storage_offset
 from thunder.frontend.natives.key_protocols import KeyHashes
@@ -30,7 +29,7 @@ from thunder.frontend.torch_functions.override_state import TorchFunctions, seen
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
-from thunder.ir.symbolic_sizes import SizeTuple, SymbolicNumber, has_symbols
+from thunder.ir.symbolic_sizes import SymbolicNumber, has_symbols
 
 TABLE = LookasideTable()
 
@@ -51,8 +50,6 @@ def _isinstance(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str
     _note_hierarchy(session, args)
     if len(args) == 2 and isinstance(args[0], TensorProxy):
         return any(_is_instance_of(session, args[0], cls) for cls in _flatten_classes(args[1]))
-    if len(args) == 2 and isinstance(args[0], NumberProxy | SizeTuple | GradientNode):
-        return session.machine.generic_call(issubclass, (session.class_of(args[0]), args[1]), kwargs)
     return session.machine.generic_call(isinstance, args, kwargs)
 
 
@@ -165,13 +162,6 @@ def _is_instance_of(session: TracingSession, x: TensorProxy, cls: Any) -> bool:
 
 _METACLASSES = frozenset({type(torch.nn.Parameter), type(torch.nn.Buffer)})
 _LEGACY_TENSOR_TYPES = frozenset(t for t in torch._tensor_classes if t is not torch.Tensor)
-
-
-@TABLE.lookaside(type)
-def _type(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) == 1 and not kwargs:
-        return session.class_of(args[0])
-    return session.machine.generic_call(type, args, kwargs)
 
 
 @TABLE.lookaside(len)

@@ -230,7 +230,7 @@ def _seed_all(session: TracingSession, args: Args, kwargs: Kwargs) -> torch.Gene
     def seed_of(seed: Any) -> Any:
         return seed
 
-    seed = session.call(int, (seed_of(*args, **kwargs),), {})
+    seed = decided_value(session.call(int, (seed_of(*args, **kwargs),), {}), "manual_seed")
     began = torch.Generator().manual_seed(seed).initial_seed()
     prims.manual_seed(seed)
     generator = session.state(Generators).default()

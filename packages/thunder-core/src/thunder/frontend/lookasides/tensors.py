@@ -14,7 +14,7 @@ from thunder.base.provenance import ABSENT, lookup_instance, lookup_type
 from thunder.base.tags import OpTags
 from thunder.frontend.arrays.array_arguments import TAKING_ARRAYS, tensor_of_array
 from thunder.frontend.decisions.decided_arguments import call_with_decided_arguments, with_decided_integers
-from thunder.frontend.decisions.number_arguments import with_numbers
+from thunder.frontend.decisions.number_arguments import with_numbers, with_plain_numbers
 from thunder.frontend.inner_gradients.level_reads import seen_as_leaf, seen_to_require_grad
 from thunder.frontend.lookasides import mode_regions, patches, rng_generators
 from thunder.frontend.lookasides.aten_operators import aten_call
@@ -98,6 +98,23 @@ def load_attr(session: TracingSession, x: TensorProxy, name: str) -> Any:
 _SEEN_AT_LEVELS: Final[Mapping[str, Callable[[TracingSession, TensorProxy], bool]]] = {
     "requires_grad": seen_to_require_grad,
     "is_leaf": seen_as_leaf,
+}
+
+
+def class_of_method(session: TracingSession, method: types.MethodType) -> type:
+    """Return the class of a bound method: that of methods in C for one that a class in C has."""
+    owner: Any = session.class_of(method.__self__)
+    if owner is type(method.__self__):
+        return types.MethodType
+    fn: Any = method.__func__
+    return _BOUND.get(type(lookup_type(owner, _NAMES.get(fn, fn.__name__))), types.MethodType)
+
+
+#: functions in the place of torch's methods → the names of these
+_NAMES: Final[dict[Any, str]] = {fn: name for name, fn in REFUSED_METHODS.items()}
+_BOUND: Final[dict[type, type]] = {
+    types.MethodDescriptorType: types.BuiltinFunctionType,
+    types.WrapperDescriptorType: types.MethodWrapperType,
 }
 
 
@@ -319,6 +336,7 @@ def call_function(
         tensor = tensor_of_array(session, fn, args, kwargs)
         if tensor is not None:
             return tensor
+    args, kwargs = with_plain_numbers(session, fn, args, kwargs)
     is_ordinary = _ORDINARY.issuperset(map(type, args)) and _ORDINARY.issuperset(map(type, kwargs.values()))
     if not is_ordinary:
         args = tuple(_plain_items(session, fn, a) for a in args)
@@ -389,6 +407,7 @@ def call_unknown(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs
         result = override_calls.call(session, fn, args, kwargs)
         if result is not override_calls.NOT_OVERRIDDEN:
             return result
+    args, kwargs = with_plain_numbers(session, fn, args, kwargs)
     call = aten_call(session, fn, kwargs)
     if call is not None:
         return call(*args, **kwargs)

@@ -32,7 +32,8 @@ from thunder.frontend.objects.class_kinds import (
 )
 from thunder.frontend.objects.object_table import describe
 from thunder.frontend.session import TracingSession
-from thunder.interpreter.string_protocols import Shown
+from thunder.interpreter.lookup import READING_METHODS, StandIn
+from thunder.interpreter.operator_tables import BINARY_OPERATORS, COMPARISON_OPERATORS
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.symbolic_sizes import SizeTuple
 
@@ -45,27 +46,39 @@ def note_keys(session: TracingSession, keys: Iterable[Any]) -> None:
 
 
 #: methods that C code calls on the objects it works with
-_PROTOCOLS = tuple(
-    f"__{name}__"
-    for name in (
-        "iter",
-        "bytes",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "hash",
-        "index",
-        "len",
-        "bool",
-        "float",
-        "int",
-        "contains",
-        "getitem",
-    )
+_PROTOCOLS = (
+    *READING_METHODS,
+    *(name for row in COMPARISON_OPERATORS.values() for name in (row.method, row.swapped)),
+    *(name for row in BINARY_OPERATORS.values() for name in (row.method, row.reflected, row.inplace) if name),
+    *("__hash__", "__neg__", "__abs__", "__round__", "__divmod__", "__array__", "__array_ufunc__"),
 )
+
+
+def read_values(descriptor: Any, values: list[Any]) -> list[Any]:
+    """Return the values that native code reads by their special methods.
+
+    Code that stores or passes on its arguments reads none, unless an operator or an index is one of NumPy or
+    torch, which makes arrays of objects and looks into sequences.
+    """
+    if isinstance(descriptor, types.FunctionType) or (
+        isinstance(descriptor, types.WrapperDescriptorType) and descriptor.__objclass__ in _NUMBERS
+    ):  # functions of thunder, and operators of numbers, decline objects that they do not know
+        return []
+    if not is_value_preserving(descriptor):
+        return values
+    if id(descriptor) in _INDEXING:
+        owners = values[:1]
+        return values[1:] if any(isinstance(o, TensorProxy) or _is_of_numpy(o) for o in owners) else []
+    return values if id(descriptor) in _ARITHMETIC and any(map(_is_of_numpy, values)) else []
+
+
+_NUMBERS = frozenset({int, float, complex, bool})
+_INDEXING = frozenset(map(id, (operator.getitem, operator.setitem, operator.delitem)))
+_ARITHMETIC = frozenset(map(id, (operator.add, operator.iadd, operator.mul, operator.concat)))
+
+
+def _is_of_numpy(x: Any) -> bool:
+    return is_array(x) or is_numpy_scalar(x)
 
 
 def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: list[Any]) -> None:
@@ -90,7 +103,7 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
         cls = type(value)
         everything.append(value)
         if cls in LEAVES or isinstance(
-            value, (TensorProxy, Proxy, Shown, OfTheTrace, SizeTuple, *IDENTITY_TYPES)
+            value, (TensorProxy, Proxy, StandIn, OfTheTrace, SizeTuple, *IDENTITY_TYPES)
         ):
             continue
         if cls.__module__ == "typing":  # a form such as Union[int, str], whose methods read its arguments
@@ -100,6 +113,8 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
                 seen.add(id(value))
                 with_values = is_comparison and value is not searched
                 pending += ((element, depth + 1) for element in _elements(value, with_values))
+        elif type(searched) in _KEYED_COLLECTIONS and not has_python_key(value):
+            session.objects.identity_observed |= id(value) in session.objects.entries
         elif (is_comparison or is_value_preserving(descriptor)) and _is_only_compared(
             value, descriptor, searched
         ):
@@ -185,7 +200,7 @@ def _elements(container: Any, with_values: bool) -> list[Any]:
     )
 
 
-_OPAQUE = (TensorProxy, Proxy, Shown, OfTheTrace, *IDENTITY_TYPES)
+_OPAQUE = (TensorProxy, Proxy, StandIn, OfTheTrace, *IDENTITY_TYPES)
 _KEYED_COLLECTIONS = frozenset({dict, set, frozenset, collections.OrderedDict, collections.Counter})
 _COLLECTIONS = _KEYED_COLLECTIONS | {list, tuple, collections.deque}
 

@@ -30,7 +30,7 @@ from thunder.frontend.natives.libraries import (
     is_own,
     is_ufunc,
 )
-from thunder.frontend.natives.native_arguments import check_arguments, check_protocols, note_keys
+from thunder.frontend.natives.native_arguments import check_arguments, check_protocols, note_keys, read_values
 from thunder.frontend.natives.native_tables import (
     ALLOWED,
     CALLABLE_TYPES,
@@ -164,10 +164,10 @@ def _call_allowed(
         before_lookup(session, values)
     is_sorting = fn is list.sort and "key" in kwargs  # the interpreter's, which compares the elements
     is_reading = not is_value_preserving(descriptor)
-    if not is_sorting and is_reading and not is_making_keys:
-        check_protocols(session, fn, descriptor, values)
+    if not is_sorting and not is_making_keys:
+        check_protocols(session, fn, descriptor, read_values(descriptor, values))
     session.shown_proxy = None
-    if type(fn) is types.MethodWrapperType and type(fn.__self__) in _NUMBERS and has_number(args):
+    if isinstance(fn, _METHODS_OF_OPERATORS) and has_number(args) and type(values[0]) in _NUMBERS:
         args, kwargs = with_values(fn.__name__, args, kwargs)
     looks_into_results = (is_reading or is_making_keys) and descriptor is not vars(str)["join"]
     session.native_reads += looks_into_results

@@ -87,7 +87,7 @@ def call(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     values = list(_leaves(args, kwargs))
     if not session.state(TorchFunctions).has_modes and not any(overrides(session, v) for v in values):
         return NOT_OVERRIDDEN
-    overloaded = [next(v for v in values if _class_of(session, v) is cls) for cls in classes]
+    overloaded = [next(v for v in values if session.class_of(v) is cls) for cls in classes]
     return override(session, function, overloaded, args, kwargs if has_keywords else None)
 
 
@@ -138,7 +138,7 @@ def override(
     ``kwargs`` of None are not passed on. Raises TypeError, as torch, if none does.
     """
     state = session.state(TorchFunctions)
-    classes = tuple(_class_of(session, value) for value in overloaded)
+    classes = tuple(session.class_of(value) for value in overloaded)
     passed = (function, classes, args) if kwargs is None else (function, classes, args, kwargs)
     mode = None
     if state.has_modes:
@@ -164,7 +164,7 @@ def overloaded_arguments(session: TracingSession, relevant: Iterable[Any]) -> li
         return []
     overloaded: dict[type, Any] = {}
     for value in relevant:
-        cls = _class_of(session, value)
+        cls = session.class_of(value)
         if cls in overloaded or not (cls is torch.Tensor or has_method(session, cls)):
             continue
         place = next((i for i, other in enumerate(overloaded) if issubclass(cls, other)), len(overloaded))
@@ -237,10 +237,6 @@ def _tests_overrides(session: TracingSession, fn: types.FunctionType) -> bool:
     if str(fn.__module__).partition(".")[0] != "torch":
         return False
     return fn in session.language.functions or not _TESTS.isdisjoint(fn.__code__.co_names)
-
-
-def _class_of(session: TracingSession, value: Any) -> type:
-    return seen_type(session, value) if isinstance(value, TensorProxy) else type(value)
 
 
 def _leaves(args: Args, kwargs: Kwargs) -> Iterator[Any]:

@@ -152,7 +152,7 @@ def seen_type(session: TracingSession, x: TensorProxy) -> type:
 
 def overrides(session: TracingSession, value: Any) -> bool:
     """Return whether an argument's class overrides torch's functions. It becomes a fact."""
-    cls = seen_type(session, value) if isinstance(value, TensorProxy) else type(value)
+    cls = session.class_of(value)
     return cls not in _PLAIN and has_method(session, cls)
 
 
