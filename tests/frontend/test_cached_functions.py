@@ -1,7 +1,9 @@
 """Functions under ``functools.lru_cache``: their results are the objects that the cache has."""
 
+import copy
 import dataclasses
 import functools
+from collections import deque
 
 import pytest
 import torch
@@ -325,3 +327,32 @@ def test_keys_that_a_program_puts_into_its_own_cache_are_compared_by_their_value
     compiled = thunder.jit(program, cache="symbolic values")
     for m, n in ((2, 2), (2, 3), (3, 3)):
         assert compiled(torch.ones(m), torch.ones(n))[1:] == (m == n, [m])
+
+
+@pytest.mark.parametrize(
+    ("make", "write"),
+    [
+        (lambda n: [n, 2.5], lambda entry, n: entry.append(n)),
+        (lambda n: [], lambda entry, n: entry.extend([n, "a"])),
+        (lambda n: {"a": n}, lambda entry, n: entry.update(b=n)),
+        (lambda n: {n}, lambda entry, n: entry.add("a")),
+        (lambda n: deque([n]), lambda entry, n: entry.append(None)),
+        (lambda n: [[n]], lambda entry, n: entry[0].append(n)),
+    ],
+)
+@pytest.mark.parametrize("is_filled", [True, False])
+def test_a_write_to_an_entry_of_a_cache_is_made_to_the_object_that_all_callers_share(make, write, is_filled):
+    def run(wrap):
+        cached = functools.lru_cache(make)
+
+        def program(x):
+            entry = cached(3)
+            write(entry, x.shape[0])
+            return x * len(entry)
+
+        fn, seen = wrap(program), [cached(3)] if is_filled else []
+        for _ in range(3):
+            seen += [fn(torch.ones(2)).tolist(), copy.deepcopy(cached(3))]
+        return seen
+
+    assert run(thunder.jit) == run(lambda program: program)

@@ -72,10 +72,10 @@ def argument_value(argument: Any) -> Any:
 
 
 def is_literal(value: Any) -> bool:
-    """Return whether ``repr`` of a value is an expression for the same value."""
+    """Return whether ``repr`` of a value is an expression for the same value, and not for an equal list."""
     if type(value) is float:
         return math.isfinite(value)
-    if type(value) in (tuple, list):
+    if type(value) is tuple:
         return all(map(is_literal, value))
     return type(value) in (int, str, bool, bytes, type(None))
 
