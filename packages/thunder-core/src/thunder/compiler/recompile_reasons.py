@@ -8,12 +8,12 @@ from typing import Any
 
 from thunder.base.equal_values import same_leaf
 from thunder.base.errors import InternalError, PluginError, SizesChanged, ThunderError
-from thunder.base.provenance import own_name
+from thunder.base.provenance import ABSENT, own_name
 from thunder.compiler.plugin_contributions import PluginContributions
 from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats, RecompileReason
 from thunder.compiler.varying_sizes import Differences
 from thunder.frontend.decisions.decision import Decision
-from thunder.frontend.facts import expected_text
+from thunder.frontend.facts import Fact, expected_text
 from thunder.frontend.guards import first_failure, prologue_error
 
 __all__ = [
@@ -52,8 +52,7 @@ def recompile_reason(
         cause = prologue_error(entry.prologue_traces[-1], args, kwargs)
         return RecompileReason(entry, "the guards, though each of their facts holds", None, cause, "guards")
     fact, actual = failure
-    text = f"{fact}{_changed_names(fact.expected, actual) if fact.kind == 'state' else ''}"
-    return RecompileReason(entry, text, expected_text(fact), actual, fact.source)
+    return RecompileReason(entry, str(fact), *_differing(fact, actual), fact.source)
 
 
 def decision_reason(entry: CacheEntry, decision: Decision, found: Any) -> RecompileReason:
@@ -93,13 +92,16 @@ def failure_of_new_entry(entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[
     return error
 
 
-def _changed_names(expected: object, actual: object) -> str:
-    """Return the names of the entries in which two states differ, as the end of a sentence."""
-    if not (isinstance(expected, Mapping) and isinstance(actual, Mapping)):
-        return ""
-    missing = object()
-    names = [n for n in {**expected, **actual} if expected.get(n, missing) != actual.get(n, missing)]
-    return f": {', '.join(map(str, names))}"
+def _differing(fact: Fact, actual: object) -> tuple[Any, Any]:
+    """Return what is expected and what there is, of a state or a tensor the parts that differ."""
+    expected = fact.expected
+    if fact.kind == "state" and isinstance(expected, Mapping) and isinstance(actual, Mapping):
+        names = [n for n in {**expected, **actual} if expected.get(n, ABSENT) != actual.get(n, ABSENT)]
+        return tuple({n: state[n] for n in names if n in state} for state in (expected, actual))  # type: ignore[return-value]
+    if fact.kind == "tensor" and isinstance(actual, str):
+        part = actual.partition(" ")[0]
+        return (f"{part} {getattr(expected, part)}" if hasattr(expected, part) else expected), actual
+    return expected_text(fact), actual
 
 
 def answers_text(data: CompileData, question: str) -> str:

@@ -106,9 +106,11 @@ def refuse_foreign_modes() -> None:
         )
 
 
-def full_ambient_state() -> tuple[Any, ...]:
-    """Return the whole ambient state."""
-    return (*ambient_key(), *ambient_details())
+def full_ambient_state() -> dict[str, Any]:
+    """Return the whole ambient state by name."""
+    autocast = (f"autocast{what} on {d}" for d in AUTOCAST_DEVICES for what in ("", "'s dtype"))
+    names = (*AMBIENT_QUERIES, *autocast, "is_autocast_cache_enabled", "default device")
+    return dict(zip(names, (*ambient_key(), *ambient_details()), strict=True))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from types import NoneType
 from typing import Any, Final
@@ -157,15 +158,8 @@ def _error_on_zeros(fn: Callable[..., Any], call: BoundSymbol, most: int) -> Exc
 
     These have at most ``most`` elements along a dimension.
     """
-
-    def zeros(x: Any) -> Any:
-        if not isinstance(x, TensorProxy):
-            return to_hinted_meta(x)
-        shape = [min(hint_of(n), most) for n in x.shape]
-        return torch.zeros(shape, dtype=x.dtype.torch_dtype, device=devices.to_torch_device(x.device))
-
     with _unseen(), torch.no_grad():
-        args, kwargs = tree_map(zeros, (call.args, call.kwargs))
+        args, kwargs = tree_map(partial(_to_zeros, most=most), (call.args, call.kwargs))
         try:
             fn(*args, **kwargs)
         except TORCH_REFUSALS as error:
@@ -173,35 +167,65 @@ def _error_on_zeros(fn: Callable[..., Any], call: BoundSymbol, most: int) -> Exc
     return None
 
 
+def _to_zeros(x: Any, *, most: int, device: torch.device | None = None) -> Any:
+    if not isinstance(x, TensorProxy):
+        return to_hinted_meta(x)
+    shape = [min(hint_of(n), most) for n in x.shape]
+    return torch.zeros(shape, dtype=x.dtype.torch_dtype, device=device or devices.to_torch_device(x.device))
+
+
 def _underivable(fn: Callable[..., Any], call: BoundSymbol) -> Underivable | None:
-    """Return how torch's autograd refuses a call on tensors without data, and a backward of it."""
+    """Return how torch's autograd refuses a call, or a backward of it; None if it does not.
+
+    A call on a few zeros on the CPU tells it. Where torch refuses that one for another reason, one on tensors
+    without data does: for these, torch's functions in Python are imported, which takes most of a second.
+    """
+    shapes = [
+        tuple(map(hint_of, x.shape))
+        for x in tree_iter((call.args, call.kwargs))
+        if isinstance(x, TensorProxy)
+    ]
+    most = 2 if sum(map(math.prod, shapes)) > SMALL else max(chain.from_iterable(shapes), default=1)
+    cpu, meta = torch.device("cpu"), torch.device("meta")
+    for device, stand_in in ((cpu, partial(_to_zeros, most=most, device=cpu)), (meta, to_hinted_meta)):
+        refused = _differentiated(fn, call, stand_in, device)
+        if refused is None:
+            return None
+        pattern = _NOT_DERIVED if refused.in_backward else _REFUSES_GRAD
+        if pattern.search(str(refused.error)) is not None:
+            return refused
+    return None  # meta kernels may lack what eager's have
+
+
+def _differentiated(
+    fn: Callable[..., Any], call: BoundSymbol, stand_in: Callable[[Any], Any], device: torch.device
+) -> Underivable | None:
+    """Return what torch raises for a call on stand-ins on a device, or in its backward; None if nothing."""
     leaves: list[torch.Tensor] = []
 
-    def without_data(x: Any) -> Any:
-        x_on_meta = to_hinted_meta(x)
-        if isinstance(x_on_meta, torch.device):
-            return torch.device("meta")
+    def argument(x: Any) -> Any:
+        found = stand_in(x)
+        if isinstance(found, torch.device):
+            return device
         if not requires_grad(x):
-            return x_on_meta
-        leaves.append(x_on_meta.requires_grad_())
-        return x_on_meta.clone()  # may be written in place
+            return found
+        leaves.append(found.requires_grad_())
+        return found.clone()  # may be written in place
 
     with _unseen(), torch.enable_grad():
-        args, kwargs = tree_map(without_data, (call.args, call.kwargs))
+        args, kwargs = tree_map(argument, (call.args, call.kwargs))
         try:
             results = fn(*args, **kwargs)
         except TORCH_REFUSALS as error:
-            return _refusal(error, _REFUSES_GRAD, in_backward=False)
+            return Underivable(error.with_traceback(None), in_backward=False)
         tracked = [x for x in tree_iter(results) if isinstance(x, torch.Tensor) and x.requires_grad]
         try:
-            if tracked:
-                torch.autograd.grad(tracked, leaves, list(map(torch.ones_like, tracked)), allow_unused=True)
+            if tracked:  # without given cotangents, for which torch imports its functions in Python too
+                torch.autograd.grad(list(map(_total, tracked)), leaves, allow_unused=True)
         except TORCH_REFUSALS as error:
-            return _refusal(error, _NOT_DERIVED, in_backward=True)
+            return Underivable(error.with_traceback(None), in_backward=True)
     return None
 
 
-def _refusal(error: Exception, pattern: re.Pattern[str], *, in_backward: bool) -> Underivable | None:
-    if pattern.search(str(error)) is None:
-        return None  # meta kernels may lack what eager's have
-    return Underivable(error.with_traceback(None), in_backward)
+def _total(x: torch.Tensor) -> torch.Tensor:
+    return (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x).sum()
