@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
 from torch.utils.checkpoint import checkpoint
 
 import thunder
@@ -192,12 +193,60 @@ def test_refused_by_name() -> None:
     leaf = torch.ones(3, requires_grad=True)
     refused(lambda x: (x * x).sum().backward(), leaf * 2, words="outside of the program")
 
-    def returned(x: Tensor) -> Tensor:
-        x = x.detach().requires_grad_()
-        (x * x).sum().backward()
-        return x
 
-    refused(returned, leaf, words="leaves it with a gradient")
+class Kept:
+    delta: Tensor
+
+
+def returned_with_its_gradient(x: Tensor) -> Any:
+    d = torch.zeros_like(x, requires_grad=True)
+    (x + d).square().sum().backward()
+    return d, d.grad
+
+
+def returned_twice(x: Tensor) -> Any:
+    d = x.detach().requires_grad_()
+    for _ in range(2):
+        (d * x).sin().sum().backward()
+    return [d, d], {"of an alias": d.contiguous().grad}
+
+
+def kept_by_an_object(x: Tensor) -> Any:
+    Kept.delta = torch.zeros_like(x).requires_grad_()
+    (x + Kept.delta).exp().sum().backward()
+
+
+def zeroed(x: Tensor) -> Any:
+    d = torch.ones_like(x, requires_grad=True)
+    (x * d).sum().backward()
+    d.grad.zero_()  # type: ignore[union-attr]
+    return d
+
+
+def without_gradient(x: Tensor) -> Any:
+    d = torch.ones_like(x, requires_grad=True)
+    (x * d).sum().backward()
+    d.grad = None
+    return d, torch.zeros_like(x, requires_grad=True)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [returned_with_its_gradient, returned_twice, kept_by_an_object, zeroed, without_gradient],
+)
+def test_a_leaf_that_leaves_the_program_has_its_gradient(program: Callable[[Tensor], Any]) -> None:
+    def leaf_and_rest(fn: Any, x: Tensor) -> tuple[Any, ...]:
+        result = fn(x)
+        leaves, _ = tree_flatten((result, Kept.__dict__.get("delta")))
+        (leaves[0] if leaves[0] is not None else Kept.delta).mul(3).sum().backward()
+        first = [(t.requires_grad, t.is_leaf, t.grad) for t in leaves if t is not None]
+        same = [(i, j) for i, a in enumerate(leaves) for j, b in enumerate(leaves) if a is b]
+        return result, first, same, [t.grad is u for t in leaves if t is not None for u in leaves]
+
+    compiled = thunder.jit(program)
+    for size in (3, 3, 2):
+        x = torch.randn(size)
+        torch.testing.assert_close(leaf_and_rest(compiled, x), leaf_and_rest(program, x))
 
 
 def test_a_hook_on_a_leaf_is_noticed() -> None:

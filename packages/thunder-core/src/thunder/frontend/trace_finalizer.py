@@ -16,7 +16,6 @@ from thunder.frontend.custom_gradients.tensor_hooks import refuse_written_views
 from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder, is_simple
 from thunder.frontend.epilogue.value_parts import proxies_of
 from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
-from thunder.frontend.lookasides.leaf_gradients import refuse_returned_leaves
 from thunder.frontend.lookasides.locks import refuse_held
 from thunder.frontend.lookasides.rebound_tensors import refuse_shared_data
 from thunder.frontend.lookasides.tensors import original_of
@@ -85,15 +84,14 @@ class TraceFinalizer:
         if autocast:
             builder.emit(*autocast)
         expression = builder.expression(result)
-        refuse_returned_leaves(session, builder.tensors.values())
-        for leaf in returned_leaves(session, self.trace.args, builder.tensors.values()):
-            builder.emit(f"{leaf.name}.requires_grad_()")
         emit_attributes(
             session,
             builder.tensors,
             original_of,
             lambda tensor, name, value: builder.emit(f"{tensor}.{name} = {builder.expression(value)}"),
         )
+        for leaf in returned_leaves(session, self.trace.args, builder.tensors.values()):
+            builder.emit(f"{leaf.name}.requires_grad_()")
         for tensor in retaining_results(session, builder.tensors.values()):
             builder.emit(f"{tensor.name}.retain_grad()")
         for tensor in retained.inputs.values():

@@ -1,35 +1,30 @@
 """The attribute ``grad`` of tensors in the traced program.
 
-What the program assigns to the ``grad`` of an input is assigned again by the epilogue. A leaf that the
-program creates has a ``grad`` only within the program.
+What the program assigns to the ``grad`` of an input is assigned again by the epilogue, and so is that of a leaf
+that the program creates and that leaves it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.lookasides.written_attributes import WrittenAttributes
+from thunder.frontend.session import TracingSession
+from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
 
-__all__ = ["LeafGradients", "assign_grad", "read_grad", "refuse_returned_leaves"]
-
-
-class LeafGradients(SessionState):
-    """The gradients of leaves that the program created, by the id of the leaf, with the leaf, held."""
-
-    def __init__(self, session: TracingSession) -> None:
-        self.values: dict[int, tuple[TensorProxy, Any]] = {}
+__all__ = ["assign_grad", "read_grad"]
 
 
 def read_grad(session: TracingSession, x: TensorProxy) -> Any:
     """Return ``x.grad``."""
     entry = session.entry_of(x)
     if entry is None:
-        return session.state(LeafGradients).values.get(id(x), (x, None))[1]
+        value = session.state(WrittenAttributes).read(x, "grad")
+        return None if value is MISSING else value
     if "grad" not in entry.attrs:
         with torch._C.DisableTorchFunction():
             raw = entry.obj.grad
@@ -59,16 +54,4 @@ def assign_grad(session: TracingSession, x: TensorProxy, value: Any) -> None:
     if entry is not None:
         entry.write("grad", value)
     else:
-        session.state(LeafGradients).values[id(x)] = x, value
-
-
-def refuse_returned_leaves(session: TracingSession, returned: Iterable[Any]) -> None:
-    """Refuse a tensor that leaves the program with a gradient that only the program has."""
-    values = session.state(LeafGradients).values
-    for p in returned if values else ():
-        if values.get(id(p), (p, None))[1] is not None:
-            raise UnsupportedProgram(
-                "a tensor that the program created leaves it with a gradient",
-                found={p.name: f'"{p.type_string()}"'},
-                hint="Return the gradient instead: x.grad.",
-            )
+        session.state(WrittenAttributes).write(x, "grad", value)

@@ -72,7 +72,7 @@ def load_attr(session: TracingSession, x: TensorProxy, name: str) -> Any:
         return getter(x) if seen is None else seen(session, x)
     if name == "grad":
         _refuse_overriding(session, x, name)
-        return read_grad(session, x)
+        return read_grad(session, x if session.entry_of(x) is not None else original_of(session, x))
     if name == "grad_fn":
         _note_metadata(session, x, "is_leaf")
         return None if seen_as_leaf(session, x) else session.gradient_node(x)
@@ -310,7 +310,7 @@ def store_attr(session: TracingSession, x: TensorProxy, name: str, value: Any) -
         return
     if name == "grad":
         _refuse_overriding(session, x, name)
-        assign_grad(session, x, value)
+        assign_grad(session, x if entry is not None else original_of(session, x), value)
         return
     is_own = lookup_type(torch.Tensor, name) is ABSENT
     if is_own and entry is None and (original := original_of(session, x)) is not x:
