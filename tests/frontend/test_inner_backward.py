@@ -249,15 +249,6 @@ def test_a_leaf_that_leaves_the_program_has_its_gradient(program: Callable[[Tens
         torch.testing.assert_close(leaf_and_rest(compiled, x), leaf_and_rest(program, x))
 
 
-def test_a_hook_on_a_leaf_is_noticed() -> None:
-    w = torch.ones(3, requires_grad=True)
-    step = thunder.jit(lambda x: (w * x).sum().backward())
-    step(torch.ones(3))
-    w.register_hook(lambda g: g * 2)
-    with pytest.raises(thunder.UnsupportedProgram, match="has hooks"):
-        step(torch.ones(3))
-
-
 def test_errors_are_eagers() -> None:
     w = torch.ones(3, requires_grad=True)
     with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):

@@ -6,6 +6,7 @@ from thunder.frontend.arrays import array_arguments
 from thunder.frontend.checkpoints import checkpoint_regions
 from thunder.frontend.custom_gradients import (
     autograd_functions,
+    leaf_hooks,
     module_backward_hooks,
     retained_gradients,
     tensor_hooks,
@@ -80,6 +81,7 @@ _MODULES = (
     context_values,
     control_flow,
     tensor_hooks,
+    leaf_hooks,
     module_backward_hooks,
     retained_gradients,
     copying,

@@ -10,6 +10,7 @@ from thunder.base.provenance import Path
 from thunder.frontend import ambient_state
 from thunder.frontend.custom_gradients import backward_reads
 from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.custom_gradients.leaf_hooks import refuse_left_hooks
 from thunder.frontend.custom_gradients.module_backward_hooks import refuse_written_results
 from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients, retaining_results
 from thunder.frontend.custom_gradients.tensor_hooks import refuse_written_views
@@ -58,6 +59,7 @@ class TraceFinalizer:
         autocast = ambient_state.Modes.now().autocast_after(session.modes)
         self.writes = bool(autocast or session.writes)
         retained = session.state(RetainedGradients)
+        refuse_left_hooks(session)
         refuse_written_views(session)
         refuse_written_results(session)
         refuse_observed_copies(session, proxies_of(session, [*session.writes.values(), result]))

@@ -27,6 +27,7 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.custom_gradients.backward_reads import ReadsState
 from thunder.frontend.custom_gradients.custom_call import CustomGradient, call_with_custom_gradient
 from thunder.frontend.custom_gradients.function_context import context_class
+from thunder.frontend.custom_gradients.leaf_hooks import ON_GRADIENTS, HookHandle, LeafHooks
 from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
 from thunder.frontend.epilogue.subtrace import recorded, uses_and_definitions
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
@@ -56,17 +57,6 @@ class HookedValue:
     calls: dict[HookHandle, list[BoundSymbol]] = field(default_factory=dict)
 
 
-class HookHandle:
-    """The handle of a hook in a compiled program, which the program alone can remove."""
-
-    def remove(self) -> None:
-        """Remove the hook; raises UnsupportedProgram outside of the program."""
-        raise UnsupportedProgram(
-            "a hook on an intermediate tensor of a compiled program is removed after the call",
-            hint="Remove it in the program, or let the hook return None when it is not needed.",
-        )
-
-
 class TensorHooks(SessionState):
     """The hooked values by the name of the tensor."""
 
@@ -83,13 +73,16 @@ def _register_hook(session: TracingSession, args: tuple[Any, ...], kwargs: dict[
 
 
 def add_hook(session: TracingSession, x: TensorProxy, hook: Any) -> HookHandle:
-    """Do ``x.register_hook(hook)`` for a tensor that the program computes.
+    """Do ``x.register_hook(hook)`` for a tensor that the program computes, or a leaf among its inputs.
 
-    Raises RuntimeError, as torch does, if it does not require grad, and UnsupportedProgram for an input, and
-    where the gradient of the whole value cannot be passed to the hook.
+    Raises RuntimeError, as torch does, if it does not require grad, and UnsupportedProgram for another input,
+    and where the gradient of the whole value cannot be passed to the hook.
     """
     if not x.requires_grad:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    entry = session.entry_of(x)
+    if entry is not None and entry.obj.is_leaf:
+        return session.state(LeafHooks).add(session, x, ON_GRADIENTS, hook)
     values, handle = session.state(TensorHooks).values, HookHandle()
     scope = session.trace.peek_scope()
     producer = next((i for i, b in enumerate(scope) if any(p is x for p in b.flat_proxy_outs)), None)
@@ -182,7 +175,7 @@ def _identity(session: TracingSession, x: TensorProxy, hook: Any) -> tuple[Any, 
     def backward(cotangents: Sequence[Any]) -> Any:
         if isinstance(hook, types.BuiltinMethodType):  # such as ``gradients.append``
             raise ReadsState("a hook is a method of an object that outlives the call")
-        return _replaced(hook, session.call(hook, tuple(cotangents), {}), *cotangents)
+        return replaced(hook, session.call(hook, tuple(cotangents), {}), *cotangents)
 
     name = identifier(f"hook_{getattr(hook, '__name__', type(hook).__name__)}")
     return call_with_custom_gradient(
@@ -203,10 +196,10 @@ def _identity(session: TracingSession, x: TensorProxy, hook: Any) -> tuple[Any, 
 
 def _with_context(hook: Callable[..., Any]) -> Callable[..., Any]:
     """Return a hook as the backward of a function with one argument and one result."""
-    return lambda ctx, gradient: _replaced(hook, hook(gradient), gradient)
+    return lambda ctx, gradient: replaced(hook, hook(gradient), gradient)
 
 
-def _replaced(hook: Any, gradient: Any, before: Any) -> Any:
+def replaced(hook: Any, gradient: Any, before: Any) -> Any:
     """Return what a hook replaces a gradient by; raises torch's errors for another shape or dtype."""
     if gradient is None:
         return before
@@ -247,9 +240,11 @@ def _has_view(bsym: BoundSymbol, x: TensorProxy) -> bool:
     return any(view.output is x for view in views_of(bsym))
 
 
-@TABLE.lookaside(HookHandle.remove)
+@TABLE.lookaside(HookHandle.remove, HookHandle.__exit__)
 def _remove(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    (handle,) = args
+    handle = args[0]
+    if session.state(LeafHooks).registered.pop(handle, None) is not None:
+        return
     scope = session.trace.peek_scope()
     for value in session.state(TensorHooks).values.values():
         calls = value.calls.pop(handle, None)

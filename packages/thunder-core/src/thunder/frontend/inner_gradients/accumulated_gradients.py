@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from thunder.frontend.custom_gradients.retained_gradients import RetainedGradien
 from thunder.frontend.inner_gradients.autograd_calls import cotangents_of, optional_tensors, tensors_of
 from thunder.frontend.inner_gradients.function_levels import Levels
 from thunder.frontend.inner_gradients.functional_program import functional_program
-from thunder.frontend.inner_gradients.recorded_gradients import grad_mode, gradients
+from thunder.frontend.inner_gradients.recorded_gradients import arriving_gradients
 from thunder.frontend.lookasides.leaf_gradients import assign_grad, read_grad
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import TracingSession
@@ -79,11 +80,7 @@ def _run(
     _note_leaves(session, leaves)
     session.note_write()
     received = [c for c in cotangents if c is not None]
-    results = gradients(session, outputs, leaves, received, create_graph)
-    for leaf, gradient in zip(leaves, results, strict=True):
-        if gradient is not None:
-            with grad_mode(create_graph):
-                _accumulate(session, leaf, gradient)
+    arriving_gradients(session, outputs, leaves, received, create_graph, partial(_accumulate, session))
 
 
 def _note_leaves(session: TracingSession, leaves: Sequence[TensorProxy]) -> None:

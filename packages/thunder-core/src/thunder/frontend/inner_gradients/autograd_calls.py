@@ -9,7 +9,7 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.frontend.inner_gradients.recorded_gradients import gradients
+from thunder.frontend.inner_gradients.recorded_gradients import arriving_gradients
 from thunder.frontend.inner_transforms.mapped_calls import Mapped
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import TracingSession
@@ -100,7 +100,7 @@ def differentiated(
         raise RuntimeError("One of the differentiated Tensors does not require grad")
     present = [c for c in cotangents if c is not None]
     assert len(present) == len(outputs), "an output that requires grad has a cotangent"
-    results = gradients(session, outputs, inputs, present, create_graph)
+    results = arriving_gradients(session, outputs, inputs, present, create_graph)
     for i, gradient in enumerate(results):
         if gradient is None and not allow_unused:
             raise RuntimeError(

@@ -12,6 +12,7 @@ from thunder.base.autocast_state import autocast_off
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients
 from thunder.frontend.custom_gradients.tensor_hooks import TensorHooks
+from thunder.frontend.inner_gradients.arrivals import Accumulate, arrived
 from thunder.frontend.inner_gradients.functional_program import FunctionalProgram, functional_program
 from thunder.frontend.inner_gradients.gradient_program import (
     GradientProgram,
@@ -29,7 +30,7 @@ from thunder.ir.trace_context import tracectx
 from thunder.ops import prims
 from thunder.torch.autocast import is_cast_now
 
-__all__ = ["grad_mode", "gradients"]
+__all__ = ["arriving_gradients", "grad_mode", "gradients"]
 
 
 def gradients(
@@ -44,7 +45,34 @@ def gradients(
     An input on which no output depends has the gradient None. With ``create_graph`` the gradients can be
     differentiated again.
     """
-    _refuse_hooks(session, inputs)
+    return _computed(session, outputs, inputs, cotangents, create_graph)[0]
+
+
+def arriving_gradients(
+    session: TracingSession,
+    outputs: Sequence[TensorProxy],
+    inputs: Sequence[TensorProxy],
+    cotangents: Sequence[TensorProxy],
+    create_graph: bool,
+    accumulate: Accumulate | None = None,
+) -> list[TensorProxy | None]:
+    """Return :func:`gradients` as torch's engine does: those of leaves pass their hooks.
+
+    Then each is accumulated, if there is a function for that.
+    """
+    results, nodes, between = _computed(session, outputs, inputs, cotangents, create_graph)
+    with grad_mode(create_graph):
+        return arrived(session, inputs, nodes, results, between, accumulate)
+
+
+def _computed(
+    session: TracingSession,
+    outputs: Sequence[TensorProxy],
+    inputs: Sequence[TensorProxy],
+    cotangents: Sequence[TensorProxy],
+    create_graph: bool,
+) -> tuple[list[TensorProxy | None], list[TensorProxy], list[BoundSymbol]]:
+    """Record gradients; return them, the values of the inputs, and the calls from these to the outputs."""
     hooked, inputs = inputs, [below_hooks(session, i) for i in inputs]
     open_writing_calls(session)
     tensors = (*outputs, *inputs)
@@ -65,7 +93,7 @@ def gradients(
     recorder = FixedLocation(session.locate())
     with autocast_off(), grad_mode(create_graph), tracectx(session.trace, recorder=recorder):
         results = iter(eval_trace(backward.trace, *arguments, *cotangents))
-    return [None if g is None else next(results) for g in backward.gradients]
+    return [None if g is None else next(results) for g in backward.gradients], starts, between
 
 
 @contextmanager
@@ -114,19 +142,6 @@ def _refuse_casts(between: Sequence[BoundSymbol]) -> None:
 
 #: how the ids of composites begin whose backward the program defines
 _OF_PROGRAMS = ("autograd_function.", "custom_operator.")
-
-
-def _refuse_hooks(session: TracingSession, inputs: Sequence[TensorProxy]) -> None:
-    """Guard that inputs of the program have no hooks on their gradients; refuse them."""
-    for entry in filter(None, map(session.entry_of, inputs)):
-        for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
-            if getattr(entry.obj, name) is not None:
-                raise UnsupportedProgram(
-                    "a gradient is computed inside the program by a tensor that has hooks",
-                    found={"tensor": entry.path.source},
-                    hint="Remove the hooks, or call backward() outside of the compiled function.",
-                )
-            session.note("is", entry.path.step("attribute", name), None)
 
 
 def _refuse_hooks_between(

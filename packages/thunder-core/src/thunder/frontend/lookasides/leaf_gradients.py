@@ -1,7 +1,7 @@
 """The attribute ``grad`` of tensors in the traced program.
 
-What the program assigns to the ``grad`` of an input is assigned again by the epilogue, and so is that of a leaf
-that the program creates and that leaves it.
+What the program assigns to the ``grad`` of an input is assigned again by the epilogue, and so is that of a
+leaf that the program creates and that leaves it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,150 @@
+"""The arrival of gradients at leaves: hooks, accumulation, and hooks after it, in torch's order.
+
+Torch's engine runs the nodes of a graph from the newest to the oldest, and a leaf as soon as all nodes that
+use it have run. So a leaf comes after the oldest call that uses it:
+
+    h = linear(x, w1, b1)        # the graph is run upwards: linear(…, w2, b2), then b2, then w2,
+    y = linear(h, w2, b2)        # then linear(…, w1, b1), then b1, then w1
+
+The order of leaves of one call is that of torch for this call, which is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+import torch
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.pytree import tree_map
+from thunder.frontend.custom_gradients.leaf_hooks import ON_GRADIENTS, POST_ACCUMULATE, hooks_of
+from thunder.frontend.custom_gradients.tensor_hooks import replaced
+from thunder.frontend.session import TracingSession
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import BoundSymbol
+from thunder.ops.operator import row_of
+from thunder.ops.stand_ins import empty_tensor, to_meta
+
+__all__ = ["arrived"]
+
+Accumulate = Callable[[TensorProxy, TensorProxy], None]
+
+
+def arrived(
+    session: TracingSession,
+    leaves: Sequence[TensorProxy],
+    nodes: Sequence[TensorProxy],
+    gradients: Sequence[TensorProxy | None],
+    between: Sequence[BoundSymbol],
+    accumulate: Accumulate | None,
+) -> list[TensorProxy | None]:
+    """Return gradients as the hooks of their leaves replace them; accumulate each, if asked.
+
+    ``nodes`` are the values of the leaves in the calls ``between``. Raises UnsupportedProgram if a leaf has a
+    hook, and torch's order is not known.
+    """
+    results = list(gradients)
+    order = [i for i, g in enumerate(gradients) if g is not None]
+    inputs = [i for i in order if session.entry_of(leaves[i]) is not None]
+    of_gradients = {i: hooks_of(session, leaves[i], ON_GRADIENTS) for i in inputs}
+    after = {i: hooks_of(session, leaves[i], POST_ACCUMULATE) for i in order} if accumulate else {}
+    hooked = {i for hooks in (of_gradients, after) for i, found in hooks.items() if found}
+    for i in hooked:
+        _require_leaf(session, leaves[i])
+    for i in _in_torchs_order(order, hooked, nodes, between) if hooked else order:
+        gradient = results[i]
+        assert gradient is not None, "only these are in the order"
+        for hook in of_gradients.get(i, ()):
+            gradient = replaced(hook, session.call(hook, (gradient,), {}), gradient)
+        results[i] = gradient
+        if accumulate is not None:
+            accumulate(leaves[i], gradient)
+        for hook in after.get(i, ()):
+            if session.call(hook, (leaves[i],), {}) is not None:
+                raise RuntimeError("Tensor post accumulate grad hooks should return None.")
+    return results
+
+
+def _require_leaf(session: TracingSession, x: TensorProxy) -> None:
+    """Guard that an input with hooks is a leaf; raises UnsupportedProgram for another one."""
+    entry = session.entry_of(x)
+    if entry is not None and not entry.obj.is_leaf:
+        raise UnsupportedProgram(
+            "a gradient is computed inside the program by an input with hooks that is not a leaf",
+            found={"tensor": entry.path.source},
+            hint="Remove the hooks, or call backward() outside of the compiled function.",
+        )
+    if entry is not None:
+        session.note("is", entry.path.step("attribute", "is_leaf"), True)
+
+
+def _in_torchs_order(
+    order: Sequence[int], hooked: set[int], nodes: Sequence[TensorProxy], between: Sequence[BoundSymbol]
+) -> list[int]:
+    """Return the indices of leaves in the order in which gradients arrive at them."""
+    if len({nodes[i].device for i in order}) > 1:
+        raise _refusal(nodes[min(hooked)], "with leaves on several devices")
+    places = {i: _place(nodes[i], between) for i in order}
+    result: list[int] = []
+    for place, group in groupby(sorted(order, key=lambda i: -places[i]), key=places.__getitem__):
+        tied = list(group)
+        if len(tied) > 1 and not hooked.isdisjoint(tied):
+            call = between[int(place)] if place < len(between) else None
+            found = None if call is None else _order_within(call, [nodes[i] for i in tied])
+            if found is None:
+                raise _refusal(nodes[min(hooked.intersection(tied))], "with leaves of one call")
+            tied = [tied[k] for k in found]
+        result += tied
+    return result
+
+
+def _place(node: TensorProxy, between: Sequence[BoundSymbol]) -> float:
+    """Return the index of the call after which a gradient arrives; an intermediate's is before its call."""
+    for i, call in enumerate(between):
+        if any(p.name == node.name for p in call.flat_proxy_outs):
+            return i + 0.5
+    users = (i for i, call in enumerate(between) if any(p.name == node.name for p in call.flat_proxy_args))
+    return next(users, len(between))
+
+
+def _order_within(call: BoundSymbol, leaves: Sequence[TensorProxy]) -> list[int] | None:
+    """Return the order in which torch reaches the leaves of a call, run on tensors without data, or None."""
+    row = row_of(call.sym)
+    if row is None or row.eager is None or call.sym.executor is not None:
+        return None
+    if torch._C._is_any_autocast_enabled():
+        return None
+    seen: list[int] = []
+    names = [leaf.name for leaf in leaves]
+
+    def stand_in(x: Any) -> Any:
+        if not isinstance(x, TensorProxy) or not x.requires_grad:
+            return to_meta(x)
+        tensor = empty_tensor(x, "meta").requires_grad_()
+        if x.name not in names:
+            return tensor.clone()
+        index = names.index(x.name)
+        tensor.register_hook(lambda _: seen.append(index))
+        return tensor
+
+    try:
+        with torch.random.fork_rng(devices=()), torch.enable_grad():
+            args, kwargs = tree_map(stand_in, (call.args, call.kwargs))
+            results = row.eager(*args, **kwargs)
+            outs = results if isinstance(results, list | tuple) else [results]
+            tracked = [t for t in outs if isinstance(t, torch.Tensor) and t.requires_grad]
+            torch.autograd.backward(tracked, list(map(torch.ones_like, tracked)))
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        return None
+    return seen if sorted(seen) == list(range(len(leaves))) else None
+
+
+def _refusal(x: TensorProxy, what: str) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        f"a gradient is computed inside the program by a tensor that has hooks, together {what}, of which "
+        "torch's order is not known",
+        found={x.name: f'"{x.type_string()}"'},
+        hint="Remove the hooks, or call backward() outside of the compiled function.",
+    )
