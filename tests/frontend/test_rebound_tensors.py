@@ -198,10 +198,18 @@ def set_after_use(x: torch.Tensor) -> Any:
 def test_what_cannot_be_rebound_is_refused() -> None:
     weight = nn.Parameter(torch.zeros(3))
 
-    def written_after(x: torch.Tensor) -> Any:
+    other = nn.Parameter(torch.zeros(3))
+
+    def written_after_a_decision(x: torch.Tensor) -> Any:
         weight.data = x * 2
         with torch.no_grad():
-            weight.add_(1)
+            weight.add_(1 if weight.sum() > 0 else 2)
+
+    def given_to_two(x: torch.Tensor) -> Any:
+        weight.data = other.data = x * 2
+        with torch.no_grad():
+            other.add_(1)
+        return weight * 2
 
     def of_another_shape(x: torch.Tensor) -> Any:
         weight.data = x[:1]
@@ -210,7 +218,8 @@ def test_what_cannot_be_rebound_is_refused() -> None:
         return torch.utils.checkpoint.checkpoint(lambda x: x.exp().unsqueeze_(0), x, use_reentrant=False)
 
     for fn, text in (
-        (written_after, "whose data it has assigned"),
+        (written_after_a_decision, "whose data it has assigned"),
+        (given_to_two, "whose data it has assigned"),
         (of_another_shape, "data of another form"),
         (in_a_region, "in a checkpointed region"),
         (set_after_use, "or of a tensor whose gradient it has used"),
@@ -232,3 +241,87 @@ def test_what_torch_refuses_raises(fn: Callable[..., Any], text: str) -> None:
     for call in (fn, thunder.jit(fn)):
         with pytest.raises(RuntimeError, match=text):
             call(torch.ones(3, requires_grad=True))
+
+
+def sharpness_aware(foreach: bool) -> Callable[[], Any]:
+    """Return a step of SAM, which assigns the old data again before the optimiser writes to them."""
+
+    def build() -> Any:
+        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=foreach)
+
+        def step(x: torch.Tensor) -> Any:
+            model(x).square().sum().backward()
+            old = []
+            for p in model.parameters():
+                assert p.grad is not None
+                old.append(p.data)
+                p.data = p.data + 0.05 * p.grad / p.grad.norm()
+            optimizer.zero_grad()
+            loss = model(x).square().sum()
+            loss.backward()
+            for p, data in zip(model.parameters(), old, strict=True):
+                p.data = data
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return step, list(model.parameters())
+
+    return build
+
+
+def written_on_both_sides() -> Any:
+    w = nn.Parameter(torch.ones(3, dtype=torch.float64))
+
+    def step(x: torch.Tensor) -> Any:
+        old, v = w.data, x.sum(0)
+        w.data = v
+        with torch.no_grad():
+            w.mul_(2)
+            first = v * 1
+            v[1:].add_(5)
+            second = w * 1
+            old.add_(1)
+            w.view(-1)[0] = 7
+            third = v * 1
+        w.data = old
+        with torch.no_grad():
+            w.add_(10)
+        return first, second, third, v, old * 1, (w * x).sum().backward()
+
+    return step, [w]
+
+
+def new_memory() -> Any:
+    w = nn.Parameter(torch.ones(3, dtype=torch.float64))
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        v = x.sum(0)
+        w.data = v
+        with torch.no_grad():
+            w.add_(1)
+        return v
+
+    return step, [w]
+
+
+@pytest.mark.parametrize(
+    "build", [sharpness_aware(False), sharpness_aware(True), written_on_both_sides, new_memory]
+)
+def test_a_tensor_and_its_new_data_share_what_is_written(build: Callable[[], Any]) -> None:
+    def run(wrap: Callable[..., Any]) -> list[Any]:
+        torch.manual_seed(0)
+        step, parameters = build()
+        step, first, seen = wrap(step), [p.data for p in parameters], []
+        for call in range(4):
+            torch.manual_seed(call)
+            result = step(torch.randn(2 + call // 2, 3, dtype=torch.float64))
+            if isinstance(result, torch.Tensor):
+                result.mul_(3)
+            same = [p.data_ptr() == old.data_ptr() for p, old in zip(parameters, first, strict=True)]
+            state = [(p.detach().clone(), p.grad) for p in parameters]
+            seen.append((result, state, [old.clone() for old in first], same))
+        return seen
+
+    torch.testing.assert_close(run(thunder.jit), run(lambda f: f))

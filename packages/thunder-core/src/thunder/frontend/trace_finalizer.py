@@ -18,7 +18,7 @@ from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder, is_simpl
 from thunder.frontend.epilogue.value_parts import proxies_of
 from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
 from thunder.frontend.lookasides.locks import refuse_held
-from thunder.frontend.lookasides.rebound_tensors import refuse_shared_data
+from thunder.frontend.lookasides.rebound_tensors import share_data
 from thunder.frontend.lookasides.tensors import original_of
 from thunder.frontend.lookasides.weakrefs import refuse_callbacks
 from thunder.frontend.lookasides.written_attributes import WrittenAttributes, emit_attributes
@@ -60,10 +60,10 @@ class TraceFinalizer:
         self.writes = bool(autocast or session.writes)
         retained = session.state(RetainedGradients)
         refuse_left_hooks(session)
+        share_data(session)
         refuse_written_views(session)
         refuse_written_results(session)
         refuse_observed_copies(session, proxies_of(session, [*session.writes.values(), result]))
-        refuse_shared_data(session)
         is_annotated = (
             session.state(GradRequests).has_any()
             or session.state(WrittenAttributes)

@@ -21,6 +21,7 @@ import torch
 from thunder.base.errors import Location, OperatorError, UnsupportedProgram
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
+from thunder.frontend.epilogue.subtrace import recorded
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.writes import Write
 from thunder.frontend.places import place_of
@@ -28,7 +29,7 @@ from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy, Variable
 from thunder.ir.requires_grad import requires_grad
-from thunder.ir.symbol import with_parts
+from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ops import prims
 from thunder.ops.layouts import Layouts
 from thunder.torch.inplace import is_leaf
@@ -175,7 +176,7 @@ def assign_data(session: TracingSession, x: TensorProxy, value: Any) -> None:
     rebound.statements = [s for s in rebound.statements if s[0] is not x or s[2] is None]
     if is_input:
         rebound.statements.append((x, ".data", data))
-    rebound.assigned.append((x, value, call, session.locations()))
+    rebound.assigned.append((x, data, call, session.locations()))
 
 
 @TABLE.lookaside(torch.Tensor.set_)
@@ -200,20 +201,42 @@ def _has_been_used(session: TracingSession, x: TensorProxy) -> bool:
     return any(requires_grad(p) for b in calls for p in b.flat_proxy_outs if p is not x)
 
 
-def refuse_shared_data(session: TracingSession) -> None:
-    """Refuse a program that writes in place to a tensor or to its new data, which then share memory."""
-    calls = session.trace.bound_symbols
-    for x, value, call, where in session.state(ReboundTensors).assigned:
-        start = next((i for i, b in enumerate(calls) if b is call), 0)
-        memory = names_of_memory(calls, {x.name}) | names_of_memory(calls, {value.name})
-        for bsym in calls[start:]:
-            if not memory.isdisjoint(written_names(bsym)):
+def share_data(session: TracingSession) -> None:
+    """Let a tensor and its new data, which then share memory, both have what is written to one of them.
+
+    A tensor that requires grad has a copy in the trace, so each write is repeated. Raises UnsupportedProgram
+    where a part of the program has run before, and where a write would be repeated several times.
+    """
+    calls, shared = session.trace.bound_symbols, set[str]()
+    for x, data, call, where in session.state(ReboundTensors).assigned:
+        if call.sym is not prims.replace_data:
+            continue
+        pairs = [(x, data), (data, x)]
+        memories = [names_of_memory(calls, {p.name}) for p in (x, data)]
+        start = next(i for i, b in enumerate(calls) if any(p.name == x.name for p in b.flat_proxy_outs))
+        for i in range(len(calls) - 1, start, -1):
+            written = set(written_names(calls[i]))
+            found = [k for k, memory in enumerate(memories) if not memory.isdisjoint(written)]
+            if not found:
+                continue
+            has_decided = session.speculation is not None and session.speculation.decisions
+            if has_decided or len(found) > 1 or not shared.isdisjoint(memories[1 - found[0]]):
                 raise UnsupportedProgram(
-                    "the program writes in place to a tensor whose data it has assigned, or to that data",
-                    where=[*bsym.locations, *where],
+                    "the program writes in place to a tensor whose data it has assigned, or to that data, "
+                    "and decides by values or assigns these data to several",
+                    where=[*calls[i].locations, *where],
                     hint="Copy the data under torch.no_grad(), tensor.copy_(value), in the place of the "
                     "assignment, or write before it.",
                 )
+            calls[i + 1 : i + 1] = _copy(session, *pairs[found[0]])
+        shared |= memories[0] | memories[1]
+
+
+def _copy(session: TracingSession, source: TensorProxy, target: TensorProxy) -> list[BoundSymbol]:
+    """Return the calls that copy one tensor to another, which no gradient passes."""
+    with torch.no_grad(), recorded(session.trace) as calls:
+        prims.copy_(prims.clone(prims.detach(source)), target, grad_enabled=False)
+    return calls
 
 
 # -- rebinding -----------------------------------------------------------------------------------------------
@@ -248,6 +271,10 @@ def _rebind(session: TracingSession, x: TensorProxy, result: TensorProxy, change
         if any(p.name == x.name for b in parts for p in (*b.flat_proxy_args, *b.flat_proxy_outs)):
             scope[i] = bsym.from_bsym_swap_proxies({Variable(x): before})
     scope[-1] = scope[-1].from_bsym_swap_proxies({Variable(result): x})
+    state = session.state(ReboundTensors)
+    state.assigned = [
+        (before if t is x else t, before if v is x else v, *rest) for t, v, *rest in state.assigned
+    ]
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
         change()  # by torch's code for meta tensors, which reads the metadata of before
     for field in _METADATA:
