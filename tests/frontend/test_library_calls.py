@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import dataclasses
 import functools
@@ -11,6 +12,9 @@ import json
 import math
 import os
 import platform
+import re
+import struct
+import textwrap
 from typing import Any
 
 import pytest
@@ -118,3 +122,31 @@ def test_what_these_functions_read_is_a_fact(tmp_path):
     assert compiled(x) == 5
     path.touch()
     assert compiled(x) == 6
+
+
+PARSED = {
+    "found": lambda x, text: re.findall(r"a+(?:b|$)", text),
+    "replaced": lambda x, text: re.sub(r"(a+)", r"<\1>", text, flags=re.IGNORECASE),
+    "of a group": lambda x, text: re.compile(r"(?P<name>[ab]+)", re.I | re.M).search(text).group("name"),
+    "of bytes": lambda x, text: re.split(rb"b", text.encode()),
+    "from variables": lambda x, text: re.fullmatch(text, text) is not None,
+    "a pattern": lambda x, text: re.compile(f"{text}c").pattern,
+    "dedented": lambda x, text: textwrap.dedent(f"  {text}\n  b"),
+    "literal": lambda x, text: ast.literal_eval(f"[1, {{'{text}': (2.5, None)}}]"),
+    "packed": lambda x, text: struct.Struct("<i2s").unpack(struct.Struct("<i2s").pack(3, text[:2].encode())),
+    "base85": lambda x, text: base64.b85decode(base64.b85encode(text.encode())),
+}
+
+
+@pytest.mark.parametrize("name", PARSED)
+def test_texts_are_parsed_in_the_first_call_of_a_process(name):
+    compiled, x = thunder.jit(PARSED[name]), torch.ones(2)
+    for text in ("aab", "Aba", "aab", "baa"):
+        re.purge()  # as the cache is in a new process
+        assert compiled(x, text) == PARSED[name](x, text)
+
+
+def test_a_text_that_cannot_be_parsed_raises_the_error_of_python():
+    compiled = thunder.jit(lambda x, pattern: re.compile(pattern).pattern)
+    with pytest.raises(re.error, match="missing \\)"):
+        compiled(torch.ones(2), "(a")

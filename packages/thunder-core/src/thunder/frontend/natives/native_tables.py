@@ -27,6 +27,7 @@ import math
 import operator
 import os
 import re
+import struct
 import sys
 import types
 import typing
@@ -168,6 +169,7 @@ SELF_CONTAINED_TYPES: frozenset[type] = LEAVES | {
     memoryview,
     re.Pattern,
     re.Match,
+    struct.Struct,
     _KEY_OF_COMPARISON,
     type(hashlib.md5(usedforsecurity=False)),
 }

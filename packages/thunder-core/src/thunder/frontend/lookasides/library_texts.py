@@ -1,9 +1,16 @@
-"""``json`` in the traced program: the encoder in Python is interpreted in place of that in C."""
+"""Texts that the standard library writes and parses for a program.
+
+    re.findall("a+", text)   →   "a+" is compiled as it is, and not by the interpreted compiler of ``re``
+
+In place of the encoder of ``json`` in C that in Python is interpreted.
+"""
 
 from __future__ import annotations
 
+import ast
 import json
 import json.encoder
+import re
 from typing import Any
 
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
@@ -50,3 +57,25 @@ def _loads(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any
     if len(args) == 1 and not kwargs and type(args[0]) in (str, bytes):
         return json.loads(args[0])
     return session.machine.generic_call(json.loads, args, kwargs)
+
+
+@TABLE.lookaside(ast.literal_eval)
+def _literal_eval(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return new plain objects."""
+    if len(args) == 1 and not kwargs and type(args[0]) is str:
+        return ast.literal_eval(args[0])
+    return session.machine.generic_call(ast.literal_eval, args, kwargs)
+
+
+_compile: Any = re._compile  # type: ignore[attr-defined]
+
+
+@TABLE.lookaside(_compile)
+def _compile_pattern(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the pattern; one with ``re.DEBUG`` is printed, and one with ``re.LOCALE`` depends on the locale."""
+    pattern, flags = args
+    if type(pattern) in (str, bytes) and type(flags) in (int, re.RegexFlag) and not int(flags) & re.DEBUG:
+        compiled = _compile(pattern, flags)
+        if not compiled.flags & re.LOCALE:
+            return compiled
+    return session.machine.generic_call(_compile, args, kwargs)
