@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import operator
 from collections.abc import Callable
@@ -29,7 +30,8 @@ def are_distinct(*values: Any) -> bool:
 def same_leaf(a: Any, b: Any) -> bool:
     """Return whether two leaves are equal by type and value.
 
-    True, 1 and 1.0 differ, so do 0.0 and -0.0; NaN equals NaN.
+    True, 1 and 1.0 differ, so do 0.0 and -0.0, and one time in two zones; NaN equals NaN.
+    A time whose zone may change equals none.
     """
     if type(a) is not type(b):
         return False
@@ -43,7 +45,17 @@ def same_leaf(a: Any, b: Any) -> bool:
         return len(a) == len(b) and all(map(same_leaf, a, b))
     if type(a) in (frozenset, set):
         return len(a) == len(b) and all(any(same_leaf(x, y) for y in b) for x in a)
-    return bool(a == b)
+    if isinstance(a, datetime.datetime | datetime.time):
+        is_fixed = not has_open_zone(a) and not has_open_zone(b)
+        return is_fixed and same_leaf(a.__reduce_ex__(4)[1], b.__reduce_ex__(4)[1])
+    return bool(a == b) and (not isinstance(a, datetime.timezone) or repr(a) == repr(b))
+
+
+def has_open_zone(x: Any) -> bool:
+    """Return whether a value is, or a tuple or set has, a time in a zone whose offset may change."""
+    if isinstance(x, datetime.datetime | datetime.time):
+        return type(x.tzinfo) not in (type(None), datetime.timezone)
+    return isinstance(x, tuple | frozenset) and any(map(has_open_zone, x))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

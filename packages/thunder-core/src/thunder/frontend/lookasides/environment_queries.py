@@ -6,6 +6,7 @@ again, and the cache entry holds while the results are the same.
 
 from __future__ import annotations
 
+import datetime
 import functools
 import importlib.metadata
 import os
@@ -96,9 +97,12 @@ _OF_AUTOCAST = _functions(
     "get_autocast_cpu_dtype",
     "get_autocast_gpu_dtype",
 )
-#: queries in Python, which read caches and state of torch: they run as a whole and are not interpreted
-_IN_PYTHON: tuple[Callable[..., Any], ...] = (
+#: other queries, which read the state of a library or of the machine: they run as a whole
+_OTHERS: tuple[Callable[..., Any], ...] = (
     os.cpu_count,
+    os.getcwd,
+    os.getpid,
+    os.getppid,
     os.path.exists,
     os.path.isfile,
     os.path.isdir,
@@ -136,10 +140,17 @@ def query(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[
     if id(fn) in _OF_AUTOCAST and all(a in AUTOCAST_DEVICES for a in (*args, *kwargs.values())):
         session.note_autocast()
     elif id(fn) not in _ALWAYS_GUARDED:
-        key = (fn, *args, *kwargs.items())
-        repeated = session.state(Queries).functions.setdefault(key, functools.partial(fn, *args, **kwargs))
-        session.note_state(repeated, f"{name}({', '.join(map(repr, args))})", value)
+        _note(session, fn, name, args, kwargs, value)
     return value
+
+
+def _note(
+    session: TracingSession, fn: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any
+) -> None:
+    """Note the result of a query as a fact."""
+    key = (fn, *args, *kwargs.items())
+    repeated = session.state(Queries).functions.setdefault(key, functools.partial(fn, *args, **kwargs))
+    session.note_state(repeated, f"{name}({', '.join(map(repr, args))})", value)
 
 
 def _run_whole(fn: Callable[..., Any]) -> None:
@@ -149,7 +160,7 @@ def _run_whole(fn: Callable[..., Any]) -> None:
         return query(session, fn, args, kwargs) if planned is None else planned(*args, **kwargs)
 
 
-for _query in _IN_PYTHON:
+for _query in _OTHERS:
     _run_whole(_query)
 
 
@@ -166,3 +177,29 @@ def _version_or_none(distribution_name: str) -> str | None:
         return importlib.metadata.version(distribution_name)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+#: methods of dates that read the time zone or the locale of the machine
+_OF_DATES = tuple(
+    vars(cls)[name]
+    for cls in (datetime.date, datetime.time, datetime.datetime)
+    for name in ("strftime", "strptime", "timestamp", "fromtimestamp")
+    if name in vars(cls)
+)
+
+
+def _of_date(method: Any) -> None:
+    is_of_class = isinstance(method, types.ClassMethodDescriptorType)
+
+    @TABLE.bound_lookaside(method)
+    def rule(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if any(type(a) not in LEAVES for a in (*args[is_of_class:], *kwargs.values())):
+            return session.machine.generic_call(method, args, kwargs)
+        fn, passed = (getattr(args[0], method.__name__), args[1:]) if is_of_class else (method, args)
+        value = fn(*passed, **kwargs)
+        _note(session, fn, f"datetime.{method.__qualname__}", passed, kwargs, value)
+        return value
+
+
+for _method in _OF_DATES:
+    _of_date(_method)

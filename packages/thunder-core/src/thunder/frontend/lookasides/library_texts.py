@@ -72,7 +72,7 @@ _compile: Any = re._compile  # type: ignore[attr-defined]
 
 @TABLE.lookaside(_compile)
 def _compile_pattern(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the pattern; one with ``re.DEBUG`` is printed, and one with ``re.LOCALE`` depends on the locale."""
+    """Return the pattern; compiling one prints with ``re.DEBUG``, and asks the locale with ``re.LOCALE``."""
     pattern, flags = args
     if type(pattern) in (str, bytes) and type(flags) in (int, re.RegexFlag) and not int(flags) & re.DEBUG:
         compiled = _compile(pattern, flags)

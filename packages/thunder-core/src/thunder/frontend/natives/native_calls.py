@@ -38,6 +38,7 @@ from thunder.frontend.natives.native_tables import (
     IMPURE_FUNCTIONS,
     IMPURE_MODULES,
     OBJECT_METHODS,
+    OF_THE_MACHINE,
     SELF_CONTAINED_TYPES,
     is_hierarchy_query,
     is_numpy_method,
@@ -330,6 +331,8 @@ def _module_of(fn: Any) -> str:
 
 
 def _is_allowed(session: TracingSession, fn: Any, descriptor: Any) -> bool:
+    if id(descriptor) in OF_THE_MACHINE:
+        return False
     if isinstance(fn, type):
         return (
             fn in CONSTRUCTIBLE_TYPES

@@ -39,7 +39,7 @@ import torch
 
 from thunder.frontend.lookasides.globals_view import GlobalsView
 from thunder.frontend.natives.libraries import numpy
-from thunder.frontend.objects.class_kinds import LEAVES
+from thunder.frontend.objects.class_kinds import DATES, LEAVES
 from thunder.interpreter.lookup import ITERATOR_TYPES
 
 
@@ -185,6 +185,18 @@ CALLABLE_TYPES = frozenset({*_OPERATOR_OBJECTS, _KEY_OF_COMPARISON})
 #: methods of ``object`` that read nothing of the instance, unlike ``__getstate__``
 OBJECT_METHODS = frozenset(
     _methods((object,), "__init__", "__new__", "__init_subclass__", "__subclasshook__", "__eq__", "__ne__")
+)
+
+#: methods of dates that read the clock, the time zone or the locale of the machine
+OF_THE_MACHINE = frozenset(
+    map(
+        id,
+        _methods(
+            DATES,
+            *("now", "utcnow", "today", "fromtimestamp", "timestamp", "astimezone"),
+            *("strftime", "strptime", "__format__"),
+        ),
+    )
 )
 
 #: methods of NumPy's numbers that depend on the number alone

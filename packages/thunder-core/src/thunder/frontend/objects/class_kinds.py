@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import datetime
 import enum
 import functools
 import random
@@ -25,12 +26,14 @@ from thunder.ir.proxies import Proxy
 from thunder.ir.symbolic_sizes import SizeTuple, SymbolicFloat, SymbolicInt
 from thunder.wrappers.compiled_function import CompiledFunction
 
+#: dates and times, whose time zones are of a fixed offset
+DATES = (datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone)
 #: immutable values without identity worth keeping: read once, guarded by type and value
 LEAVES: frozenset[type] = frozenset(
     {int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), slice, range}
     | {torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, torch.Size}
     | {torch.iinfo, torch.finfo}
-    | {torch._C._SDPBackend}
+    | {torch._C._SDPBackend, *DATES}
 )
 #: objects of which the program depends on *which* they are: guarded by identity
 IDENTITY_TYPES: tuple[type, ...] = (

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from thunder.base.equal_values import has_open_zone
+from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path, comes_with_arguments, is_weak, object_root
 from thunder.frontend.facts import Fact, GuardKind
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES
@@ -43,9 +45,17 @@ class EntryTable:
     def note(
         self, kind: GuardKind, path: Path, expected: Any, key: Any = None, others: tuple[Path, ...] = ()
     ) -> None:
-        """Add a fact once; ``key`` distinguishes facts of one kind about one path."""
+        """Add a fact once; ``key`` distinguishes facts of one kind about one path.
+
+        Raises UnsupportedProgram for a time whose zone may change.
+        """
         mark = (kind, id(path), key, *map(id, others)) if others else (kind, id(path), key)
         if mark not in self._noted:
+            if has_open_zone(expected):
+                raise UnsupportedProgram(
+                    f"{path.source} has a time in a time zone of another class than datetime.timezone",
+                    hint="Pass a time in UTC, or its timestamp.",
+                )
             self._noted.add(mark)
             self.facts.append(Fact(kind, path, expected, others))
 

@@ -1,0 +1,127 @@
+"""Dates and times that programs read, compute and return: values, which are guarded as numbers are."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import time
+from datetime import date, timedelta, timezone
+from typing import Any
+
+import pytest
+import torch
+
+import thunder
+from thunder.base.errors import UnsupportedProgram
+
+ONE = timezone(timedelta(hours=1))
+NOON = datetime.datetime(2020, 1, 2, 12)
+
+#: values of each class, neighbours of which differ in one part
+VALUES: dict[str, list[Any]] = {
+    "date": [date(2020, 1, 2), date(2020, 1, 3)],
+    "datetime": [
+        *(NOON, NOON.replace(fold=1), NOON.replace(hour=11)),
+        *(NOON.replace(tzinfo=datetime.UTC), NOON.replace(hour=13, tzinfo=ONE)),
+    ],
+    "time": [datetime.time(1), datetime.time(1, fold=1), datetime.time(1, tzinfo=ONE)],
+    "timedelta": [timedelta(1), timedelta(1, microseconds=1)],
+    "timezone": [datetime.UTC, ONE, timezone(timedelta(hours=1), "one")],
+}
+
+
+class Holder:
+    """Has a value."""
+
+    value: Any = None
+
+
+class Changing(datetime.tzinfo):
+    """A time zone whose offset changes."""
+
+    hours = 1
+
+    def utcoffset(self, moment: Any) -> timedelta:
+        return timedelta(hours=self.hours)
+
+
+def text(value: Any) -> str:
+    return f"{value!r} {value} {getattr(value, 'fold', 0)}"
+
+
+@pytest.mark.parametrize("kind", VALUES)
+@pytest.mark.parametrize("place", ["argument", "attribute", "item", "key", "element"])
+def test_a_changed_value_is_noticed(kind, place):
+    holder, x = Holder(), torch.ones(2)
+    programs: dict[str, Any] = {
+        "argument": (lambda x, v: (x * len(text(v)), text(v), v), lambda v: v),
+        "attribute": (lambda x, h: (x, text(h.value), h.value), lambda v: holder),
+        "item": (lambda x, items: (x, text(items[1]), items[1]), lambda v: [0, v]),
+        "key": (lambda x, d: (x, [text(k) for k in d], list(d)[0]), lambda v: {v: 2}),
+        "element": (lambda x, pair: (x, text(pair[0]), pair[0]), lambda v: (v, 1)),
+    }
+    program, made = programs[place]
+    compiled = thunder.jit(program)
+    for value in VALUES[kind] * 2:
+        holder.value = value
+        (_, shown, same), expected = compiled(x, made(value)), program(x, made(value))
+        assert (shown, text(same)) == (expected[1], text(expected[2]))
+    assert thunder.cache_misses(compiled) == len(VALUES[kind])
+
+
+COMPUTED = {
+    "difference": lambda x, d: (d - date(2019, 5, 6)).days,
+    "sum": lambda x, d: d + timedelta(days=x.shape[0]),
+    "ratio": lambda x, d: timedelta(days=d.day) / timedelta(hours=5),
+    "order": lambda x, d: sorted([date(2020, 1, 3), d, date.max])[1],
+    "combined": lambda x, d: datetime.datetime.combine(d, datetime.time(3), tzinfo=datetime.UTC),
+    "parsed": lambda x, d: datetime.datetime.fromisoformat(d.isoformat()),
+    "parsed by a format": lambda x, d: datetime.datetime.strptime(f"{d} 5", "%Y-%m-%d %H"),
+    "formatted": lambda x, d: (d.strftime("%d/%m"), f"{d:%Y}", format(d, "%j")),
+    "of a timestamp": lambda x, d: datetime.datetime.fromtimestamp(d.day, datetime.UTC),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_results_are_pythons(name):
+    compiled = thunder.jit(COMPUTED[name])
+    for size, day in ((2, date(2020, 1, 2)), (3, date(2020, 1, 2)), (2, date(2020, 1, 5))):
+        x = torch.ones(size)
+        assert text(compiled(x, day)) == text(COMPUTED[name](x, day))
+
+
+def test_a_timestamp_depends_on_the_time_zone_of_the_process(monkeypatch):
+    def program(x):
+        return x, NOON.timestamp()
+
+    compiled, x = thunder.jit(program), torch.ones(2)
+    try:
+        for zone in ("UTC0", "XYZ-3", "UTC0"):
+            monkeypatch.setenv("TZ", zone)
+            time.tzset()
+            assert compiled(x)[1] == program(x)[1]
+        assert thunder.cache_misses(compiled) == 2
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize("read", [datetime.datetime.now, date.today, NOON.now, NOON.astimezone])
+def test_reads_of_the_clock_are_refused(read):
+    with pytest.raises(UnsupportedProgram, match="implemented in C"):
+        thunder.jit(lambda x: (x, read()))(torch.ones(2))
+
+
+@pytest.mark.parametrize("made", [lambda v: v, lambda v: (v, 1), lambda v: {v: 1}, lambda v: {v}])
+def test_a_time_in_a_zone_that_may_change_is_refused(made):
+    program = thunder.jit(lambda x, value: (x, str(value)))
+    with pytest.raises(UnsupportedProgram, match="time zone of another class"):
+        program(torch.ones(2), made(NOON.replace(tzinfo=Changing())))
+
+
+def test_the_process_and_its_folder_are_facts(tmp_path, monkeypatch):
+    compiled, x = thunder.jit(lambda x: (x, os.getpid(), os.getcwd())), torch.ones(2)
+    assert compiled(x)[1:] == (os.getpid(), os.getcwd())
+    monkeypatch.chdir(tmp_path)
+    assert compiled(x)[1:] == (os.getpid(), os.getcwd())
+    assert thunder.cache_misses(compiled) == 2
