@@ -1,8 +1,10 @@
-"""Byte arrays and memory views of the user that a program reads and writes."""
+"""Byte arrays, arrays of numbers and memory views of the user that a program reads and writes."""
 
 from __future__ import annotations
 
+import copy
 import struct
+from array import array
 from typing import Any
 
 import pytest
@@ -114,3 +116,70 @@ def test_views_that_thunder_does_not_see_through_are_refused() -> None:
         thunder.jit(lambda x, b: memoryview(b))(X, bytearray(b"ab"))
     with pytest.raises(UnsupportedProgram, match="memoryview is implemented in C"):
         thunder.jit(lambda x: x * memoryview(x.numpy())[0])(X)
+
+
+# -- arrays of numbers ---------------------------------------------------------------------------------------
+
+
+def extended(x: torch.Tensor, a: Any) -> Any:
+    a.extend([1, 2])
+    a.pop(0)
+    a.reverse()
+    return x * len(a), a
+
+
+def replaced(x: torch.Tensor, a: Any) -> Any:
+    a[0] = x.shape[0]
+    a[1:2] = array(a.typecode, [5, 6, 7])
+    del a[2]
+    return x * a[1], a.tobytes()
+
+
+def computed(x: torch.Tensor, a: Any) -> Any:
+    a.append(int(x.sum().item()))
+    return x * a[-1], a.typecode
+
+
+def copied(x: torch.Tensor, a: Any) -> Any:
+    first, second = copy.copy(a), a[:]
+    first[0] = 9
+    second.append(first[0])
+    return first, second, copy.deepcopy(a), a + a
+
+
+OF_ARRAYS = {
+    "read": lambda x, a: (x * sum(a) * a[-1], len(a), str(a), a.tolist(), 3 in a, a.count(3)),
+    "iterated": lambda x, a: (x * sum(p * q for p, q in zip(a, a, strict=True)), [v + 1 for v in a]),
+    "compared": lambda x, a: (a == array("i", [1, 2, 3]), a < array("i", [1, 2, 4])),
+    "made": lambda x, a: (x, array("d", [*a, 0.5])),
+    "copied": copied,
+    "extended": extended,
+    "replaced": replaced,
+    "computed": computed,
+    "swapped": lambda x, a: (x * len(a), a.frombytes(bytes(a.itemsize)), a.byteswap()),
+}
+
+
+@pytest.mark.parametrize("name", OF_ARRAYS)
+def test_arrays_of_numbers(name: str) -> None:
+    program = OF_ARRAYS[name]
+    compiled = thunder.jit(program)
+    for x, start in ((X, [1, 2, 3]), (X, [1, 3, 3]), (X, [4, 5]), (torch.ones(3), [1, 2, 3])):
+        for code in "ih":
+            expected, found = array(code, start), array(code, start)
+            for _ in range(2):
+                assert str(compiled(x, found)) == str(program(x, expected))
+                assert (found, found.typecode) == (expected, expected.typecode)
+
+
+def test_the_bits_of_an_array_of_floats_are_facts() -> None:
+    compiled = thunder.jit(lambda x, a: (x, str(a[0])))
+    for value in (0.0, -0.0, float("nan"), 0.0):
+        assert compiled(X, array("d", [value]))[1] == str(value)
+    assert thunder.cache_misses(compiled) == 3
+
+
+@pytest.mark.parametrize("name", ["buffer_info", "tofile"])
+def test_the_memory_and_files_of_an_array_are_refused(name: str) -> None:
+    with pytest.raises(UnsupportedProgram, match="implemented in C"):
+        thunder.jit(lambda x, a: getattr(a, name)(*([None] * (name == "tofile"))))(X, array("i", [1]))

@@ -57,7 +57,7 @@ def test_a_changed_value_is_noticed(kind, place):
         "argument": (lambda x, v: (x * len(text(v)), text(v), v), lambda v: v),
         "attribute": (lambda x, h: (x, text(h.value), h.value), lambda v: holder),
         "item": (lambda x, items: (x, text(items[1]), items[1]), lambda v: [0, v]),
-        "key": (lambda x, d: (x, [text(k) for k in d], list(d)[0]), lambda v: {v: 2}),
+        "key": (lambda x, d: (x, [text(k) for k in d], next(iter(d))), lambda v: {v: 2}),
         "element": (lambda x, pair: (x, text(pair[0]), pair[0]), lambda v: (v, 1)),
     }
     program, made = programs[place]

@@ -28,7 +28,7 @@ from thunder.base.provenance import Path, comes_with_arguments, is_weak, lookup_
 from thunder.frontend.arrays.array_memory import copied, is_array
 from thunder.frontend.arrays.numpy_settings import is_settings
 from thunder.frontend.arrays.traced_arrays import Arrays, TracedArray
-from thunder.frontend.epilogue.reconstruction import description, reconstruction_of
+from thunder.frontend.epilogue.reconstruction import description, reconstruction_of, text_of_bytes
 from thunder.frontend.epilogue.statements import statement
 from thunder.frontend.epilogue.value_parts import parts_of, proxies_of
 from thunder.frontend.host_draws.created_generators import is_created
@@ -325,7 +325,7 @@ class EpilogueBuilder:
         elif isinstance(now, dict):
             self._write_dict(target, now, before)
         elif isinstance(now, bytes):
-            self.emit(f"{target}[:] = {now!r}")
+            self.emit(f"{target}[:] = {text_of_bytes(self, shadow.copy)}")
         elif isinstance(shadow.copy, set):
             self.emit(f"{target}.clear()", f"{target}.update({self.items('[', now, ']')})")
         elif _begins_with(now, before):

@@ -9,6 +9,7 @@ attributes. So the class has to keep all that an instance has in its ``__dict__`
 
 from __future__ import annotations
 
+import array
 import copy
 import functools
 import itertools
@@ -106,7 +107,7 @@ def children(value: Any) -> Iterable[Any]:
         return [value.__func__, value.__self__]
     if is_host_generator(value):
         return ()
-    if isinstance(value, (bytearray, types.FunctionType, itertools.count, *LOCKS)):
+    if isinstance(value, (bytearray, array.array, types.FunctionType, itertools.count, *LOCKS)):
         return ()
     return () if isinstance(value, slice) else state_of(value).values()
 
@@ -171,8 +172,15 @@ def _generator(b: EpilogueBuilder, value: Any) -> str:
     return b.shared(value, f"{b.refer(copy.deepcopy)}({b.constant('generator', copy.deepcopy(value))})")
 
 
-def _bytearray(b: EpilogueBuilder, value: bytearray) -> str:
-    return b.shared(value, f"bytearray({bytes(value)!r})")
+def text_of_bytes(b: EpilogueBuilder, value: bytearray | array.array[Any]) -> str:
+    """Return code that makes an equal bytearray or array."""
+    if isinstance(value, bytearray):
+        return f"bytearray({bytes(value)!r})"
+    return f"{b.refer(array.array)}({value.typecode!r}, {value.tobytes()!r})"
+
+
+def _of_bytes(b: EpilogueBuilder, value: bytearray | array.array[Any]) -> str:
+    return b.shared(value, text_of_bytes(b, value))
 
 
 def _set(b: EpilogueBuilder, value: set[Any]) -> str:
@@ -258,7 +266,8 @@ _CONSTRUCTORS: dict[type, Reconstruction] = {
     weakref.KeyedRef: _reference,
     functools.partial: _partial,
     types.MethodType: _method,
-    bytearray: _bytearray,
+    bytearray: _of_bytes,
+    array.array: _of_bytes,
     types.FunctionType: _function,
     itertools.count: lambda b, value: b.shared(value, f"{b.refer(itertools.count)}{repr(value)[5:]}"),
     type(threading.Lock()): lambda b, value: b.shared(value, f"{b.refer(threading.Lock)}()"),

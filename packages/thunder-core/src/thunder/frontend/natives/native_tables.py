@@ -14,6 +14,7 @@ import _operator
 import _struct
 import _warnings
 import abc
+import array
 import binascii
 import builtins
 import cmath
@@ -170,6 +171,7 @@ SELF_CONTAINED_TYPES: frozenset[type] = LEAVES | {
     re.Pattern,
     re.Match,
     struct.Struct,
+    array.array,
     _KEY_OF_COMPARISON,
     type(hashlib.md5(usedforsecurity=False)),
 }
@@ -187,16 +189,11 @@ OBJECT_METHODS = frozenset(
     _methods((object,), "__init__", "__new__", "__init_subclass__", "__subclasshook__", "__eq__", "__ne__")
 )
 
-#: methods of dates that read the clock, the time zone or the locale of the machine
+#: methods of values that read more: the clock, the time zone or the locale of the machine, memory, a file
+_OF_DATES = ("now", "utcnow", "today", "fromtimestamp", "timestamp", "astimezone", "strftime", "strptime")
+_OF_ARRAYS = ("buffer_info", "fromfile", "tofile")
 OF_THE_MACHINE = frozenset(
-    map(
-        id,
-        _methods(
-            DATES,
-            *("now", "utcnow", "today", "fromtimestamp", "timestamp", "astimezone"),
-            *("strftime", "strptime", "__format__"),
-        ),
-    )
+    map(id, (*_methods(DATES, *_OF_DATES, "__format__"), *_methods((array.array,), *_OF_ARRAYS)))
 )
 
 #: methods of NumPy's numbers that depend on the number alone

@@ -8,6 +8,7 @@ proxy for a tensor, a shadow for a container, else the object itself.
 
 from __future__ import annotations
 
+import array
 import functools
 import itertools
 import threading
@@ -256,7 +257,7 @@ class ObjectTable(EntryTable):
             return raw
         if issubclass(t, tuple):
             return self._adopt_tuple(raw, path)
-        if t is bytearray or (t is memoryview and views_whole(raw)):
+        if t is bytearray or t is array.array or (t is memoryview and views_whole(raw)):
             return self._adopt_bytes(raw, path)
         if t is types.MethodType:
             return self._adopt_method(raw, path)
@@ -374,7 +375,7 @@ class ObjectTable(EntryTable):
         return value
 
     def _adopt_bytes(self, raw: Any, path: Path) -> Any:
-        """Adopt a bytearray, whose bytes are a fact, or a view of all bytes of an object."""
+        """Adopt a bytearray or an array, whose bytes are a fact, or a view of all bytes of an object."""
         if type(raw) is memoryview:
             for name in ("readonly", "format", "shape", "strides"):
                 self.note("equal", path.step("attribute", name), getattr(raw, name))
@@ -383,7 +384,11 @@ class ObjectTable(EntryTable):
             self.track(raw, path, view)
             return view
         shadow = Shadow.of(raw, path)
-        self.note("equal", path, bytearray(raw))
+        if type(raw) is array.array:
+            self.note("equal", path.step("attribute", "typecode"), raw.typecode)
+            self.note("state", path.step("attribute", "tobytes"), raw.tobytes())
+        else:
+            self.note("equal", path, bytearray(raw))
         self.track(raw, path, shadow.copy)
         self.shadows.append(shadow)
         return shadow.copy

@@ -9,6 +9,7 @@ and snapshot at the end is what the program wrote, and becomes the epilogue.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -89,8 +90,8 @@ class Shadow:
             return cls(original, path, MAPPINGS[t](original, {}), None)
         if t in SEQUENCES:
             return cls(original, path, SEQUENCES[t](original, []), None)
-        if t is bytearray:
-            return cls(original, path, bytearray(original), bytes(original))
+        if t is bytearray or t is array:
+            return cls(original, path, original[:], bytes(original))
         if t is set:  # its copy gives the elements in the same order
             return cls(original, path, original.copy(), None)
         base: Any = next(b for b in t.__mro__ if b in _BUILTINS)
@@ -109,7 +110,8 @@ class Shadow:
     @property
     def content(self) -> Any:
         """The content that the program sees now: the bytes, or a plain dict or list."""
-        return bytes(self.copy) if isinstance(self.copy, bytearray) else content_of(self.copy)
+        is_of_bytes = isinstance(self.copy, bytearray | array)
+        return bytes(self.copy) if is_of_bytes else content_of(self.copy)
 
     @property
     def is_written(self) -> bool:
