@@ -7,20 +7,25 @@ import base64
 import dataclasses
 import functools
 import hashlib
+import hmac
 import inspect
+import io
 import json
 import math
 import os
 import platform
 import re
+import shlex
 import struct
 import textwrap
+import unicodedata
 from typing import Any
 
 import pytest
 import torch
 
 import thunder
+from thunder.base.errors import UnsupportedProgram
 
 
 @dataclasses.dataclass(order=True)
@@ -138,6 +143,24 @@ PARSED = {
 }
 
 
+def in_memory(x: torch.Tensor, text: str) -> Any:
+    written, content = io.StringIO(), io.BytesIO(text.encode())
+    for line in io.StringIO(f"{text}\n{x.shape[0]}"):
+        written.write(line * 2)
+    content.seek(1)
+    content.write(b"z")
+    return written.getvalue(), written.tell(), content.getvalue(), content.read()
+
+
+PARSED |= {
+    "in memory": in_memory,
+    "words": lambda x, text: shlex.split(f"a '{text} b' c"),
+    "authenticated": lambda x, text: hmac.new(b"key", text.encode(), "sha256").hexdigest(),
+    "hashed": lambda x, text: hashlib.blake2b(text.encode(), digest_size=4).hexdigest(),
+    "normalized": lambda x, text: unicodedata.normalize("NFD", f"{text}é"),
+}
+
+
 @pytest.mark.parametrize("name", PARSED)
 def test_texts_are_parsed_in_the_first_call_of_a_process(name):
     compiled, x = thunder.jit(PARSED[name]), torch.ones(2)
@@ -150,3 +173,18 @@ def test_a_text_that_cannot_be_parsed_raises_the_error_of_python():
     compiled = thunder.jit(lambda x, pattern: re.compile(pattern).pattern)
     with pytest.raises(re.error, match="missing \\)"):
         compiled(torch.ones(2), "(a")
+
+
+KEPT = io.StringIO("abc")
+
+
+@pytest.mark.parametrize(
+    ("program", "refusal"),
+    [
+        (lambda x: (x, KEPT.read()), "only by consuming"),
+        (lambda x: (x, io.StringIO("abc")), "cannot build again"),
+    ],
+)
+def test_files_in_memory_neither_enter_nor_leave_a_program(program, refusal):
+    with pytest.raises(UnsupportedProgram, match=refusal):
+        thunder.jit(program)(torch.ones(2))

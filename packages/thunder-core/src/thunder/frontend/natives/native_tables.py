@@ -20,9 +20,9 @@ import builtins
 import cmath
 import collections
 import functools
-import hashlib
 import importlib
 import importlib.util
+import io
 import itertools
 import math
 import operator
@@ -32,6 +32,7 @@ import struct
 import sys
 import types
 import typing
+import unicodedata
 import zlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -119,6 +120,7 @@ PURE_FUNCTIONS = (
     NativeRow("a text in, an equal text out", (sys.intern, os.fspath)),
     NativeRow("texts in, tables out", (str.maketrans, bytes.maketrans, bytearray.maketrans)),
     NativeRow("bytes in, bytes or a checksum out", _functions(binascii, zlib)),
+    NativeRow("the tables of Unicode", _functions(unicodedata)),
     NativeRow("makes a hash object of bytes", _functions(*_HASHES)),
 )
 ALLOWED: dict[int, Any] = {id(fn): fn for row in PURE_FUNCTIONS for fn in row.natives}
@@ -150,6 +152,13 @@ _METHOD_TYPES = (property, staticmethod, classmethod, super, types.FunctionType,
 _OPERATOR_OBJECTS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
 _KEY_OF_COMPARISON: type = type(functools.cmp_to_key(lambda a, b: 0))
 
+_HASH_TYPES = tuple(
+    cls
+    for module in _HASHES
+    for cls in vars(module).values()
+    if isinstance(cls, type) and not issubclass(cls, Exception)
+)
+
 #: classes whose instances keep everything in what the program can see: a native method that one of them
 #: defines depends on the object and its arguments alone, and writes to the object alone
 SELF_CONTAINED_TYPES: frozenset[type] = LEAVES | {
@@ -172,8 +181,10 @@ SELF_CONTAINED_TYPES: frozenset[type] = LEAVES | {
     re.Match,
     struct.Struct,
     array.array,
+    io.StringIO,
+    io.BytesIO,
     _KEY_OF_COMPARISON,
-    type(hashlib.md5(usedforsecurity=False)),
+    *_HASH_TYPES,
 }
 #: classes that may be called on arguments that are checked
 CONSTRUCTIBLE_TYPES = (SELF_CONTAINED_TYPES - {memoryview}) | {
