@@ -12,10 +12,11 @@ X = torch.ones(2, 3)
 CHANGES = {
     "grad mode": (
         torch.no_grad(),
-        "expected {'is_grad_enabled': True}, found {'is_grad_enabled': False}",
+        "is_grad_enabled: expected {'is_grad_enabled': True}, found {'is_grad_enabled': False}",
     ),
     "autocast": (
         torch.autocast("cpu", torch.bfloat16),
+        "is_any_autocast_enabled, autocast on cpu: "
         "expected {'is_any_autocast_enabled': False, 'autocast on cpu': False}, "
         "found {'is_any_autocast_enabled': True, 'autocast on cpu': True}",
     ),

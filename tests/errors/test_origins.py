@@ -35,6 +35,7 @@ COMPLETED = {
     "thunder/ops/gradient_rules.py:_unfit",
     "thunder/ops/gradient_rules.py:put_gradients",
     "thunder/compiler/recompile_reasons.py:failure_of_new_entry",
+    "thunder/frontend/prologue_reading.py:_check_sizes_are_found",
     "thunder/frontend/prologue_reading.py:_returned",
     "thunder/frontend/prologue_reading.py:_unknown",
     "thunder/frontend/prologue_reading.py:_wrong_check",

@@ -73,8 +73,8 @@ READS = {
         deterministic,
     ),
     "flag": (
-        lambda: 3.0 if torch.backends.cudnn.benchmark else 2.0,
-        lambda v: setattr(torch.backends.cudnn, "benchmark", v == 3.0),
+        lambda: 3.0 if torch.backends.cuda.matmul.allow_tf32 else 2.0,
+        lambda v: setattr(torch.backends.cuda.matmul, "allow_tf32", v == 3.0),
     ),
     "argv": (lambda: float(len(sys.argv)), lambda v: setattr(sys, "argv", ["a"] * int(v))),
     "modules": (
@@ -101,7 +101,7 @@ def _restored(monkeypatch):
         yield
     deterministic(2.0)
     torch.set_default_dtype(torch.float32)
-    torch.backends.cudnn.benchmark = False
+    torch.backends.cuda.matmul.allow_tf32 = False
     sys.modules.pop("surroundings", None)
 
 

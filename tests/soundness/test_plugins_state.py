@@ -82,7 +82,7 @@ def test_state_that_a_transform_changes_in_place_is_guarded_and_named():
     compiled(ramp(3))
     assert thunder.cache_misses(compiled) == 2
     (reason,) = thunder.last_recompile_reasons(compiled)
-    assert reason.fact == "state of transforms[0], Kept"
+    assert reason.fact == "state of transforms[0], Kept: recipe"
     assert reason.expected.keys() == reason.found.keys() == {"recipe"}
 
 

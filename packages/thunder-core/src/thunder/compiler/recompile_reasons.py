@@ -52,7 +52,9 @@ def recompile_reason(
         cause = prologue_error(entry.prologue_traces[-1], args, kwargs)
         return RecompileReason(entry, "the guards, though each of their facts holds", None, cause, "guards")
     fact, actual = failure
-    return RecompileReason(entry, str(fact), *_differing(fact, actual), fact.source)
+    expected, found = _differing(fact, actual)
+    named = f": {', '.join({**expected, **found})}" if fact.kind == "state" and type(found) is dict else ""
+    return RecompileReason(entry, f"{fact}{named}", expected, found, fact.source)
 
 
 def decision_reason(entry: CacheEntry, decision: Decision, found: Any) -> RecompileReason:

@@ -207,6 +207,7 @@ class TracingSession(Policy):
         for state in self._states.values():
             state.end()
         self._states.clear()
+        self.writes.forget()
         self.variables.forget()
         self.objects.forget()
         self.machine.has_ended = True

@@ -336,7 +336,8 @@ def call_function(
         tensor = tensor_of_array(session, fn, args, kwargs)
         if tensor is not None:
             return tensor
-    args, kwargs = with_plain_numbers(session, fn, args, kwargs)
+    if not is_of_package(symbol):
+        args, kwargs = with_plain_numbers(session, fn, args, kwargs)
     is_ordinary = _ORDINARY.issuperset(map(type, args)) and _ORDINARY.issuperset(map(type, kwargs.values()))
     if not is_ordinary:
         args = tuple(_plain_items(session, fn, a) for a in args)

@@ -52,6 +52,8 @@ _PROTOCOLS = (
     *(name for row in BINARY_OPERATORS.values() for name in (row.method, row.reflected, row.inplace) if name),
     *("__hash__", "__neg__", "__abs__", "__round__", "__divmod__", "__array__", "__array_ufunc__"),
 )
+#: those that a new dict calls on a mapping, whose items it copies
+_OF_ITEMS = tuple(name for name in _PROTOCOLS if name != "__missing__")
 
 
 def read_values(descriptor: Any, values: list[Any]) -> list[Any]:
@@ -94,6 +96,8 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
         own = values[0]
         values = [tuple(tuple.__iter__(own)) if isinstance(own, tuple) else content_of(own), *values[1:]]
     searched = values[0] if values and searches(descriptor) else None
+    is_of_items = isinstance(descriptor, type) and issubclass(descriptor, dict)
+    methods = _OF_ITEMS if is_of_items else _PROTOCOLS
     seen: set[int] = set()
     compared: list[Any] = []  # objects whose __eq__ is interpreted before
     everything: list[Any] = []
@@ -119,7 +123,7 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
             value, descriptor, searched
         ):
             compared.append(value)
-        elif any(isinstance(getattr(cls, name, None), types.FunctionType) for name in _PROTOCOLS):
+        elif any(isinstance(getattr(cls, name, None), types.FunctionType) for name in methods):
             raise UnsupportedProgram(
                 f"{getattr(fn, '__qualname__', fn)} is implemented in C and would call methods of the class "
                 f"{cls.__qualname__}, which thunder does not see",

@@ -83,6 +83,10 @@ class Writes:
         """Add a kind of state by the function that yields what the program has written of it."""
         self._kinds.append(writes)
 
+    def forget(self) -> None:
+        """Forget the kinds of state, which hold what the acquisition has read."""
+        self._kinds.clear()
+
     def __iter__(self) -> Iterator[Write]:
         for writes in list(self._kinds):
             yield from writes()

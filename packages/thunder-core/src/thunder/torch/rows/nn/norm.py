@@ -300,7 +300,7 @@ def batch_norm(
         if running_mean is None or running_var is None:
             raise OperatorError("Expected running_mean and running_var to be defined when training=False")
     else:
-        _refuse_single_value(math.prod(input.shape[:1] + input.shape[2:]), torch.Size(input.shape))
+        _refuse_single_value(math.prod(input.shape[:1] + input.shape[2:]), input.shape)
     if not input.numel():
         return _of_nothing(input, weight, bias)
     if not training:
@@ -328,8 +328,9 @@ def _refuse_eps(eps: float, training: bool) -> None:
 def _refuse_single_value(count: Any, shape: Sequence[Any]) -> None:
     """Raise OperatorValueError where statistics are of one value; ``shape`` is what torch's text shows."""
     if count == 1:
+        shown = shape if isinstance(shape, list) else torch.Size(shape)
         raise OperatorValueError(
-            f"Expected more than 1 value per channel when training, got input size {shape}"
+            f"Expected more than 1 value per channel when training, got input size {shown}"
         )
 
 
