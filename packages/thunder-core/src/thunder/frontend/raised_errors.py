@@ -6,7 +6,7 @@ from typing import Any
 
 from thunder.base.errors import DataDependentControlFlow, OperatorError, ThunderError, UnsupportedProgram
 from thunder.frontend.objects.class_kinds import LEAVES
-from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
+from thunder.ir.proxies import AnyProxy, NumberProxy, Proxy, TensorProxy
 
 #: errors whose texts name classes, and the names of the user's classes
 _OF_TYPES = (TypeError, AttributeError)
@@ -38,6 +38,12 @@ def text_refusal(proxy: Proxy | TensorProxy) -> ThunderError:
             "the text of a number that comes out of a tensor shows its value",
             found=found,
             hint="print(number) is replayed at each call; or format it after the call.",
+        )
+    if type(proxy) is AnyProxy:
+        return UnsupportedProgram(
+            "the program looks into the text of a value that each call makes anew",
+            hint="Return, store or print the text as it is; or make the value outside the compiled function, "
+            "and pass what is read of it.",
         )
     return UnsupportedProgram(
         "the text of a tensor shows its values, which are not known while the program is traced",

@@ -65,6 +65,7 @@ from thunder.frontend.objects.callable_kinds import LAZY
 from thunder.frontend.objects.class_kinds import has_python_key
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.objects.shadow_copies import SEQUENCES
+from thunder.frontend.objects.unknown_values import MadeInCall
 from thunder.frontend.opaque_calls import native_functions, opaque_acquisition
 from thunder.frontend.opaque_calls.opaque_hints import add_opaque_hint
 from thunder.frontend.output import logging_calls, printing, warning_calls
@@ -141,6 +142,8 @@ class Tracer(AttributePolicy):
             return draw_calls.load_attr(self, obj, name)
         elif type(obj) is ContextVar:
             return context_values.load_attr(self, obj, name)
+        elif type(obj) is MadeInCall:
+            raise obj.refusal()
         elif type(obj) is GradientNode:
             return gradient_nodes.load_attr(self, obj, name)
         elif type(obj) is CompiledFunction and name != "__get__":
@@ -413,6 +416,7 @@ _SEEN_CLASSES: Final[dict[type, Callable[[TracingSession, Any], type]]] = {
     SizeTuple: lambda session, size: torch.Size,
     DeferredText: lambda session, text: str,
     GradientNode: lambda session, node: node.seen_class(),
+    MadeInCall: lambda session, value: value.seen_class,
     types.MethodType: tensors.class_of_method,
     **dict.fromkeys(weakrefs.UNKNOWN, lambda session, unknown: unknown.__class__),
 }

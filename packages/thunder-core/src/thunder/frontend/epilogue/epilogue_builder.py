@@ -38,6 +38,7 @@ from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, OfTheTrace, extended_container
 from thunder.frontend.objects.object_entry import DELETED, ObjectEntry
 from thunder.frontend.objects.shadow_copies import ItemOverlay, Shadow, put_items, replace_items
+from thunder.frontend.objects.unknown_values import MadeInCall
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.output.deferred_texts import DeferredText, template_of
 from thunder.frontend.output.output_replay import formatted
@@ -86,7 +87,7 @@ class EpilogueBuilder:
     def __init__(self, session: TracingSession) -> None:
         self.session, self._rebound = session, session.state(ReboundTensors).inputs
         self.tensors: dict[
-            str, TensorProxy | NumberProxy | GeneratorProxy
+            str, TensorProxy | NumberProxy | GeneratorProxy | AnyProxy
         ] = {}  # what the computation must return, by name
         self.reached: dict[int, tuple[str, Path, Any]] = {}  # objects of the user's: id → name, path, object
         self.statements: list[BoundSymbol] = []
@@ -175,6 +176,10 @@ class EpilogueBuilder:
         if type(value) is DeferredText:
             template, values, specs = template_of(self.session, value)
             return f"{self.refer(formatted)}({template!r}, {self.items('[', values, ']')}, {specs!r})"
+        made = value.proxy if type(value) is MadeInCall else value
+        if type(made) is AnyProxy:
+            self.tensors[made.name] = made
+            return made.name
         generator = self.session.state(Generators).created_proxy(value)
         if generator is not None:
             self.tensors[generator.name] = generator

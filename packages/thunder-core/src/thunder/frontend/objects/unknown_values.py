@@ -6,12 +6,13 @@ from typing import Any, NoReturn
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.objects.class_kinds import OfTheTrace
+from thunder.ir.proxies import AnyProxy
 
-__all__ = ["UnknownValue"]
+__all__ = ["MadeInCall", "UnknownValue"]
 
 
 def _refuse_reading(self: UnknownValue, *args: Any) -> NoReturn:
-    raise UnsupportedProgram(f"the program reads {self._name}, {self._why}", hint=self._hint)
+    raise self.refusal()
 
 
 class UnknownValue(OfTheTrace):
@@ -25,9 +26,40 @@ class UnknownValue(OfTheTrace):
     def description(self) -> str:
         return self._name
 
+    def refusal(self) -> UnsupportedProgram:
+        """Return the error of a program that looks into the value."""
+        return UnsupportedProgram(f"the program reads {self._name}, {self._why}", hint=self._hint)
+
     __getattr__ = __call__ = __len__ = __iter__ = __next__ = __bool__ = _refuse_reading
     __float__ = __int__ = __index__ = __neg__ = __abs__ = __getitem__ = __contains__ = _refuse_reading
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse_reading
     __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse_reading
     __lt__ = __le__ = __gt__ = __ge__ = _refuse_reading
     __repr__ = __format__ = __eq__ = __ne__ = __hash__ = _refuse_reading
+
+
+class MadeInCall(UnknownValue):
+    """An immutable value of class ``seen_class`` that a statement makes in each call.
+
+    The program may store and return it, and put it into texts.
+    """
+
+    __slots__ = ("proxy", "seen_class")
+
+    def __init__(self, name: str, proxy: AnyProxy, seen_class: type) -> None:
+        why = "which each call makes anew"
+        hint = (
+            "Return, store or format it as it is; or make it outside the compiled function and pass what is read "
+            "of it, or mark the function around it by thunder.opaque."
+        )
+        super().__init__(name, why, hint)
+        self.proxy, self.seen_class = proxy, seen_class
+
+    def __repr__(self) -> str:
+        raise self.refusal()
+
+    def __str__(self) -> str:
+        raise self.refusal()
+
+    def __format__(self, spec: str) -> str:
+        raise self.refusal()

@@ -25,7 +25,7 @@ from thunder.frontend.raised_errors import text_refusal
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions.override_state import seen_type
 from thunder.ir.number_proxies import decided_value
-from thunder.ir.proxies import NumberProxy, TensorProxy
+from thunder.ir.proxies import AnyProxy, NumberProxy, TensorProxy
 from thunder.ir.symbol import has_tags
 from thunder.ops import prims
 
@@ -115,8 +115,8 @@ def _is_of_number(session: TracingSession, index: int) -> bool:
     """Return whether a text is that of a number, which is that of a tensor without dimensions as well."""
     texts = session.state(Texts)
     value, spec = texts.values[index]
-    if isinstance(value, NumberProxy):
-        return True
+    if not isinstance(value, TensorProxy):
+        return isinstance(value, NumberProxy)
     written = any(has_tags(b, {OpTags.IN_PLACE}) for b in session.trace.bound_symbols[texts.starts[index] :])
     is_formatted = spec is not None and not spec.startswith(output_replay.NODE) and not written
     return is_formatted and not value.shape and seen_type(session, value) is torch.Tensor
@@ -149,6 +149,10 @@ def copies_texts(session: TracingSession, fn: Any, descriptor: Any, args: tuple[
     return all(type(p) is DeferredText or id(p) not in unread for p in parts)
 
 
+def _can_change(value: Any) -> bool:
+    return type(value) is not AnyProxy
+
+
 def template_of(
     session: TracingSession, text: DeferredText
 ) -> tuple[str, tuple[Any, ...], tuple[str | None, ...]]:
@@ -159,8 +163,9 @@ def template_of(
     texts = session.state(Texts)
     pieces = str.split(text, _MARK)
     indices = [int(index) for index in pieces[1::2]]
-    start = min((texts.starts[i] for i in indices), default=0)
-    if any(has_tags(b, {OpTags.IN_PLACE}) for b in session.trace.bound_symbols[start:]):
+    calls = session.trace.bound_symbols
+    start = min((texts.starts[i] for i in indices if _can_change(texts.values[i][0])), default=len(calls))
+    if any(has_tags(b, {OpTags.IN_PLACE}) for b in calls[start:]):
         raise UnsupportedProgram(
             "the program uses a text of values after it has written to a tensor in place",
             hint="Print or return the text before the write.",

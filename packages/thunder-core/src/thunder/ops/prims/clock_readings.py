@@ -1,20 +1,22 @@
-"""The primitive that reads a clock of Python's module ``time`` when the program runs.
+"""The primitives that read a clock, or draw from the system's randomness, when the program runs.
 
 start = time.perf_counter()   →   start = read_clock("perf_counter")
+run = uuid.uuid4()            →   run = make_value(uuid4())
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from thunder.base.tags import OpTags
-from thunder.ir.proxies import FloatProxy, IntegerProxy, NumberProxy
+from thunder.ir.proxies import AnyProxy, FloatProxy, IntegerProxy, NumberProxy
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.prims.declaration import primitive
 
-__all__ = ["CLOCKS", "read_clock"]
+__all__ = ["CLOCKS", "MadeValue", "make_value", "read_clock"]
 
 _NAMES = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
 
@@ -40,4 +42,40 @@ read_clock = primitive(
     eager=_read_clock,
     vjp=NONDIFFERENTIABLE,
     tags=(OpTags.DONT_DCE,),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class MadeValue:
+    """A call of a function of the system, whose result differs from call to call."""
+
+    make: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        arguments = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
+        return f"{self.make.__qualname__}({', '.join(arguments)})"
+
+    def run(self) -> Any:
+        """Return a new value."""
+        return self.make(*self.args, **self.kwargs)
+
+
+def _make_value_meta(value: MadeValue) -> AnyProxy:
+    return AnyProxy()
+
+
+def _make_value(value: MadeValue) -> Any:
+    return value.run()
+
+
+#: makes an immutable value of any type; each call is a value of its own, in order with other effects
+make_value = primitive(
+    "make_value",
+    _make_value_meta,
+    python_impl=_make_value,
+    eager=_make_value,
+    vjp=NONDIFFERENTIABLE,
+    tags=(OpTags.DONT_DCE, OpTags.DONT_RECOMPUTE_IN_BACKWARD),
 )
