@@ -422,7 +422,7 @@ _SEEN_CLASSES: Final[dict[type, Callable[[TracingSession, Any], type]]] = {
 }
 _PLAIN_GETTER = object.__getattribute__
 #: functions whose rules make texts of their arguments by calls of the program
-_OUTPUT = (print, logging.Logger._log)
+_OUTPUT = (print, logging.Logger._log, MadeInCall.__repr__, MadeInCall.__str__, MadeInCall.__format__)
 #: handlers of calls of code that runs as it is, in each call
 _PASSING = (opaque_acquisition.call, native_functions.call)
 

@@ -119,9 +119,18 @@ for _module, _names in {
         _of_module(_module, _name)
 
 
-@TABLE.lookaside(MadeInCall.__repr__, MadeInCall.__str__, MadeInCall.__format__)
+@TABLE.lookaside(MadeInCall.__str__)
+def _str(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    return _text(session, (*args, ""), kwargs)
+
+
+@TABLE.lookaside(MadeInCall.__repr__, MadeInCall.__format__)
 def _text(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    raise args[0].refusal()
+    value, *spec = args
+    text = deferred(session, value.proxy, spec[0] if spec else None)
+    if text is None:
+        raise value.refusal()
+    return text
 
 
 def _check_place(session: TracingSession, what: str) -> None:

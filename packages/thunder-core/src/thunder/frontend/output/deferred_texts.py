@@ -73,8 +73,8 @@ def deferred(session: TracingSession, proxy: Any, spec: str | None) -> str | Non
     """
     if not can_defer(session) or not isinstance(spec, str | None) or type(spec) is DeferredText:
         return None
-    if session.native_reads and isinstance(proxy, NumberProxy):
-        return _text_of_number(proxy, spec)
+    if session.native_reads and not isinstance(proxy, TensorProxy):
+        return _text_of_number(proxy, spec) if isinstance(proxy, NumberProxy) else None
     name = None if spec else node_name(session, proxy)
     if name is not None and (spec is None or proxy.shape):
         spec = output_replay.NODE + name
