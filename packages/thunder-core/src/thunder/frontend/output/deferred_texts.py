@@ -10,6 +10,7 @@ refused, as other values that cannot be read.
 from __future__ import annotations
 
 import operator
+import re
 from typing import Any
 
 import torch
@@ -57,6 +58,9 @@ _COPYING = frozenset(
         ),
     )
 )
+#: those that format by ``%``, and the templates that neither pad, cut nor quote a text
+_PERCENT = (operator.mod, vars(str)["__mod__"])
+_PLAIN = re.compile(r"(?:[^%]|%%|%(?:\(\w+\))?s)*")
 
 
 def can_defer(session: TracingSession) -> bool:
@@ -143,6 +147,8 @@ def copies_texts(session: TracingSession, fn: Any, descriptor: Any, args: tuple[
     if issubclass(getattr(descriptor, "__objclass__", object), BaseException):
         return True
     if id(descriptor) not in _COPYING or (fn is format and args[1:] != ("",)[: len(args) - 1]):
+        return False
+    if descriptor in _PERCENT and not _PLAIN.fullmatch(args[0]):
         return False
     parts = [p for a in args for p in (a if type(a) in (list, tuple) else (a,))]
     unread = session.objects.unread

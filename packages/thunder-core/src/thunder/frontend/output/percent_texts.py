@@ -6,6 +6,7 @@ import operator
 import re
 from typing import Any
 
+from thunder.frontend.objects.unknown_values import MadeInCall
 from thunder.frontend.output.deferred_texts import combined
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.string_protocols import Shown
@@ -14,14 +15,15 @@ from thunder.ir.proxies import NumberProxy, TensorProxy, pytype
 __all__ = ["is_percent", "percent_text"]
 
 _CONVERSION = re.compile(r"%(?:%|([+ 0]*)(\d*)(?:\.(\d+))?([dfFeEgGs]))")
+_SHOWN = (NumberProxy, TensorProxy, MadeInCall)
 _FORMATTING = frozenset(map(id, (operator.mod, vars(str)["__mod__"])))
 
 
 def is_percent(fn: Any, args: tuple[Any, ...]) -> bool:
-    """Return whether a native call is ``str % value`` with a number or tensor of the trace."""
+    """Return whether a native call is ``str % value`` with a value of the trace."""
     if id(fn) not in _FORMATTING or len(args) != 2 or type(args[0]) is not str:
         return False
-    return any(isinstance(_value(v), NumberProxy | TensorProxy) for v in _values(args[1]))
+    return any(isinstance(_value(v), _SHOWN) for v in _values(args[1]))
 
 
 def percent_text(session: TracingSession, text: str, operand: Any) -> Any:
@@ -39,7 +41,7 @@ def percent_text(session: TracingSession, text: str, operand: Any) -> Any:
         if shown is None:
             return None
         value = _value(shown)
-        if isinstance(value, NumberProxy | TensorProxy):
+        if isinstance(value, _SHOWN):
             spec = _spec(value, *match.groups(""))
             if spec is None:
                 return None
@@ -62,10 +64,12 @@ def _value(shown: Any) -> Any:
     return shown._value if isinstance(shown, Shown) else shown
 
 
-def _spec(value: NumberProxy | TensorProxy, flags: str, width: str, precision: str, kind: str) -> str | None:
+def _spec(value: Any, flags: str, width: str, precision: str, kind: str) -> str | None:
     """Return the format specification with the result of a conversion, ``""`` for ``str``, or None."""
     if kind == "s":
         return None if flags or width or precision else ""
+    if type(value) is MadeInCall:
+        return None
     if isinstance(value, TensorProxy):
         if value.shape or value.requires_grad:
             return None
