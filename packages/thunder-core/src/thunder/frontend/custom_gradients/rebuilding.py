@@ -30,8 +30,10 @@ from thunder.frontend.epilogue.reconstruction import (
     state_of,
     viewed,
 )
+from thunder.frontend.natives.unread_items import readable_keys
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, plain_base
 from thunder.frontend.objects.shadow_copies import CONTAINERS
+from thunder.frontend.objects.unknown_values import DeferredText, MadeInCall
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import NumberProxy, TensorProxy
 
@@ -61,6 +63,8 @@ class Rebuilding:
         if isinstance(value, TensorProxy):
             return self._tensor(value)
         value = original(value)
+        if isinstance(value, DeferredText | MadeInCall):  # the text of numbers is a decision
+            return _constant(readable_keys(self.session, (value,))[0])
         entry = self.session.entry_of(value)
         if entry is None and (type(value) in LEAVES or self._is_code(value)):
             return _constant(value)

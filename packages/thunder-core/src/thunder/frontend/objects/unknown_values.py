@@ -8,7 +8,11 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.objects.class_kinds import OfTheTrace
 from thunder.ir.proxies import AnyProxy
 
-__all__ = ["MadeInCall", "UnknownValue"]
+__all__ = ["DeferredText", "MadeInCall", "UnknownValue"]
+
+
+class DeferredText(str):
+    """A text with marks in the places of values: each is a number between two marks."""
 
 
 def _refuse_reading(self: UnknownValue, *args: Any) -> NoReturn:

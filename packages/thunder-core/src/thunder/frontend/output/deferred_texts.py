@@ -20,6 +20,7 @@ from thunder.base.tags import OpTags
 from thunder.frontend.checkpoints.region_state import RegionState
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.objects.object_entry import ObjectEntry
+from thunder.frontend.objects.unknown_values import DeferredText
 from thunder.frontend.output import output_replay
 from thunder.frontend.output.node_names import node_name
 from thunder.frontend.raised_errors import text_refusal
@@ -33,10 +34,6 @@ from thunder.ops import prims
 __all__ = ["DeferredText", "Texts", "can_defer", "combined", "copies_texts", "deferred", "template_of"]
 
 _MARK = output_replay.MARK
-
-
-class DeferredText(str):
-    """A text with marks in the places of values: each is a number between two marks."""
 
 
 class Texts(SessionState):

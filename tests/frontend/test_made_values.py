@@ -1,0 +1,200 @@
+"""Dates, random bytes and UUIDs that a program makes: a value of each call, which it may only pass on."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import secrets
+import uuid
+from typing import Any
+
+import pytest
+import torch
+
+import thunder
+from thunder.base.errors import ThunderError, UnsupportedProgram
+
+#: name → an expression whose value differs from call to call
+MADE = {
+    "now": lambda: datetime.datetime.now(),
+    "now in a zone": lambda: datetime.datetime.now(tz=datetime.timezone.utc),
+    "utcnow": lambda: datetime.datetime.utcnow(),
+    "today with a time": lambda: datetime.datetime.today(),
+    "uuid1": lambda: uuid.uuid1(),
+    "uuid4": lambda: uuid.uuid4(),
+    "bytes": lambda: os.urandom(8),
+    "secret bytes": lambda: secrets.token_bytes(8),
+    "secret text": lambda: secrets.token_hex(8),
+    "secret text of a URL": lambda: secrets.token_urlsafe(),
+}
+VALUES = {name: make for name, make in MADE.items() if "text" not in name}
+
+made = pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+value = pytest.mark.parametrize("make", VALUES.values(), ids=VALUES)
+
+
+class Kept:
+    """An object in which programs keep values."""
+
+    last: Any = None
+
+
+@made
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_each_call_makes_a_value_for_each_place(make, requires_grad):
+    made, kept = [], Kept()
+
+    def program(x):
+        first, second = make(), make()
+        made.append(first)
+        kept.last = second
+        return x.sin(), {"both": [first, second]}, first
+
+    compiled = thunder.jit(program)
+    seen = set()
+    for calls in range(1, 4):
+        y, both, first = compiled(torch.ones(calls + 1, requires_grad=requires_grad))
+        assert y.shape == (calls + 1,)
+        assert len(made) == calls
+        assert type(first) is type(make())
+        assert both["both"] == [first, kept.last]
+        assert made[-1] == first
+        seen |= {first, kept.last}
+    assert len(seen) == 6
+
+
+def test_a_value_is_one_object_in_each_place():
+    kept = []
+
+    def program(x):
+        made = uuid.uuid4()
+        kept.append(made)
+        return made, [made], x
+
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        first, (second,), _ = compiled(torch.ones(1))
+        assert first is second is kept[-1]
+
+
+def test_a_date_of_today_is_one_of_the_call():
+    compiled = thunder.jit(lambda x: (x, datetime.date.today()))
+    for _ in range(2):
+        before = datetime.date.today()
+        assert before <= compiled(torch.ones(1))[1] <= datetime.date.today()
+
+
+@value
+@pytest.mark.parametrize(
+    "text", [str, repr, lambda v: f"{v}", lambda v: f"<{v!r}>", lambda v: "%s" % v, lambda v: str([v, 1])]
+)
+def test_its_texts_are_those_of_the_call(make, text):
+    def program(x):
+        made = make()
+        x.add_(1)
+        return made, text(made)
+
+    compiled = thunder.jit(program)
+    seen = set()
+    for _ in range(3):
+        made, shown = compiled(torch.ones(1))
+        assert shown == text(made)
+        assert type(shown) is str
+        seen.add(shown)
+    assert len(seen) == 3
+
+
+def test_a_date_is_formatted_by_a_specification():
+    compiled = thunder.jit(lambda x: (lambda now: (now, f"at {now:%Y %H:%M:%S.%f}"))(datetime.datetime.now()))
+    for _ in range(2):
+        now, text = compiled(torch.ones(1))
+        assert text == f"at {now:%Y %H:%M:%S.%f}"
+
+
+def test_it_is_printed_and_logged(capsys, caplog):
+    def program(x):
+        run = uuid.uuid4()
+        print("run", run)
+        logging.getLogger("runs").warning("run %s", run)
+        return run
+
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        run = compiled(torch.ones(1))
+        assert capsys.readouterr().out == f"run {run}\n"
+        assert caplog.messages[-1] == f"run {run}"
+
+
+@value
+def test_its_class_is_the_callers(make):
+    compiled = thunder.jit(lambda x: (isinstance(make(), datetime.date), type(make()), make() is None))
+    expected = type(make())
+    assert compiled(torch.ones(1)) == (issubclass(expected, datetime.date), expected, False)
+
+
+@value
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda v: v == 3,
+        lambda v: {v: 1},
+        lambda v: v in {3},
+        lambda v: 3 in [v],
+        lambda v: sorted([v, v]),
+        lambda v: v.hex,
+        lambda v: hasattr(v, "year"),
+        lambda v: v + v,
+        lambda v: 1 if v else 0,
+        lambda v: "%50s" % v,
+        lambda v: "%50s" % str(v),
+        lambda v: "%r" % str(v),
+        lambda v: set(map(str, [v])),
+        lambda v: len(str(v)),
+        lambda v: bytes(v),
+        lambda v: thunder.opaque(lambda passed: torch.ones(1))(v),
+        lambda v: thunder.opaque(lambda passed: torch.ones(1))([str(v)]),
+    ],
+)
+def test_what_looks_into_it_is_refused(make, use):
+    with pytest.raises(UnsupportedProgram, match=r"each call makes anew"):
+        thunder.jit(lambda x: (x, use(make())))(torch.ones(1))
+
+
+@made
+def test_in_a_special_place_it_is_refused(make):
+    def region(x):
+        make()
+        return x.sin()
+
+    def checkpointed(x):
+        return torch.utils.checkpoint.checkpoint(region, x, use_reentrant=False)
+
+    for program in (checkpointed, torch.vmap(region)):
+        with pytest.raises(UnsupportedProgram, match=r"calls [\w.]+\(\) in a (checkpointed|mapped)"):
+            thunder.jit(lambda x, program=program: program(x))(torch.ones(2, requires_grad=True))
+
+
+def test_arguments_are_facts_and_their_errors_are_pythons():
+    compiled = thunder.jit(lambda x, n: os.urandom(n))
+    for n in (3, 5, 3):
+        assert len(compiled(torch.ones(1), n)) == n
+    with pytest.raises(ValueError, match="negative argument not allowed"):
+        compiled(torch.ones(1), -1)
+
+
+def test_a_class_that_extends_a_date_is_refused():
+    class Own(datetime.datetime):
+        pass
+
+    with pytest.raises(UnsupportedProgram, match=r"Own\.now\(\), of a class that extends"):
+        thunder.jit(lambda x: Own.now())(torch.ones(1))
+
+
+@pytest.mark.parametrize("template", ["%40s|", "%.3s", "%r", "%-40s|"])
+def test_a_conversion_that_changes_a_text_reads_it(template):
+    compiled = thunder.jit(lambda x: template % str(x.sum().item()))
+    for n in (1, 20, 3):
+        assert compiled(torch.ones(n)) == template % str(float(n))
+    with pytest.raises(ThunderError, match="the text of a tensor shows its values"):
+        thunder.jit(lambda x: template % str(x))(torch.ones(1))
