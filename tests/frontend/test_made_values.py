@@ -175,6 +175,26 @@ def test_in_a_special_place_it_is_refused(make):
             thunder.jit(lambda x, program=program: program(x))(torch.ones(2, requires_grad=True))
 
 
+def test_in_a_differentiated_function_it_is_made_once_in_a_call():
+    made = []
+
+    def loss(x):
+        made.append(uuid.uuid4())
+        return x.sin().sum()
+
+    compiled = thunder.jit(lambda x: torch.func.grad(loss)(x))
+    for calls in range(1, 4):
+        x = torch.ones(2)
+        assert torch.equal(compiled(x), x.cos())
+        assert len(set(made)) == len(made) == calls
+
+
+def test_an_item_of_a_tuple_is_passed_on():
+    compiled = thunder.jit(lambda x: ((uuid.uuid4(), x)[0], (x, str(uuid.uuid4()))[-1]))
+    results = [part for _ in range(3) for part in compiled(torch.ones(1))]
+    assert len(set(results)) == 6
+
+
 def test_arguments_are_facts_and_their_errors_are_pythons():
     compiled = thunder.jit(lambda x, n: os.urandom(n))
     for n in (3, 5, 3):

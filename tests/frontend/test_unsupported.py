@@ -139,7 +139,12 @@ PROGRAMS: dict[str, tuple[Callable[..., object], str, str, tuple[str, ...]]] = {
     "index": (lambda t: t[5], "OperatorError", "t[5]", ("out of bounds",)),
     "cat": (lambda t: torch.cat([t, torch.ones(2, 2)]), "OperatorError", "torch.cat(", ()),
     "process id": (lambda t: t * os.getpid(), "SharpEdge", "os.getpid()", ("argument", "sharp_edges=")),
-    "uuid": (lambda t: t * uuid.uuid4().int, "SharpEdge", "uuid.uuid4()", ("argument", "sharp_edges=")),
+    "uuid": (
+        lambda t: t * uuid.uuid4().int,
+        "UnsupportedProgram",
+        "uuid.uuid4()",
+        ("each call makes anew", "thunder.opaque"),
+    ),
     "open": (opened, "SharpEdge", 'with open("/dev/null") as f:', ("sharp_edges=",)),
     "socket": (lambda t: (t, socket.socket()), "SharpEdge", "socket.socket()", ("sharp_edges=",)),
     "process": (

@@ -151,12 +151,12 @@ def process_identifier():
     return world(lambda x: x * os.getpid(), ramp(3))
 
 
-@cases(refused="SharpEdge")
+@cases(refused="UnsupportedProgram")
 def unique_identifier():
     return world(lambda x: x * (uuid.uuid4().int % 3), ramp(3))
 
 
-@cases(refused="SharpEdge")
+@cases(refused="UnsupportedProgram")
 def operating_system_randomness():
     return world(lambda x: x * os.urandom(1)[0], ramp(3))
 

@@ -57,7 +57,11 @@ def _sleep(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _make_value(
-    session: TracingSession, name: str, make: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    session: TracingSession,
+    name: str,
+    make: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """Return what a statement makes in each call: a text, or a value that the program may only pass on."""
     _check_place(session, f"calls {name}()")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import operator
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -62,6 +63,8 @@ def readable_call(
         if descriptor is not vars(str)["join"]:  # of strings alone
             _refuse_yielded(session, (owner, *args, *kwargs.values()))
     fn = _rebound(fn, owner, reads(session, owner))
+    if descriptor is operator.getitem:  # of the container, only an item is passed on
+        return fn, (_read(session, args[0]), *(reads(session, a) for a in args[1:])), kwargs
     return fn, tuple(reads(session, a) for a in args), {k: reads(session, a) for k, a in kwargs.items()}
 
 
