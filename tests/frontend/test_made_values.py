@@ -1,5 +1,7 @@
 """Dates, random bytes and UUIDs that a program makes: a value of each call, which it may only pass on."""
 
+# ruff: noqa: UP031  (formatting by percent is what is tested)
+
 from __future__ import annotations
 
 import datetime
@@ -18,7 +20,7 @@ from thunder.base.errors import ThunderError, UnsupportedProgram
 #: name → an expression whose value differs from call to call
 MADE = {
     "now": lambda: datetime.datetime.now(),
-    "now in a zone": lambda: datetime.datetime.now(tz=datetime.timezone.utc),
+    "now in a zone": lambda: datetime.datetime.now(tz=datetime.UTC),
     "utcnow": lambda: datetime.datetime.utcnow(),
     "today with a time": lambda: datetime.datetime.today(),
     "uuid1": lambda: uuid.uuid1(),
@@ -39,6 +41,9 @@ class Kept:
 
     last: Any = None
 
+    def __init__(self) -> None:
+        self.by_name: dict[str, Any] = {}
+
 
 @made
 @pytest.mark.parametrize("requires_grad", [False, True])
@@ -48,7 +53,7 @@ def test_each_call_makes_a_value_for_each_place(make, requires_grad):
     def program(x):
         first, second = make(), make()
         made.append(first)
-        kept.last = second
+        kept.last, kept.by_name["second"] = second, second
         return x.sin(), {"both": [first, second]}, first
 
     compiled = thunder.jit(program)
@@ -60,6 +65,7 @@ def test_each_call_makes_a_value_for_each_place(make, requires_grad):
         assert type(first) is type(make())
         assert both["both"] == [first, kept.last]
         assert made[-1] == first
+        assert kept.by_name == {"second": kept.last}
         seen |= {first, kept.last}
     assert len(seen) == 6
 

@@ -71,7 +71,8 @@ def _make_value(
         if type(value) not in LEAVES:
             raise UnsupportedProgram(
                 f"the program calls {name}() with {describe(value)}",
-                hint="Pass it numbers or a time zone of a fixed offset; or call it outside the compiled function.",
+                hint="Pass it numbers or a time zone of a fixed offset, or call it outside the compiled "
+                "function.",
             )
     sample = make(*args, **kwargs)  # raises what the call of the program raises
     proxy = prims.make_value(prims.MadeValue(make, args, kwargs))
@@ -124,7 +125,7 @@ for _module, _names in {
 
 
 @TABLE.lookaside(MadeInCall.__str__)
-def _str(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _str(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _text(session, (*args, ""), kwargs)
 
 

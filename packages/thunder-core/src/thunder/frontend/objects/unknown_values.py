@@ -53,17 +53,17 @@ class MadeInCall(UnknownValue):
     def __init__(self, name: str, proxy: AnyProxy, seen_class: type) -> None:
         why = "which each call makes anew"
         hint = (
-            "Return, store or format it as it is; or make it outside the compiled function and pass what is read "
-            "of it, or mark the function around it by thunder.opaque."
+            "Return, store or format it as it is; or make it outside the compiled function and pass what "
+            "is read of it, or mark the function around it by thunder.opaque."
         )
         super().__init__(name, why, hint)
         self.proxy, self.seen_class = proxy, seen_class
 
-    def __repr__(self) -> str:
+    def __repr__(self, *args: Any) -> NoReturn:
         raise self.refusal()
 
     def __str__(self) -> str:
         raise self.refusal()
 
-    def __format__(self, spec: str) -> str:
+    def __format__(self, *args: Any) -> NoReturn:
         raise self.refusal()
