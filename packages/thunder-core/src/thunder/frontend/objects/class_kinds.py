@@ -226,7 +226,8 @@ _python_keys: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary(
 
 def _is_library_value(cls: type) -> bool:
     """Return whether a class is one of typing's forms, or of the trace, whose methods read nothing else."""
-    return issubclass(cls, torch.Tensor | Proxy | OfTheTrace) or (cls.__module__ == "typing" and is_library_class(cls))
+    is_of_trace = issubclass(cls, torch.Tensor | Proxy | OfTheTrace)
+    return is_of_trace or (cls.__module__ == "typing" and is_library_class(cls))
 
 
 def is_compared_natively(cls: type) -> bool:

@@ -145,7 +145,7 @@ def copies_texts(session: TracingSession, fn: Any, descriptor: Any, args: tuple[
         return True
     if id(descriptor) not in _COPYING or (fn is format and args[1:] != ("",)[: len(args) - 1]):
         return False
-    if descriptor in _PERCENT and not _PLAIN.fullmatch(args[0]):
+    if descriptor in _PERCENT and not (isinstance(args[0], str) and _PLAIN.fullmatch(args[0])):
         return False
     parts = [p for a in args for p in (a if type(a) in (list, tuple) else (a,))]
     unread = session.objects.unread
