@@ -70,6 +70,21 @@ def test_each_call_makes_a_value_for_each_place(make, requires_grad):
     assert len(seen) == 6
 
 
+def test_a_value_that_is_kept_is_no_fact_of_the_next_call():
+    kept = Kept()
+
+    def program(x):
+        kept.last = uuid.uuid4()
+        return x
+
+    compiled = thunder.jit(program)
+    seen = set()
+    for _ in range(3):
+        compiled(torch.ones(1))
+        seen.add(kept.last)
+    assert (len(seen), thunder.cache_misses(compiled)) == (3, 1)
+
+
 def test_a_value_is_one_object_in_each_place():
     kept = []
 
