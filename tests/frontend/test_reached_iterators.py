@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import operator
 from collections.abc import Callable, Iterator
@@ -205,7 +206,7 @@ def test_a_generator_that_is_passed_on_or_not_used_is_left_alone() -> None:
     [
         (lambda: (v for v in [1.0, 2.0]), "takes some elements of args.1., a generator, and leaves others"),
         (lambda: taken((v for v in [1.0, 2.0]), 1), "a generator, which can be read only by consuming it"),
-        (lambda: itertools.cycle([1, 2]), "is a cycle, which can be read only by consuming it"),
+        (lambda: itertools.cycle(v for v in [1, 2]), "is a cycle, which can be read only by consuming it"),
         (lambda: iter({1: 2}), "dict_keyiterator, which can be read only by consuming it"),
         (lambda: enumerate(v for v in [1.0]), "is an enumerate, which can be read only"),
     ],
@@ -256,3 +257,91 @@ def test_what_the_function_of_a_map_reads_is_guarded(monkeypatch: pytest.MonkeyP
     assert thunder.cache_misses(compiled) == 2
     elements[0] = 7.0
     assert left(compiled, map(scaled, elements)) == left(program, map(scaled, elements))
+
+
+def with_source(make: Callable[[Any], Any], *values: Any) -> tuple[Any, Any]:
+    """Return an iterator, and the one that it advances."""
+    source = iter(values)
+    return make(source), source
+
+
+def twice(iterator: Any) -> tuple[Any, Any]:
+    return iterator, iterator
+
+
+def begun_and_copied() -> tuple[Any, Any]:
+    """Return two cycles that share what they advance and what they keep."""
+    first = taken(itertools.cycle([2.0, 3.0, 4.0]), 1)
+    return first, copy.copy(first)
+
+
+def below_three(value: float) -> bool:
+    return value < 3.0
+
+
+IN_ITERTOOLS: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "cycle": lambda: (itertools.cycle([2.0, 3.0, 4.0]), itertools.cycle(range(1, 3))),
+    "cycle of tensors": lambda: (itertools.cycle([torch.ones(2), torch.zeros(2)]), itertools.cycle("ab")),
+    "cycle of one": lambda: (itertools.cycle((5.0,)), itertools.cycle([])),
+    "cycle and its source": lambda: with_source(itertools.cycle, 2.0, 3.0, 4.0, 5.0),
+    "one cycle twice": lambda: twice(itertools.cycle([2.0, 3.0, 4.0])),
+    "cycles with one list": begun_and_copied,
+    "repeat": lambda: (itertools.repeat(2.0, 5), itertools.repeat(torch.ones(2))),
+    "starmap": lambda: with_source(lambda it: itertools.starmap(operator.mul, it), (1.0, 2.0), (3.0, 4.0)),
+    "takewhile": lambda: with_source(lambda it: itertools.takewhile(below_three, it), 1.0, 5.0, 2.0, 6.0),
+    "dropwhile": lambda: with_source(lambda it: itertools.dropwhile(below_three, it), 1.0, 5.0, 2.0, 6.0),
+    "filterfalse": lambda: with_source(lambda it: itertools.filterfalse(None, it), 1.0, 0.0, 2.0, 0.0),
+    "compress": lambda: with_source(
+        lambda it: itertools.compress(it, itertools.cycle([1, 0])), 1.0, 2.0, 3.0
+    ),
+}
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("name", IN_ITERTOOLS)
+def test_iterators_of_itertools_are_left_where_eager_leaves_them(name: str, raises: bool) -> None:
+    def program(x: torch.Tensor, it: Any, other: Any) -> Any:
+        found = [x, *(next(it, None) for _ in range(2)), next(other, None)]
+        if raises:
+            raise ValueError(str(len(found)))
+        return found
+
+    def states(fn: Callable[..., Any]) -> Iterator[Any]:
+        it, other = IN_ITERTOOLS[name]()
+        for by_caller in (0, 2, 1, 0, 1):
+            try:
+                yield plain(fn(X, it, other))
+            except ValueError as error:
+                yield str(error)
+            yield plain([next(it, None) for _ in range(by_caller)])
+        yield plain([*itertools.islice(it, 5), *itertools.islice(other, 5)])
+
+    assert list(states(thunder.jit(program))) == list(states(program))
+
+
+def test_what_a_cycle_keeps_and_iterates_is_guarded() -> None:
+    def program(x: Any, it: Any) -> Any:
+        return x * next(it)
+
+    compiled = thunder.jit(program)
+    for start in (1, 2, 4, 5, 7):
+        for values in ([2.0, 3.0, 4.0], [2.0, 3.0, 5.0], [6.0, 3.0, 4.0], [2.0, 3.0], [2.0, 3.0, 4.0]):
+            cycles = [taken(itertools.cycle(values), start) for _ in range(2)]
+            assert plain(compiled(X, cycles[0])) == plain(program(X, cycles[1]))
+            assert list(itertools.islice(cycles[0], 5)) == list(itertools.islice(cycles[1], 5))
+
+
+def test_a_cycle_of_a_module_compiles_once_for_each_position() -> None:
+    class Alternating(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scales = itertools.cycle([torch.ones(2), torch.zeros(2)])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * next(self.scales)
+
+    module, eager = Alternating(), Alternating()
+    compiled = thunder.jit(module)
+    for _ in range(9):
+        assert torch.equal(compiled(X), eager(X))
+    assert thunder.cache_misses(compiled) == 5  # three until it keeps all, and two from then on

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import itertools
 import types
 import warnings
 from typing import Any, Final
@@ -16,6 +17,7 @@ __all__ = [
     "READABLE",
     "function_of",
     "part_of_iterator",
+    "parts_and_position",
     "reduced",
     "variables_of",
 ]
@@ -29,16 +31,44 @@ OF_ELEMENTS: Final = frozenset(
     map(type, (iter([]), iter(()), iter(""), iter("é"), iter(b""), iter(range(0)), reversed([])))
 )
 #: iterators that only advance others
-OVER_ITERATORS: Final = frozenset({zip, map, filter})
-#: iterators with parts
-READABLE: Final = OF_ELEMENTS | OVER_ITERATORS | {enumerate}
+OVER_ITERATORS: Final = frozenset(
+    {zip, map, filter, itertools.starmap, itertools.filterfalse, itertools.compress}
+)
+#: iterators with parts; those of itertools do not tell them from Python 3.14 on
+READABLE: Final = frozenset(
+    cls
+    for cls in (
+        *(*OF_ELEMENTS, *OVER_ITERATORS, enumerate),
+        *(itertools.takewhile, itertools.dropwhile, itertools.repeat, itertools.cycle),
+    )
+    if "__reduce__" in vars(cls)
+)
 
 
 def reduced(iterator: Any) -> Any:
     """Return what makes an iterator, the arguments, and the state, as ``__reduce__`` does."""
+    if type(iterator).__module__ != "itertools":
+        return iterator.__reduce__()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of the iterators of itertools, from 3.12 on
         return iterator.__reduce__()
+
+
+def parts_and_position(iterator: Any) -> tuple[tuple[Any, ...], Any]:
+    """Return the parts of an iterator in ``READABLE``, and its position, or None if it has none.
+
+    The parts of a ``cycle`` are the elements that it keeps, and, until these are all, whether it is past the
+    first pass, and the iterator that it advances.
+    """
+    _, args, *state = reduced(iterator)
+    if type(iterator) in (enumerate, itertools.repeat):  # the position is the second argument
+        return args[:1], (args[1] if len(args) > 1 else None)
+    if type(iterator) is itertools.cycle:
+        kept, is_past = state[0]
+        if reduced(iterator)[1][0] is args[0]:
+            return (kept, is_past, args[0]), None
+        return (kept,), parts_and_position(args[0])[1]  # made by `__reduce__`, to tell the position
+    return args, (state[0] if state else None)
 
 
 def function_of(generator: types.GeneratorType[Any, Any, Any]) -> Any:
@@ -68,7 +98,7 @@ def part_of_iterator(iterator: Any, key: Any, absent: Any) -> Any:
         )
     if type(iterator) not in READABLE:
         return absent
-    _, args, *state = iterator.__reduce__()
+    parts, position = parts_and_position(iterator)
     if key == POSITION:
-        return state[0] if state else None
-    return args[key] if type(key) is int and key < len(args) else absent
+        return position
+    return parts[key] if type(key) is int and key < len(parts) else absent

@@ -3,18 +3,26 @@
     f(x, iterator): x * next(iterator)    →   prologue:  type, list and position of the iterator
                                               epilogue:  move_to(iterator, 1)
 
-A program works on a copy over the shadow of the list. An ``enumerate``, a ``zip``, a ``map`` and a ``filter``
-have iterators as parts.
+A program works on a copy over the shadow of the list. An ``enumerate``, a ``zip``, a ``map``, a ``cycle`` and
+others have iterators as parts. What a ``cycle`` keeps is a list like any, to which its copy appends.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from thunder.base.iterator_parts import OF_ELEMENTS, OVER_ITERATORS, POSITION, READABLE
+from thunder.base.iterator_parts import (
+    OF_ELEMENTS,
+    OVER_ITERATORS,
+    POSITION,
+    READABLE,
+    parts_and_position,
+    reduced,
+)
 from thunder.base.provenance import Path
 from thunder.frontend.objects.number_counters import advance
 
@@ -38,28 +46,40 @@ class ReachedIterator:
         """The number of items that the program has taken; 0 if an iterator among its parts has advanced."""
         if type(self.original) in OVER_ITERATORS:
             return 0
-        if type(self.original) is enumerate:
-            count: int = self.copy.__reduce__()[1][1] - self.start
-            return count
-        position = _position(self.copy)
+        parts, position = parts_and_position(self.copy)
+        if type(self.original) is itertools.cycle:
+            return self._steps_past_the_first_pass(parts, position)
         return int(position != self.start) and (1 if position is None else abs(position - self.start))
+
+    def _steps_past_the_first_pass(self, parts: tuple[Any, ...], position: int | None) -> int:
+        count = len(parts[0]) or 1  # one step without elements tells a cycle that it has none
+        if self.start is None:
+            return 0 if position is None else position or count
+        if position is None:
+            position = parts_and_position(parts[2])[1]
+        return (position - self.start) % count
 
     def effect(self) -> tuple[Callable[..., Any], Any]:
         """Return the function that advances the user's iterator as far, and its second argument."""
-        if type(self.original) is enumerate:
+        if type(self.original) in _WITHOUT_SETTER:
             return advance, self.steps
-        position = _position(self.copy)
+        _, position = parts_and_position(self.copy)
         return (exhaust, None) if position is None else (move_to, position)
 
 
-def _position(iterator: Any) -> Any:
-    """Return the position of an iterator over elements, or None at its end."""
-    _, _, *state = iterator.__reduce__()
-    return state[0] if state else None
+#: iterators whose position cannot be set
+_WITHOUT_SETTER = frozenset({enumerate, itertools.repeat, itertools.cycle})
+#: iterators that call a function, which is their first part
+_CALLING = frozenset(
+    {
+        *(map, filter, itertools.starmap),
+        *(itertools.filterfalse, itertools.takewhile, itertools.dropwhile),
+    }
+)
 
 
 def move_to(iterator: Any, position: int) -> None:
-    """Set the position of an iterator over elements."""
+    """Set the position of an iterator."""
     iterator.__setstate__(position)
 
 
@@ -73,22 +93,44 @@ def adopt_iterator(table: ObjectTable, raw: Any, path: Path) -> Any:
     cls = type(raw)
     if cls not in READABLE:
         return None
-    make, args, *state = raw.__reduce__()
-    if cls is enumerate and type(args[0]) not in OF_ELEMENTS:
+    parts, position = parts_and_position(raw)
+    # these are advanced themselves, before or after the iterator among their parts
+    if (cls is enumerate or cls is itertools.cycle) and not _is_over_elements(parts):
         return None
     if path.parent is not None:
         table.note("type", path, cls)
-    parts = [table.adopt(part, path.step("iterated", i)) for i, part in enumerate(args)]
-    table.note("equal", path.step("iterated", POSITION), state[0] if state else None)
-    if cls is map or cls is filter:  # which call a function
-        parts[0] = table.callback(parts[0])
-    copy = make(*parts)
-    if state:
-        copy.__setstate__(state[0])
+    adopted = [table.adopt(part, path.step("iterated", i)) for i, part in enumerate(parts)]
+    table.note("equal", path.step("iterated", POSITION), position)
+    if cls in _CALLING:
+        adopted[0] = table.callback(adopted[0])
+    copy = _copied(raw, adopted, position)
+    place = 0 if cls is enumerate else len(table.counts)  # before the iterator that it advances
+    table.counts.insert(place, ReachedIterator(raw, path, copy, position))
+    table.track(raw, path, copy)
+    return copy
+
+
+def _is_over_elements(parts: tuple[Any, ...]) -> bool:
+    """Return whether the iterator that an ``enumerate`` or a ``cycle`` advances, if any, is over elements."""
+    return type(parts[-1]) in OF_ELEMENTS or isinstance(parts[-1], list)
+
+
+def _copied(raw: Any, parts: list[Any], position: Any) -> Any:
+    """Return an iterator as the user's, of other parts."""
+    cls = type(raw)
+    if cls is itertools.cycle:
+        kept, *rest = parts
+        is_past, source = rest or (True, iter(kept))
+        if not rest:
+            move_to(source, position)
+        copy: Any = itertools.cycle(source)
+        copy.__setstate__((kept, is_past))
+        return copy
+    if cls in _WITHOUT_SETTER:
+        return cls(*parts) if position is None else cls(*parts, position)
+    copy = reduced(raw)[0](*parts)
+    if position is not None:
+        move_to(copy, position)
     elif cls in OF_ELEMENTS:  # it has ended
         exhaust(copy, None)
-    start = args[1] if cls is enumerate else state[0] if state else None
-    place = 0 if cls is enumerate else len(table.counts)  # before the iterator that it advances
-    table.counts.insert(place, ReachedIterator(raw, path, copy, start))
-    table.track(raw, path, copy)
     return copy
