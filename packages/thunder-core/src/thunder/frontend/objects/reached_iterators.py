@@ -52,12 +52,14 @@ class ReachedIterator:
         return int(position != self.start) and (1 if position is None else abs(position - self.start))
 
     def _steps_past_the_first_pass(self, parts: tuple[Any, ...], position: int | None) -> int:
+        """Return how often to advance a user's cycle that has the elements which its copy keeps."""
         count = len(parts[0]) or 1  # one step without elements tells a cycle that it has none
         if self.start is None:
             return 0 if position is None else position or count
         if position is None:
             position = parts_and_position(parts[2])[1]
-        return (position - self.start) % count
+        steps: int = (position - self.start) % count
+        return steps
 
     def effect(self) -> tuple[Callable[..., Any], Any]:
         """Return the function that advances the user's iterator as far, and its second argument."""
@@ -71,10 +73,7 @@ class ReachedIterator:
 _WITHOUT_SETTER = frozenset({enumerate, itertools.repeat, itertools.cycle})
 #: iterators that call a function, which is their first part
 _CALLING = frozenset(
-    {
-        *(map, filter, itertools.starmap),
-        *(itertools.filterfalse, itertools.takewhile, itertools.dropwhile),
-    }
+    {map, filter, itertools.starmap, itertools.filterfalse, itertools.takewhile, itertools.dropwhile}
 )
 
 
