@@ -345,3 +345,27 @@ def test_a_cycle_of_a_module_compiles_once_for_each_position() -> None:
     for _ in range(9):
         assert torch.equal(compiled(X), eager(X))
     assert thunder.cache_misses(compiled) == 5  # three until it keeps all, and two from then on
+
+
+@pytest.mark.parametrize("make", [iter, reversed, enumerate])
+def test_a_list_that_is_shortened_below_its_iterator_is_refused(make: Callable[[Any], Any]) -> None:
+    def shortens(x: torch.Tensor, it: Any, values: list[float]) -> Any:
+        taken = [next(it), next(it)]
+        values.clear()
+        return x, taken
+
+    values = [1.0, 2.0, 3.0, 4.0]
+    with pytest.raises(UnsupportedProgram, match="program shortens the list of args"):
+        thunder.jit(shortens)(X, make(values), values)
+
+
+def test_an_iterator_past_the_end_of_a_list_that_the_caller_shortened_is_refused() -> None:
+    values = [1.0, 2.0]
+    it = taken(iter(values), 2)
+    values.clear()
+    with pytest.raises(
+        UnsupportedProgram, match="is a list_iterator, which can be read only by consuming it"
+    ):
+        thunder.jit(lambda x, it: (x, next(it, None)))(X, it)
+    values += [3.0, 4.0, 5.0]
+    assert list(it) == [5.0]

@@ -9,12 +9,14 @@ others have iterators as parts. What a ``cycle`` keeps is a list like any, to wh
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from thunder.base.errors import UnsupportedProgram
 from thunder.base.iterator_parts import (
     OF_ELEMENTS,
     OVER_ITERATORS,
@@ -62,9 +64,17 @@ class ReachedIterator:
         return steps
 
     def effect(self) -> tuple[Callable[..., Any], Any]:
-        """Return the function that advances the user's iterator as far, and its second argument."""
+        """Return the function that advances the user's iterator as far, and its second argument.
+
+        Raises UnsupportedProgram where the program has shortened the list to less than it has taken of it.
+        """
         if type(self.original) in _WITHOUT_SETTER:
             return advance, self.steps
+        if type(self.original) in OF_ELEMENTS and _is_past_the_end(self.copy):
+            raise UnsupportedProgram(
+                f"the program shortens the list of {self.path.source} to less than it has taken of it",
+                hint="Take the elements by their indices.",
+            )
         _, position = parts_and_position(self.copy)
         return (exhaust, None) if position is None else (move_to, position)
 
@@ -96,17 +106,27 @@ def adopt_iterator(table: ObjectTable, raw: Any, path: Path) -> Any:
     # these are advanced themselves, before or after the iterator among their parts
     if (cls is enumerate or cls is itertools.cycle) and not _is_over_elements(parts):
         return None
+    if cls in OF_ELEMENTS and _is_past_the_end(raw):
+        return None
     if path.parent is not None:
         table.note("type", path, cls)
     adopted = [table.adopt(part, path.step("iterated", i)) for i, part in enumerate(parts)]
     table.note("equal", path.step("iterated", POSITION), position)
     if cls in _CALLING:
         adopted[0] = table.callback(adopted[0])
-    copy = _copied(raw, adopted, position)
+    copied = _copied(raw, adopted, position)
     place = 0 if cls is enumerate else len(table.counts)  # before the iterator that it advances
-    table.counts.insert(place, ReachedIterator(raw, path, copy, position))
-    table.track(raw, path, copy)
-    return copy
+    table.counts.insert(place, ReachedIterator(raw, path, copied, position))
+    table.track(raw, path, copied)
+    return copied
+
+
+def _is_past_the_end(iterator: Any) -> bool:
+    """Return whether an iterator is at a position that its list, which was shortened, does not have."""
+    position = parts_and_position(iterator)[1]
+    if position is None:  # it has ended, and stays so
+        return False
+    return bool(parts_and_position(copy.copy(iterator))[1] != position)  # a position is set within the list
 
 
 def _is_over_elements(parts: tuple[Any, ...]) -> bool:
@@ -122,14 +142,14 @@ def _copied(raw: Any, parts: list[Any], position: Any) -> Any:
         is_past, source = rest or (True, iter(kept))
         if not rest:
             move_to(source, position)
-        copy: Any = itertools.cycle(source)
-        copy.__setstate__((kept, is_past))
-        return copy
+        cycle: Any = itertools.cycle(source)
+        cycle.__setstate__((kept, is_past))
+        return cycle
     if cls in _WITHOUT_SETTER:
         return cls(*parts) if position is None else cls(*parts, position)
-    copy = reduced(raw)[0](*parts)
+    made = reduced(raw)[0](*parts)
     if position is not None:
-        move_to(copy, position)
+        move_to(made, position)
     elif cls in OF_ELEMENTS:  # it has ended
-        exhaust(copy, None)
-    return copy
+        exhaust(made, None)
+    return made
