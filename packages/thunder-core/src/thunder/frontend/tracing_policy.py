@@ -66,7 +66,7 @@ from thunder.frontend.objects.class_kinds import has_python_key
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.objects.shadow_copies import SEQUENCES
 from thunder.frontend.objects.unknown_values import MadeInCall
-from thunder.frontend.opaque_calls import native_functions, opaque_acquisition
+from thunder.frontend.opaque_calls import native_functions, opaque_acquisition, unmodelled_operands
 from thunder.frontend.opaque_calls.opaque_hints import add_opaque_hint
 from thunder.frontend.output import logging_calls, printing, warning_calls
 from thunder.frontend.output.deferred_texts import DeferredText, combined, copies_texts
@@ -238,6 +238,8 @@ class Tracer(AttributePolicy):
             handler = self._calls.resolve(fn)
             if handler is not None:
                 if self.objects.unread and not (handler in _PASSING or _passes_on(fn)):
+                    if unmodelled_operands.are_passed(self, fn, args, kwargs):
+                        return unmodelled_operands.call(self, fn, args, kwargs)
                     fn, args, kwargs = unread_items.readable_call(self, fn, fn, args, kwargs)
                 return handler(self, fn, args, kwargs)
             return self.machine.generic_call(fn, args, kwargs)
@@ -252,6 +254,8 @@ class Tracer(AttributePolicy):
             descriptor = descriptor_of(fn)
             if copies_texts(self, fn, descriptor, args):
                 return combined(self, native_calls.call(self, fn, args, kwargs))
+            if unmodelled_operands.are_passed(self, fn, args, kwargs):
+                return unmodelled_operands.call(self, fn, args, kwargs)
             fn, args, kwargs = unread_items.readable_call(self, fn, descriptor, args, kwargs)
         call = region_effects.call_native if self._region_stack else native_calls.call
         if self._torch_functions.applies or override_calls.has_foreign(args):

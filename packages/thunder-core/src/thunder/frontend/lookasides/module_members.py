@@ -13,6 +13,7 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.patches import MODULE_METHODS as METHODS
 from thunder.frontend.objects.object_entry import DELETED, ObjectEntry
 from thunder.frontend.objects.shadow_copies import ItemOverlay
+from thunder.frontend.objects.tensor_classes import computes_by_dispatch
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.override_state import seen_type
 from thunder.interpreter.attributes import is_data_descriptor
@@ -89,7 +90,9 @@ def _read_member(
     items = _overlay(session, entry, member).items
     if name not in items:
         path = session.member_path(entry, member).step("key", name)
-        items[name] = session.adopt(entry.obj.__dict__[member][name], path)
+        raw = entry.obj.__dict__[member][name]
+        is_passed_on = isinstance(raw, torch.Tensor) and computes_by_dispatch(raw)
+        items[name] = (session.objects.adopt_item if is_passed_on else session.adopt)(raw, path)
     return items[name]
 
 

@@ -97,7 +97,9 @@ class _Reach:
             yield from ((value.fget,), (value.fset,))
         elif isinstance(value, (staticmethod, classmethod, CACHED)):
             yield (value.__wrapped__,)
-        elif not isinstance(value, types.ModuleType | torch.Tensor):
+        elif isinstance(value, torch.Tensor):
+            yield from ((type(value),), (object.__getattribute__(value, "__dict__"),))
+        elif not isinstance(value, types.ModuleType):
             yield (type(value),)
             if not is_foreign(type(value)):
                 yield from ((v,) for v in state_of(value).values())

@@ -9,7 +9,7 @@ import torch
 
 from thunder.frontend.objects.class_kinds import is_python_class
 
-__all__ = ["TORCH_CLASSES", "is_followed", "overrides_torch"]
+__all__ = ["TORCH_CLASSES", "computes_by_dispatch", "is_followed", "overrides_torch"]
 
 #: torch's own classes, whose tensors are traced as they are
 TORCH_CLASSES: Final = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
@@ -29,6 +29,15 @@ def is_followed(cls: type) -> bool:
         and not any(hasattr(cls, name) for name in ("__tensor_flatten__", "materialize"))
         and all(map(_is_written_in_python, own))
     )
+
+
+def computes_by_dispatch(tensor: torch.Tensor) -> bool:
+    """Return whether a dense tensor is of a class that has its own ``__torch_dispatch__``."""
+    dispatch: Any = type(tensor).__torch_dispatch__
+    if dispatch == _NO_DISPATCH:
+        return False
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested)
 
 
 def _is_written_in_python(cls: type) -> bool:

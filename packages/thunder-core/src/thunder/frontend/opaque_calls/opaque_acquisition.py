@@ -21,6 +21,7 @@ from thunder.frontend.guards import first_failure, unchanged_check
 from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.lookasides.tensors import original_of
 from thunder.frontend.lookasides.written_attributes import WrittenAttributes
+from thunder.frontend.natives.unread_items import refuse
 from thunder.frontend.natives.written_state import reached_write
 from thunder.frontend.opaque_calls.opaque_run import OpaqueCall, OpaqueRun, PassedTensor, class_named_after
 from thunder.frontend.opaque_calls.opaque_statements import run_opaque
@@ -83,6 +84,8 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
         run = speculation.run_once(opaque_call.run, rebuilding.tensors)
     opaque_call.signature = run.signature
     read = [session.adopt(t, session.object_root(t, f"a tensor of {name}")) for t in _leaves(run)]
+    for tensor in read:
+        refuse(session.objects.unread.get(id(tensor)))
     results = run_opaque(opaque_call, (*rebuilding.tensors, *read))
     speculation.note_run(name, run.signature, results, [t.detach() for t in run.tensors])
     proxies = iter(results)
