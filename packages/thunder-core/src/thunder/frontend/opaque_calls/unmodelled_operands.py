@@ -43,7 +43,7 @@ def are_passed(session: TracingSession, fn: Any, args: Sequence[Any], kwargs: di
     """Return whether a function of torch is passed tensors of such classes, and nothing else unread."""
     if not (_is_symbol(fn) or fn in session.language.functions or native_calls.is_unknown_torch(fn)):
         return False
-    unread = list(_unread(session, args, kwargs))
+    unread = list(_unread(session, fn, args, kwargs))
     return bool(unread) and all(
         isinstance(entry.obj, torch.Tensor) and computes_by_dispatch(entry.obj) for entry in unread
     )
@@ -58,7 +58,7 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
 
     Raises UnsupportedProgram where a gradient of one is needed, and where it is written.
     """
-    operands = list(_unread(session, args, kwargs))
+    operands = list(_unread(session, fn, args, kwargs))
     refusal = operands[0].refusal
     assert refusal is not None, "an unread tensor has a refusal"
     names = () if _is_symbol(fn) else full_name(fn).split(".")
@@ -75,8 +75,11 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     return opaque_acquisition.call(session, _runner(fn, refusal), args, kwargs)
 
 
-def _unread(session: TracingSession, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[ObjectEntry]:
-    for leaf in tree_flatten((args, kwargs))[0]:
+def _unread(
+    session: TracingSession, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Iterator[ObjectEntry]:
+    """Yield the entries of unread operands: of a symbol's function, which lists have too, no parts."""
+    for leaf in args if _is_symbol(fn) else tree_flatten((args, kwargs))[0]:
         entry = session.objects.unread.get(id(leaf))
         if entry is not None:
             yield entry
