@@ -161,6 +161,7 @@ REFUSED = {
     "member": (lambda x, w: x * w.scales, "Int8 is not one that thunder models"),
     "written": (lambda x, w: torch.Tensor.copy_(w, x), "writes to an argument"),
     "added to": (lambda x, w: (x * 1).add_(w), "writes to an argument"),
+    "in place": (lambda x, w: x + F.relu(w, inplace=True), "writes to an argument"),
     "out": (lambda x, w: torch.mm(x, w, out=torch.empty(4, 4)), "writes to an argument"),
     "operator that writes": (lambda x, w: torch.ops.aten.add_.Tensor(w, x), "writes to an argument"),
 }
@@ -174,6 +175,21 @@ def test_other_uses_are_refused_before_they_change_a_tensor(name):
     with pytest.raises(thunder.UnsupportedProgram, match=words):
         thunder.jit(model)(torch.ones(4, 4))
     assert torch.equal(model.w.numbers, before)
+
+
+class Unhashable:
+    __hash__ = None
+
+    def __call__(self, x, w):
+        return F.linear(x, w)
+
+
+def test_other_callables_may_be_passed_the_tensor():
+    layer = Unhashable()
+    model = Holder(lambda x, w: layer(x, w) + len([w] + [x]))
+    compiled = thunder.jit(model)
+    for _ in range(2):
+        assert_agrees(compiled, model, 4)
 
 
 def test_the_tensor_itself_can_be_returned():
@@ -190,6 +206,27 @@ def test_an_item_of_an_argument_is_passed_to_functions_of_torch():
     for seed in (0, 0, 1):
         w = quantized(4, 4, seed)
         torch.testing.assert_close(compiled(x, [w]), F.linear(x, w) + 1)
+
+
+class OwnLinear(Int8):
+    """A class that has torch's linear layer by ``__torch_function__``, as well."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is F.linear:
+            return 2 * (args[0] @ (args[1].numbers * args[1].scales).t())
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+
+def test_a_class_may_override_torchs_functions_too():
+    layer, x = nn.Linear(4, 6, bias=False), torch.ones(2, 4)
+    weight = quantized(6, 4)
+    layer.weight = nn.Parameter(OwnLinear(weight.numbers, weight.scales), requires_grad=False)
+    compiled = thunder.jit(layer)
+    for scale in (1, 2):
+        assert_agrees(compiled, layer, 2)
+        torch.testing.assert_close(compiled(x * scale), 2 * F.linear(x * scale, weight))
 
 
 class Scaled(Int8):

@@ -17,6 +17,7 @@ interpreted, and native code arrives in the policy's ``call_native``, where the 
     prims.sin          Symbol              recorded
     self.layer         nn.Module           hooks and forward
     lib.fn             BuiltinFunctionType of another package: an opaque call, if it takes tensors
+    torch.mm(x, w)     any type            an opaque call, if the class of w computes by its dispatch
     obj, cls, method   other types         the interpreter
 """
 

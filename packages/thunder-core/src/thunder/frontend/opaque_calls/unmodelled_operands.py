@@ -32,8 +32,17 @@ _SYMBOLS = frozenset(
     getattr(operator, name)
     for name in (
         *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor"),
-        *("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert", "lshift", "rshift", "getitem"),
+        *("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert", "lshift", "rshift"),
     )
+)
+#: types of torch's functions, which have a hash
+_FUNCTIONS = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
 )
 #: names of torch's functions and methods that write to an argument
 _WRITING = re.compile(r"[^_]_$|^__(i(add|sub|mul|truediv|floordiv|mod|pow|and|or|xor|[lr]shift)|setitem)__$")
@@ -41,7 +50,8 @@ _WRITING = re.compile(r"[^_]_$|^__(i(add|sub|mul|truediv|floordiv|mod|pow|and|or
 
 def are_passed(session: TracingSession, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """Return whether a function of torch is passed tensors of such classes, and nothing else unread."""
-    if not (_is_symbol(fn) or fn in session.language.functions or native_calls.is_unknown_torch(fn)):
+    is_operator = isinstance(fn, _FUNCTIONS) and fn in session.language.functions
+    if not (is_operator or _is_symbol(fn) or native_calls.is_unknown_torch(fn)):
         return False
     unread = list(_unread(session, fn, args, kwargs))
     return bool(unread) and all(
@@ -62,7 +72,9 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     refusal = operands[0].refusal
     assert refusal is not None, "an unread tensor has a refusal"
     names = () if _is_symbol(fn) else full_name(fn).split(".")
-    is_writing = kwargs.get("out") is not None or any(map(_WRITING.search, names))
+    is_writing = (
+        kwargs.get("out") is not None or bool(kwargs.get("inplace")) or any(map(_WRITING.search, names))
+    )
     for entry in operands:
         session.note("equal", entry.path.step("attribute", "requires_grad"), entry.obj.requires_grad)
         if is_writing or (entry.obj.requires_grad and torch.is_grad_enabled()):
