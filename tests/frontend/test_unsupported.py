@@ -138,7 +138,7 @@ PROGRAMS: dict[str, tuple[Callable[..., object], str, str, tuple[str, ...]]] = {
     ),
     "index": (lambda t: t[5], "OperatorError", "t[5]", ("out of bounds",)),
     "cat": (lambda t: torch.cat([t, torch.ones(2, 2)]), "OperatorError", "torch.cat(", ()),
-    "process id": (lambda t: t * os.getpid(), "SharpEdge", "os.getpid()", ("argument", "sharp_edges=")),
+    "user id": (lambda t: t * os.getuid(), "SharpEdge", "os.getuid()", ("argument", "sharp_edges=")),
     "uuid": (
         lambda t: t * uuid.uuid4().int,
         "UnsupportedProgram",

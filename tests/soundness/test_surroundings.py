@@ -147,8 +147,8 @@ def environment_variable_by_subscript():
 
 
 @cases(refused="SharpEdge")
-def process_identifier():
-    return world(lambda x: x * os.getpid(), ramp(3))
+def user_identifier():
+    return world(lambda x: x * os.getuid(), ramp(3))
 
 
 @cases(refused="UnsupportedProgram")
@@ -177,28 +177,28 @@ def identity_number():
 
 def test_the_refusal_names_the_users_line():
     def program(x):
-        return x * os.getpid()
+        return x * os.getuid()
 
     with pytest.raises(thunder.SharpEdge) as caught:
         thunder.jit(program)(ramp(3))
-    assert "x * os.getpid()" in str(caught.value)
+    assert "x * os.getuid()" in str(caught.value)
     assert "test_surroundings.py" in str(caught.value)
 
 
 def test_a_warned_sharp_edge_is_baked_in_and_listed():
     def program(x):
-        return x * os.getpid()
+        return x * os.getuid()
 
     compiled = thunder.jit(program, sharp_edges="warn")
-    with pytest.warns(thunder.SharpEdgeWarning, match="getpid"):
+    with pytest.warns(thunder.SharpEdgeWarning, match="getuid"):
         first = compiled(ramp(3))
     assert torch.equal(compiled(ramp(3)), first)
-    assert "getpid" in str(thunder.explain(compiled))
+    assert "getuid" in str(thunder.explain(compiled))
 
 
 def test_an_allowed_sharp_edge_is_baked_in_silently():
     def program(x):
-        return x * os.getpid()
+        return x * os.getuid()
 
     compiled = thunder.jit(program, sharp_edges="allow")
     with warnings.catch_warnings():

@@ -244,8 +244,8 @@ def thread_started():
 
 
 @cases(refused="SharpEdge")
-def process_identifier():
-    return world(lambda x: x * os.getpid(), ramp(3))
+def user_identifier():
+    return world(lambda x: x * os.getuid(), ramp(3))
 
 
 @cases(scale=lambda w: w.program.__globals__.update(scale=5.0))

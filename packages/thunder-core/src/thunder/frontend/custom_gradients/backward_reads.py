@@ -195,8 +195,9 @@ def check_store(session: TracingSession, obj: Any, name: str) -> None:
 
 
 def check_state(session: TracingSession, name: str) -> None:
-    """End the backward where it asks for the state of its surroundings."""
-    _end(session, f"reads {name}")
+    """End the backward where it asks for the state of its surroundings, which code is no part of."""
+    if not _reads_code(session):
+        _end(session, f"reads {name}")
 
 
 def check_write(session: TracingSession) -> None:
