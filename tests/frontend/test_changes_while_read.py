@@ -179,7 +179,7 @@ def test_no_call_is_guessed_that_python_would_begin_after_a_change() -> None:
         second("a")
         return x * count
 
-    with pytest.raises(thunder.UnsupportedProgram, match="which the program has written before"):
+    with pytest.raises(thunder.UnsupportedProgram, match=r"which the program ha(s written before|d read)"):
         thunder.jit(program)(X)
 
 

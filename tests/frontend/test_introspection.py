@@ -234,7 +234,8 @@ def test_a_protocol_asks_the_object() -> None:
 
 @pytest.mark.parametrize(
     "base",
-    [collections.abc.Iterable, collections.abc.Mapping, collections.abc.Sequence, collections.abc.Sized],
+    # of others a library may derive a protocol, whose code would answer
+    [collections.abc.Mapping, collections.abc.Sequence],
 )
 def test_a_registration_elsewhere_is_no_reason_to_compile_for_the_kinds_of_containers(base: Any) -> None:
     compiled = thunder.jit(lambda x, value: x * (2 if isinstance(value, base) else 3))

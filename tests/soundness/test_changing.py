@@ -19,7 +19,6 @@ REFUSED = frozenset(
         "cache_info",
         "closure_read",
         "compiled_text",
-        "date",
         "globals_items",
         "globals_iterated",
         "init_subclass",

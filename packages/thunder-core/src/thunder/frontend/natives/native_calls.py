@@ -7,9 +7,11 @@ on arguments whose content is known: leaves, proxies, shadows, and objects that 
 
 from __future__ import annotations
 
+import abc
 import functools
 import operator
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -193,10 +195,17 @@ def _call_allowed(
     return result
 
 
+#: native functions that look at the frame of their caller → that caller: `typing` lets modules ask protocols
+_CALLERS: dict[int, Callable[..., Any]] = {
+    id(vars(abc)["_abc_instancecheck"]): abc.ABCMeta.__instancecheck__,
+    id(vars(abc)["_abc_subclasscheck"]): abc.ABCMeta.__subclasscheck__,
+}
+
+
 def _called(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a native function; with the values of numbers if it takes Python's numbers alone."""
     try:
-        return fn(*args, **kwargs)
+        return _CALLERS.get(id(fn), fn)(*args, **kwargs)
     except (TypeError, ValueError) as error:
         if not has_number((*args, *kwargs.values())):
             name_tensors(error)
