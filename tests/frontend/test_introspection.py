@@ -251,3 +251,20 @@ def test_a_registration_elsewhere_is_no_reason_for_a_compile() -> None:
         compiled(X, 1.0)
         Hooked.register(type("Other", (), {}))
     assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_protocol_that_is_not_for_run_time_is_no_answer_for_its_base() -> None:
+    class Filled(collections.abc.Sized, typing.Protocol):
+        def __len__(self) -> int: ...
+
+    class Mine:
+        pass
+
+    class Theirs:
+        pass
+
+    def program(x: torch.Tensor, value: Any) -> torch.Tensor:
+        return x * (2 if isinstance(value, typing.Sized) else 3)
+
+    assert torch.equal(thunder.jit(program)(X, Mine()), program(X, Theirs()))
+    assert issubclass(Filled, collections.abc.Sized)
