@@ -258,7 +258,6 @@ IN_GRADIENTS: Mapping[str, str] = {
     "ltorch.grid_sample_backward": "torch.nn.functional.grid_sample",
     "ltorch._softmax_backward_data": "torch.nn.functional.scaled_dot_product_attention",
     "ltorch._log_softmax_backward_data": "torch.nn.functional.cross_entropy",
-    "torch.native_dropout": "torch.nn.functional.dropout",
     "ltorch.cumprod_backward": "torch.cumprod",
     "ltorch.exp_scan": "torch.logcumsumexp",
     "ltorch.value_selecting_reduction_backward": "torch.sort",
