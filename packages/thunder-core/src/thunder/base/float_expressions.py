@@ -226,7 +226,7 @@ def requirements(operation: Callable[..., Any], operands: tuple[Operand, ...]) -
 
 def finite(x: Operand) -> Iterator[Requirement]:
     """Yield what must hold so that a number is finite: nothing where sizes of any length make it so."""
-    if isinstance(x, FloatExpression) and _largest(x) > _SURELY_FINITE:
+    if isinstance(x, FloatExpression) and not _largest(x) <= _SURELY_FINITE:  # nan, of infinity times 0
         yield x, "<=", sys.float_info.max
         yield x, ">=", -sys.float_info.max
 
