@@ -282,7 +282,9 @@ def test_autocast_of_cuda_is_planned_where_there_is_none() -> None:
 def test_unknown_device_is_told_with_those_that_are_known() -> None:
     with pytest.raises(InvalidArgument, match="there is no device profile 'h3000'") as error:
         thunder.plan(torch.sin, torch.ones(2), device="h3000")
-    assert "known:  cpu, meta, a100, h100, h200, b200" in str(error.value)
+    assert "known:  cpu, meta, t4, l4, l40s, rtx4090, rtx5090, a100, h100, h200, b200, mi300x" in str(
+        error.value
+    )
     with pytest.raises(InvalidArgument, match=r"thunder\.plan got device=3"):
         thunder.plan(torch.sin, torch.ones(2), device=3)
     with pytest.raises(UnknownOption, match="'devcie'"):

@@ -201,8 +201,8 @@ def test_without_the_library_the_executor_says_what_to_install(monkeypatch: pyte
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch, "__version__", "2.13.0")
     assert str(library.missing()).endswith(
-        "none for torch 2.13 with CUDA 13.0. The one for this torch would be: "
-        "pip install 'nvfuser-cu130-torch213>=0.2.36.dev20260301'"
+        "none for torch 2.13 with CUDA 13.0. With CPython 3.12 and CUDA: "
+        "pip install 'torch==2.10.*' 'nvfuser-cu130-torch210>=0.2.36.dev20260301'"
     )
     monkeypatch.setattr(torch, "__version__", "2.10.1")
     monkeypatch.setattr(torch.version, "cuda", "12.8")

@@ -66,7 +66,7 @@ def test_explain_prints_the_ledger_and_the_plan_of_a_module_from_a_file(
     assert main(["explain", f"{model}:Net().requires_grad_(False)", "--device", "h200"]) == 0
     table, summary = capsys.readouterr().out.split("\n\n")
     rows = [line for line in table.splitlines()[2:] if not line.startswith("not in this compile")]
-    assert [line.split()[2:5] for line in rows] == [
+    assert [line.split()[3:6] for line in rows] == [
         ["torch.nn.functional.linear", "t0", "torch"],
         ["torch.relu", "t1", "torch"],
     ]

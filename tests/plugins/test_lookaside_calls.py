@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from typing import Any
 
 import pytest
@@ -105,14 +106,18 @@ def test_a_cached_function_that_calls_no_replaced_one_runs() -> None:
     assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 9.0))
 
 
-def test_the_list_of_plugins_has_what_their_hooks_return(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_of_plugins_has_what_their_hooks_return(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
     def listed(as_json: bool) -> str:
         command.run(type("Options", (), {"json": as_json})())
         return capsys.readouterr().out
 
     with get_manager().temporary(Acme(), name="acme"):
-        (line,) = [row for row in listed(False).splitlines() if row.startswith("acme ")]
+        (row,) = [row for row in re.split(r"\n(?=\S)", listed(False)) if row.startswith("acme ")]
         (entry,) = [p for p in json.loads(listed(True)) if p["name"] == "acme"]
-    assert f"replaces {__name__}.scaled, rewrite acme.sine, recipe acme-recipe" in line
+    assert f"replaces {__name__}.scaled, rewrite acme.sine, recipe acme-recipe" in " ".join(row.split())
     assert entry["lookasides"] == [f"{__name__}.scaled"]
     assert (entry["rewrites"], entry["recipes"]) == (["acme.sine"], ["acme-recipe"])

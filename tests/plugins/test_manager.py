@@ -8,9 +8,17 @@ import pytest
 
 from thunder.base.errors import PluginError, RegistrationError
 from thunder.base.options import Option
-from thunder.extend import OperatorExecutor, Rank
+from thunder.extend import OperatorExecutor, Rank, assuming_device
 from thunder.extend.registry import ExecutorRegistry
-from thunder.plugins import ExecutorSpec, PluginManager, PluginState, TransformSpec, Unavailable, hookimpl
+from thunder.plugins import (
+    ExecutorSpec,
+    PluginManager,
+    PluginState,
+    TransformSpec,
+    Unavailable,
+    VendorLibrary,
+    hookimpl,
+)
 from thunder.plugins.contributions import declared_options, load_transform, transform_names
 
 from .example_plugins import add_module, candidate, manager
@@ -186,6 +194,20 @@ def test_executor_that_lacks_a_device_is_asked_for_again(monkeypatch: pytest.Mon
     assert m.resolve(spec) is toy
     present = False
     assert isinstance(m.resolve(spec), Unavailable)
+
+
+def test_executor_for_a_device_that_a_plan_assumes_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    toy = OperatorExecutor("toy")
+    acme = VendorLibrary("Acme", missing=lambda: "Acme is not here", install=lambda: "pip install acme")
+    add_module(monkeypatch, "toy_kernels", ex=toy, make=lambda: acme.executor("toy_kernels:ex"))
+    m, spec = manager(), ExecutorSpec("toy", "toy_kernels:make")
+    with assuming_device("h100"):
+        assert m.resolve(spec) is toy
+    assert m.resolve(spec) == Unavailable("Acme is not here", lacks_device=True)
+    with assuming_device("cpu"):
+        assert isinstance(m.resolve(spec), Unavailable)
+    with assuming_device("h100"):
+        assert m.resolve(spec) is toy
 
 
 def test_required_module_that_is_absent_makes_the_plugin_unavailable() -> None:

@@ -11,14 +11,14 @@ import pytest
 from new_processes import run_python
 from thunder.base.errors import PluginNotInstalledError
 from thunder.plugins.finders import NotInstalledFinder, missing_attribute
-from thunder.plugins.not_installed import DOCUMENTED, FIRST_PARTY
+from thunder.plugins.not_installed import DOCUMENTED, FIRST_PARTY, Provider
 
 # In a process of its own: the finders are for the whole process, and installed façades would already be
 # imported.
 PROGRAM = """
 import importlib.util
 from thunder.plugins import finders, not_installed
-not_installed.DOCUMENTED["thunder.absent"] = "absent things"
+not_installed.DOCUMENTED["thunder.absent"] = not_installed.Provider("absent things")
 finders.install_finders()
 finders.install_finders()
 import sys
@@ -91,7 +91,7 @@ def test_find_spec_answers_none() -> None:
 
 
 def test_error_is_an_import_error_whose_name_is_not_the_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DOCUMENTED, "thunder.absent", "absent things")
+    monkeypatch.setitem(DOCUMENTED, "thunder.absent", Provider("absent things"))
     with pytest.raises(PluginNotInstalledError) as caught:
         NotInstalledFinder.find_spec("thunder.absent")
     assert isinstance(caught.value, ModuleNotFoundError)
@@ -104,7 +104,7 @@ def test_other_modules_pass() -> None:
 
 
 def test_missing_attribute_is_an_attribute_error_with_the_same_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DOCUMENTED, "thunder.absent", "absent things")
+    monkeypatch.setitem(DOCUMENTED, "thunder.absent", Provider("absent things"))
     with pytest.raises(
         AttributeError, match=r"^no installed package provides 'thunder\.absent'\.\nInstall a "
     ):
@@ -113,11 +113,10 @@ def test_missing_attribute_is_an_attribute_error_with_the_same_text(monkeypatch:
         missing_attribute("thunder", "nowhere")
 
 
-def test_no_message_names_a_distribution_of_the_expected_name() -> None:
-    """A distribution of that name on an index may be a stranger's."""
-    for path in DOCUMENTED:
-        with pytest.raises(PluginNotInstalledError, match="Install a package that provides") as caught:
+def test_message_names_the_command_that_installs_a_first_party_package() -> None:
+    for path, (subject, distribution) in DOCUMENTED.items():
+        with pytest.raises(PluginNotInstalledError) as caught:
             NotInstalledFinder.find_spec(path)
-        text = str(caught.value)
-        assert "pip install" not in text
-        assert not any(name in text for name in FIRST_PARTY)
+        action = f"pip install {distribution}, which" if distribution else "Install a package that"
+        assert str(caught.value).endswith(f"{action} provides {path}: {subject}.")
+        assert distribution is None or distribution in FIRST_PARTY

@@ -19,7 +19,9 @@ def test_a_missing_library_is_an_error_with_the_reason_and_no_executor() -> None
     with pytest.raises(ExecutorUnavailable, match="Acme cannot be used here") as error:
         library("Acme needs a device").module("json")
     assert "Acme needs a device" in str(error.value)
-    assert library("Acme needs a device").executor("json:dumps") == Unavailable("Acme needs a device")
+    assert library("Acme needs a device").executor("json:dumps") == Unavailable(
+        "Acme needs a device", lacks_device=True
+    )
 
 
 def test_a_library_that_is_here_is_imported() -> None:

@@ -14,7 +14,7 @@ import thunder
 from thunder.base.errors import InvalidArgument, PluginError, UserError
 from thunder.extend import OperatorExecutor
 from thunder.plugins import Lookaside, get_manager, hookimpl
-from thunder.plugins.not_installed import DOCUMENTED
+from thunder.plugins.not_installed import DOCUMENTED, Provider
 from thunder.recipes import POST, PRE
 
 
@@ -131,7 +131,7 @@ def test_names_are_those_that_packages_provide() -> None:
 
 @pytest.mark.parametrize("name", ["ddp", "fsdp", "fp8", "quantize-int4", "reduce-overhead"])
 def test_a_documented_plugin_is_not_unknown(name: str) -> None:
-    text = f"no installed package provides the plugin '{name}'(.|\n)*a package that provides thunder"
+    text = f"no installed package provides the plugin '{name}'(.|\n)*pip install thunder-[a-z]+, which"
     with pytest.raises(InvalidArgument, match=text):
         thunder.compile(doubled, plugins=name)
 
@@ -217,7 +217,7 @@ def test_misspelt_methods_and_values_are_refused() -> None:
 
 def test_another_interpreter_is_that_of_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setitem(DOCUMENTED, "thunder.absent", "absent things")
+        patched.setitem(DOCUMENTED, "thunder.absent", Provider("absent things"))
         patched.setattr("thunder.recipes.run_recipe._FX", "thunder.absent:thing")
         with pytest.raises(InvalidArgument, match=r"a package that provides thunder\.dynamo"):
             thunder.compile(doubled, thunder.Recipe(interpreter="thunder.fx"))

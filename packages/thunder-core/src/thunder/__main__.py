@@ -15,12 +15,19 @@ COMMANDS = (plugins, doctor, explain, new_executor, new_transform, cache)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m thunder")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    parser.set_defaults(run=lambda options: _list_commands(parser))
+    commands = parser.add_subparsers(metavar="COMMAND")
     for command in COMMANDS:
         command.add(commands)
     options = parser.parse_args(arguments)
     status: int = options.run(options)
     return status
+
+
+def _list_commands(parser: argparse.ArgumentParser) -> int:
+    """Print the commands, as no one is named; return the exit status of wrong arguments."""
+    parser.print_help()
+    return 2
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import thunder
 from thunder.core.errors import InvalidArgument
+from thunder.extend import byte_text
 from thunder.plugins import DeviceProfile
 
 from .communication import Communication, collectives_of
@@ -90,10 +91,10 @@ class DistributedPlan:
 
     def __str__(self) -> str:
         size = ", ".join(f"{name} {n}" for name, n in self.mesh.items())
-        lines = [f"rank {self.rank} of {size}", f"peak      {self.peak / 2**30:.2f} GiB"]
-        lines += [f"  {name:20} {n / 2**30:10.3f} GiB" for name, n in self.memory.items() if n]
+        lines = [f"rank {self.rank} of {size}", f"peak      {byte_text(self.peak)}"]
+        lines += [f"  {name:20} {byte_text(n):>14}" for name, n in self.memory.items() if n]
         lines += [
-            f"{t.collective:15} {t.count:5} {t.link:14} {t.sent / 2**30:10.3f} GiB sent" for t in self.traffic
+            f"{t.collective:15} {t.count:5} {t.link:14} {byte_text(t.sent):>14} sent" for t in self.traffic
         ]
         lines += [
             f"step      {self.seconds * 1e3:.3f} ms, of which {self.exposed * 1e3:.3f} ms are for collectives"

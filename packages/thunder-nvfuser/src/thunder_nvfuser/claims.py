@@ -43,8 +43,9 @@ def value_refusal(
             continue
         if not isinstance(p, TensorProxy):
             return Refusal("value", "a region computes tensors from tensors and numbers", value=p.name)
-        if device_profile(p.device).type not in device_types:
-            return Refusal("device", "nvFuser computes on CUDA devices", device=p.device.type)
+        profile = device_profile(p.device)
+        if profile.type not in device_types or (profile.type == "cuda" and not profile.capability):
+            return Refusal("device", "nvFuser computes on CUDA devices", device=profile.name)
         if p.dtype.torch_dtype not in dtypes:
             return Refusal("dtype", "nvFuser is not used for this dtype", dtype=p.dtype)
         if 0 in p.shape:

@@ -27,8 +27,11 @@ RELEASE = "0.2.36"
 
 
 def install_command() -> str:
-    """Return the command that installs the build for this torch and its CUDA; CUDA 13.0 if it has none."""
-    return f"pip install '{_distribution(torch.version.cuda or '13.0', _release())}>={VERSION}'"
+    """Return the command that installs the build for this torch and CUDA, or the last build and its torch."""
+    build = (torch.version.cuda or "", _release())
+    if build in BUILDS:
+        return f"pip install '{_distribution(*build)}>={VERSION}'"
+    return f"pip install 'torch=={BUILDS[-1][1]}.*' '{_distribution(*BUILDS[-1])}>={VERSION}'"
 
 
 def _distribution(cuda: str, release: str) -> str:
@@ -80,7 +83,7 @@ def _not_installed() -> str:
     built = " and ".join(f"torch {release} with CUDA {cuda}" for cuda, release in BUILDS)
     return (
         f"nvFuser is not installed. It has builds for CPython 3.12, {built}, and none for "
-        f"{' and '.join(lacking)}. The one for this torch would be: {install_command()}"
+        f"{' and '.join(lacking)}. With CPython 3.12 and CUDA: {install_command()}"
     )
 
 

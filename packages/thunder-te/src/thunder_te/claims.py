@@ -93,7 +93,7 @@ def _is_registered() -> bool:
 def capability_refusal(x: Any, *rest: Any) -> Refusal | None:
     """Return why the device of a layer has no kernels for the recipe in force, or None."""
     recipe, profile = active().recipe or DEFAULT, device_profile(x.device)
-    if profile.type != "cuda":
+    if profile.type != "cuda" or not profile.capability:
         return Refusal("device", "Transformer Engine computes on CUDA devices", device=profile.name)
     first, end = _CAPABILITIES[type(recipe)]
     if isinstance(recipe, NVFP4BlockScaling) and not recipe.disable_stochastic_rounding:

@@ -79,8 +79,8 @@ def missing_device(device_type: str) -> Refusal | None:
         capability = device_profile("cuda").capability
     except InvalidArgument:
         return Refusal("device", "there is no CUDA device, and no plan assumes one")
-    if capability is not None and capability < OLDEST_CAPABILITY:
+    if capability < OLDEST_CAPABILITY:
         oldest = ".".join(map(str, OLDEST_CAPABILITY))
-        found = ".".join(map(str, capability))
+        found = ".".join(map(str, capability)) or "none"
         return Refusal("capability", f"kernels are for compute capability {oldest} and later", found=found)
     return None

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from thunder.base.errors import PluginWarning
+from thunder.base.text_tables import terminal_width
 from thunder.plugins import PluginState, Unavailable, get_manager, list_plugins
 from thunder.plugins.contributions import names_by_plugin
 from thunder.plugins.listing import as_json, as_table
@@ -34,7 +35,10 @@ def run(options: argparse.Namespace) -> int:
         contributed = names_by_plugin(get_manager())  # calls hooks, of which one may fail
         infos = list_plugins()
     unusable = _unusable()
-    print((as_json if options.json else as_table)(infos, unusable, contributed))
+    if options.json:
+        print(as_json(infos, unusable, contributed))
+    else:
+        print(as_table(infos, unusable, contributed, width=terminal_width()))
     failed = any(unavailable.cause is not None for unavailable in unusable.values())
     return int(failed or any(info.state in BROKEN for info in infos))
 

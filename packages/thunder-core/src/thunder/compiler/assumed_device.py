@@ -26,7 +26,9 @@ def with_device_profile(language: LanguageContext, profile: DeviceProfile) -> La
         torch.cuda.device_count: lambda: 1,
         torch.cuda.current_device: lambda: 0,
         torch.cuda.get_device_name: lambda device=None: profile.name,
-        torch.cuda.get_device_capability: lambda device=None: profile.capability,
+        torch.cuda.get_device_capability: lambda device=None: profile.features.get(
+            "torch_capability", profile.capability
+        ),
         torch.cuda.is_bf16_supported: lambda including_emulation=True: (
             including_emulation or dtypes.bfloat16 in profile.dtypes
         ),

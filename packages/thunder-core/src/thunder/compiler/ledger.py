@@ -184,6 +184,7 @@ def explain_placements(
                     cost=p.cost,
                     source=p.source,
                     inner=p.inner,
+                    module=p.module,
                     facts=ledger_facts(p.bsym),
                 )
             )

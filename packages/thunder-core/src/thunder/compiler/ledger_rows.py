@@ -53,5 +53,7 @@ class LedgerRow:
     cost: float | None = None
     source: Location | None
     inner: Location | None = None
+    #: the module whose method made the call, as the program reaches it ("self.layers[0]"), or ""
+    module: str = ""
     #: what the author of the operator lets the ledger show, by name
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TextIO
 
+from thunder.base.errors import Location
 from thunder.base.optional_modules import optional_module
+from thunder.base.text_tables import aligned, terminal_width
 from thunder.compiler.ledger_rows import ExecutorReason, LedgerRow
 from thunder.executor_base.refusal import sentence
 
 __all__ = ["LedgerTable", "as_rich_table", "as_text", "print_table"]
 
-_COLUMNS = ("#", "trace", "symbol", "outputs", "claimed by", "via", "source")
+_COLUMNS = ("#", "trace", "module", "symbol", "outputs", "claimed by", "via", "source")
 
 
 @dataclass(frozen=True)
@@ -42,11 +46,18 @@ class LedgerTable:
         return absent + list(self.changes) + [f"baked in: {edge}" for edge in self.baked]
 
 
-def as_text(table: LedgerTable) -> str:
-    """Return a table with a line for each call, and the reasons indented below it."""
-    head, rule, *lines = _aligned([_COLUMNS, *map(_cells, table.rows)])
-    text = [head, rule]
-    for row, line in zip(table.rows, lines, strict=True):
+def as_text(table: LedgerTable, width: int | None = None) -> str:
+    """Return a table with a line for each call, and the reasons indented below it.
+
+    With `width`, in characters, wide cells are wrapped so that the table fits.
+    """
+    lines = [_COLUMNS, *map(_cells, table.rows)]
+    if not any(row.module for row in table.rows):
+        module = _COLUMNS.index("module")
+        lines = [(*cells[:module], *cells[module + 1 :]) for cells in lines]
+    head, dashes, *texts = aligned(lines, width, rule=True)
+    text = [head, dashes]
+    for row, line in zip(table.rows, texts, strict=True):
         text.append(line)
         text += [f"   - {reason}" for reason in table.reasons(row)]
     return "\n".join([*text, *table.notes])
@@ -56,7 +67,7 @@ def print_table(table: LedgerTable, file: TextIO) -> None:
     """Print to a terminal in colours, if rich is installed; else print the plain text."""
     console = optional_module("rich.console")
     if console is None or not file.isatty():
-        print(as_text(table), file=file)
+        print(as_text(table, terminal_width() if file.isatty() else None), file=file)
     else:
         console.Console(file=file).print(as_rich_table(table))
 
@@ -67,15 +78,16 @@ def as_rich_table(table: LedgerTable) -> Any:
     if tables is None or consoles is None:
         return as_text(table)
     text = _rich_text
-    grid = tables.Table("#", "trace", "symbol", "outputs", "claimed by", "reasons", "source")
+    grid = tables.Table("#", "trace", "module", "symbol", "outputs", "claimed by", "reasons", "source")
     for row in table.rows:
         reasons = "\n".join(table.reasons(row))
-        index, trace, symbol, outputs, owner, via, source = _cells(row)
+        index, trace, module, symbol, outputs, owner, via, source = _cells(row)
         runs = text(owner, "green") if row.claimed_by is not None else text(via, "dim")
         if via not in ("operator", "decomposed"):
             runs.append(f" ({via})", style="dim")
         grid.add_row(
-            index, trace, text(symbol, "bold"), outputs, runs, text(reasons, "yellow"), text(source, "dim")
+            *(index, trace, text(module), text(symbol, "bold"), outputs, runs),
+            *(text(reasons, "yellow"), text(source, "dim")),
         )
     return consoles.Group(grid, *map(text, table.notes))
 
@@ -91,11 +103,12 @@ def _cells(row: LedgerRow) -> tuple[str, ...]:
     return (
         str(row.index),
         row.trace,
+        row.module,
         row.symbol,
         ", ".join(row.outputs),
         row.claimed_by or "-",
         row.via,
-        str(row.source) if row.source is not None else "",
+        _short(row.source) if row.source is not None else "",
     )
 
 
@@ -103,8 +116,9 @@ def _sentence(reason: ExecutorReason) -> str:
     return f"{reason.executor}: {sentence(reason.message, reason.facts)}"
 
 
-def _aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return the lines in columns, with a rule below the first one, the head."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    head, *body = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in lines]
-    return [head, "  ".join("-" * w for w in widths), *body]
+def _short(line: Location) -> str:
+    """Return a line with its file relative to the working directory, or to a directory of imports."""
+    file = Path(line.file)
+    folders = filter(file.is_relative_to, (Path.cwd(), *map(Path, filter(None, sys.path))))
+    deepest = max(folders, key=lambda folder: len(folder.parts), default=Path())
+    return str(line._replace(file=str(file.relative_to(deepest))))

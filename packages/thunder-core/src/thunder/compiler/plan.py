@@ -10,6 +10,7 @@ from typing import Any, overload
 
 from thunder.base.errors import InvalidArgument, RaisedByProgram
 from thunder.base.plugin_calls import shown
+from thunder.base.text_tables import byte_text
 from thunder.compiler.collector import collector_paused
 from thunder.compiler.entry_compiler import EntryCompiler
 from thunder.compiler.jit import jit
@@ -61,14 +62,14 @@ class Plan:
         lines = [
             f"device    {self._device_text()}",
             f"calls     {claims or 'none'}",
-            f"peak      {_size(self.memory.peak)}{self._share_text()}",
-            f"inputs    {_size(self.memory.inputs)}",
-            f"forward   {_size(self.memory.forward)}",
+            f"peak      {byte_text(self.memory.peak)}{self._share_text()}",
+            f"inputs    {byte_text(self.memory.inputs)}",
+            f"forward   {byte_text(self.memory.forward)}",
         ]
         if self.backward_traces:
             lines += [
-                f"saved     {_size(self.memory.saved)}",
-                f"backward  {_size(self.memory.backward)}",
+                f"saved     {byte_text(self.memory.saved)}",
+                f"backward  {byte_text(self.memory.backward)}",
             ]
         return "\n".join(lines)
 
@@ -84,7 +85,7 @@ class Plan:
         if self.device is None or not self.device.memory_bytes:
             return ""
         share = self.memory.peak / self.device.memory_bytes
-        return f" of {_size(self.device.memory_bytes)} ({share:.1%})"
+        return f" of {byte_text(self.device.memory_bytes)} ({share:.1%})"
 
 
 @overload
@@ -207,12 +208,3 @@ def _assume_device(device: DeviceProfile | str | None) -> Iterator[DeviceProfile
     profile = profile_named(device) if isinstance(device, str) else device
     with assuming_device(profile), without_touching_device(profile.type):
         yield profile
-
-
-def _size(count: int) -> str:
-    """Return a number of bytes in the largest unit that is not larger."""
-    for unit in ("TiB", "GiB", "MiB", "KiB"):
-        power = {"TiB": 40, "GiB": 30, "MiB": 20, "KiB": 10}[unit]
-        if count >= 1 << power:
-            return f"{count / (1 << power):.2f} {unit}"
-    return f"{count} B"

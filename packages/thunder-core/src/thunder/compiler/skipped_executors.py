@@ -64,13 +64,10 @@ def absent_executors(executors: Sequence[Executor]) -> tuple[ExecutorReason, ...
 
 
 def _absence(manager: PluginManager, spec: ExecutorSpec, listing: str) -> tuple[AbsenceCode, str]:
-    """Return why an executor is absent.
-
-    Nothing is imported for that, so it is not known whether a lazy executor works.
-    """
-    resolved = manager.resolved(spec)
+    """Return why an executor is absent; it is imported for that, as a compile that lists it imports it."""
     if spec.missing:
         return "unavailable", f"needs {', '.join(spec.missing)}, which is not installed"
+    resolved = manager.resolve(spec)
     if isinstance(resolved, Unavailable):
         return "unavailable", resolved.reason
     return "not-listed", f"it is not among the executors of this compile: {listing}"

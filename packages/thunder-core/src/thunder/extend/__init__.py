@@ -6,6 +6,7 @@ from functools import partial
 
 from thunder.base.artefact_cache import ArtefactCache
 from thunder.base.public_names import missing_name
+from thunder.base.text_tables import byte_text
 from thunder.executor_base.executor import Executor, ImplInfo, Rank
 from thunder.executor_base.fusion_executor import FUEL_LEVEL, FusionExecutor
 from thunder.executor_base.operator_executor import OperatorExecutor, StatefulExecutor, TemporaryExecutor
@@ -55,6 +56,7 @@ __all__ = [
     "assuming_device",
     "attach_transform",
     "attached_transforms",
+    "byte_text",
     "compile_option",
     "compile_together",
     "compile_workers",

@@ -2,9 +2,11 @@
 
     thunder.plan(model, tokens, device="h200")
 
-The figures are from the makers' data sheets, for the modules with NVLink, and from the CUDA C++ Programming
-Guide (section "Compute capabilities"). A driver reserves about one percent of the memory. `SINCE` and
-`ARITHMETIC` have what follows from the compute capability alone, for these devices and for present ones.
+The figures are from the makers' data sheets, of the A100, H100, H200 and B200 for the modules with NVLink,
+and from the CUDA C++ Programming Guide (section "Compute capabilities"). A driver reserves about one
+percent of the memory. `SINCE` and `ARITHMETIC` have what follows from the compute capability alone, for
+these devices and for present ones. AMD's devices are of torch's type "cuda" too, and have no compute
+capability: what torch returns as one is the feature `torch_capability`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from thunder.base.dtypes import dtype
 from thunder.plugins.markers import hookimpl
 from thunder.plugins.specs import DeviceProfile
 
-__all__ = ["cuda_profile", "thunder_devices"]
+__all__ = ["amd_profile", "cuda_profile", "thunder_devices"]
 
 Capability = tuple[int, int]
 
@@ -48,6 +50,12 @@ _NEVER = ("float4", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
 _ON_CPU = frozenset(
     d for d in dtypes.all_dtypes if not d.name.startswith(("float8", "float4", "complex32", "bcomplex32"))
 )
+# The dtypes that AMD's CDNA 3 computes with: 8 bits without negative zero (CDNA 3 ISA guide, "Data formats").
+_ON_CDNA3 = frozenset(
+    d
+    for d in dtypes.all_dtypes
+    if not d.name.startswith(("float4", "float8")) or d.name in ("float8_e4m3fnuz", "float8_e5m2fnuz")
+)
 
 
 def _has(capability: Capability, since: Capability, until: Capability | None) -> bool:
@@ -75,10 +83,41 @@ def cuda_profile(name: str, capability: Capability, memory_bytes: int, **feature
     )
 
 
+def amd_profile(name: str, capability: Capability, memory_bytes: int, **features: object) -> DeviceProfile:
+    """Return the profile of a device of CDNA 3 or later; `capability` is what torch returns as one."""
+    return DeviceProfile(
+        name=name,
+        type="cuda",
+        memory_bytes=memory_bytes,
+        dtypes=_ON_CDNA3,
+        features={"torch_capability": capability, **features},
+    )
+
+
 #: features: `multiprocessors`; the largest `shared_memory_per_block` (bytes); memory `bandwidth` (bytes/s)
 PROFILES: Final = (
     DeviceProfile(name="cpu", type="cpu", dtypes=_ON_CPU),
     DeviceProfile(name="meta", type="meta", dtypes=frozenset(dtypes.all_dtypes)),
+    cuda_profile(
+        "t4", (7, 5), 16 * GIB,
+        multiprocessors=40, shared_memory_per_block=64 * 1024, bandwidth=300 * 10**9,
+    ),
+    cuda_profile(
+        "l4", (8, 9), 24 * GIB,
+        multiprocessors=58, shared_memory_per_block=99 * 1024, bandwidth=300 * 10**9,
+    ),
+    cuda_profile(
+        "l40s", (8, 9), 48 * GIB,
+        multiprocessors=142, shared_memory_per_block=99 * 1024, bandwidth=864 * 10**9,
+    ),
+    cuda_profile(
+        "rtx4090", (8, 9), 24 * GIB,
+        multiprocessors=128, shared_memory_per_block=99 * 1024, bandwidth=1_008 * 10**9,
+    ),
+    cuda_profile(
+        "rtx5090", (12, 0), 32 * GIB,
+        multiprocessors=170, shared_memory_per_block=99 * 1024, bandwidth=1_792 * 10**9,
+    ),
     cuda_profile(
         "a100", (8, 0), 80 * GIB,
         multiprocessors=108, shared_memory_per_block=163 * 1024, bandwidth=2_039 * 10**9,
@@ -94,6 +133,10 @@ PROFILES: Final = (
     cuda_profile(
         "b200", (10, 0), 180 * GIB,
         multiprocessors=148, shared_memory_per_block=227 * 1024, bandwidth=8_000 * 10**9,
+    ),
+    amd_profile(
+        "mi300x", (9, 4), 192 * GIB,
+        multiprocessors=304, shared_memory_per_block=64 * 1024, bandwidth=5_300 * 10**9,
     ),
 )  # fmt: skip
 

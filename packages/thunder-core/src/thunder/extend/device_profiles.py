@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -16,14 +15,13 @@ import torch
 from thunder.base.context_variables import assigned
 from thunder.base.devices import Device, to_device
 from thunder.base.errors import InvalidArgument, did_you_mean
-from thunder.extend.builtin_devices import cuda_profile
+from thunder.extend.builtin_devices import amd_profile, cuda_profile
 from thunder.plugins.contributions import device_profiles
 from thunder.plugins.manager import get_manager
+from thunder.plugins.planned_device import ASSUMED
 from thunder.plugins.specs import DeviceProfile
 
 __all__ = ["assuming_device", "device_profile", "known_profiles", "profile_named"]
-
-_assumed: ContextVar[DeviceProfile | None] = ContextVar("thunder_assumed_profile", default=None)
 
 
 def known_profiles() -> Mapping[str, DeviceProfile]:
@@ -34,9 +32,13 @@ def known_profiles() -> Mapping[str, DeviceProfile]:
 def profile_named(name: str) -> DeviceProfile:
     """Return the profile of this name: `"h200"`, or with its type, `"cuda:h200"`.
 
+    `"cuda"` is the device that is here.
+
     Raises InvalidArgument, with the known names, if there is no such profile.
     """
     profiles = known_profiles()
+    if name == "cuda" and name not in profiles:
+        return device_profile(name)
     kind, colon, short = name.partition(":")
     if colon and short in profiles and profiles[short].type == kind:
         return profiles[short]
@@ -57,7 +59,7 @@ def assuming_device(profile: DeviceProfile | str) -> Iterator[DeviceProfile]:
     """
     if isinstance(profile, str):
         profile = profile_named(profile)
-    with assigned(_assumed, profile):
+    with assigned(ASSUMED, profile):
         yield profile
 
 
@@ -68,7 +70,7 @@ def device_profile(device: Any) -> DeviceProfile:
     driver's figures for a CUDA device that is present. Raises InvalidArgument if there is none of them.
     """
     device = to_device(device)
-    assumed = _assumed.get()
+    assumed = ASSUMED.get()
     if assumed is not None and assumed.type == device.type:
         return assumed
     profiles = known_profiles()
@@ -85,10 +87,11 @@ def device_profile(device: Any) -> DeviceProfile:
 
 def _of_cuda(device: Device) -> DeviceProfile:
     properties = torch.cuda.get_device_properties(device.index)
-    return cuda_profile(
-        properties.name,
-        (properties.major, properties.minor),
-        properties.total_memory,
-        multiprocessors=properties.multi_processor_count,
-        shared_memory_per_block=properties.shared_memory_per_block_optin,  # type: ignore[attr-defined]
-    )
+    capability = (properties.major, properties.minor)
+    features = {
+        "multiprocessors": properties.multi_processor_count,
+        "shared_memory_per_block": properties.shared_memory_per_block_optin,  # type: ignore[attr-defined]
+    }
+    if torch.version.hip is None:
+        return cuda_profile(properties.name, capability, properties.total_memory, **features)
+    return amd_profile(properties.name, capability, properties.total_memory, **features)

@@ -178,7 +178,7 @@ class TracingSession(Policy):
 
     def locate(self) -> Source | None:
         """Return the running line of the program, at which an operator is called."""
-        return source_of(self.machine.frames)
+        return source_of(self.machine.frames, self.objects.path_of)
 
     def unique_id(self, base: str) -> str:
         """Return ``base``, numbered from the second call on, as the id of a program's symbol."""

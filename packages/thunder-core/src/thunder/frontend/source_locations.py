@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from thunder.base.errors import Location
 from thunder.base.package_files import is_package_file
+from thunder.base.provenance import Path
 from thunder.ir.trace import Source
 
 #: Below it lie torch's own files. A line there is none of the user's, unless the program begins there.
@@ -22,16 +23,30 @@ def is_torch_file(file: str) -> bool:
     return file.startswith(_TORCH)
 
 
-def source_of(frames: Sequence[Any]) -> Source | None:
-    """Return the running line of the user's program, with the line of torch that it led to."""
+def source_of(frames: Sequence[Any], path_of: Callable[[Any], Path | None]) -> Source | None:
+    """Return the running line of the user's program, with the line of torch that it led to.
+
+    ``path_of`` returns the path to an object of the program, here to the module whose method runs.
+    """
     if not frames:
         return None
-    inner = Source(frames[-1].code.co_filename, frames[-1].f_lineno)
+    module = _module(frames, path_of)
+    inner = Source(frames[-1].code.co_filename, frames[-1].f_lineno, None, module)
     for frame in reversed(frames):
         if not is_torch_file(frame.code.co_filename):
             own = frame is frames[-1]
-            return inner if own else Source(frame.code.co_filename, frame.f_lineno, inner)
+            return inner if own else Source(frame.code.co_filename, frame.f_lineno, inner, module)
     return inner
+
+
+def _module(frames: Sequence[Any], path_of: Callable[[Any], Path | None]) -> str:
+    """Return the source of the module that is the first variable of the innermost method of one, or ""."""
+    for frame in reversed(frames):
+        receiver = frame.fast[0] if frame.fast else None
+        if issubclass(type(receiver), torch.nn.Module):  # runs nothing of the receiver's class
+            path = path_of(receiver)
+            return "" if path is None else path.source
+    return ""
 
 
 def locations(frames: Sequence[Any]) -> list[Location]:

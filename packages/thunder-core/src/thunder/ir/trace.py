@@ -71,6 +71,8 @@ class Source:
     line: int
     #: the line of torch's own Python that it led to, as a call of an `nn.Linear` does
     inner: Source | None = field(default=None, compare=False)
+    #: the module whose method runs there, as the program reaches it ("self.layers[0]"), or ""
+    module: str = field(default="", compare=False)
 
     @property
     def location(self) -> Location:

@@ -54,6 +54,11 @@ class Placement:
         inner = self.bsym.source.inner if self.bsym.source is not None else None
         return inner.location if inner is not None else None
 
+    @property
+    def module(self) -> str:
+        """The module whose method made the call, as the program reaches it, or ""."""
+        return self.bsym.source.module if self.bsym.source is not None else ""
+
 
 def calls_for_numbers(placements: Iterable[Placement]) -> dict[str, str]:
     """Return the executors that refuse a call only because its sizes are symbols, each with such a call."""

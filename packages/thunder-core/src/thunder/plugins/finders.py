@@ -40,7 +40,7 @@ TRANSFORMS: Final = "thunder.transforms"
 def _error(path: str) -> PluginNotInstalledError:
     return PluginNotInstalledError(
         f"no installed package provides {path!r}.",
-        distribution=f"a package that provides {path}",
+        distribution=DOCUMENTED[path].distribution or f"a package that provides {path}",
         hint=not_installed_hint(path),
     )
 

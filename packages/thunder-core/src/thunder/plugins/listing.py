@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from thunder.base.text_tables import aligned
 from thunder.plugins.plugin_info import PluginInfo
 from thunder.plugins.specs import ExecutorSpec, Unavailable
 
@@ -18,32 +20,38 @@ Contributed = Mapping[str, Mapping[str, Sequence[str]]]
 _NOTHING: Contributed = MappingProxyType({})
 #: kind of contribution → the word before its names in the table
 _KINDS = {"lookasides": "replaces", "rewrites": "rewrite", "recipes": "recipe"}
+#: of a kind of which a plugin brings more, the table has the number; JSON has the names
+_LISTED = 4
 
 
 def as_table(
     plugins: Iterable[PluginInfo],
     unusable: Mapping[str, Unavailable] = MappingProxyType({}),
     contributed: Contributed = _NOTHING,
+    *,
+    width: int | None = None,
 ) -> str:
-    """Return one line per plugin.
+    """Return one row per plugin, with what it lacks below it.
 
     `unusable` are executors, by name, that could not be resolved, and `contributed` has the names of the
-    lookasides, rewrite rules and recipes of each plugin.
+    lookasides, rewrite rules and recipes of each plugin. `width` is that of the terminal, in characters.
     """
-    rows = [("plugin", "package", "state", "brings", "reason")]
+    infos = list(plugins)
+    rows = [("plugin", "package", "state", "brings")]
     rows += [
         (
             info.name,
             f"{info.package or ''} {info.version or ''}".strip(),
             info.state.value,
             ", ".join((*_provided(info, unusable), *_named(contributed.get(info.name, {})))),
-            "; ".join(_reasons(info, unusable)),
         )
-        for info in plugins
+        for info in infos
     ]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
+    head, *lines = aligned(rows, width)
+    text = [head]
+    for info, line in zip(infos, lines, strict=True):
+        text += [line, *(_indented(reason, width) for reason in _reasons(info, unusable))]
+    return "\n".join(text)
 
 
 def as_json(
@@ -72,14 +80,24 @@ def as_json(
     )
 
 
+def _indented(reason: str, width: int | None) -> str:
+    lines = textwrap.wrap(reason, width - 6, break_on_hyphens=False) if width is not None else [reason]
+    return "    - " + "\n      ".join(lines)
+
+
 def _provided(info: PluginInfo, unusable: Mapping[str, Unavailable]) -> list[str]:
     executors = [f"{spec.name} ({_status(spec, unusable)})" for spec in info.declares.executors]
     return [*executors, *(spec.name for spec in info.declares.transforms)]
 
 
 def _named(names: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield what the hooks of a plugin return: `"replaces m.f"`, `"recipe hf"`."""
-    return (f"{word} {name}" for kind, word in _KINDS.items() for name in names.get(kind, ()))
+    """Yield what the hooks of a plugin return: `"replaces m.f"`, `"recipe hf"`, `"14 rewrites"`."""
+    for kind, word in _KINDS.items():
+        listed = names.get(kind, ())
+        if len(listed) > _LISTED:
+            yield f"{len(listed)} {kind}"
+        else:
+            yield from (f"{word} {name}" for name in listed)
 
 
 def _status(spec: ExecutorSpec, unusable: Mapping[str, Unavailable]) -> str:

@@ -30,6 +30,7 @@ from thunder.plugins.inline_plugin import InlinePlugin
 from thunder.plugins.load_policy import LoadPolicy
 from thunder.plugins.markers import PROJECT
 from thunder.plugins.name_conflicts import check_names
+from thunder.plugins.planned_device import ASSUMED
 from thunder.plugins.plugin_info import Declarations, PluginInfo, PluginState, collect_declarations
 from thunder.plugins.specs import ExecutorSpec, Unavailable, load_target, resolve_executor
 
@@ -305,16 +306,21 @@ class PluginManager:
         return None
 
     def resolve(self, spec: ExecutorSpec) -> Executor | Unavailable:
-        """Return the executor of a spec, imported at the first call, or why there is none."""
+        """Return the executor of a spec, imported at the first call, or why there is none.
+
+        An answer that depends on devices is not kept: a plan may assume one that is not here.
+        """
         with self._lock:
-            executor = self._resolved.get(spec.name)
-            if isinstance(executor, Unavailable) and executor.lacks_device:
-                return resolve_executor(spec)
-            if executor is None:
-                executor = self._resolved[spec.name] = resolve_executor(spec)
-                owner = self.owner_of(spec.name)
-                if isinstance(executor, Executor) and owner is not None and owner.package is not None:
-                    executor.provided_by = owner.source
+            known = self._resolved.get(spec.name)
+            depends = isinstance(known, Unavailable) and known.lacks_device
+            if known is not None and not depends:
+                return known
+            executor = resolve_executor(spec)
+            owner = self.owner_of(spec.name)
+            if isinstance(executor, Executor) and owner is not None and owner.package is not None:
+                executor.provided_by = owner.source
+            if not depends and ASSUMED.get() is None:
+                self._resolved[spec.name] = executor
             return executor
 
     def resolved(self, spec: ExecutorSpec) -> Executor | Unavailable | None:

@@ -1,45 +1,55 @@
 """Documented import paths that packages provide, and the first-party distributions.
 
-This is the only place in core that knows first-party distributions by name. Messages name paths and subjects:
-a distribution of the expected name, on an index of packages, may be a stranger's.
+This is the only place in core that knows first-party distributions by name. A message names the distribution
+of a path that a first-party package provides, and else the path and its subject alone.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
-__all__ = ["DOCUMENTED", "DOCUMENTED_RECIPES", "FIRST_PARTY", "not_installed_hint"]
+__all__ = ["DOCUMENTED", "DOCUMENTED_RECIPES", "FIRST_PARTY", "Provider", "not_installed_hint"]
 
-DOCUMENTED: Final[dict[str, str]] = {
-    "thunder.distributed": "data and tensor parallelism",
-    "thunder.dynamo": "a backend of torch.compile",
-    "thunder.benchmarks": "benchmarks",
-    "thunder.tests": "test models",
-    "thunder.executors.apexex": "the apex executor",
-    "thunder.executors.cudnnex": "the cudnn executor",
-    "thunder.executors.fa3ex": "the fa3 executor",
-    "thunder.executors.nvfuserex": "the nvfuser executor",
-    "thunder.executors.nvfuserex_impl": "the nvfuser executor",
-    "thunder.executors.sdpaex": "the sdpa executor",
-    "thunder.executors.torch_compile": "the torchcompile executor",
-    "thunder.executors.transformer_engineex": "the transformer_engine executor",
-    "thunder.executors.triton_crossentropy": "a cross entropy in Triton",
-    "thunder.executors.tritonex": "the triton executor",
-    "thunder.transforms.autocast": "autocast as a transform",
-    "thunder.transforms.constant_folding": "constant folding",
-    "thunder.transforms.cudagraph": "CUDA graphs",
-    "thunder.transforms.extraction_only_prologue_transform": "a transform of prologues",
-    "thunder.transforms.materialization": "the materialisation of weights",
-    "thunder.transforms.prune_prologue_checks": "a transform of prologues",
-    "thunder.transforms.qlora": "adapters of quantised weights",
-    "thunder.transforms.quantization": "quantised weights",
-    "thunder.transforms.tensor_subclasses": "the flattening of tensor subclasses",
-    "thunder.transforms.CPUOffloading": "intermediate results in CPU memory",
-    "thunder.transforms.CUDAGraphTransform": "CUDA graphs",
-    "thunder.transforms.ConstantFolding": "constant folding",
-    "thunder.transforms.MaterializationTransform": "the materialisation of weights",
+
+class Provider(NamedTuple):
+    """What a documented path is for, and the first-party distribution that provides it, or None."""
+
+    subject: str
+    distribution: str | None = None
+
+
+DOCUMENTED: Final[dict[str, Provider]] = {
+    "thunder.distributed": Provider("data and tensor parallelism", "thunder-distributed"),
+    "thunder.dynamo": Provider("a backend of torch.compile", "thunder-inductor"),
+    "thunder.benchmarks": Provider("benchmarks", "thunder-benchmarks"),
+    "thunder.tests": Provider("test models", "thunder-benchmarks"),
+    "thunder.executors.apexex": Provider("the apex executor"),
+    "thunder.executors.cudnnex": Provider("the cudnn executor"),
+    "thunder.executors.fa3ex": Provider("the fa3 executor"),
+    "thunder.executors.nvfuserex": Provider("the nvfuser executor", "thunder-nvfuser"),
+    "thunder.executors.nvfuserex_impl": Provider("the nvfuser executor", "thunder-nvfuser"),
+    "thunder.executors.sdpaex": Provider("the sdpa executor"),
+    "thunder.executors.torch_compile": Provider("the torchcompile executor", "thunder-inductor"),
+    "thunder.executors.transformer_engineex": Provider("the transformer_engine executor", "thunder-te"),
+    "thunder.executors.triton_crossentropy": Provider("a cross entropy in Triton", "thunder-triton"),
+    "thunder.executors.tritonex": Provider("the triton executor", "thunder-triton"),
+    "thunder.transforms.autocast": Provider("autocast as a transform", "thunder-transforms"),
+    "thunder.transforms.constant_folding": Provider("constant folding", "thunder-transforms"),
+    "thunder.transforms.cudagraph": Provider("CUDA graphs", "thunder-transforms"),
+    "thunder.transforms.extraction_only_prologue_transform": Provider(
+        "a transform of prologues", "thunder-transforms"
+    ),
+    "thunder.transforms.materialization": Provider("weights made late", "thunder-transforms"),
+    "thunder.transforms.prune_prologue_checks": Provider("a transform of prologues", "thunder-transforms"),
+    "thunder.transforms.qlora": Provider("adapters of quantised weights"),
+    "thunder.transforms.quantization": Provider("quantised weights", "thunder-bnb"),
+    "thunder.transforms.tensor_subclasses": Provider("the flattening of tensor subclasses"),
+    "thunder.transforms.CPUOffloading": Provider("intermediate results in CPU memory", "thunder-transforms"),
+    "thunder.transforms.CUDAGraphTransform": Provider("CUDA graphs", "thunder-transforms"),
+    "thunder.transforms.ConstantFolding": Provider("constant folding", "thunder-transforms"),
+    "thunder.transforms.MaterializationTransform": Provider("weights made late", "thunder-transforms"),
 }
-"""Documented path → its subject."""
+"""Documented path → what provides it."""
 
 DOCUMENTED_RECIPES: Final[dict[str, str]] = {
     "ddp": "thunder.distributed",
@@ -60,4 +70,7 @@ FIRST_PARTY: Final = frozenset(
 
 def not_installed_hint(path: str) -> str:
     """Return what to do about a documented path that no installed package provides."""
-    return f"Install a package that provides {path}: {DOCUMENTED[path]}."
+    subject, distribution = DOCUMENTED[path]
+    if distribution is None:
+        return f"Install a package that provides {path}: {subject}."
+    return f"pip install {distribution}, which provides {path}: {subject}."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder.base.errors import ExecutorUnavailable
+from thunder.plugins.planned_device import is_device_assumed
 from thunder.plugins.specs import Unavailable, load_target
 
 __all__ = ["VendorLibrary"]
@@ -42,8 +43,11 @@ class VendorLibrary:
             ) from error
 
     def executor(self, target: str) -> Any:
-        """Return the executor at `"module:attribute"`, or an Unavailable that says why it cannot be used."""
+        """Return the executor at `"module:attribute"`, or an Unavailable that says why it cannot be used.
+
+        A plan for a CUDA device runs nothing: it needs the package and not the library.
+        """
         reason = self.missing()
-        if reason is not None:
-            return Unavailable(reason)
+        if reason is not None and not is_device_assumed("cuda"):
+            return Unavailable(reason, lacks_device=True)
         return load_target(target)

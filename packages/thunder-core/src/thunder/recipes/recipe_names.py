@@ -10,7 +10,7 @@ import torch
 from thunder.base.errors import InvalidArgument, did_you_mean
 from thunder.plugins.contributions import recipes
 from thunder.plugins.manager import get_manager
-from thunder.plugins.not_installed import DOCUMENTED_RECIPES
+from thunder.plugins.not_installed import DOCUMENTED_RECIPES, not_installed_hint
 from thunder.recipes.recipe import Plugin, Recipe
 
 __all__ = ["plugin_named", "recipe_for_model", "recipe_named", "recipe_names"]
@@ -81,7 +81,7 @@ def _unknown(name: str, kind: str, names: Iterable[str]) -> InvalidArgument:
         return InvalidArgument(
             f"no installed package provides the {kind} {name!r}",
             found={f"{kind}s": ", ".join(names) or "none"},
-            hint=f"Install a package that provides {DOCUMENTED_RECIPES[name]}.",
+            hint=not_installed_hint(DOCUMENTED_RECIPES[name]),
         )
     return InvalidArgument(
         f"there is no {kind} {name!r}.{did_you_mean(name, [*names, *DOCUMENTED_RECIPES])}",
