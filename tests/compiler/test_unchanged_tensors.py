@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import thunder
-from thunder.extend import Refusal
+from thunder.extend import OperatorExecutor, Refusal
 
 
 class Picky(thunder.Transform):
@@ -44,3 +44,44 @@ def test_a_hook_that_returns_something_else_is_named():
     compiled(torch.ones(1, 3))
     with pytest.raises(thunder.PluginError, match=r"Picky\.unchanged returned"):
         thunder.explain(compiled)
+
+
+class Idle(thunder.Transform):
+    """Says that it does nothing."""
+
+    answer: object = Refusal("device", "needs a device of its own", device="acme")
+
+    def no_effect(self):
+        return self.answer
+
+
+def test_a_transform_without_effect_is_in_the_ledger_and_warns_once():
+    with pytest.warns(thunder.core.errors.ThunderWarning) as caught:
+        for _ in range(2):
+            compiled = thunder.jit(nn.Linear(3, 2), transforms=[Idle()])
+            compiled(torch.ones(1, 3))
+    text = "Idle has no effect: needs a device of its own (device=acme)"
+    assert [str(w.message) for w in caught] == [text]
+    explanation = thunder.explain(compiled)
+    assert str(explanation).splitlines()[-1] == "no effect: Idle: needs a device of its own (device=acme)"
+    assert json.loads(explanation.to_json())["idle"][0]["code"] == "device"
+
+
+def test_a_wrong_answer_to_no_effect_is_an_error_with_the_transform():
+    transform = Idle()
+    transform.answer = "no device"
+    with pytest.raises(thunder.PluginError, match=r"Idle\.no_effect returned"):
+        thunder.jit(nn.Linear(3, 2), transforms=[transform])(torch.ones(1, 3))
+
+
+def test_an_executor_without_effect_is_in_the_ledger_and_warns():
+    class Without(OperatorExecutor):
+        def no_effect(self):
+            return Refusal("compiler", "there is no compiler for acme")
+
+    with pytest.warns(
+        thunder.core.errors.ThunderWarning, match="without has no effect: there is no compiler"
+    ):
+        compiled = thunder.jit(torch.sin, executors=[Without("without")])
+        compiled(torch.ones(1))
+    assert "no effect: without: there is no compiler for acme" in str(thunder.explain(compiled))

@@ -10,6 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import thunder
 from soundness.harness import ramp
+from thunder.base.errors import ThunderWarning, UnsupportedProgram
+from thunder.wrappers.traced_source import warn_of_source
 
 
 class Model(nn.Module):
@@ -45,6 +47,35 @@ def test_what_a_tracer_makes_of_a_compiled_module_is_what_it_makes_of_the_module
     misses = thunder.cache_misses(compiled)
     compiled(ramp(3, 4))
     assert (misses, thunder.cache_misses(compiled)) == (int(called), 1)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("tool", ["torch.jit.trace", "torch.jit.script", "torch.export"])
+def test_a_tool_that_keeps_the_program_as_it_was_written_says_so_once(tool: str) -> None:
+    export = {"torch.export": lambda compiled: torch.export.export(compiled, (ramp(3, 4),))}
+    warn_of_source.cache_clear()
+    with pytest.warns(ThunderWarning) as caught:
+        for _ in range(2):
+            (TRACERS | export)[tool](thunder.jit(Model()))
+    texts = [str(w.message) for w in caught if issubclass(w.category, ThunderWarning)]
+    assert texts == [
+        f"{tool} keeps the program as it was written: nothing that thunder compiled is part of the result"
+    ]
+
+
+def test_scripting_is_refused_where_tensors_are_replaced() -> None:
+    compiled = thunder.jit(Model())
+    compiled.override("linear.weight", torch.nn.Parameter(torch.ones(4, 4)))
+    with pytest.raises(UnsupportedProgram, match=r"torch\.jit\.script of a module with transforms"):
+        torch.jit.script(compiled)
+
+
+def test_torch_compile_of_a_compiled_module_runs_what_thunder_compiled() -> None:
+    model = Model()
+    compiled = thunder.jit(model)
+    assert torch.equal(torch.compile(compiled, backend="eager")(ramp(3, 4)), model(ramp(3, 4)))
+    assert thunder.cache_misses(compiled) >= 1
+    assert thunder.compile_stats(compiled).runs_by_python == 0
 
 
 def test_a_call_on_fake_tensors_gives_fake_tensors() -> None:

@@ -67,6 +67,11 @@ class InductorExecutor(FusionExecutor):
     #: a product is a kernel of its own, so that a cut after one separates nothing that would be fused
     cuts = Cuts(after=is_product, calls=128, values=4)
 
+    def no_effect(self) -> Refusal | None:
+        """Return what is missing to compile for this machine's CPU and, if there is one, its GPU, or None."""
+        missing = missing_for("cpu")
+        return missing if missing is None or not torch.cuda.is_available() else missing_for("cuda")
+
     def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
         """Return True for a call that TorchInductor may compile, else the reason why not."""
         for refusal in (refuse_package(bsym), refuse_draws(bsym), _unfit_values(bsym), _outside_mode(bsym)):

@@ -18,6 +18,7 @@ from thunder.core.transform_common import Transform
 from thunder.core.vjp_utils import get_saved_for_backward_tensors, set_saved_for_backward_tensors
 from thunder.examine.memory_calculation import get_alloc_memory
 from thunder.executors.passes import del_last_used
+from thunder.extend import Refusal
 from thunder_transforms.device_copies import finish_loading, offload_to_cpu, start_loading
 
 __all__ = ["CPUOffloading"]
@@ -71,6 +72,15 @@ class CPUOffloading(Transform):
         self.devices = frozenset((devices,) if isinstance(devices, str) else devices)
         for device in self.devices:
             _check_device_type(device)
+        #: whether a forward that was compiled saves tensors there; None before there is one
+        self._found: bool | None = None
+
+    def no_effect(self) -> Refusal | None:
+        """Return why nothing is offloaded, if no program has had a tensor that could be."""
+        if self._found is not False:
+            return None
+        devices = ", ".join(sorted(self.devices))
+        return Refusal("device", "the backward needs no tensor of these devices", devices=devices)
 
     def transform_trace_post_optimization(self, computation_trace: TraceCtx, **kwargs: Any) -> TraceCtx:
         """Return the forward with copies to the CPU, and the backward with copies back."""
@@ -105,6 +115,7 @@ class CPUOffloading(Transform):
     def _chosen(self, trace: TraceCtx) -> list[TensorProxy]:
         """Return the saved tensors that are offloaded, by the policy and the budget."""
         tensors = self._offloadable(trace)
+        self._found = bool(self._found or tensors)
         _, storages = get_alloc_memory(trace)
         if self.save_tensor_policy is not None:
             names = {t.name for t in tensors}

@@ -61,6 +61,14 @@ class CUDAGraphTransform(thunder.Transform):
         """Return whether a call that can be captured is; a subclass may refuse some."""
         return True
 
+    def no_effect(self) -> Refusal | None:
+        """Return the first reason of a call that is in no graph, if no program has a graph."""
+        if not self.plans or any(plan.regions for plan in self.plans):
+            return None
+        first = next((refused for plan in self.plans for refused in plan.refused), None)
+        facts = {} if first is None else {first.operator: first.reason}
+        return Refusal("no-graph", "no calls can be captured in a graph", **facts)
+
     def transform_trace_post_optimization(self, computation_trace: TraceCtx, **kwargs: Any) -> TraceCtx:
         plan = plan_captures(
             computation_trace,

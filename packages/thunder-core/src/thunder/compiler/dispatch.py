@@ -27,6 +27,7 @@ from thunder.compiler.failed_calls import (
     RunningCall,
     undo,
 )
+from thunder.compiler.idle_extensions import warn_of_idle_extensions
 from thunder.compiler.plugin_contributions import PluginContributions, plugin_contributions
 from thunder.compiler.python_runs import PythonRuns
 from thunder.compiler.recompile_reasons import (
@@ -349,6 +350,7 @@ class Dispatcher:
         if self.data.cache_option is not CACHE_OPTIONS.NO_CACHING and not entry.is_for_one_call:
             self._store(entry)
         notify_of_compile(self.data, stats, entry)
+        warn_of_idle_extensions(self.data.executors_list, self.data.transforms)
         limit = options["recompile_limit"]
         if limit is not None and stats.cache_misses == limit + 1 and reasons and not is_after_others:
             warnings.warn(limit_text(stats, self.data), RecompileWarning, stacklevel=4)

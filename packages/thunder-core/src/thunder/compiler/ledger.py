@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, TextIO
 
 from thunder.base.errors import InvalidArgument, RequirementNotMet, nearest
+from thunder.compiler.idle_extensions import idle_extensions
 from thunder.compiler.ledger_rows import ExecutorReason, LedgerRow
-from thunder.compiler.ledger_text import LedgerTable, as_rich_table, as_text, print_table
+from thunder.compiler.ledger_text import LedgerTable, as_rich_table, as_text, print_table, text_of
 from thunder.compiler.skipped_executors import absent_executors, skipped_executors
 from thunder.compiler.stats import CacheEntry
 from thunder.compiler.unchanged_tensors import UnchangedTensor, unchanged_tensors
@@ -44,6 +45,8 @@ class Explanation:
     rewritings: tuple[Rewriting, ...] = ()
     #: the executors that are not part of this compile, and why
     absent: tuple[ExecutorReason, ...] = ()
+    #: the executors and transforms of the compile that have no effect, and why
+    idle: tuple[ExecutorReason, ...] = ()
     #: the tensors of the module that transforms could not change, and why
     unchanged: tuple[UnchangedTensor, ...] = ()
     #: the executor that `why_not` selected
@@ -61,6 +64,7 @@ class Explanation:
             replaced=entry.replaced,
             rewritings=entry.rewritings,
             absent=absent_executors(executors),
+            idle=idle_extensions(executors, transforms),
             unchanged=unchanged_tensors(transforms),
         )
 
@@ -90,7 +94,7 @@ class Explanation:
         return claims | {reason.executor for reason in reasons}
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """Return `rows`, `rewritings`, `absent`, `replaced`, `unchanged` and `baked` as a JSON object.
+        """Return the fields of the ledger, but `about`, as a JSON object.
 
         A fact that JSON cannot express is written as its `repr`.
         """
@@ -98,6 +102,7 @@ class Explanation:
             "rows": [_plain_row(row) for row in self.rows],
             "rewritings": [_plain_rewriting(rewriting) for rewriting in self.rewritings],
             "absent": [asdict(reason) for reason in self.absent],
+            "idle": [asdict(reason) for reason in self.idle],
             "replaced": [asdict(function) for function in self.replaced],
             "unchanged": [asdict(tensor) for tensor in self.unchanged],
             "baked": list(self.baked),
@@ -106,6 +111,7 @@ class Explanation:
 
     def _table(self) -> LedgerTable:
         changes = (
+            *(f"no effect: {text_of(reason)}" for reason in self.idle),
             *map(str, self.rewritings),
             *(f"replaced: {function}" for function in self.replaced),
             *(f"unchanged by {tensor.transform}: {tensor}" for tensor in self.unchanged),

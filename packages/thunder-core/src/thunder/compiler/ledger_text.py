@@ -14,7 +14,7 @@ from thunder.base.text_tables import aligned, terminal_width
 from thunder.compiler.ledger_rows import ExecutorReason, LedgerRow
 from thunder.executor_base.refusal import sentence
 
-__all__ = ["LedgerTable", "as_rich_table", "as_text", "print_table"]
+__all__ = ["LedgerTable", "as_rich_table", "as_text", "print_table", "text_of"]
 
 _COLUMNS = ("#", "trace", "module", "symbol", "outputs", "claimed by", "via", "source")
 
@@ -37,12 +37,12 @@ class LedgerTable:
         chosen = [] if row.cost is None else [f"{row.claimed_by}: has the least cost ({row.cost:g})"]
         if row.facts:
             chosen.append(", ".join(f"{name} {value}" for name, value in row.facts.items()))
-        return chosen + [_sentence(reason) for reason in reasons]
+        return chosen + [text_of(reason) for reason in reasons]
 
     @property
     def notes(self) -> list[str]:
         """The sentences below the table."""
-        absent = [f"not in this compile: {_sentence(reason)}" for reason in self.absent]
+        absent = [f"not in this compile: {text_of(reason)}" for reason in self.absent]
         return absent + list(self.changes) + [f"baked in: {edge}" for edge in self.baked]
 
 
@@ -112,7 +112,8 @@ def _cells(row: LedgerRow) -> tuple[str, ...]:
     )
 
 
-def _sentence(reason: ExecutorReason) -> str:
+def text_of(reason: ExecutorReason) -> str:
+    """Return a reason as a sentence, with whose it is before it."""
     return f"{reason.executor}: {sentence(reason.message, reason.facts)}"
 
 

@@ -27,7 +27,9 @@ from thunder.compiler.failed_calls import (
 from thunder.compiler.recompile_reasons import answers_text
 from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats, RecompileReason
 from thunder.frontend.active_modes import modes_released
+from thunder.frontend.ambient_state import tracing_tool
 from thunder.wrappers.overrides import Overrides
+from thunder.wrappers.traced_source import warn_of_source
 
 __all__ = ["PythonRuns"]
 
@@ -66,6 +68,9 @@ class PythonRuns:
         Raises UnsupportedProgram where transforms or overriding tensors change what the program computes.
         """
         if self.is_possible():
+            tool = tracing_tool()
+            if tool is not None:
+                warn_of_source(tool)
             return self.call(args, kwargs)
         raise UnsupportedProgram(
             "torch traces a call of a module with transforms or overriding tensors",

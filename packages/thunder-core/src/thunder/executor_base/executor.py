@@ -175,6 +175,13 @@ class Executor:
         """Return True if this call may be part of its fusions, or a refusal."""
         return Refusal("kind", f"{self.name} does not fuse")
 
+    def no_effect(self) -> Refusal | None:
+        """Return why the executor can run nothing on this machine, or None.
+
+        It is asked after each compile. `thunder.explain` shows the answer, and one warning has it.
+        """
+        return None
+
     def as_registered(self, bsym: BoundSymbol) -> BoundSymbol:
         """Return the call in the spelling of its operator for which an implementation is registered.
 

@@ -84,6 +84,13 @@ def torch_traces() -> bool:
     )
 
 
+def tracing_tool() -> str | None:
+    """Return which tool of torch traces the call to keep what it traces as a program, or None."""
+    if torch.compiler.is_exporting():
+        return "torch.export"
+    return "torch.jit.trace" if torch._C._is_tracing() else None
+
+
 def refuse_foreign_modes() -> None:
     """Refuse to trace under modes that change the meaning of torch's calls.
 

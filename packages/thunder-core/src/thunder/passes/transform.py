@@ -125,6 +125,13 @@ class Transform:
         """
         return {}
 
+    def no_effect(self) -> Refusal | None:
+        """Return why the transform changes nothing, as where its devices are absent, or None.
+
+        It is asked after each compile. `thunder.explain` shows the answer, and one warning has it.
+        """
+        return None
+
     def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
         """Add stages, `pipeline.add(name, fn, after=…)`; called once per compile, before the first."""
 

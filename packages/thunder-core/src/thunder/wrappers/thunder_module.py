@@ -21,6 +21,7 @@ from thunder.wrappers.forwarding import forwarded, runs_on_any, special_method, 
 from thunder.wrappers.meta_weights import explanation
 from thunder.wrappers.module_class import ModuleClass, class_for
 from thunder.wrappers.module_state import ModuleState
+from thunder.wrappers.traced_source import scriptable
 
 _Module = torch.nn.Module
 
@@ -133,6 +134,10 @@ class ThunderModule(torch.nn.Module, metaclass=ModuleClass):
     def __repr__(self) -> str:
         inner = repr(_state(self).model).replace("\n", "\n  ")
         return f"ThunderModule(\n  (_model): {inner}\n)"
+
+    def __prepare_scriptable__(self) -> torch.nn.Module:
+        state = _state(self)
+        return scriptable(state.model, state.overrides)
 
     # -- tensors in use --------------------------------------------------------------------------------------
 
@@ -380,5 +385,5 @@ _OWN: dict[str, Callable[[Any], Any]] = {
 #: attributes that other modules do not have; an attribute of the user's module comes first
 _ADDED = frozenset(
     {"_model", "_orig_mod", "override", "overrides", "release_original", "set_buffer"}
-    | {"original_state_dict", "load_original_state_dict", "transformed_items"}
+    | {"original_state_dict", "load_original_state_dict", "transformed_items", "__prepare_scriptable__"}
 )
