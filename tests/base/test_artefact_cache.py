@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 from pathlib import Path
@@ -86,8 +87,24 @@ def test_a_file_of_another_user_is_ignored(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_directory_that_cannot_be_written_costs_a_warning(directory: Path) -> None:
     directory.write_text("a file in its place")
-    with pytest.warns(ArtefactWarning, match="cannot be written"):
-        ArtefactCache("acme", VERSIONS).put("a", b"code")
+    with pytest.warns(ArtefactWarning, match="nothing can be written to") as caught:
+        for key in "abc":
+            ArtefactCache("acme", VERSIONS).put(key, b"code")
+    assert len(caught) == 1
+
+
+def test_a_full_disk_leaves_no_file(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*paths: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    cache = ArtefactCache("acme", VERSIONS)
+    with monkeypatch.context() as patched, pytest.warns(ArtefactWarning, match="No space left on device"):
+        patched.setattr(os, "replace", full)
+        cache.put("a", b"code")
+    assert list(directory.rglob("*.*")) == []
+    assert list((directory / "acme").iterdir()) == []
+    cache.put("a", b"code")
+    assert cache.get("a") == b"code"
 
 
 def test_the_oldest_artefacts_go_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from thunder.transforms.quantization import (
     get_bitsandbytes_exeucutor,
 )
 from thunder_bnb.operators import MATMUL
+from thunder_transforms.lora import LORATransform
 
 
 def mlp() -> nn.Sequential:
@@ -285,11 +286,13 @@ def test_the_recipe_quantises():
     assert str(thunder.last_traces(module)[-1]).count("bnb_matmul_nf4") == 2
 
 
-def test_a_module_of_which_no_weight_can_be_stored_is_a_warning():
+def test_a_module_that_is_not_frozen_is_an_error_with_what_to_do():
     model = network().requires_grad_(True)
-    with pytest.warns(UserWarning, match=r"stores no weight of the module\. 0\.weight: .* requires grad"):
-        module = thunder.jit(model, transforms=BitsAndBytesLinearQuant4bit())
-    assert torch.equal(module(torch.ones(2, 128)), model(torch.ones(2, 128)))
+    with pytest.raises(InvalidArgument, match="would store no weight") as error:
+        thunder.jit(model, transforms=[BitsAndBytesLinearQuant4bit(), LORATransform(r=2)])
+    assert "model.requires_grad_(False) first, or put a transform that freezes them" in str(error.value)
+    adapted = thunder.jit(model, transforms=[LORATransform(r=2), BitsAndBytesLinearQuant4bit()])
+    assert adapted.get_parameter("0.weight").dtype is torch.uint8
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from new_processes import run_python
 from thunder.__main__ import main
 from thunder.commands import installation_checks
 from thunder.commands.installation_checks import Finding, State, examined
-from thunder.extend import OperatorExecutor
+from thunder.extend import OperatorExecutor, Refusal
 from thunder.plugins import DeviceProfile, ExecutorSpec, Unavailable, get_manager, hookimpl
 
 from .example_plugins import write_distribution
@@ -207,6 +207,19 @@ def test_an_absent_library_or_device_is_noted_and_an_exception_is_a_fault() -> N
     assert found["working"] == Finding("working", "rank 150, default, version 1.2")
 
 
+@pytest.mark.parametrize("default", [False, True])
+def test_an_executor_without_effect_is_a_fault_if_programs_have_it_by_default(default: bool) -> None:
+    class Without(OperatorExecutor):
+        def no_effect(self) -> Refusal:
+            return Refusal("compiler", "there is no compiler")
+
+    specs = Executors(ExecutorSpec("without", Without("without"), default=default))
+    with get_manager().temporary(specs, name="toys"):
+        found = findings("executors")
+    state = State.BROKEN if default else State.NOTE
+    assert found["without"] == Finding("without", "has no effect: there is no compiler", state)
+
+
 def test_a_faulty_hook_is_a_fault_of_the_report_and_does_not_end_it() -> None:
     class Plugin:
         @hookimpl
@@ -246,3 +259,5 @@ def test_a_program_that_does_not_compile_is_a_fault(monkeypatch: pytest.MonkeyPa
 def test_the_command_line_lists_its_commands() -> None:
     done = run_python("-m", "thunder", "--help", check=True)
     assert {"plugins", "doctor", "explain"} <= set(done.stdout.split())
+    alone = run_python("-m", "thunder")
+    assert (alone.returncode, alone.stdout) == (2, done.stdout)

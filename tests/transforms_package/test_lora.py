@@ -342,3 +342,43 @@ def test_a_module_on_the_meta_device_may_begin_with_merged_adapters():
     torch.testing.assert_close(compiled(x()), expected)
     model.load_state_dict(compiled.original_state_dict())
     torch.testing.assert_close(model(x()), expected)
+
+
+class LanguageModel(nn.Module):
+    """A model with a head of its own."""
+
+    def __init__(self, head: str) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.add_module(head, nn.Linear(4, 7, bias=False))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return list(self.children())[-1](self.layer(x))
+
+
+class WithOutputs(LanguageModel):
+    """A model that says which layer is its head."""
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.unembed
+
+
+@pytest.mark.parametrize(
+    ("model", "head"),
+    [
+        (LanguageModel("lm_head"), "lm_head"),
+        (WithOutputs("unembed"), "unembed"),
+        (LanguageModel("out"), None),
+    ],
+    ids=["by name", "by method", "none"],
+)
+def test_a_head_has_adapters_only_where_it_is_named(model: nn.Module, head: str | None):
+    lora = LORATransform(r=2)
+    compiled = thunder.jit(model, transforms=[lora])
+    compiled(torch.ones(1, 4))
+    assert set(lora.adapters) == {"layer.weight"} | (set() if head else {"out.weight"})
+    assert [t.name for t in thunder.explain(compiled).unchanged] == ([f"{head}.weight"] if head else [])
+    if head is not None:
+        named = LORATransform(r=2, weights=[head])
+        thunder.jit(model, transforms=[named])
+        assert set(named.adapters) == {f"{head}.weight"}

@@ -118,10 +118,18 @@ class WeightStorage(thunder.Transform, ABC):
             if self.release and not weight.is_meta:
                 model.release_original(name)
         if layers and not self.shapes:
-            self._warn()
+            self._tell_that_nothing_is_stored()
 
-    def _warn(self) -> None:
-        """Warn that no weight is stored: a model whose parameters were not frozen looks like any other."""
+    def _tell_that_nothing_is_stored(self) -> None:
+        """Warn that no weight is stored; raise InvalidArgument if one would be that is not frozen."""
+        trained = [name for name, refusal in self._unchanged.items() if refusal.code == "requires_grad"]
+        if trained:
+            raise InvalidArgument(
+                f"{type(self).__name__} would store no weight of the module: its parameters require grad",
+                found={trained[0]: self._unchanged[trained[0]].message},
+                hint="Call model.requires_grad_(False) first, or put a transform that freezes them, such as "
+                "LORATransform, before this one in transforms=.",
+            )
         name, refusal = next(iter(self._unchanged.items()))
         warnings.warn(
             f"{type(self).__name__} stores no weight of the module. {name}: {refusal}", stacklevel=2
@@ -259,8 +267,7 @@ class WeightStorage(thunder.Transform, ABC):
         if weight.requires_grad:
             return Refusal(
                 "requires_grad",
-                "the weight requires grad, and a quantised weight cannot be trained; "
-                "model.requires_grad_(False) freezes it",
+                "the weight requires grad, and a quantised weight cannot be trained",
             )
         if weight.ndim != 2 or weight.numel() == 0:
             return Refusal("shape", "the weight has no elements", shape=tuple(weight.shape))

@@ -11,7 +11,7 @@ from torch import nn
 
 from thunder.core.errors import InvalidArgument
 
-__all__ = ["ChosenWeight", "matching", "shared_weights", "weights_of"]
+__all__ = ["ChosenWeight", "head_of", "matching", "shared_weights", "weights_of"]
 
 
 def matching(names: Iterable[str], patterns: Sequence[str], kind: str) -> set[str]:
@@ -44,7 +44,8 @@ def weights_of(
 ) -> dict[str, ChosenWeight]:
     """Return the chosen weights of a module by dotted name, each tensor once, under its first name.
 
-    Without a choice, these are the weights of all linear layers that are no other layer's (`shared_weights`).
+    Without a choice, these are the weights of all linear layers that are no other layer's (`shared_weights`)
+    and not the head's (`head_of`).
     Raises InvalidArgument for a name that nothing has, and for a weight without two dimensions or of a dtype
     that cannot be trained.
     """
@@ -54,7 +55,7 @@ def weights_of(
             raise InvalidArgument("the function of weights= chose no nn.Linear of the module")
     elif not choice:
         names = {f"{n}.weight" if n else "weight" for n, _ in _linear_layers(module)}
-        names -= shared_weights(module).keys()
+        names -= shared_weights(module).keys() | {head_of(module)}
         if not names:
             raise InvalidArgument(
                 "the module has no nn.Linear with a weight of its own",
@@ -88,6 +89,18 @@ def shared_weights(module: nn.Module) -> dict[str, str]:
         for path, layer in _linear_layers(module)
     )
     return {name: others[id(weight)] for name, weight in own if id(weight) in others}
+
+
+def head_of(module: nn.Module) -> str | None:
+    """Return the name of the weight of a language model's head, or None.
+
+    The head is the layer that `get_output_embeddings()` returns, as models of transformers have it, or the
+    linear layer `lm_head`.
+    """
+    outputs = getattr(module, "get_output_embeddings", None)
+    head = outputs() if callable(outputs) else getattr(module, "lm_head", None)
+    name = next((n for n, layer in _linear_layers(module) if layer is head), None)
+    return None if not name else f"{name}.weight"
 
 
 def _linear_layers(module: nn.Module) -> list[tuple[str, nn.Linear]]:

@@ -36,7 +36,7 @@ from thunder_transforms.adapters import (
     restore,
     state_of,
 )
-from thunder_transforms.chosen_weights import matching, shared_weights, weights_of
+from thunder_transforms.chosen_weights import head_of, matching, shared_weights, weights_of
 
 __all__ = ["LORATransform"]
 
@@ -58,8 +58,9 @@ class LORATransform(thunder.Transform):
         lora_dropout: the probability of the dropout of the adapters' input where the layer is in training.
         weights: names of layers or weights, with `*` as a wildcard (`"layers.*.q_proj"`), or a function
             `(name, module) -> bool` of the linear layers; empty for every `nn.Linear` whose weight is that of
-            no other kind of layer. A weight of another
-            module is chosen by its name, if the program reads it by `linear` alone.
+            no other kind of layer, without the head (`thunder_transforms.chosen_weights.head_of`), as
+            "all-linear" of the library peft. A weight of another module is chosen by its name, if the program
+            reads it by `linear` alone.
         trainable: names of parameters that stay as they are, with wildcards; all others are frozen.
         merged: whether the adapters are folded into the weights from the beginning (`merge`).
     """
@@ -100,6 +101,8 @@ class LORATransform(thunder.Transform):
                 name: Refusal("tied", f"the weight is also {other}, which is not a linear layer's")
                 for name, other in shared_weights(module).items()
             }
+            if (head := head_of(module)) is not None:
+                self._unchanged[head] = Refusal("head", "the head has adapters where weights= names it")
         self._freeze(model, module)
         for name, (weight, layer) in chosen.items():
             if f"{name}.lora_a" in model.overrides:

@@ -7,6 +7,7 @@ the same versions; any other file is ignored, with a warning.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -99,19 +100,16 @@ class ArtefactCache:
         return content
 
     def put(self, key: str, artefact: bytes) -> None:
-        """Write the artefact of a key; with an ArtefactWarning if that is not possible.
+        """Write the artefact of a key; with one ArtefactWarning for a directory if that is not possible.
 
         If all artefacts together are larger than `size_limit`, those that were not used for the longest time
         are removed.
         """
         path, header = self.path(key), self._header(key)
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-                file.write(b"".join((_FORMAT, _digest(header, artefact), header, artefact)))
-            os.replace(file.name, path)
+            _write(path, b"".join((_FORMAT, _digest(header, artefact), header, artefact)))
         except OSError as error:
-            warnings.warn(f"{path} cannot be written: {error}", ArtefactWarning, stacklevel=2)
+            _warn_once(f"nothing can be written to {path.parent}: {error.strerror or error}")
             return
         _shrink(size_limit())
 
@@ -130,6 +128,24 @@ class ArtefactCache:
 
 class _Untrusted(Exception):
     """The content of a file is not what was written."""
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    warnings.warn(text, ArtefactWarning, stacklevel=3)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all; raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = tempfile.NamedTemporaryFile(dir=path.parent, delete=False)
+    try:
+        with file:
+            file.write(content)
+        os.replace(file.name, path)
+    except BaseException:
+        Path(file.name).unlink(missing_ok=True)
+        raise
 
 
 def _read(path: Path, header: bytes) -> bytes:

@@ -18,6 +18,7 @@ from thunder.__about__ import __version__
 from thunder.base.errors import PluginError, PluginWarning, did_you_mean
 from thunder.commands.plugins import BROKEN
 from thunder.compiler.jit import jit
+from thunder.executor_base.refusal import sentence
 from thunder.extend import known_profiles
 from thunder.plugins import ExecutorSpec, PluginState, Unavailable, list_plugins
 from thunder.plugins.compatibility import requirement_fault
@@ -133,6 +134,9 @@ def executors() -> Findings:
         tried = f"; tried with {spec.tried}" if spec.tried else ""
         if isinstance(executor, Unavailable):
             yield Finding(spec.name, f"unavailable: {executor.reason}{tried}", _state_of(spec, executor))
+        elif (reason := executor.no_effect()) is not None:
+            state = State.BROKEN if spec.default else State.NOTE
+            yield Finding(spec.name, f"has no effect: {sentence(reason.message, reason.facts)}", state)
         else:
             kinds = [
                 word for word, declared in (("default", spec.default), ("always", spec.always)) if declared
