@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from thunder.core.errors import InvalidArgument
+from thunder_transforms.constructed_buffers import constructed_buffers
 from thunder_transforms.module_copies import (
     names_of_tensors,
     own_tensors,
@@ -87,7 +88,7 @@ class _Initialisation:
     """One run over the submodules of a copy of a module."""
 
     def __init__(self, copy: nn.Module, device_of: _DeviceOf, preferred: Collection[str]) -> None:
-        self.device_of = device_of
+        self.device_of, self.copy = device_of, copy
         self.order = list(with_children_first(copy))
         self.weights: dict[int, _Weight] = {}
         self.slots: dict[int, list[tuple[str, _Weight]]] = {}
@@ -120,14 +121,17 @@ class _Initialisation:
             if self.slots[id(submodule)] or index in again.values():
                 self._initialise(index, name, submodule)
             for group in due.get(index, []):
-                yield {weight.name: _released(weight) for weight in group}
+                yield {weight.name: self._released(weight) for weight in group}
 
     def _initialise(self, index: int, name: str, submodule: nn.Module) -> None:
         """Allocate the tensors of a submodule, run its method, and note which tensors have values now."""
         own = self.slots[id(submodule)]
         method = _method(submodule)
         if method is None:
-            raise _no_method(name, submodule, [key for key, _ in own])
+            parameters = [key for key, _ in own if key in submodule._parameters]
+            if parameters:
+                raise _no_method(name, submodule, parameters)
+            return  # what its constructor computes
         for key, weight in own:
             memory = weight.real if weight.first == index else None
             memory = allocated(weight.meta, self.device_of(weight.meta)) if memory is None else memory
@@ -144,6 +148,22 @@ class _Initialisation:
             for key, weight in self.slots[id(inner)]:
                 self._note(weight, own_tensors(inner).get(key), writes.written)
 
+    def _released(self, weight: _Weight) -> torch.Tensor:
+        """Return the memory of a tensor; a buffer without values has those of a constructor.
+
+        Raises InvalidArgument for a parameter without values.
+        """
+        real = weight.real
+        if real is None or not weight.has_values:
+            owner, key = weight.slots[0]
+            if key in owner._parameters:
+                raise _no_values(weight.name, owner)
+            weight.put(None)
+            ((name, value),) = constructed_buffers(self.copy, [weight.name])
+            return _in_place_of(weight.meta, value, name, self.device_of(weight.meta))
+        weight.put(None)
+        return real
+
     def _note(self, weight: _Weight, now: torch.Tensor | None, written: Collection[int]) -> None:
         """Note whether a method gave values to a tensor, or put another tensor in its place."""
         if now is weight.current():
@@ -158,9 +178,10 @@ def initial_buffers(
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield buffers on the meta device with the values that `reset_parameters` gives them, by dotted name.
 
-    The parameters of the submodules that have them stay without values. Raises InvalidArgument for a
-    submodule without such a method, or whose method gives a buffer no values.
+    The parameters of the submodules that have them stay without values. A buffer to which no such method
+    gives values has those that a constructor computes (`constructed_buffers`, which raises InvalidArgument).
     """
+    left: dict[str, torch.Tensor] = {}
     for name, submodule in with_children_first(structural_copy(module)):
         own = own_tensors(submodule)
         keys = [key for key in own if (f"{name}.{key}" if name else key) in names]
@@ -168,7 +189,8 @@ def initial_buffers(
             continue
         method = _method(submodule)
         if method is None:
-            raise _no_method(name, submodule, keys)
+            left.update({f"{name}.{key}" if name else key: own[key] for key in keys})
+            continue
         memory = {key: allocated(own[key], device_of(own[key])) for key in keys}
         for key, buffer in memory.items():
             put(submodule, key, buffer)
@@ -179,17 +201,11 @@ def initial_buffers(
             if now is not buffer:
                 buffer = _in_place_of(own[key], now, dotted, device_of(own[key]))
             elif storage_of(buffer) not in writes.written:
-                raise _no_values(dotted, submodule)
+                left[dotted] = own[key]
+                continue
             yield dotted, buffer
-
-
-def _released(weight: _Weight) -> torch.Tensor:
-    """Return the memory of a tensor; raises InvalidArgument if it got no values."""
-    real = weight.real
-    if real is None or not weight.has_values:
-        raise _no_values(weight.name, weight.slots[0][0])
-    weight.put(None)
-    return real
+    for dotted, value in constructed_buffers(module, left):
+        yield dotted, _in_place_of(left[dotted], value, dotted, device_of(left[dotted]))
 
 
 def _in_place_of(
@@ -201,7 +217,7 @@ def _in_place_of(
     """
     if now is None or now.is_meta or now.shape != meta.shape or number_kind(now) != number_kind(meta):
         raise InvalidArgument(
-            f"reset_parameters replaced {name} by something of another form",
+            f"what gives {name} values makes something of another form",
             found={"before": f"{tuple(meta.shape)} {meta.dtype}", "after": _form(now)},
         )
     memory = allocated(meta, device)
