@@ -31,7 +31,8 @@ def _meaning(name: str, meaning: Alias | Replaced) -> str:
     if isinstance(meaning, Replaced):
         return f"not here: {_cell(meaning.advice)}"
     attribute = meaning.target.rpartition(":")[2]
-    return "the same" if attribute == name else f"`{attribute}`"
+    text = "the same" if attribute == name else f"`{attribute}`"
+    return f"{text}; {meaning.differs}" if meaning.differs else text
 
 
 def _cell(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import warnings
 from pathlib import Path
 
 import pytest
@@ -87,10 +88,11 @@ def test_a_file_of_another_user_is_ignored(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_directory_that_cannot_be_written_costs_a_warning(directory: Path) -> None:
     directory.write_text("a file in its place")
-    with pytest.warns(ArtefactWarning, match="nothing can be written to") as caught:
-        for key in "abc":
-            ArtefactCache("acme", VERSIONS).put(key, b"code")
-    assert len(caught) == 1
+    cache = ArtefactCache("acme", VERSIONS)
+    with pytest.warns(ArtefactWarning, match="nothing can be written to"):
+        cache.put("a", b"code")
+    with warnings.catch_warnings(action="error"):
+        cache.put("b", b"code")
 
 
 def test_a_full_disk_leaves_no_file(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,9 +100,10 @@ def test_a_full_disk_leaves_no_file(directory: Path, monkeypatch: pytest.MonkeyP
         raise OSError(errno.ENOSPC, "No space left on device")
 
     cache = ArtefactCache("acme", VERSIONS)
-    with monkeypatch.context() as patched, pytest.warns(ArtefactWarning, match="No space left on device"):
+    with monkeypatch.context() as patched:
         patched.setattr(os, "replace", full)
-        cache.put("a", b"code")
+        with pytest.warns(ArtefactWarning, match="No space left on device"):
+            cache.put("a", b"code")
     assert list(directory.rglob("*.*")) == []
     assert list((directory / "acme").iterdir()) == []
     cache.put("a", b"code")

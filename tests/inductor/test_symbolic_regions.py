@@ -1,5 +1,6 @@
 """Regions with symbolic sizes: one code serves many shapes, and its conditions are facts of the program."""
 
+import math
 import random
 import warnings
 
@@ -66,6 +67,33 @@ def test_one_region_serves_many_shapes_and_its_questions_are_facts():
     (entry,) = thunder.compile_stats(compiled).interpreter_cache
     facts = [str(fact) for fact in entry.guards if fact.kind == "size"]
     assert "args[0].shape[1] <= 4096" in facts  # TorchInductor chose code for short rows
+
+
+OPERATIONS = {
+    "or": lambda n: n | 1,
+    "xor": lambda n: n ^ 5,
+    "and": lambda n: (n & 3) + 2,
+    "shift": lambda n: (n << 1) + (n >> 1),
+    "round": lambda n: round(n / 3),
+    "root": math.isqrt,
+    "divisor": lambda n: math.gcd(n, 12),
+    "quotient": lambda n: n // 3 + n % 4,
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_operation_that_torchs_symbols_lack_runs_beside_regions_and_fixes_no_size(operation):
+    def program(x):
+        n = OPERATIONS[operation](x.shape[0])
+        return (x.sin() + 1).cos().sum() * n, torch.ones(n + 1).mul(2).exp()
+
+    compiled = thunder.jit(program, cache="symbolic values")
+    for n in (5, 7, 8, 11, 18):
+        x = torch.linspace(0, 1, n)
+        for actual, expected in zip(compiled(x), program(x), strict=True):
+            torch.testing.assert_close(actual, expected)
+    assert thunder.cache_misses(compiled) == 1
+    assert _fused(compiled)
 
 
 @pytest.mark.parametrize("operation", [sympy.Max, functions.Max, sympy.Min, functions.Min])

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from typing import Any
 
 import torch
@@ -242,6 +243,10 @@ def _unfit_values(bsym: BoundSymbol) -> Refusal | None:
             if is_strict():
                 raise PluginError(str(missing), hint="Without THUNDER_PLUGIN_STRICT=1 torch's kernels run.")
             return missing
+    shapes = (p.shape for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs) if isinstance(p, TensorProxy))
+    for size in chain(bsym.flat_args, *shapes):
+        if isinstance(size, SymbolicInt) and not size.is_arithmetic:
+            return Refusal("symbol", "torch's symbols have no such operation", size=size.text)
     return None
 
 

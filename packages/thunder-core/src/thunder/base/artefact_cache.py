@@ -138,14 +138,11 @@ def _warn_once(text: str) -> None:
 def _write(path: Path, content: bytes) -> None:
     """Write a file, whole or not at all; raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = tempfile.NamedTemporaryFile(dir=path.parent, delete=False)
-    try:
-        with file:
-            file.write(content)
-        os.replace(file.name, path)
-    except BaseException:
-        Path(file.name).unlink(missing_ok=True)
-        raise
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # it is removed whatever happens
+        whole = Path(folder) / path.name
+        whole.write_bytes(content)
+        whole.chmod(0o600)
+        os.replace(whole, path)
 
 
 def _read(path: Path, header: bytes) -> bytes:

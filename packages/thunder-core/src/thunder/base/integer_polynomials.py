@@ -68,6 +68,14 @@ class Atom:
             return False
         return INTEGER_OPERATIONS[self.operation].reads_math or any(x.reads_math for x in self.operands)
 
+    @cached_property
+    def is_arithmetic(self) -> bool:
+        """Whether it is a variable, or a quotient or remainder of sums and products of such."""
+        if self.operation is None:
+            return True
+        of_integers = all(isinstance(x, Polynomial) and x.is_arithmetic for x in self.operands)
+        return self.operation in ("//", "%") and of_integers
+
 
 class Polynomial:
     """A sum of monomials with coefficients."""
@@ -119,6 +127,11 @@ class Polynomial:
     def is_without_quotients(self) -> bool:
         """Whether its atoms are variables, so that it has a value for all of them."""
         return all(atom.operation is None for monomial in self.terms for atom in monomial)
+
+    @property
+    def is_arithmetic(self) -> bool:
+        """Whether sums, products, quotients and remainders of integers are all that it has."""
+        return all(a.is_arithmetic for m in self.terms for a in m)
 
     @property
     def reads_math(self) -> bool:

@@ -64,9 +64,13 @@ PUBLIC_MODULES: Final = (
 
 @dataclass(frozen=True)
 class Alias:
-    """A name that is another name of an object: `target` is its `"module:attribute"`."""
+    """A name that is another name of an object: `target` is its `"module:attribute"`.
+
+    `differs` says in what the object differs from the one of that name elsewhere, if it does.
+    """
 
     target: str
+    differs: str = ""
 
     def resolve(self) -> Any:
         """Import and return the object."""

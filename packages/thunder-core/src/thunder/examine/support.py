@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from thunder.base.errors import Location, ThunderError
 from thunder.base.package_files import is_package_file
+from thunder.compiler.inspection import compile_data
 from thunder.compiler.jit import jit
 from thunder.compiler.plan import plan
 from thunder.frontend.source_locations import is_torch_file
@@ -45,7 +46,8 @@ def examine(fn: Callable[..., Any], *args: Any, show_call_stack: bool = False, *
     """Print which torch functions of a program thunder supports, then try to compile and run it.
 
     The program `fn(*args, **kwargs)` runs twice, and so writes to its arguments twice: in eager, where each
-    of its torch calls is compiled by itself, and compiled.
+    of its torch calls is compiled by itself, and compiled. Of a compiled object it is the program that was
+    compiled.
 
     Args:
         fn: a function or a module.
@@ -54,6 +56,8 @@ def examine(fn: Callable[..., Any], *args: Any, show_call_stack: bool = False, *
 
     Raises whatever the program raises in eager.
     """
+    data = compile_data(fn)
+    fn = fn if data is None else data.fn
     recorder = _Recorder()
     with recorder:
         fn(*args, **kwargs)

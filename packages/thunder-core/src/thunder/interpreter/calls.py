@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 import types
 from collections.abc import Callable
@@ -58,7 +59,10 @@ def call_function(
     if decoded.is_native or policy.is_native(fn) or is_opaque(fn):
         return policy.call_native(fn, args, kwargs)
     fast = bind(decoded, parts, fn.__qualname__, args, kwargs)
-    frame = Frame(machine, decoded, fast, parts.globals, fn)
+    namespace, names = parts.globals, None
+    if not parts.code.co_flags & inspect.CO_OPTIMIZED:  # a module's code: its variables are the globals
+        namespace = names = policy.namespace(namespace)
+    frame = Frame(machine, decoded, fast, namespace, fn, names)
     run(frame)
     return frame.result
 

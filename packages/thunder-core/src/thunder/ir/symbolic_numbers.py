@@ -62,6 +62,11 @@ class SymbolicNumber(NumberProxy):
         return self.formula.text(self.facts.names.__getitem__)
 
     @property
+    def is_arithmetic(self) -> bool:
+        """Whether it is an expression of integers with ``+ - * // %`` alone, which torch's symbols have."""
+        return isinstance(self.formula, Polynomial) and self.formula.is_arithmetic
+
+    @property
     def value(self) -> Any:  # type: ignore[override]
         """The number, which is fixed by this."""
         return self.facts.fix(self.formula)

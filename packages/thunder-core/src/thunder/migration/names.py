@@ -196,10 +196,12 @@ NAMES: Final[dict[str, Row]] = {
         "torch.cuda.device_count() counts the devices of this machine; thunder.plan needs none",
         "available_devices",
     ),
-    "thunder.core.interpreter": _aliases(
-        "thunder.migration.interpreter_logs", "last_interpreter_log last_interpreted_instructions"
-    )
+    "thunder.core.interpreter": _aliases("thunder.migration.interpreter_logs", "last_interpreter_log")
     | {
+        "last_interpreted_instructions": Alias(
+            "thunder.migration.interpreter_logs:last_interpreted_instructions",
+            "it returns their number, not a list",
+        ),
         "print_last_interpreter_log": Alias("thunder.compiler.inspection:print_last_interpreter_log"),
     }
     | _replaced("is_jitting() returns whether the caller is interpreted", "is_jitting_with_raise")

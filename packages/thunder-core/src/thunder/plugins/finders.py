@@ -88,6 +88,8 @@ class NotFoundFinder:
         # Without name=: importlib replaces an error that is named after the module, and `from thunder import
         # nope` would say no more than "cannot import name".
         package, _, name = fullname.rpartition(".")
+        if name.startswith("_"):  # `__import__(module, fromlist=["_"])` asks for the module itself
+            return None
         text = name_reason(package, name) or _not_provided_message(fullname, where_it_is(package, name))
         raise ModuleNotFoundError(text)
 
