@@ -167,3 +167,10 @@ def test_a_fault_while_one_call_is_planned_is_listed_and_the_report_goes_on(caps
     assert lines[0] == "Found 1 distinct operations, of which 0 (0.0%) are supported"
     assert "  RuntimeError: the checker failed" in lines
     assert lines[-1] == "The program compiles and runs."
+
+
+def test_of_a_compiled_object_the_program_is_examined_that_was_compiled(capsys):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU())
+    expected = report(capsys, model, torch.ones(2, 3))
+    assert report(capsys, thunder.jit(model), torch.ones(2, 3)) == expected
+    assert report(capsys, thunder.jit(model.forward), torch.ones(2, 3)) == expected

@@ -85,6 +85,11 @@ from thunder.transforms import ToyTransfrom
     assert "registered transforms:  ToyTransform" in done.stderr
 
 
+def test_a_from_import_that_asks_for_the_module_itself_gives_it() -> None:
+    done = run("print(__import__('thunder.executors', fromlist=['_']).__name__)")
+    assert done.stdout == "thunder.executors\n", done.stderr
+
+
 def test_find_spec_answers_none() -> None:
     done = run("print([importlib.util.find_spec(n) for n in ('thunder.absent', 'thunder.nowhere')])")
     assert done.stdout == "[None, None]\n", done.stderr

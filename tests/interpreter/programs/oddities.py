@@ -348,3 +348,25 @@ def state_machine():
     except StopIteration as e:
         out.append(e.value)
     return out
+
+
+@program()
+def code_of_a_module_as_a_function():
+    """Its variables are the globals of the function."""
+    namespace = {"x": 3, "gone": 1}
+    code = compile(
+        "y = x * 2\ndel gone\ndef f():\n    return y + 1\nz = [f() for _ in range(2)]", "m", "exec"
+    )
+    function = types.FunctionType(code, namespace)
+    result = function()
+    namespace.pop("__builtins__", None)
+    return result, sorted(namespace), namespace["y"], namespace["z"]
+
+
+@program()
+def code_of_a_module_takes_no_arguments():
+    function = types.FunctionType(compile("a = 1", "m", "exec"), {})
+    try:
+        function(1)
+    except TypeError as error:
+        return str(error)
