@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 import thunder
 from comparison.inputs import leaf
+from thunder.base.errors import UnsupportedProgram
 from thunder.compiler.functional_transforms import value_and_grad, vjp
 
 
@@ -165,3 +166,13 @@ def test_vjp_passes_keyword_arguments_and_differentiates_the_primals_alone():
     assert torch.equal(result, x**2 * weight)
     (gradient,) = gradients
     torch.testing.assert_close(gradient, 2 * x * weight)
+
+
+@pytest.mark.parametrize(
+    "call", [lambda x: thunder.grad(torch.sin)(x), lambda x: thunder.vjp(torch.sin)(x, x)]
+)
+def test_thunder_trace_refuses_gradients_by_name(call):
+    with pytest.raises(
+        UnsupportedProgram, match=r"under thunder\.trace, which records operators and computes no"
+    ):
+        thunder.trace()(call, torch.ones(2))

@@ -222,16 +222,56 @@ def test_gradients_arrive_in_the_overriding_parameter():
     assert torch.equal(wrapped.get_parameter("0.weight").grad, x.sum(0).expand(3, 3))
 
 
+class Counter(nn.Module):
+    """Assigns a buffer, in some calls a second one."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1))
+        self.register_buffer("others", torch.zeros(()))
+
+    def forward(self, x, other=False):
+        self.count = self.count + x.sum().detach()
+        if other:
+            self.others = self.others + 1
+            self.count = self.count * 2
+        return x * self.count + self.others
+
+
+class OverridesBuffers(thunder.Transform):
+    """Overrides buffers by copies."""
+
+    def transform_module(self, model):
+        for name, buffer in list(model.named_buffers()):
+            model.override(name, buffer.clone())
+
+
+class ReadsBuffers(OverridesBuffers):
+    """Overrides buffers, and may change how they are read."""
+
+    def transform_traces_pre_prologue(self, prologue_trace, computation_trace, epilogue_trace, **kwargs):
+        return prologue_trace, computation_trace, epilogue_trace
+
+
+def test_a_buffer_that_a_transform_overrode_is_assigned_among_the_overriding_tensors():
+    model, eager = Counter(), Counter()
+    compiled = thunder.jit(model, transforms=[OverridesBuffers()])
+    for call in range(5):
+        x = ramp(3) * call
+        assert torch.equal(compiled(x, call % 2 == 1), eager(x, call % 2 == 1))
+        assert all(torch.equal(compiled.get_buffer(n), b) for n, b in eager.named_buffers())
+        assert all(torch.equal(compiled.state_dict()[n], b) for n, b in eager.state_dict().items())
+    assert thunder.cache_misses(compiled) == 2
+    assert not model.count.any()
+
+
+def test_a_program_that_assigns_a_buffer_which_a_transform_stores_is_refused():
+    compiled = thunder.jit(Counter(), transforms=[ReadsBuffers()])
+    with pytest.raises(thunder.UnsupportedProgram, match=r"self\.count, which a transform overrode"):
+        compiled(ramp(3))
+
+
 def test_a_program_that_assigns_an_overridden_buffer_is_refused():
-    class Counter(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("count", torch.zeros(1))
-
-        def forward(self, x):
-            self.count = self.count + 1
-            return x * self.count
-
     model = Counter()
     wrapped = thunder.jit(model)
     wrapped.override("count", torch.ones(1))

@@ -14,6 +14,7 @@ from thunder.compiler.inspection import DIFFERENTIATES
 from thunder.compiler.jit import jit
 from thunder.frontend.inner_transforms.derivative_functions import KIND
 from thunder.interpreter.process_marks import is_jitting
+from thunder.ir.trace import is_tracing
 from thunder.wrappers.thunder_module import dispatcher_of
 
 __all__ = ["grad", "jvp", "value_and_grad", "vjp", "vmap"]
@@ -162,6 +163,12 @@ def _differentiated(
         raise UnsupportedProgram(
             "native code of a compiled program calls a function that grad, value_and_grad or vjp returned",
             hint="Call it from Python.",
+        )
+    if is_tracing():
+        raise UnsupportedProgram(
+            "a function that grad, value_and_grad or vjp returned is called under thunder.trace, which "
+            "records operators and computes no gradients",
+            hint="Compile the program that calls it, thunder.jit(fn), and read thunder.last_traces.",
         )
     leaves, spec = tree_flatten((args, kwargs))
     differentiable_twice = torch.is_grad_enabled() and any(map(_tracks, leaves))

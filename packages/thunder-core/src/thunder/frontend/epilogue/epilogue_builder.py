@@ -373,7 +373,9 @@ class EpilogueBuilder:
 
     def write_item(self, overlay: ItemOverlay, key: Any, value: Any) -> None:
         """Replace an item of a dict of the user."""
-        assert overlay.path.parent is not None, "the dict is an attribute"
+        if overlay.path.parent is None:  # the overriding tensors
+            self.emit(f"{self.reach(overlay.path, overlay.owner)}[{key!r}] = {self.expression(value)}")
+            return
         target = self.reach(overlay.path.parent, overlay.owner)
         if overlay.path.key == "_buffers":
             self.pack(prims.pack_buffer, target, key, value)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.base.provenance import MEMBER_DICTS, lookup_type
+from thunder.base.provenance import MEMBER_DICTS, Path, lookup_type
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.patches import MODULE_METHODS as METHODS
 from thunder.frontend.objects.object_entry import DELETED, ObjectEntry
@@ -150,11 +150,7 @@ def store_member(session: TracingSession, module: torch.nn.Module, name: str, va
 
 def _store_buffer(session: TracingSession, entry: ObjectEntry, name: str, value: Any) -> bool:
     """Do ``register_buffer`` for a buffer that the module already has."""
-    if id(entry.obj.__dict__["_buffers"][name]) in session.objects.overridden:
-        raise UnsupportedProgram(
-            f"the program assigns {entry.path.source}.{name}, which a transform overrode",
-            hint="Write into the buffer instead: buffer.copy_(…).",
-        )
+    overriding = session.objects.overridden.get(id(entry.obj.__dict__["_buffers"][name]))
     hooks = _module_globals[_REGISTRATION_HOOKS]
     if not (value is None or isinstance(value, TensorProxy)) or hooks:
         return False
@@ -164,8 +160,28 @@ def _store_buffer(session: TracingSession, entry: ObjectEntry, name: str, value:
     objects.note("empty", objects.object_root(hooks, f"torch.nn.modules.module.{_REGISTRATION_HOOKS}"), None)
     overlay = _overlay(session, entry, "_buffers")
     objects.note("has_key", overlay.path, name, key=name)
-    overlay.items[name] = overlay.writes[name] = value
+    overlay.items[name] = value
+    if overriding is None:
+        overlay.writes[name] = value
+    else:
+        _overrides(session, f"{entry.path.source}.{name}", overriding).writes[overriding.key] = value
     return True
+
+
+def _overrides(session: TracingSession, buffer: str, path: Path) -> ItemOverlay:
+    """Return the overlay of the overriding tensors, of which the program replaces the one at a path.
+
+    Raises UnsupportedProgram for one that has several names, or that a transform stores in a form of its own.
+    """
+    assert path.parent is not None, "an overriding tensor is an item"
+    tensors = path.parent.fetch({})
+    names = [name for name, tensor in tensors.items() if tensor is tensors[path.key]]
+    if path not in session.objects.own_form or len(names) > 1:
+        raise UnsupportedProgram(
+            f"the program assigns {buffer}, which a transform overrode",
+            hint="Write into the buffer instead: buffer.copy_(…).",
+        )
+    return session.objects.item_overlays.setdefault(id(tensors), ItemOverlay(tensors, path.parent))
 
 
 def call_module(

@@ -47,8 +47,9 @@ def _counter(items: dict[Any, Any]) -> Counter[Any]:
 class ItemOverlay:
     """Items of a dict that were read or replaced one by one, without a shadow of the dict.
 
-    ``owner`` is the object whose attribute the dict is, ``path`` that of the dict. A shadow that is made
-    later starts with what was written here, and the overlay ends.
+    ``owner`` is the object whose attribute the dict is, or the dict of a module's overriding tensors, and
+    ``path`` that of the dict. A shadow that is made later starts with what was written here, and the overlay
+    ends.
     """
 
     owner: Any
