@@ -109,7 +109,7 @@ def _outcome(module: nn.Module) -> nn.Module | _NotConstructed:
 def _constructed(module: nn.Module) -> nn.Module:
     """Return a module of the same class and arguments, whose weights are on the meta device."""
     arguments = _arguments(module)
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"), _WithoutWeights():
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"), _WithoutWeights():  # type: ignore[no-untyped-call]
         try:
             return type(module)(**arguments)
         except _NotConstructed:
