@@ -21,6 +21,7 @@ class _Results(threading.local):
         self.entries: list[Any] = []
         self.position = 0
         self.is_kept = False
+        self.is_advanced = False
         self.uses: Counter[Hashable] = Counter()
 
 
@@ -30,7 +31,7 @@ _results = _Results()
 def begin() -> None:
     """Called before the first opaque call of a program runs."""
     if not _results.is_kept:
-        _results.entries = []
+        _results.entries, _results.is_advanced = [], False
     _results.position, _results.is_kept = 0, False
 
 
@@ -54,6 +55,16 @@ def keep() -> None:
     _results.is_kept = True
 
 
+def note_advanced() -> None:
+    """Note that this call has advanced an iterator of the caller, so that nothing may run it again."""
+    _results.is_advanced = True
+
+
+def is_advanced() -> bool:
+    """Return whether this call has advanced an iterator of the caller."""
+    return _results.is_advanced
+
+
 def uses(entry: Hashable) -> int:
     """Return how many uses of a cache's entry were counted that the program of this call has not repeated."""
     return _results.uses[entry]
@@ -72,17 +83,20 @@ def take_use(entry: Hashable) -> bool:
     return count > 0
 
 
-def discard() -> None:
-    """Forget the results and uses, at the end of a call."""
+def discard(*, has_failed: bool = False) -> None:
+    """Forget the results and uses, at the end of a call, or where its program has failed."""
     _results.entries, _results.position, _results.is_kept, _results.uses = [], 0, False, Counter()
+    _results.is_advanced = _results.is_advanced and has_failed
 
 
 @contextmanager
 def inside() -> Iterator[None]:
     """Within it the code of an opaque callable runs, which may call compiled programs."""
     saved = _results.entries, _results.position, _results.is_kept, _results.uses
+    was_advanced = _results.is_advanced
     discard()
     try:
         yield
     finally:
         _results.entries, _results.position, _results.is_kept, _results.uses = saved
+        _results.is_advanced |= was_advanced

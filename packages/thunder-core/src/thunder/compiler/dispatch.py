@@ -159,7 +159,7 @@ class Dispatcher:
                 if failure.index < len(known):
                     return self._python.after_disagreement(entry, answers, args, kwargs)
                 return self._run_for_answers(entry, answers, args, kwargs, start, left)
-            opaque_results.discard()
+            opaque_results.discard(has_failed=True)
             return self._python.after_failure(entry.failures, running, failure, args, kwargs)
         finally:
             del failure  # with its traceback it would be a cycle
@@ -177,11 +177,13 @@ class Dispatcher:
     ) -> Any:
         """Run a call that has other answers to questions about data than ``entry``, whose guards hold.
 
-        Python runs it where the program raises for these answers, or may not be compiled for more answers.
+        Python runs it where the program raises for these answers, or may not be compiled for more answers; not
+        after the call has advanced an iterator of the caller.
         """
-        if answers in entry.raising:
+        may_repeat = not opaque_results.is_advanced()
+        if may_repeat and answers in entry.raising:
             return self._python.with_answers(entry, answers, args, kwargs)
-        if self._is_full(answers):
+        if may_repeat and self._is_full(answers):
             self._python.warn_of_answers(entry.decisions[len(answers) - 1].question_text)
             return self._python.with_answers(entry, answers, args, kwargs)
         reason = decision_reason(entry, entry.decisions[len(answers) - 1], answers[-1])
@@ -224,7 +226,7 @@ class Dispatcher:
             tried = [entry for entry, _ in left]
             ready = ((e, e.prologue_fn(*args, **kwargs)) for e in self._entries if e not in tried)
             found: Any = next((item for item in ready if item[1] is not None), None)
-            if found is None and self._is_at_limit():
+            if found is None and self._is_at_limit() and not opaque_results.is_advanced():
                 self._python.warn_of_answers(str(left[-1][1]))
                 return self._python.call(args, kwargs)
             if found is None and is_new:
@@ -338,7 +340,7 @@ class Dispatcher:
             with collector_paused():
                 entry, inputs = self._new_entry(args, kwargs, answers, like)
         except BaseException as error:
-            opaque_results.discard()
+            opaque_results.discard(has_failed=True)
             if isinstance(error, Exception):
                 notify_of_compile(self.data, stats, None, error)
             raise

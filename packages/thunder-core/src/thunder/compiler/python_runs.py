@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from thunder.base import opaque_results
 from thunder.base.errors import (
     DataDependentControlFlow,
     NotInitialized,
@@ -43,9 +44,12 @@ class PythonRuns:
         self._initialized: set[str] = set()  # what calls that Python ran have initialized
 
     def is_possible(self) -> bool:
-        """Return whether the compiled program computes what the function computes by itself."""
+        """Return whether the compiled program computes what the function computes by itself.
+
+        That is not so once the call has advanced an iterator of the caller, which would be advanced again.
+        """
         overridden = self.overrides is not None and bool(self.overrides.tensors)
-        return not (overridden or self.data.transforms)
+        return not (overridden or self.data.transforms or opaque_results.is_advanced())
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call by Python."""
@@ -102,6 +106,8 @@ class PythonRuns:
             note_statement(failure)
             runs_again = self.is_possible() and plan.runs_again(failure)
             undo(plan, running, generators=runs_again)
+            if plan.notices:
+                _refuse_once_advanced(failure)
             if not (runs_again and isinstance(failure, Exception)):
                 note_unapplied(failure, plan)
                 raise failure
@@ -141,6 +147,8 @@ class PythonRuns:
         try:
             if raised.runs_again and self.is_possible():
                 return self._again(args, kwargs, failure, raised.handles)
+            if raised.written:
+                _refuse_once_advanced(failure)
             note_unapplied_writes(failure, raised.written)
             raise failure
         finally:
@@ -163,3 +171,13 @@ class PythonRuns:
         if not self._warned_of_answers:
             self._warned_of_answers = True
             warnings.warn(answers_text(self.data, question), RecompileWarning, stacklevel=5)
+
+
+def _refuse_once_advanced(failure: BaseException) -> None:
+    """Refuse an error of a program with effects that cannot run again, since it has advanced an iterator."""
+    if opaque_results.is_advanced():
+        raise UnsupportedProgram(
+            "the program raises after it has advanced an iterator of the caller, and its writes are not made",
+            found={"error": repr(failure)},
+            hint="Advance the iterator outside of the compiled function.",
+        ) from failure

@@ -29,6 +29,7 @@ from thunder.frontend.last_facts import note_last_facts, tensors_of
 from thunder.frontend.lookasides import rng_generators
 from thunder.frontend.lookasides.grad_requests import GradRequests
 from thunder.frontend.lookasides.mode_regions import InferenceModes
+from thunder.frontend.lookasides.reached_generators import LeftInPart
 from thunder.frontend.objects.number_inputs import needed_values, number_inputs
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
@@ -112,7 +113,7 @@ def acquire_stable(acquire_again: Callable[[], Acquisition]) -> Acquisition:
 
     See Note [State that a program changes while it is read].
     """
-    program = acquire_again()
+    program = _acquire_with_generators(acquire_again)
     if not program.is_for_one_call:
         return program
     try:
@@ -120,6 +121,14 @@ def acquire_stable(acquire_again: Callable[[], Acquisition]) -> Acquisition:
     except (UnsupportedProgram, RaisedByProgram, OtherAnswers):
         return program
     return other if not other.is_for_one_call and _are_same(program, other) else program
+
+
+def _acquire_with_generators(acquire_again: Callable[[], Acquisition]) -> Acquisition:
+    """Return what is acquired, once each generator that the program consumes in part is advanced itself."""
+    try:
+        return acquire_again()
+    except LeftInPart:  # each time there is one less that is interpreted
+        return _acquire_with_generators(acquire_again)
 
 
 def _are_same(a: Acquisition, b: Acquisition) -> bool:

@@ -50,6 +50,7 @@ from thunder.frontend.lookasides import (
 )
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.natives import cache_contents
+from thunder.frontend.opaque_calls import opaque_iterators
 from thunder.frontend.output import logging_calls, printing, progress_bars, warning_calls
 from thunder.frontend.torch_functions import mode_stack, tensor_subclasses
 
@@ -100,6 +101,7 @@ _MODULES = (
     module_conversions,
     module_members,
     module_tracking,
+    opaque_iterators,
     optimizer_steps,
     packed_sequences,
     pickles,

@@ -52,7 +52,6 @@ from thunder.frontend.lookasides import (
 from thunder.frontend.lookasides.gradient_nodes import GradientNode
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.number_members import NUMBERS
-from thunder.frontend.lookasides.reached_generators import adopt_generator
 from thunder.frontend.natives import (
     key_protocols,
     libraries,
@@ -66,7 +65,12 @@ from thunder.frontend.objects.class_kinds import has_python_key
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.objects.shadow_copies import SEQUENCES
 from thunder.frontend.objects.unknown_values import MadeInCall
-from thunder.frontend.opaque_calls import native_functions, opaque_acquisition, unmodelled_operands
+from thunder.frontend.opaque_calls import (
+    native_functions,
+    opaque_acquisition,
+    opaque_iterators,
+    unmodelled_operands,
+)
 from thunder.frontend.opaque_calls.opaque_hints import add_opaque_hint
 from thunder.frontend.output import logging_calls, printing, warning_calls
 from thunder.frontend.output.deferred_texts import DeferredText, combined, copies_texts
@@ -109,7 +113,7 @@ class Tracer(AttributePolicy):
         super().__init__(trace, objects, language, sharp_edge, assumed_device)
         objects.adopt_array = lambda raw, path: self.state(Arrays).adopt(raw, path)
         objects.callback = lambda fn: self.machine.shim(fn)
-        objects.adopt_generator = lambda raw, path: adopt_generator(self, raw, path)
+        objects.adopt_unread_iterator = lambda raw, path: opaque_iterators.adopt_unread(self, raw, path)
         self._calls = CallResolver(self, lookasides, replacements)
         self.state(ReplacedCalls).table = replacements
         self._parts: dict[int, tuple[Any, FunctionParts]] = {}
@@ -275,8 +279,10 @@ class Tracer(AttributePolicy):
             return weakrefs.is_same(self, a, b)
         if isinstance(a, NumberProxy) or isinstance(b, NumberProxy):
             return number_members.is_same(a, b)
-        if isinstance(a, TensorProxy) and isinstance(b, TensorProxy) and tensors.is_same(self, a, b):
-            return True
+        if isinstance(a, TensorProxy) and isinstance(b, TensorProxy):
+            if tensors.is_same(self, a, b):
+                return True
+            opaque_iterators.refuse_identity(self, a, b)
         same = a is b
         if type(a) is GradientNode and not same:
             return bool(a == b)
@@ -422,6 +428,7 @@ _SEEN_CLASSES: Final[dict[type, Callable[[TracingSession, Any], type]]] = {
     GradientNode: lambda session, node: node.seen_class(),
     MadeInCall: lambda session, value: value.seen_class,
     types.MethodType: tensors.class_of_method,
+    map: opaque_iterators.class_of_iterator,
     **dict.fromkeys(weakrefs.UNKNOWN, lambda session, unknown: unknown.__class__),
 }
 _PLAIN_GETTER = object.__getattribute__

@@ -97,6 +97,10 @@ class EarlyRun:
             raise _refusal("no part of it computes the value", proxy.name)
         return value
 
+    def read_inputs(self, count: int) -> list[Any]:
+        """Return the first inputs of the call, read again."""
+        return [path.fetch(self._roots) for _, path in self._inputs[:count]]
+
     def run_once(self, function: Callable[[list[Any]], Any], operands: Iterable[TensorProxy]) -> Any:
         """Return what a function returns for values of the program so far, with the random numbers there."""
         self._advance()

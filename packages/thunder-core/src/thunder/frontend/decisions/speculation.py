@@ -147,6 +147,10 @@ class Speculation:
         self.has_run = True
         return self._run.run_once(function, operands)
 
+    def read_inputs(self, count: int) -> list[Any]:
+        """Return the first inputs of the call that is traced, read again."""
+        return self._run.read_inputs(count)
+
     def record_sized(
         self,
         call: str,

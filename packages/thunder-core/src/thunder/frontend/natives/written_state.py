@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -46,6 +47,14 @@ def reached_write(
             return write.name
     written = _Written(session, tensors=tensors)
     return _Reach(written).first([fn, *values]) if written else None
+
+
+def reached(session: TracingSession, values: Iterable[Any]) -> dict[int, Any] | None:
+    """Return what a function may read that is passed values, by id; None where that may be anything."""
+    walk = _Reach(_Written(session, tensors=False))
+    walk.written.objects.clear()
+    walk.written.globals.clear()
+    return walk.seen if walk.first(values) is None else None
 
 
 class _Reach:
@@ -99,6 +108,8 @@ class _Reach:
             yield (value.__wrapped__,)
         elif isinstance(value, torch.Tensor):
             yield from ((type(value),), (object.__getattribute__(value, "__dict__"),))
+        elif hasattr(type(value), "__next__") and is_foreign(type(value)):
+            yield from ((v,) for v in gc.get_referents(value))  # what it iterates over, variables of its body
         elif not isinstance(value, types.ModuleType):
             yield (type(value),)
             if not is_foreign(type(value)):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import array
 import functools
-import itertools
 import threading
 import types
 import weakref
@@ -51,7 +50,6 @@ from thunder.frontend.objects.class_kinds import (
 )
 from thunder.frontend.objects.container_keys import adopt_dict_key, adopt_keys
 from thunder.frontend.objects.entry_table import EntryTable
-from thunder.frontend.objects.number_counters import Count
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.reached_iterators import adopt_iterator
 from thunder.frontend.objects.shadow_copies import SEQUENCES, Shadow, views_whole
@@ -94,8 +92,8 @@ class ObjectTable(EntryTable):
         self.tensor_attributes: dict[int, dict[str, Any]] = {}
         #: returns what the program sees of an array of NumPy
         self.adopt_array: Callable[[Any, Path], Any] = _refuse_array
-        #: returns what the program sees of a generator, or None
-        self.adopt_generator: Callable[[Any, Path], Any] = lambda raw, path: None
+        #: returns what the program sees of an iterator without parts, or None
+        self.adopt_unread_iterator: Callable[[Any, Path], Any] = lambda raw, path: None
         #: returns a function as native code calls it
         self.callback: Callable[[Any], Any] = lambda fn: fn
         #: called when the program has a tensor whose class overrides torch's functions
@@ -237,17 +235,8 @@ class ObjectTable(EntryTable):
 
     def _adopt_object(self, raw: Any, path: Path) -> Any:
         t = type(raw)
-        if t is itertools.count and (count := Count.of(raw, path)) is not None:
-            return self._adopt_count(count)
         if isinstance(raw, OPAQUE) or (hasattr(t, "__next__") and is_foreign(t)):
-            copy = (
-                self.adopt_generator(raw, path)
-                if t is types.GeneratorType
-                else adopt_iterator(self, raw, path)
-            )
-            if copy is None:
-                raise _refused_iterator(raw, path)
-            return copy
+            return adopt_iterator(self, raw, path)
         if path.parent is not None:
             self.note("type", path, t)
         if is_container(t):  # its attributes are read one by one, as those of any object
@@ -280,7 +269,7 @@ class ObjectTable(EntryTable):
             t
         ):
             raise UnsupportedProgram(
-                f"{path.source} is {_a(t.__qualname__)}, whose content thunder cannot read and guard",
+                f"{path.source} is {with_article(t.__qualname__)}, whose content thunder cannot read and guard",
                 hint="Pass tensors, arrays of numbers, numbers, strings, plain containers, dataclasses or "
                 "objects of Python classes; or mark the function that reads it by "
                 "thunder.opaque.",
@@ -289,14 +278,6 @@ class ObjectTable(EntryTable):
         if issubclass(t, threading.local):  # what it holds in this thread
             entry.own = self.adopt(raw.__dict__, path.step("attribute", "__dict__"))
         return raw
-
-    def _adopt_count(self, count: Count) -> Any:
-        if count.path.parent is not None:
-            self.note("type", count.path, itertools.count)
-        self.note("state", count.path.step("attribute", "__repr__"), repr(count.original))
-        self.counts.append(count)
-        self.track(count.original, count.path, count.copy)
-        return count.copy
 
     def adopt_container(
         self, raw: Any, path: Path, adopt_list: Callable[[Any, Path], Any] | None = None
@@ -348,8 +329,6 @@ class ObjectTable(EntryTable):
         identity, or never reads it: its entry has the refusal of every other use.
         """
         try:
-            if hasattr(type(raw), "__next__") and id(raw) not in self.entries and is_foreign(type(raw)):
-                raise _refused_iterator(raw, path)
             return self.adopt(raw, path)
         except UnsupportedProgram as error:
             if type(raw) in weakref.ProxyTypes:
@@ -430,19 +409,12 @@ def _refuse_array(raw: Any, path: Path) -> Any:
     raise UnsupportedProgram(f"{path.source} is an array of NumPy", hint="Pass a tensor.")
 
 
-def _refused_iterator(raw: Any, path: Path) -> UnsupportedProgram:
-    return UnsupportedProgram(
-        f"{path.source} is {_a(type(raw).__name__)}, which can be read only by consuming it",
-        hint="Pass a list or tuple of its elements.",
-    )
-
-
 def describe(value: Any) -> str:
     """Return an object in words."""
     return f"an object of type {type(value).__qualname__}"
 
 
-def _a(noun: str) -> str:
+def with_article(noun: str) -> str:
     return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"
 
 

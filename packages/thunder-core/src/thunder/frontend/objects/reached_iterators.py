@@ -26,7 +26,7 @@ from thunder.base.iterator_parts import (
     reduced,
 )
 from thunder.base.provenance import Path
-from thunder.frontend.objects.number_counters import advance
+from thunder.frontend.objects.number_counters import Count, advance
 
 if TYPE_CHECKING:
     from thunder.frontend.objects.object_table import ObjectTable
@@ -98,7 +98,33 @@ def exhaust(iterator: Any, _: None) -> None:
 
 
 def adopt_iterator(table: ObjectTable, raw: Any, path: Path) -> Any:
-    """Return the copy of a user's iterator, with the facts about its parts; None for one without parts."""
+    """Return what the program advances in the place of a user's iterator, with the facts about it.
+
+    Raises UnsupportedProgram for one that has other uses than to be advanced.
+    """
+    count = Count.of(raw, path) if type(raw) is itertools.count else None
+    copied = _adopt_parts(table, raw, path) if count is None else _adopt_count(table, count)
+    if copied is None:
+        copied = table.adopt_unread_iterator(raw, path)
+    if copied is None:
+        raise UnsupportedProgram(
+            f"{path.source} is of type {type(raw).__name__}, which can be read only by consuming it",
+            hint="Pass a list or tuple of its elements.",
+        )
+    return copied
+
+
+def _adopt_count(table: ObjectTable, count: Count) -> Any:
+    if count.path.parent is not None:
+        table.note("type", count.path, itertools.count)
+    table.note("state", count.path.step("attribute", "__repr__"), repr(count.original))
+    table.counts.append(count)
+    table.track(count.original, count.path, count.copy)
+    return count.copy
+
+
+def _adopt_parts(table: ObjectTable, raw: Any, path: Path) -> Any:
+    """Return the copy of an iterator, with the facts about its parts; None for one without parts."""
     cls = type(raw)
     if cls not in READABLE:
         return None

@@ -22,7 +22,8 @@ from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.lookasides.tensors import original_of
 from thunder.frontend.lookasides.written_attributes import WrittenAttributes
 from thunder.frontend.natives.unread_items import refuse
-from thunder.frontend.natives.written_state import reached_write
+from thunder.frontend.natives.written_state import reached, reached_write
+from thunder.frontend.objects.class_kinds import is_foreign
 from thunder.frontend.opaque_calls.opaque_run import OpaqueCall, OpaqueRun, PassedTensor, class_named_after
 from thunder.frontend.opaque_calls.opaque_statements import run_opaque
 from thunder.frontend.places import place_of
@@ -80,8 +81,10 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
         autocast=autocast_now(),
     )
     calls.calls.append(opaque_call)
+    opaque_call.read_inputs = functools.partial(speculation.read_inputs, len(session.objects.inputs))
     with detached_trace():
         run = speculation.run_once(opaque_call.run, rebuilding.tensors)
+    opaque_call.refuse_changes(run.changes_inputs)
     opaque_call.signature = run.signature
     read = [session.adopt(t, session.object_root(t, f"a tensor of {name}")) for t in _leaves(run)]
     for tensor in read:
@@ -127,6 +130,10 @@ def _note_passed(session: TracingSession, values: Iterable[Any]) -> None:
             session.state(OpaqueCalls).passed[id(entry.obj)] = entry.obj, entry.path
 
 
+def _is_iterator(obj: Any) -> bool:
+    return hasattr(type(obj), "__next__") and is_foreign(type(obj))
+
+
 def _leaves(run: OpaqueRun) -> list[torch.Tensor]:
     """Return the tensors that require grad and that a callable has read by itself."""
     own, found = {id(t) for t in run.inputs}, dict[int, torch.Tensor]()
@@ -152,12 +159,36 @@ def check_state_after_calls(session: TracingSession) -> None:
     if not state.calls:
         return
     _refuse_writes(session.trace)
+    _note_reached(session, state)
     paths = {id(path): obj for obj, path in state.passed.values()}
     facts = [f for f in (_rooted(fact, paths, session) for fact in session.objects.facts) if f is not None]
+    inputs = _inputs(session, paths)
+    read_inputs = functools.partial(_values, inputs)
     check = functools.partial(_changed, unchanged_check(facts), facts)
     for opaque_call in state.calls:
-        opaque_call.changed = check
+        opaque_call.changed, opaque_call.read_inputs = check, read_inputs
     opaque_results.keep()
+
+
+def _note_reached(session: TracingSession, state: OpaqueCalls) -> None:
+    """Note which objects the iterators reach that were passed: their bodies run, and others advance.
+
+    Raises UnsupportedProgram where the program has a copy of an iterator that one of them advances.
+    """
+    advanced = [obj for obj, _ in state.passed.values() if _is_iterator(obj)]
+    if not advanced:
+        return
+    found = reached(session, advanced)
+    state.passed = {key: row for key, row in state.passed.items() if not _is_iterator(row[0])}
+    for entry in session.objects.entries.values():
+        if (found is None or id(entry.obj) in found) and not _is_iterator(entry.obj):
+            state.passed.setdefault(id(entry.obj), (entry.obj, entry.path))
+    for count in session.objects.counts:
+        if found is None or id(count.original) in found:
+            raise UnsupportedProgram(
+                f"the program has {count.path.source}, which another iterator advances",
+                hint="Advance the other one outside of the compiled function.",
+            )
 
 
 def _refuse_writes(trace: TraceCtx) -> None:
@@ -184,6 +215,24 @@ def _changed(check: Callable[[], Any], facts: Sequence[Fact]) -> str | None:
     return "state of the program" if failure is None else str(failure[0])
 
 
+def _inputs(session: TracingSession, passed: Mapping[int, Any]) -> list[Path]:
+    """Return where the program reads its inputs, except for parameters, and what comes with the arguments."""
+    members = session.objects.members
+    return [
+        root
+        for _, path in session.objects.inputs
+        if (root := _root_of(path, passed, session)) is not None and id(root.fetch({})) not in members
+    ]
+
+
+def _values(paths: Sequence[Path]) -> list[Any]:
+    return [path.fetch({}) for path in paths]
+
+
+def _root_of(path: Path, passed: Mapping[int, Any], session: TracingSession) -> Path | None:
+    return _path_from(path, passed, session) if comes_with_arguments(path) else path
+
+
 def _rooted(fact: Fact, passed: Mapping[int, Any], session: TracingSession) -> Fact | None:
     """Return a fact about what does not come with the arguments, or about an object that is passed on.
 
@@ -191,9 +240,7 @@ def _rooted(fact: Fact, passed: Mapping[int, Any], session: TracingSession) -> F
     """
     if fact.kind in ("tensor", "distinct", "overlap") or fact.others or fact.path.kind == "cached":
         return None
-    if not comes_with_arguments(fact.path):
-        return fact
-    path = _path_from(fact.path, passed, session)
+    path = _root_of(fact.path, passed, session)
     return None if path is None else Fact(fact.kind, path, fact.expected)
 
 

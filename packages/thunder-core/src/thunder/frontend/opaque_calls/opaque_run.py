@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ from thunder.base.pytree import tree_flatten
 from thunder.frontend.custom_gradients.eager_backward import RecordedBackward
 from thunder.frontend.custom_gradients.rebuilding import Maker
 
-__all__ = ["OpaqueCall", "OpaqueRun", "PassedTensor", "class_named_after"]
+__all__ = ["OpaqueCall", "OpaqueRun", "PassedTensor", "Raised", "class_named_after"]
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,28 @@ class PassedTensor:
     place: int
 
 
+@dataclass(frozen=True)
+class Raised:
+    """A result that says which error was raised, for a program that may handle it; ``error`` itself, once."""
+
+    kind: type
+    text: str
+    error: BaseException | None = field(compare=False)
+
+
 @dataclass(eq=False)
 class OpaqueRun:
-    """The inputs and results of one run; ``states`` are those of the generators afterwards, if it drew."""
+    """The inputs and results of one run.
+
+    ``states`` are those of the generators afterwards, if it drew; ``changes_inputs`` says whether it has
+    changed which tensors and numbers the program takes.
+    """
 
     inputs: list[torch.Tensor]
     leaves: list[Any]
     spec: Any
     states: torch.Tensor | None
+    changes_inputs: bool = False
 
     @property
     def tensors(self) -> list[torch.Tensor]:
@@ -60,6 +74,8 @@ class OpaqueRun:
 
 
 def _description(leaf: Any) -> Any:
+    if isinstance(leaf, Raised):
+        return replace(leaf, error=None)
     if not isinstance(leaf, torch.Tensor):
         return leaf
     return tuple(leaf.shape), tuple(leaf.stride()), leaf.dtype, leaf.device, leaf.requires_grad
@@ -77,7 +93,8 @@ class OpaqueCall:
         grad_mode, autocast: the modes at the place of the call.
 
     ``signature`` is that of the results; ``changed`` returns what the callable has changed of the state that
-    the program depends on, or None. Both are set when the program has been traced.
+    the program depends on, or None. Both are set when the program has been traced. ``read_inputs`` returns
+    the tensors and numbers that the program takes as inputs, read again.
     """
 
     def __init__(
@@ -96,6 +113,7 @@ class OpaqueCall:
         self.grad_mode, self.autocast = grad_mode, autocast
         self.signature: tuple[Any, ...] = ()
         self.changed: Callable[[], str | None] = _nothing
+        self.read_inputs: Callable[[], list[Any]] = list
 
     def __repr__(self) -> str:
         return f"<opaque {self.name}>"
@@ -129,20 +147,24 @@ class OpaqueCall:
         finished = self.run(tensors)
         if not same_leaf(finished.signature, self.signature):
             raise DecisionChanged(self.index, finished.signature)
-        changed = self.changed()
+        self.refuse_changes(finished.changes_inputs)
+        return finished
+
+    def refuse_changes(self, inputs: bool) -> None:
+        """Refuse a callable that has changed what the program depends on, or ``inputs`` of it."""
+        changed = "inputs of the program" if inputs else self.changed()
         if changed is not None:
             raise UnsupportedProgram(
                 f"the opaque callable {self.name} has changed the {changed}, on which the program depends",
                 hint="Mark the function that reads it opaque too, or pass the value as a tensor.",
             )
-        return finished
 
     def _run(self, tensors: Sequence[torch.Tensor]) -> OpaqueRun:
         inputs = [_cut_off(t, needed) for t, needed in zip(tensors, self.requires_grad, strict=True)]
         rebuilt: dict[int, Any] = {}
         fn, args, kwargs = (maker(inputs, rebuilt) for maker in self.make)
         versions = [t._version for t in inputs if not t.is_inference()]
-        before = torch.get_rng_state()
+        before, taken = torch.get_rng_state(), self.read_inputs()
         with torch.set_grad_enabled(self.grad_mode), autocast_as(self.autocast), opaque_results.inside():
             result = fn(*args, **kwargs)
         if versions != [t._version for t in inputs if not t.is_inference()]:
@@ -152,6 +174,7 @@ class OpaqueCall:
         leaves = [PassedTensor(places[id(leaf)]) if id(leaf) in places else leaf for leaf in leaves]
         after = torch.get_rng_state()
         finished = OpaqueRun(inputs, leaves, spec, None if torch.equal(before, after) else after)
+        finished.changes_inputs = not all(map(_is_same, taken, self.read_inputs()))
         self._refuse_unusable(finished)
         return finished
 
@@ -198,8 +221,13 @@ _VALUES = (
     torch.device,
     torch.Size,
     PassedTensor,
+    Raised,
 )
 _RETURN = "Return tensors, numbers, strings, and tuples, lists and dicts of them."
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    return a is b or (type(a) in (int, float) and same_leaf(a, b))
 
 
 def _cut_off(t: torch.Tensor, requires_grad: bool) -> torch.Tensor:
