@@ -7,7 +7,9 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
+from zoneinfo import ZoneInfo
 
 Comparison = Literal["==", "!=", "<", "<=", ">", ">="]
 
@@ -30,7 +32,8 @@ def are_distinct(*values: Any) -> bool:
 def same_leaf(a: Any, b: Any) -> bool:
     """Return whether two leaves are equal by type and value.
 
-    True, 1 and 1.0 differ, so do 0.0 and -0.0, and one time in two zones; NaN equals NaN.
+    True, 1 and 1.0 differ, so do 0.0 and -0.0, one decimal with more digits, and one time in two zones; NaN
+    equals NaN.
     A time whose zone may change equals none.
     """
     if type(a) is not type(b):
@@ -48,13 +51,20 @@ def same_leaf(a: Any, b: Any) -> bool:
     if isinstance(a, datetime.datetime | datetime.time):
         is_fixed = not has_open_zone(a) and not has_open_zone(b)
         return is_fixed and same_leaf(a.__reduce_ex__(4)[1], b.__reduce_ex__(4)[1])
+    if isinstance(a, Decimal):  # 1.0 and 1.00 print as they are
+        return a.as_tuple() == b.as_tuple()
     return bool(a == b) and (not isinstance(a, datetime.timezone) or repr(a) == repr(b))
+
+
+def holds_decimal(x: Any) -> bool:
+    """Return whether a value is a decimal, or a tuple or set has one."""
+    return isinstance(x, Decimal) or (isinstance(x, tuple | frozenset) and any(map(holds_decimal, x)))
 
 
 def has_open_zone(x: Any) -> bool:
     """Return whether a value is, or a tuple or set has, a time in a zone whose offset may change."""
     if isinstance(x, datetime.datetime | datetime.time):
-        return type(x.tzinfo) not in (type(None), datetime.timezone)
+        return type(x.tzinfo) not in (type(None), datetime.timezone, ZoneInfo)
     return isinstance(x, tuple | frozenset) and any(map(has_open_zone, x))
 
 

@@ -14,6 +14,7 @@ import platform
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import torch
 
@@ -179,11 +180,21 @@ def _version_or_none(distribution_name: str) -> str | None:
         return None
 
 
+@TABLE.lookaside(ZoneInfo)
+def _zone(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the time zone that the database of the machine has under a key, one object for each."""
+    if any(type(a) not in LEAVES for a in (*args, *kwargs.values())):
+        return session.machine.generic_call(ZoneInfo, args, kwargs)
+    value = ZoneInfo(*args, **kwargs)
+    _note(session, ZoneInfo, "zoneinfo.ZoneInfo", args, kwargs, value)
+    return value
+
+
 #: methods of dates that read the time zone or the locale of the machine
 _OF_DATES = tuple(
     vars(cls)[name]
     for cls in (datetime.date, datetime.time, datetime.datetime)
-    for name in ("strftime", "strptime", "timestamp", "fromtimestamp")
+    for name in ("strftime", "strptime", "timestamp", "fromtimestamp", "astimezone")
     if name in vars(cls)
 )
 

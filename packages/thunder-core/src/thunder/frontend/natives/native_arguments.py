@@ -7,6 +7,7 @@ import operator
 import types
 import weakref
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
@@ -64,7 +65,7 @@ def read_values(descriptor: Any, values: list[Any]) -> list[Any]:
     """
     if isinstance(descriptor, types.FunctionType) or (
         isinstance(descriptor, types.WrapperDescriptorType) and descriptor.__objclass__ in _NUMBERS
-    ):  # functions of thunder, and operators of numbers, decline objects that they do not know
+    ) or id(descriptor) in _MAKING_DECIMALS:  # functions of thunder, and numbers, decline objects unread
         return []
     if not is_value_preserving(descriptor):
         return values
@@ -75,6 +76,7 @@ def read_values(descriptor: Any, values: list[Any]) -> list[Any]:
 
 
 _NUMBERS = frozenset({int, float, complex, bool})
+_MAKING_DECIMALS = frozenset(map(id, (Decimal, vars(Decimal)["__new__"])))
 _INDEXING = frozenset(map(id, (operator.getitem, operator.setitem, operator.delitem)))
 _ARITHMETIC = frozenset(map(id, (operator.add, operator.iadd, operator.mul, operator.concat)))
 

@@ -12,6 +12,7 @@ import functools
 import operator
 import types
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from thunder.frontend.arrays import array_calls, numpy_settings
 from thunder.frontend.host_draws import draw_calls
 from thunder.frontend.lookasides.environment_queries import is_query, query
 from thunder.frontend.lookasides.number_members import has_number, with_values
+from thunder.frontend.natives import decimal_context
 from thunder.frontend.natives.descriptors import defining_class, descriptor_of
 from thunder.frontend.natives.key_protocols import before_lookup, note_container, refuse_unseen_keys
 from thunder.frontend.natives.libraries import (
@@ -170,12 +172,17 @@ def _call_allowed(
     if not is_sorting and not is_making_keys:
         check_protocols(session, fn, descriptor, read_values(descriptor, values))
     session.shown_proxy = None
-    if isinstance(fn, _METHODS_OF_OPERATORS) and has_number(args) and type(values[0]) in _NUMBERS:
-        args, kwargs = with_values(fn.__name__, args, kwargs)
+    is_of_numbers = isinstance(fn, _METHODS_OF_OPERATORS) and type(values[0]) in _NUMBERS
+    is_of_numbers |= session.objects.has_decimals and any(type(value) is Decimal for value in values)
+    if is_of_numbers and has_number(args):
+        args, kwargs = with_values(getattr(fn, "__name__", "a call"), args, kwargs)
     looks_into_results = (is_reading or is_making_keys) and descriptor is not vars(str)["join"]
     session.native_reads += looks_into_results
     try:
-        result = _called(fn, args, kwargs)
+        if decimal_context.is_used(session, descriptor):
+            result = decimal_context.called(session, _called, fn, args, kwargs)
+        else:
+            result = _called(fn, args, kwargs)
     finally:
         session.native_reads -= looks_into_results
     shown: Proxy | TensorProxy | None = session.shown_proxy

@@ -40,6 +40,7 @@ from typing import Any, NamedTuple
 import torch
 
 from thunder.frontend.lookasides.globals_view import GlobalsView
+from thunder.frontend.natives import decimal_context
 from thunder.frontend.natives.libraries import numpy
 from thunder.frontend.objects.class_kinds import DATES, LEAVES
 from thunder.interpreter.lookup import ITERATOR_TYPES
@@ -122,6 +123,7 @@ PURE_FUNCTIONS = (
     NativeRow("bytes in, bytes or a checksum out", _functions(binascii, zlib)),
     NativeRow("the tables of Unicode", _functions(unicodedata)),
     NativeRow("makes a hash object of bytes", _functions(*_HASHES)),
+    NativeRow("the context of decimals, of which the program has a copy", decimal_context.FUNCTIONS),
 )
 ALLOWED: dict[int, Any] = {id(fn): fn for row in PURE_FUNCTIONS for fn in row.natives}
 
@@ -185,6 +187,7 @@ SELF_CONTAINED_TYPES: frozenset[type] = LEAVES | {
     io.BytesIO,
     _KEY_OF_COMPARISON,
     *_HASH_TYPES,
+    *decimal_context.CLASSES,
 }
 #: classes that may be called on arguments that are checked
 CONSTRUCTIBLE_TYPES = (SELF_CONTAINED_TYPES - {memoryview}) | {

@@ -15,7 +15,9 @@ import typing
 import weakref
 from collections import OrderedDict, defaultdict, deque
 from contextvars import ContextVar
+from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import torch
 
@@ -26,14 +28,14 @@ from thunder.ir.proxies import Proxy
 from thunder.ir.symbolic_sizes import SizeTuple, SymbolicFloat, SymbolicInt
 from thunder.wrappers.compiled_function import CompiledFunction
 
-#: dates and times, whose time zones are of a fixed offset
+#: dates and times, whose time zones are of a fixed offset, or of the time zone database
 DATES = (datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone)
 #: immutable values without identity worth keeping: read once, guarded by type and value
 LEAVES: frozenset[type] = frozenset(
     {int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), slice, range}
     | {torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, torch.Size}
     | {torch.iinfo, torch.finfo}
-    | {torch._C._SDPBackend, *DATES}
+    | {torch._C._SDPBackend, *DATES, Decimal, ZoneInfo}
 )
 #: objects of which the program depends on *which* they are: guarded by identity
 IDENTITY_TYPES: tuple[type, ...] = (

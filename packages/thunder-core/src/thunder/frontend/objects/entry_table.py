@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from thunder.base.equal_values import has_open_zone
+from thunder.base.equal_values import has_open_zone, holds_decimal
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path, comes_with_arguments, is_weak, object_root
 from thunder.frontend.facts import Fact, GuardKind
@@ -35,6 +35,8 @@ class EntryTable:
         self.facts: list[Fact] = []
         #: whether native code has compared objects of the user, or used one as a key
         self.identity_observed = False
+        #: whether the program has read decimals, with which native code computes by their context
+        self.has_decimals = False
         #: the path of each submodule, parameter and buffer of the compiled module, by id
         self.members: dict[int, Path] = {}
         self._noted: set[tuple[Any, ...]] = set()
@@ -53,10 +55,11 @@ class EntryTable:
         if mark not in self._noted:
             if has_open_zone(expected):
                 raise UnsupportedProgram(
-                    f"{path.source} has a time in a time zone of another class than datetime.timezone",
+                    f"{path.source} has a time in a time zone of another class than datetime.timezone and ZoneInfo",
                     hint="Pass a time in UTC, or its timestamp.",
                 )
             self._noted.add(mark)
+            self.has_decimals |= holds_decimal(expected)
             self.facts.append(Fact(kind, path, expected, others))
 
     def object_root(self, obj: Any, name: str) -> Path:
