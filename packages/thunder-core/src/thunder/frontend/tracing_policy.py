@@ -42,6 +42,7 @@ from thunder.frontend.lookasides import (
     context_values,
     gradient_nodes,
     imports,
+    made_values,
     module_members,
     number_members,
     python_functions,
@@ -147,7 +148,7 @@ class Tracer(AttributePolicy):
         elif type(obj) is ContextVar:
             return context_values.load_attr(self, obj, name)
         elif type(obj) is MadeInCall:
-            raise obj.refusal()
+            return made_values.load_attr(self, obj, name)
         elif type(obj) is GradientNode:
             return gradient_nodes.load_attr(self, obj, name)
         elif type(obj) is CompiledFunction and name != "__get__":
@@ -244,6 +245,8 @@ class Tracer(AttributePolicy):
                 if self.objects.unread and not (handler in _PASSING or _passes_on(fn)):
                     if unmodelled_operands.are_passed(self, fn, args, kwargs):
                         return unmodelled_operands.call(self, fn, args, kwargs)
+                    if made_values.are_read(self, fn, fn, args, kwargs):
+                        return made_values.derived(self, fn, args, kwargs)
                     fn, args, kwargs = unread_items.readable_call(self, fn, fn, args, kwargs)
                 return handler(self, fn, args, kwargs)
             return self.machine.generic_call(fn, args, kwargs)
@@ -258,6 +261,8 @@ class Tracer(AttributePolicy):
             descriptor = descriptor_of(fn)
             if copies_texts(self, fn, descriptor, args):
                 return combined(self, native_calls.call(self, fn, args, kwargs))
+            if made_values.are_read(self, fn, descriptor, args, kwargs):
+                return made_values.derived(self, fn, args, kwargs)
             if unmodelled_operands.are_passed(self, fn, args, kwargs):
                 return unmodelled_operands.call(self, fn, args, kwargs)
             fn, args, kwargs = unread_items.readable_call(self, fn, descriptor, args, kwargs)
@@ -426,14 +431,14 @@ _SEEN_CLASSES: Final[dict[type, Callable[[TracingSession, Any], type]]] = {
     SizeTuple: lambda session, size: torch.Size,
     DeferredText: lambda session, text: str,
     GradientNode: lambda session, node: node.seen_class(),
-    MadeInCall: lambda session, value: value.seen_class,
+    MadeInCall: lambda session, value: type(value.sample),
     types.MethodType: tensors.class_of_method,
     map: opaque_iterators.class_of_iterator,
     **dict.fromkeys(weakrefs.UNKNOWN, lambda session, unknown: unknown.__class__),
 }
 _PLAIN_GETTER = object.__getattribute__
 #: functions whose rules make texts of their arguments by calls of the program
-_OUTPUT = (print, logging.Logger._log, MadeInCall.__repr__, MadeInCall.__str__, MadeInCall.__format__)
+_OUTPUT = (print, logging.Logger._log, *made_values.RULES)
 #: handlers of calls of code that runs as it is, in each call
 _PASSING = (opaque_acquisition.call, native_functions.call)
 

@@ -24,6 +24,7 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.frontend.objects.object_table import describe
 from thunder.frontend.session import SessionState, TracingSession
+from thunder.ir.number_proxies import decided_value
 
 TABLE = LookasideTable()
 
@@ -204,8 +205,13 @@ def _of_date(method: Any) -> None:
 
     @TABLE.bound_lookaside(method)
     def rule(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        args = (*args[:is_of_class], *(decided_value(a, method.__name__) for a in args[is_of_class:]))
+        kwargs = {name: decided_value(a, method.__name__) for name, a in kwargs.items()}
         if any(type(a) not in LEAVES for a in (*args[is_of_class:], *kwargs.values())):
-            return session.machine.generic_call(method, args, kwargs)
+            raise UnsupportedProgram(
+                f"datetime.{method.__qualname__} is called with an object that thunder cannot guard",
+                hint="Pass numbers, texts and dates.",
+            )
         fn, passed = (getattr(args[0], method.__name__), args[1:]) if is_of_class else (method, args)
         value = fn(*passed, **kwargs)
         _note(session, fn, f"datetime.{method.__qualname__}", passed, kwargs, value)

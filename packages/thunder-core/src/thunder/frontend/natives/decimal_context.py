@@ -50,9 +50,7 @@ class DecimalContext(SessionState):
         self.copy = self.current = own.copy()
         self.settings, self.flags = decimal_settings(), _raised(own)
 
-    def called(
-        self, call: Callable[..., Any], fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def called(self, call: Callable[..., Any], fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.session.note_state(decimal_settings, "decimal.getcontext()", self.settings)
         if any(fn is query for query in FUNCTIONS):  # the program may look at its flags
             self.session.note_state(decimal_flags, "decimal.getcontext().flags", self.flags)
@@ -73,7 +71,10 @@ class DecimalContext(SessionState):
                 builder.emit(f"{builder.refer(update_context)}({settings!r}, {flags!r}, {is_new})")
 
             yield Write(
-                name="decimal.getcontext()", emit=emit, state=(settings, flags), read_anywhere=settings != self.settings
+                name="decimal.getcontext()",
+                emit=emit,
+                state=(settings, flags),
+                read_anywhere=settings != self.settings,
             )
 
 
@@ -100,7 +101,9 @@ def _raised(context: Context) -> tuple[str, ...]:
 def update_context(settings: tuple[Any, ...], flags: tuple[str, ...], is_new: bool) -> None:
     """Give the thread's context these settings and flags; with ``is_new``, set a context that has them."""
     context = Context() if is_new else decimal.getcontext()
-    context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp, traps = settings
+    context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp, traps = (
+        settings
+    )
     for signal in list(context.flags):
         context.traps[signal], context.flags[signal] = signal.__name__ in traps, signal.__name__ in flags
     if is_new:

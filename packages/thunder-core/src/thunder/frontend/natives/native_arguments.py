@@ -63,9 +63,11 @@ def read_values(descriptor: Any, values: list[Any]) -> list[Any]:
     Code that stores or passes on its arguments reads none, unless an operator or an index is one of NumPy or
     torch, which makes arrays of objects and looks into sequences.
     """
-    if isinstance(descriptor, types.FunctionType) or (
-        isinstance(descriptor, types.WrapperDescriptorType) and descriptor.__objclass__ in _NUMBERS
-    ) or id(descriptor) in _MAKING_DECIMALS:  # functions of thunder, and numbers, decline objects unread
+    if (
+        isinstance(descriptor, types.FunctionType)
+        or (isinstance(descriptor, types.WrapperDescriptorType) and descriptor.__objclass__ in _NUMBERS)
+        or id(descriptor) in _MAKING_DECIMALS
+    ):  # functions of thunder, and numbers, decline objects unread
         return []
     if not is_value_preserving(descriptor):
         return values

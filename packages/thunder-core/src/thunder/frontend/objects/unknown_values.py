@@ -15,12 +15,12 @@ class DeferredText(str):
     """A text with marks in the places of values: each is a number between two marks."""
 
 
-def _refuse_reading(self: UnknownValue, *args: Any) -> NoReturn:
+def _refuse_reading(self: NamedValue, *args: Any) -> NoReturn:
     raise self.refusal()
 
 
-class UnknownValue(OfTheTrace):
-    """A value of the name ``name``; a program that looks into it is refused, with the reason and a hint."""
+class NamedValue(OfTheTrace):
+    """A value of the name ``name``; what a rule does not do with it is refused, with the reason and a hint."""
 
     __slots__ = ("_hint", "_name", "_why")
 
@@ -34,6 +34,12 @@ class UnknownValue(OfTheTrace):
         """Return the error of a program that looks into the value."""
         return UnsupportedProgram(f"the program reads {self._name}, {self._why}", hint=self._hint)
 
+
+class UnknownValue(NamedValue):
+    """A value that nothing may look into."""
+
+    __slots__ = ()
+
     __getattr__ = __call__ = __len__ = __iter__ = __next__ = __bool__ = _refuse_reading
     __float__ = __int__ = __index__ = __neg__ = __abs__ = __getitem__ = __contains__ = _refuse_reading
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse_reading
@@ -42,22 +48,23 @@ class UnknownValue(OfTheTrace):
     __repr__ = __format__ = __eq__ = __ne__ = __hash__ = _refuse_reading
 
 
-class MadeInCall(UnknownValue):
-    """An immutable value of class ``seen_class`` that a statement makes in each call.
+class MadeInCall(NamedValue):
+    """An immutable value that a statement makes in each call; ``sample`` is the one of the call that is traced.
 
-    The program may store and return it, and put it into texts.
+    The program may store and return it, and put it into texts. What else it does is done by rules on these
+    methods, or on native functions.
     """
 
-    __slots__ = ("proxy", "seen_class")
+    __slots__ = ("proxy", "sample")
 
-    def __init__(self, name: str, proxy: AnyProxy, seen_class: type) -> None:
+    def __init__(self, name: str, proxy: AnyProxy, sample: Any) -> None:
         why = "which each call makes anew"
         hint = (
             "Return, store or format it as it is; or make it outside the compiled function and pass what "
             "is read of it, or mark the function around it by thunder.opaque."
         )
         super().__init__(name, why, hint)
-        self.proxy, self.seen_class = proxy, seen_class
+        self.proxy, self.sample = proxy, sample
 
     def __repr__(self, *args: Any) -> NoReturn:
         raise self.refusal()
@@ -66,4 +73,16 @@ class MadeInCall(UnknownValue):
         raise self.refusal()
 
     def __format__(self, *args: Any) -> NoReturn:
+        raise self.refusal()
+
+    def __bool__(self) -> NoReturn:
+        raise self.refusal()
+
+    def __eq__(self, other: object) -> bool:
+        raise self.refusal()
+
+    def __ne__(self, other: object) -> bool:
+        raise self.refusal()
+
+    def __hash__(self) -> int:
         raise self.refusal()

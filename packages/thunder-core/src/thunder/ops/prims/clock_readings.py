@@ -16,7 +16,7 @@ from thunder.ir.proxies import AnyProxy, FloatProxy, IntegerProxy, NumberProxy
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.prims.declaration import primitive
 
-__all__ = ["CLOCKS", "MadeValue", "make_value", "read_clock"]
+__all__ = ["CLOCKS", "DerivedValue", "MadeValue", "derive_value", "make_value", "read_clock"]
 
 _NAMES = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
 
@@ -68,6 +68,39 @@ def _make_value_meta(value: MadeValue) -> AnyProxy:
 
 def _make_value(value: MadeValue) -> Any:
     return value.run()
+
+
+@dataclass(frozen=True, eq=False)
+class DerivedValue:
+    """A pure call of values of a program, whose result is of the class ``kind``."""
+
+    fn: Callable[..., Any]
+    kind: type
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return getattr(self.fn, "__qualname__", repr(self.fn))
+
+
+def _derive_value_meta(value: DerivedValue, args: tuple[Any, ...]) -> AnyProxy | NumberProxy:
+    if value.kind is bool or value.kind is int:
+        return IntegerProxy(python_type=value.kind)
+    return FloatProxy() if value.kind is float else AnyProxy()
+
+
+def _derive_value(value: DerivedValue, args: tuple[Any, ...]) -> Any:
+    return value.fn(*args, **value.kwargs)
+
+
+#: computes a number, a text or another immutable value of values that the program has made
+derive_value = primitive(
+    "derive_value",
+    _derive_value_meta,
+    python_impl=_derive_value,
+    eager=_derive_value,
+    vjp=NONDIFFERENTIABLE,
+    tags=(OpTags.DONT_RECOMPUTE_IN_BACKWARD,),
+)
 
 
 #: makes an immutable value of any type; each call is a value of its own, in order with other effects
