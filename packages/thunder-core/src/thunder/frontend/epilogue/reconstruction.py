@@ -214,8 +214,15 @@ def _slice(b: EpilogueBuilder, value: slice) -> str:
 
 
 def _reference(b: EpilogueBuilder, value: weakref.ref[Any]) -> str:
+    if weakref.ref.__call__(value) is None and type(value) is weakref.ref:
+        return b.shared(value, f"{b.refer(dead_reference)}()")
     parts = [weakref.ref.__call__(value), *_callback_of(value)]
     return b.shared(value, f"{b.refer(type(value))}({', '.join(map(b.expression, parts))})")
+
+
+def dead_reference() -> weakref.ref[Any]:
+    """Return a weak reference to an object that is gone."""
+    return weakref.ref(type("Gone", (), {})())
 
 
 def _callback_of(reference: weakref.ref[Any]) -> list[Any]:

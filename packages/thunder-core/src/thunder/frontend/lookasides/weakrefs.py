@@ -22,11 +22,16 @@ from __future__ import annotations
 import weakref
 from typing import Any, Final
 
-from thunder.base.errors import Location, UnsupportedProgram
+from thunder.base.errors import Location, ThunderError, UnsupportedProgram
 from thunder.base.provenance import ABSENT, Path, comes_with_arguments, is_weak
 from thunder.frontend.facts import Fact
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.objects.class_kinds import is_compared_natively
+from thunder.frontend.objects.class_kinds import (
+    IDENTITY_TYPES,
+    OfTheTrace,
+    is_compared_natively,
+    is_foreign,
+)
 from thunder.frontend.objects.object_table import ObjectTable, describe
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
@@ -47,10 +52,19 @@ def _make(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 class Callbacks(SessionState):
-    """The objects to which the program has made weak references with a callback, and where."""
+    """The objects to which the program has made weak references with a callback, and where.
+
+    ``own`` are those that it has made itself, which it may release: then the callback runs, interpreted.
+    """
 
     def __init__(self, session: TracingSession) -> None:
         self.objects: list[tuple[Any, list[Location]]] = []
+        self.own: list[tuple[weakref.ref[Any], list[Location]]] = []
+        self.failure: BaseException | None = None  # of one of these callbacks; Python ignores it
+        self.has_ended = False
+
+    def end(self) -> None:
+        self.has_ended = True
 
 
 @TABLE.lookaside(weakref.ref.__new__)
@@ -58,6 +72,9 @@ def _make_with_callback(session: TracingSession, args: tuple[Any, ...], kwargs: 
     """Return a new weak reference to an object that lives when the call ends, with a callback for later."""
     cls, target, *callback = args
     entry = session.entry_of(target)
+    if entry is None and callback and session.entry_of(callback[0]) is None and _dies_as_in_eager(target):
+        session.state(Callbacks).own.append((weakref.ref(target), session.locations()))
+        return weakref.ref.__new__(cls, target, _interpreted(session, callback[0]), *callback[1:])
     if entry is None or not is_compared_natively(type(entry.obj)):
         raise UnsupportedProgram(
             "weakref.ref with a callback, to an object that the program has made or whose class defines "
@@ -66,6 +83,54 @@ def _make_with_callback(session: TracingSession, args: tuple[Any, ...], kwargs: 
         )
     session.state(Callbacks).objects.append((entry.obj, session.locations()))
     return weakref.ref.__new__(cls, entry.obj, *callback)
+
+
+def _dies_as_in_eager(target: Any) -> bool:
+    """Return whether a trace holds an object no longer than the program: one of a Python class."""
+    return not isinstance(target, (TensorProxy, MaybeDead, OfTheTrace, *IDENTITY_TYPES)) and not is_foreign(
+        type(target)
+    )
+
+
+def _interpreted(session: TracingSession, callback: Any) -> Any:
+    """Return a callback that is interpreted where the object is released, until the program has ended."""
+    state, shim = session.state(Callbacks), session.machine.shim(callback)
+
+    def call_back(reference: weakref.ref[Any]) -> Any:
+        if state.has_ended:
+            return None
+        try:
+            return shim(reference)
+        except BaseException as error:
+            state.failure = error
+            raise
+
+    call_back.interpreted = callback  # type: ignore[attr-defined]
+    return call_back
+
+
+def _refuse_held(session: TracingSession) -> None:
+    """Refuse a program with an object of its own that it has not released, so that no callback has run."""
+    failure = session.state(Callbacks).failure
+    if isinstance(failure, ThunderError):
+        raise failure
+    if failure is not None:
+        raise UnsupportedProgram(
+            "the callback of a weak reference raises, which Python ignores",
+            found={"error": repr(failure)},
+            hint="Create the weak reference before the call.",
+        ) from failure
+    for reference, where in session.state(Callbacks).own:
+        target = weakref.ref.__call__(reference)
+        if target is None or all(r is reference for r in weakref.getweakrefs(target)):
+            continue
+        raise UnsupportedProgram(
+            "the program makes a weak reference with a callback, and the object, which it has made as well, "
+            "leaves it or is held by a cycle",
+            found={"object": describe(target)},
+            where=where,
+            hint="Create the weak reference before the call.",
+        )
 
 
 @TABLE.bound_lookaside(weakref.ref.__init__)
@@ -84,6 +149,7 @@ def _finalize(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, 
 
 def refuse_callbacks(session: TracingSession) -> None:
     """Refuse a program that may release an object to which it has made a weak reference with a callback."""
+    _refuse_held(session)
     for raw, where in session.state(Callbacks).objects:
         if _may_be_dead(session, raw):
             raise UnsupportedProgram(

@@ -13,6 +13,7 @@ import _json
 import _operator
 import _struct
 import _warnings
+import _weakref
 import abc
 import array
 import binascii
@@ -123,6 +124,7 @@ PURE_FUNCTIONS = (
     NativeRow("bytes in, bytes or a checksum out", _functions(binascii, zlib)),
     NativeRow("the tables of Unicode", _functions(unicodedata)),
     NativeRow("makes a hash object of bytes", _functions(*_HASHES)),
+    NativeRow("removes a dead reference from a dict", (_weakref._remove_dead_weakref,)),  # type: ignore[attr-defined]
     NativeRow("the context of decimals, of which the program has a copy", decimal_context.FUNCTIONS),
 )
 ALLOWED: dict[int, Any] = {id(fn): fn for row in PURE_FUNCTIONS for fn in row.natives}
