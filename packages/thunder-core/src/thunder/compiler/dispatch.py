@@ -177,8 +177,8 @@ class Dispatcher:
     ) -> Any:
         """Run a call that has other answers to questions about data than ``entry``, whose guards hold.
 
-        Python runs it where the program raises for these answers, or may not be compiled for more answers; not
-        after the call has advanced an iterator of the caller.
+        Python runs it where the program raises for these answers, or may not be compiled for more answers;
+        not after the call has advanced an iterator of the caller.
         """
         may_repeat = not opaque_results.is_advanced()
         if may_repeat and answers in entry.raising:

@@ -15,7 +15,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any
 
 import torch
 
@@ -74,18 +74,18 @@ from thunder.frontend.opaque_calls import (
 )
 from thunder.frontend.opaque_calls.opaque_hints import add_opaque_hint
 from thunder.frontend.output import logging_calls, printing, warning_calls
-from thunder.frontend.output.deferred_texts import DeferredText, combined, copies_texts
+from thunder.frontend.output.deferred_texts import combined, copies_texts
 from thunder.frontend.output.percent_texts import is_percent, percent_text
 from thunder.frontend.output.progress_bars import draws_bar
 from thunder.frontend.raised_errors import name_tensors
-from thunder.frontend.session import TracingSession
+from thunder.frontend.seen_classes import seen_class
 from thunder.frontend.torch_functions import override_calls
-from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
+from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.frontend.traced_replacements import ReplacedCalls, ReplacementTable
 from thunder.interpreter.frame import Frame, has_handler
 from thunder.interpreter.policy import MISSING, FunctionParts
 from thunder.ir.proxies import NumberProxy, TensorProxy
-from thunder.ir.symbolic_sizes import SizeTuple, SymbolicFloat, SymbolicInt
+from thunder.ir.symbolic_sizes import SymbolicFloat, SymbolicInt
 from thunder.ir.trace import Source, TraceCtx
 from thunder.ops.torch_errors import as_torch_raises
 from thunder.wrappers.compiled_function import CompiledFunction
@@ -305,8 +305,7 @@ class Tracer(AttributePolicy):
         return gradient_nodes.gradient_node(self, x)
 
     def class_of(self, obj: Any) -> type:
-        seen = _SEEN_CLASSES.get(type(obj))
-        return type(obj) if seen is None else seen(self, obj)
+        return seen_class(self, obj)
 
     def referent(self, reference: weakref.ref[Any]) -> Any:
         return weakrefs.referent_of(self, reference)
@@ -424,18 +423,6 @@ class Tracer(AttributePolicy):
         return super().locate()
 
 
-#: what a trace has in the place of an object → the class that the program sees of it
-_SEEN_CLASSES: Final[dict[type, Callable[[TracingSession, Any], type]]] = {
-    TensorProxy: seen_type,
-    **dict.fromkeys((*NUMBERS, SymbolicInt, SymbolicFloat), lambda session, number: number.python_type),
-    SizeTuple: lambda session, size: torch.Size,
-    DeferredText: lambda session, text: str,
-    GradientNode: lambda session, node: node.seen_class(),
-    MadeInCall: lambda session, value: type(value.sample),
-    types.MethodType: tensors.class_of_method,
-    map: opaque_iterators.class_of_iterator,
-    **dict.fromkeys(weakrefs.UNKNOWN, lambda session, unknown: unknown.__class__),
-}
 _PLAIN_GETTER = object.__getattribute__
 #: functions whose rules make texts of their arguments by calls of the program
 _OUTPUT = (print, logging.Logger._log, *made_values.RULES)

@@ -11,6 +11,7 @@ that defines ``__index__``, torch's parser knows. Of an object of a class derive
 
 from __future__ import annotations
 
+import types
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -20,6 +21,7 @@ import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.natives.libraries import is_numpy_scalar
+from thunder.frontend.objects.class_kinds import extended_container
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.lookup import interpreted_special
 from thunder.interpreter.operator_protocols import index
@@ -28,7 +30,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbolic_sizes import SizeTuple, SymbolicInt
 from thunder.torch.argument_parser import ask_torch, parse
 
-__all__ = ["with_numbers", "with_plain_numbers"]
+__all__ = ["with_numbers", "with_plain_arguments"]
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -70,7 +72,7 @@ def _number_places(operator_id: str) -> frozenset[int | str]:
             kinds.setdefault(parameter.name, set()).add(str(parameter.type))
             if not parameter.kwarg_only:
                 kinds.setdefault(position, set()).add(str(parameter.type))
-    return frozenset(place for place, types in kinds.items() if types <= _NUMBERS)
+    return frozenset(place for place, found in kinds.items() if found <= _NUMBERS)
 
 
 # -- objects that are numbers --------------------------------------------------------------------------------
@@ -81,6 +83,7 @@ _BASES: Final[dict[type, Callable[[Any], Any]]] = {
     float: float.__float__,
     complex: complex.__pos__,
 }
+_READING_DATA: Final = (torch.tensor, torch.as_tensor, torch.asarray)
 #: types of arguments that are no such objects and hold none
 _WITHOUT_OBJECTS: Final = frozenset(
     {TensorProxy, SymbolicInt, SizeTuple, int, float, complex, bool, str, type(None), torch.dtype}
@@ -88,37 +91,69 @@ _WITHOUT_OBJECTS: Final = frozenset(
 )
 
 
-def with_plain_numbers(
-    session: TracingSession, fn: Any, args: Args, kwargs: Kwargs, *, is_operator: bool = True
+def with_plain_arguments(
+    session: TracingSession,
+    fn: Any,
+    args: Args,
+    kwargs: Kwargs,
+    *,
+    is_operator: bool = True,
+    takes_objects: bool = False,
 ) -> tuple[Args, Kwargs]:
     """Return the arguments of a function of torch with Python's numbers in place of objects that are numbers.
 
-    Torch judges a call with objects that define ``__index__``, since it takes them for sizes and positions
-    and not for other numbers: by its parser, and by a call on small tensors where ``fn`` is an operator,
-    which has no effect. Raises the error of torch where it does not take them.
+    A list or tuple of a Python class is a plain one, of the items that torch reads. Where ``fn`` takes
+    objects, that is all. Torch judges a call with objects that define ``__index__``, since it takes them for
+    sizes and positions and not for other numbers: by its parser, and by a call on small tensors where ``fn``
+    is an operator, which has no effect. Raises the error of torch where it does not take them.
     """
     if not _may_hold_objects(args) and not (kwargs and _may_hold_objects(kwargs.values())):
         return args, kwargs
-    objects = _Objects(session)
-    judged = _converted_call(args, kwargs, objects.judged)
+    objects = _Objects(session, fn)
+    if takes_objects:
+        return objects.converted(args, kwargs, lambda x: x)
+    judged = objects.converted(args, kwargs, objects.judged)
     if not objects.numbers:
         return judged
     if parse(fn, *judged) is not None:
-        return args, kwargs
+        return objects.converted(args, kwargs, lambda x: x)
     if is_operator:
         objects.calls.clear()
         ask_torch(fn, *judged)
         objects.call_again(fn)
-    return _converted_call(args, kwargs, objects.number)
+    return objects.converted(args, kwargs, objects.number)
 
 
 class _Objects:
     """The objects of a call that define ``__index__``, their numbers, and how often torch asks each."""
 
-    def __init__(self, session: TracingSession) -> None:
-        self.session = session
+    def __init__(self, session: TracingSession, fn: Any) -> None:
+        self.session, self.fn = session, fn
+        self.items: dict[int, tuple[Any, Any]] = {}  # of lists and tuples, by their ids, with these
         self.numbers: dict[int, tuple[Any, int]] = {}  # with the objects, by their ids
         self.calls: Counter[int] = Counter()
+
+    def converted(self, args: Args, kwargs: Kwargs, convert: Callable[[Any], Any]) -> tuple[Args, Kwargs]:
+        """Return the arguments of the call with plain lists and tuples, and their parts converted."""
+        named = {name: _converted(self.plain(x), convert) for name, x in kwargs.items()}
+        return tuple(_converted(self.plain(x), convert) for x in args), named
+
+    def plain(self, x: Any) -> Any:
+        """Return a list or tuple of a Python class as a plain one, of the items that torch reads.
+
+        Torch iterates over data for a new tensor; it reads other arguments without the methods of their
+        class.
+        """
+        base = list if extended_container(type(x)) is list else tuple if isinstance(x, tuple) else None
+        if base is None or type(x) is SizeTuple:
+            return x
+        if not isinstance(type(x).__iter__, types.FunctionType):
+            return list.copy(x) if base is list else x
+        if id(x) not in self.items:
+            reads_data = self.fn in _READING_DATA
+            items = self.session.call(base, (x,), {}) if reads_data else base(base.__iter__(x))
+            self.items[id(x)] = x, items
+        return self.items[id(x)][1]
 
     def judged(self, x: Any) -> Any:
         """Return what torch judges in the place of an argument: its number, or an object that has it."""
@@ -153,10 +188,6 @@ class _Objects:
                         "returns different numbers",
                         hint="Pass operator.index(object).",
                     )
-
-
-def _converted_call(args: Args, kwargs: Kwargs, convert: Callable[[Any], Any]) -> tuple[Args, Kwargs]:
-    return _converted(args, convert), {name: _converted(x, convert) for name, x in kwargs.items()}
 
 
 def _may_hold_objects(values: Iterable[Any]) -> bool:

@@ -47,6 +47,7 @@ def _sleep(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def check_place(session: TracingSession, what: str) -> None:
+    """Refuse what differs from call to call in a special part of the program."""
     place = place_of(session)
     if place is not None:
         raise UnsupportedProgram(

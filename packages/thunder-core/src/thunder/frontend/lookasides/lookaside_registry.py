@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from thunder.base.errors import InternalError
-from thunder.frontend.decisions.number_arguments import with_plain_numbers
+from thunder.frontend.decisions.number_arguments import with_plain_arguments
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.machine import Machine
 from thunder.interpreter.native_registry import Native
@@ -143,7 +143,7 @@ def _native(rule: LookasideRule) -> Native:
 
 def _parsed(fn: Any, rule: LookasideRule) -> LookasideRule:
     def parsed_call(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        args, kwargs = with_plain_numbers(session, fn, args, kwargs, is_operator=False)
+        args, kwargs = with_plain_arguments(session, fn, args, kwargs, is_operator=False)
         parse(fn, args, kwargs)
         return rule(session, (*args, *kwargs.values()), {})
 

@@ -1,7 +1,7 @@
 """Values that a program has made in each call, and what it computes of them: statements of the program.
 
     run = uuid.uuid4()             →   t0 = make_value(uuid4())
-    name = run.hex[:8]                 t1 = derive_value(getattr, (t0, 'hex')); t2 = derive_value(getitem, (t1, …))
+    name = run.hex[:8]                 t1 = derive_value(getattr, (t0, 'hex')); t2 = derive_value(getitem, …)
     x * datetime.now().year            t4 = derive_value(getattr, (t3, 'year')); t5 = mul(x, t4)
 
 The values are immutable, so that each attribute, method and operator of one is a function of it. Numbers are
@@ -260,7 +260,7 @@ def _text(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]
     return text
 
 
-# -- functions that make values --------------------------------------------------------------------------------
+# -- functions that make values ------------------------------------------------------------------------------
 
 
 def _of_the_clock(fn: Callable[..., Any]) -> None:

@@ -14,7 +14,7 @@ from thunder.base.provenance import ABSENT, lookup_instance, lookup_type
 from thunder.base.tags import OpTags
 from thunder.frontend.arrays.array_arguments import TAKING_ARRAYS, tensor_of_array
 from thunder.frontend.decisions.decided_arguments import call_with_decided_arguments, with_decided_integers
-from thunder.frontend.decisions.number_arguments import with_numbers, with_plain_numbers
+from thunder.frontend.decisions.number_arguments import with_numbers, with_plain_arguments
 from thunder.frontend.inner_gradients.level_reads import seen_as_leaf, seen_to_require_grad
 from thunder.frontend.lookasides import mode_regions, patches, rng_generators
 from thunder.frontend.lookasides.aten_operators import aten_call
@@ -25,7 +25,6 @@ from thunder.frontend.lookasides.operator_arguments import checked_arguments
 from thunder.frontend.lookasides.rebound_tensors import assign_data
 from thunder.frontend.lookasides.written_attributes import WrittenAttributes
 from thunder.frontend.natives.libraries import is_numpy_scalar
-from thunder.frontend.objects.class_kinds import extended_container
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions import override_calls, tensor_subclasses
@@ -34,7 +33,6 @@ from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
 from thunder.ir.symbol import BoundSymbol, with_parts
-from thunder.ir.symbolic_sizes import SizeTuple
 from thunder.ops.operator import is_of_package
 from thunder.torch import tensor_attributes
 from thunder.torch.argument_parser import OVERRIDDEN, parse
@@ -336,12 +334,8 @@ def call_function(
         tensor = tensor_of_array(session, fn, args, kwargs)
         if tensor is not None:
             return tensor
-    if not is_of_package(symbol):
-        args, kwargs = with_plain_numbers(session, fn, args, kwargs)
+    args, kwargs = with_plain_arguments(session, fn, args, kwargs, takes_objects=is_of_package(symbol))
     is_ordinary = _ORDINARY.issuperset(map(type, args)) and _ORDINARY.issuperset(map(type, kwargs.values()))
-    if not is_ordinary:
-        args = tuple(_plain_items(session, fn, a) for a in args)
-        kwargs = {key: _plain_items(session, fn, a) for key, a in kwargs.items()}
     parsed = parse(fn, args, kwargs)
     if parsed is NotImplemented:
         return NotImplemented
@@ -365,20 +359,6 @@ _ARITHMETIC = {"pow"} | frozenset(
     for side in ("", "r", "i")
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 )
-
-
-def _plain_items(session: TracingSession, fn: Any, x: Any) -> Any:
-    """Return a list or tuple of a Python class as a plain one, of the items that torch reads.
-
-    Torch iterates over data for a new tensor; it reads other arguments without the methods of their class.
-    """
-    base = list if extended_container(type(x)) is list else tuple if isinstance(x, tuple) else None
-    if base is None or type(x) is SizeTuple or not isinstance(type(x).__iter__, types.FunctionType):
-        return x if base is not list else list.copy(x)
-    return session.call(base, (x,), {}) if fn in _READING_DATA else base(base.__iter__(x))
-
-
-_READING_DATA = (torch.tensor, torch.as_tensor, torch.asarray)
 
 
 def _number(fn: Any, x: Any) -> Any:
@@ -408,7 +388,7 @@ def call_unknown(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs
         result = override_calls.call(session, fn, args, kwargs)
         if result is not override_calls.NOT_OVERRIDDEN:
             return result
-    args, kwargs = with_plain_numbers(session, fn, args, kwargs)
+    args, kwargs = with_plain_arguments(session, fn, args, kwargs)
     call = aten_call(session, fn, kwargs)
     if call is not None:
         return call(*args, **kwargs)

@@ -68,19 +68,7 @@ def _methods(classes: Iterable[type], *names: str) -> tuple[Any, ...]:
 
 # -- functions (allowed) -------------------------------------------------------------------------------------
 
-_IMPURE_BUILTINS = (
-    id,
-    hash,
-    open,
-    input,
-    breakpoint,
-    compile,
-    eval,
-    exec,
-    globals,
-    locals,
-    vars,
-)
+_IMPURE_BUILTINS = (id, hash, open, input, breakpoint, compile, eval, exec, globals, locals, vars)
 
 #: modules of the standard library without type information
 _HASHES = tuple(

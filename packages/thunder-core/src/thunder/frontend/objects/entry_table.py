@@ -55,7 +55,7 @@ class EntryTable:
         if mark not in self._noted:
             if has_open_zone(expected):
                 raise UnsupportedProgram(
-                    f"{path.source} has a time in a time zone of another class than datetime.timezone and ZoneInfo",
+                    f"{path.source} has a time in a time zone of another class than timezone and ZoneInfo",
                     hint="Pass a time in UTC, or its timestamp.",
                 )
             self._noted.add(mark)

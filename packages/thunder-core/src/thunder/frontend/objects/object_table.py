@@ -269,7 +269,7 @@ class ObjectTable(EntryTable):
             t
         ):
             raise UnsupportedProgram(
-                f"{path.source} is {with_article(t.__qualname__)}, whose content thunder cannot read and guard",
+                f"{path.source} is {_a(t.__qualname__)}, whose content thunder cannot read and guard",
                 hint="Pass tensors, arrays of numbers, numbers, strings, plain containers, dataclasses or "
                 "objects of Python classes; or mark the function that reads it by "
                 "thunder.opaque.",
@@ -414,7 +414,7 @@ def describe(value: Any) -> str:
     return f"an object of type {type(value).__qualname__}"
 
 
-def with_article(noun: str) -> str:
+def _a(noun: str) -> str:
     return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"
 
 

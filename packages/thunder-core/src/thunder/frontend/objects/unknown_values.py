@@ -20,7 +20,7 @@ def _refuse_reading(self: NamedValue, *args: Any) -> NoReturn:
 
 
 class NamedValue(OfTheTrace):
-    """A value of the name ``name``; what a rule does not do with it is refused, with the reason and a hint."""
+    """A value of the name ``name``; what no rule does with it is refused, with the reason and a hint."""
 
     __slots__ = ("_hint", "_name", "_why")
 
@@ -49,7 +49,7 @@ class UnknownValue(NamedValue):
 
 
 class MadeInCall(NamedValue):
-    """An immutable value that a statement makes in each call; ``sample`` is the one of the call that is traced.
+    """An immutable value that a statement makes in each call; ``sample`` is one for its class.
 
     The program may store and return it, and put it into texts. What else it does is done by rules on these
     methods, or on native functions.

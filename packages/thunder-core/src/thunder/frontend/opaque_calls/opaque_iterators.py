@@ -1,10 +1,10 @@
 """Iterators of the user of which only advancing tells what they yield: each step is an opaque call.
 
-    def f(x, batches):                 →   (t1,) = run_opaque(next(batches), ())     # advances it, at each call
+    def f(x, batches):                 →   (t1,) = run_opaque(next(batches), ())     # advances it
         return x * next(batches)           t2 = mul(x, item(t1))
 
-A generator whose body has begun, an iterator of a dict, ``itertools.chain``: nothing tells where they are. The
-numbers that they yield are values of the program, tensors are as of any opaque call, and other values are
+A generator whose body has begun, an iterator of a dict, ``itertools.chain``: nothing tells where they are.
+The numbers that they yield are values of the program, tensors are as of any opaque call, and other values are
 checked. The iterator itself is guarded by its identity.
 """
 
@@ -36,7 +36,7 @@ from thunder.ir.proxies import TensorProxy
 if TYPE_CHECKING:
     from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
 
-__all__ = ["TABLE", "adopt_unread", "class_of_iterator", "refuse_identity"]
+__all__ = ["TABLE", "adopt_unread", "refuse_identity"]
 
 TABLE = LookasideTable()
 
@@ -91,12 +91,6 @@ def _is_only_advanced(cls: type) -> bool:
     """Return whether objects of a class implemented in C have no use but to be advanced."""
     names = (name for name in dir(cls) if not name.startswith("_"))
     return is_foreign(cls) and all(isinstance(getattr(cls, name), types.BuiltinMethodType) for name in names)
-
-
-def class_of_iterator(session: TracingSession, iterator: Any) -> type:
-    """Return the class of an iterator, or of the user's in whose place it is."""
-    entry = session.entry_of(iterator)
-    return type(iterator) if entry is None else type(entry.obj)
 
 
 def _requests(raw: Any, path: Path) -> Callable[[TracingSession, Request], Any]:
