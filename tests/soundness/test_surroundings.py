@@ -151,14 +151,14 @@ def user_identifier():
     return world(lambda x: x * os.getuid(), ramp(3))
 
 
-@cases(refused="UnsupportedProgram")
+@cases()
 def unique_identifier():
-    return world(lambda x: x * (uuid.uuid4().int % 3), ramp(3))
+    return world(lambda x: (x * uuid.uuid4().version, uuid.uuid4() == uuid.uuid4()), ramp(3))
 
 
-@cases(refused="UnsupportedProgram")
+@cases()
 def operating_system_randomness():
-    return world(lambda x: x * os.urandom(1)[0], ramp(3))
+    return world(lambda x: x * len(os.urandom(3)) * (os.urandom(1)[0] // 256), ramp(3))
 
 
 @cases(refused="SharpEdge")

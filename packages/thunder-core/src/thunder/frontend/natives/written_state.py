@@ -95,7 +95,7 @@ class _Reach:
             yield (cell_content(value),)
         elif isinstance(value, dict):
             yield from ((v,) for pair in dict.items(value) for v in pair)
-        elif isinstance(value, list | tuple | set | frozenset):
+        elif isinstance(value, list | set | frozenset):
             yield from ((v,) for v in value)
         elif isinstance(value, type):
             if not is_library_class(value):
@@ -108,8 +108,9 @@ class _Reach:
             yield (value.__wrapped__,)
         elif isinstance(value, torch.Tensor):
             yield from ((type(value),), (object.__getattribute__(value, "__dict__"),))
-        elif hasattr(type(value), "__next__") and is_foreign(type(value)):
-            yield from ((v,) for v in gc.get_referents(value))  # what it iterates over, variables of its body
+        elif isinstance(value, tuple) or (hasattr(type(value), "__next__") and is_foreign(type(value))):
+            # what an iterator iterates over, variables of its body; in a tuple of its own there may be holes
+            yield from ((v,) for v in gc.get_referents(value))
         elif not isinstance(value, types.ModuleType):
             yield (type(value),)
             if not is_foreign(type(value)):

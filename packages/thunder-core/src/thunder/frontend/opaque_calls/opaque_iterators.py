@@ -64,6 +64,7 @@ class OpaqueIterators(SessionState):
 
     def end(self) -> None:
         self.has_ended = True
+        self.stand_ins.clear()  # they hold the caller's iterators, and this object
 
 
 def adopt_unread(session: TracingSession, raw: Any, path: Path) -> Any:
