@@ -1,4 +1,4 @@
-"""Dates, random bytes and UUIDs that a program makes: a value of each call, which it may only pass on."""
+"""Dates, random bytes and UUIDs that a program makes: a value of each call, and what it computes of it."""
 
 # ruff: noqa: UP031  (formatting by percent is what is tested)
 
@@ -8,7 +8,9 @@ import datetime
 import logging
 import os
 import secrets
+import time
 import uuid
+import zoneinfo
 from typing import Any
 
 import pytest
@@ -154,25 +156,79 @@ def test_its_class_is_the_callers(make):
     assert compiled(torch.ones(1)) == (issubclass(expected, datetime.date), expected, False)
 
 
+#: what a program computes of a value; the results of two values are equal
+COMPUTED = {
+    "equality": lambda v: (v == 3, v != 3, 3 in [v], v == v),
+    "truth": lambda v: 1 if v else 0,
+    "attributes": lambda v: (hasattr(v, "year"), hasattr(v, "hex"), hasattr(v, "other")),
+    "length of a text": lambda v: len(str(v)) > 3,
+    "a part of a text": lambda v: len(f"run-{v}"[:6].upper()),
+    "a padded text": lambda v: len("%200s" % str(v)),
+    "its class": lambda v: (isinstance(v, datetime.date), type(v)),
+}
+
+
+@value
+@pytest.mark.parametrize("use", COMPUTED.values(), ids=COMPUTED)
+def test_what_is_computed_of_it_is_eagers(make, use):
+    compiled = thunder.jit(lambda x: (x, use(make())))
+    for _ in range(2):
+        assert compiled(torch.ones(1))[1] == use(make())
+
+
+#: what is computed of a value that the program returns as well
+DERIVED = {
+    "hex": (uuid.uuid4, lambda v: v.hex),
+    "part of hex": (uuid.uuid4, lambda v: "run-" + v.hex[:8].upper()),
+    "integer": (uuid.uuid4, lambda v: v.int),
+    "year": (datetime.datetime.now, lambda v: v.year),
+    "isoformat": (datetime.datetime.now, lambda v: v.isoformat()),
+    "timestamp": (datetime.datetime.now, lambda v: v.timestamp()),
+    "later": (datetime.datetime.now, lambda v: v + datetime.timedelta(days=400)),
+    "elapsed": (datetime.datetime.now, lambda v: (v - datetime.datetime(2020, 1, 1)).total_seconds()),
+    "before": (datetime.date.today, lambda v: datetime.date(2020, 1, 1) < v.replace(day=1)),
+    "zone": (lambda: datetime.datetime.now(zoneinfo.ZoneInfo("Asia/Tokyo")), lambda v: v.strftime("%H %Z")),
+    "sum of bytes": (lambda: os.urandom(8), lambda v: v + b"end"),
+    "number of bytes": (lambda: os.urandom(8), lambda v: int.from_bytes(v, "big") + v[0]),
+    "time": (time.localtime, lambda v: (v.tm_year, time.strftime("%Y", v))),
+}
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_what_is_computed_of_it_is_of_the_call(name):
+    make, use = DERIVED[name]
+
+    def program(x):
+        made = make()
+        return x + 1, made, use(made)
+
+    compiled = thunder.jit(program)
+    seen = set()
+    for _ in range(3):
+        _, made, computed = compiled(torch.ones(1))
+        assert computed == use(made)
+        assert type(computed) is type(use(made))
+        seen.add(made)
+    assert len(seen) == 3 or make() in seen
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_number_of_it_scales_a_tensor():
+    compiled = thunder.jit(lambda x: (x * datetime.date.today().year, secrets.randbelow(1)))
+    for _ in range(2):
+        scaled, drawn = compiled(torch.ones(2))
+        assert (scaled.tolist(), drawn) == ([float(datetime.date.today().year)] * 2, 0)
+
+
 @value
 @pytest.mark.parametrize(
     "use",
     [
-        lambda v: v == 3,
         lambda v: {v: 1},
         lambda v: v in {3},
-        lambda v: 3 in [v],
         lambda v: sorted([v, v]),
-        lambda v: v.hex,
-        lambda v: hasattr(v, "year"),
-        lambda v: v + v,
-        lambda v: 1 if v else 0,
         lambda v: "%50s" % v,
-        lambda v: "%50s" % str(v),
-        lambda v: "%r" % str(v),
         lambda v: set(map(str, [v])),
-        lambda v: len(str(v)),
-        lambda v: bytes(v),
         lambda v: thunder.opaque(lambda passed: torch.ones(1))(v),
         lambda v: thunder.opaque(lambda passed: torch.ones(1))([str(v)]),
     ],

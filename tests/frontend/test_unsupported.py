@@ -140,7 +140,7 @@ PROGRAMS: dict[str, tuple[Callable[..., object], str, str, tuple[str, ...]]] = {
     "cat": (lambda t: torch.cat([t, torch.ones(2, 2)]), "OperatorError", "torch.cat(", ()),
     "user id": (lambda t: t * os.getuid(), "SharpEdge", "os.getuid()", ("argument", "sharp_edges=")),
     "uuid": (
-        lambda t: t * uuid.uuid4().int,
+        lambda t: (t, {uuid.uuid4(): 1}),
         "UnsupportedProgram",
         "uuid.uuid4()",
         ("each call makes anew", "thunder.opaque"),

@@ -214,8 +214,13 @@ def _of_date(method: Any) -> None:
             )
         fn, passed = (getattr(args[0], method.__name__), args[1:]) if is_of_class else (method, args)
         value = fn(*passed, **kwargs)
-        _note(session, fn, f"datetime.{method.__qualname__}", passed, kwargs, value)
+        described = functools.partial(_described, fn)  # equal times may be in other zones
+        _note(session, described, f"datetime.{method.__qualname__}", passed, kwargs, repr(value))
         return value
+
+
+def _described(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+    return repr(fn(*args, **kwargs))
 
 
 for _method in _OF_DATES:

@@ -64,6 +64,10 @@ _OF_OBJECTS = frozenset(
 _OPERATORS = frozenset(map(id, (operator.add, operator.mul, operator.getitem, operator.concat)))
 
 
+#: functions that read a clock, the zone or the locale of the machine
+_OF_THE_CLOCK = (time.localtime, time.gmtime, time.ctime, time.asctime, time.strftime)
+
+
 class MadeSamples(SessionState):
     """The values that were made in the call that is traced, by the names of their proxies."""
 
@@ -220,6 +224,7 @@ def derived(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dic
 #: functions whose rules look into values that were made
 RULES = (
     *(getattr(MadeInCall, f"__{name}__") for name in ("repr", "str", "format", "eq", "ne", "bool")),
+    *_OF_THE_CLOCK,
     _call_method,
 )
 
@@ -271,7 +276,7 @@ def _of_the_clock(fn: Callable[..., Any]) -> None:
         return make_value(session, f"time.{fn.__name__}", fn, args, kwargs)
 
 
-for _fn in (time.localtime, time.gmtime, time.ctime, time.asctime, time.strftime):
+for _fn in _OF_THE_CLOCK:
     _of_the_clock(_fn)
 
 
