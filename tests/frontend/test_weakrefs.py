@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -676,3 +677,134 @@ def test_a_weak_dictionary_of_a_module_notices_another_one() -> None:
         torch.testing.assert_close(compiled(torch.ones(2), modules[i]), program(torch.ones(2), modules[i]))
     scales[modules[0]] = 7.0
     torch.testing.assert_close(compiled(torch.ones(2), modules[0]), program(torch.ones(2), modules[0]))
+
+
+# -- callbacks of objects that the program makes -------------------------------------------------------------
+
+
+class Made:
+    def __init__(self, value: float = 1.0) -> None:
+        self.value = value
+
+
+def noting(obj: Any, log: list[str]) -> Any:
+    return weakref.ref(obj, lambda reference: log.append("gone"))
+
+
+def released_by_return(x, log):
+    def inner():
+        made = Made()
+        reference = noting(made, log)
+        log.append("made")
+        return reference
+
+    reference = inner()
+    log.append("returned")
+    return x, reference() is None
+
+
+def released_by_another(x, log):
+    made = Made()
+    reference = noting(made, log)
+    made = Made(3.0)
+    log.append("another")
+    return x * made.value, reference() is None
+
+
+def released_by_a_list(x, log):
+    made = [Made(), Made()]
+    references = [noting(m, log) for m in made]
+    made.pop()
+    log.append("popped")
+    made.clear()
+    log.append("cleared")
+    return x, len(references)
+
+
+def released_with_its_reference(x, log):
+    made = Made()
+    reference = noting(made, log)
+    del reference
+    del made
+    log.append("end")
+    return x
+
+
+def released_after_an_error(x, log):
+    made = Made()
+    reference = noting(made, log)
+    try:
+        raise ValueError(made)
+    except ValueError:
+        log.append("error")
+    del made
+    log.append("end")
+    return x, reference() is None
+
+
+def in_a_dict_of_keys(x, log):
+    values = weakref.WeakKeyDictionary()
+    first, second = Made(), Made()
+    values[first], values[second] = x * 2, x
+    before = len(values)
+    del first
+    return sum(values.values()), before, len(values)
+
+
+def in_a_dict_of_values(x, log):
+    values = weakref.WeakValueDictionary()
+    values["gone"] = Made()
+    values["kept"] = kept = Made(3.0)
+    return x * kept.value, sorted(values), len(values), values.get("gone")
+
+
+def in_a_set(x, log):
+    values, made = weakref.WeakSet(), Made(3.0)
+    values.add(made)
+    return x * sum(m.value for m in values), made in values
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        released_by_return,
+        released_by_another,
+        released_by_a_list,
+        released_with_its_reference,
+        released_after_an_error,
+        in_a_dict_of_keys,
+        in_a_dict_of_values,
+        in_a_set,
+    ],
+)
+def test_a_callback_runs_where_the_program_releases_an_object_of_its_own(program):
+    compiled, ours, theirs = thunder.jit(program), [], []
+    for _ in range(3):
+        found, expected = compiled(torch.ones(2), ours), program(torch.ones(2), theirs)
+        assert repr(found) == repr(expected)
+        assert ours == theirs
+
+
+def keeping(x, log):
+    made = Made()
+    return x, noting(made, log), made
+
+
+def held_by_a_cycle(x, log):
+    made = Made()
+    made.value = made, noting(made, log)
+    return x
+
+
+def failing(x, log):
+    made = Made()
+    reference = weakref.ref(made, lambda reference: [][0])
+    del made
+    return x, reference is None
+
+
+@pytest.mark.parametrize("program", [keeping, held_by_a_cycle, failing])
+def test_a_callback_that_could_not_run_as_in_eager_is_refused(program, monkeypatch):
+    monkeypatch.setattr(sys, "unraisablehook", lambda error: None)
+    with pytest.raises(UnsupportedProgram, match="weak reference"):
+        thunder.jit(program)(torch.ones(2), [])

@@ -52,7 +52,7 @@ def same_leaf(a: Any, b: Any) -> bool:
         is_fixed = not has_open_zone(a) and not has_open_zone(b)
         return is_fixed and same_leaf(a.__reduce_ex__(4)[1], b.__reduce_ex__(4)[1])
     if isinstance(a, Decimal):  # 1.0 and 1.00 print as they are
-        return a.as_tuple() == b.as_tuple()
+        return bool(a.as_tuple() == b.as_tuple())
     return bool(a == b) and (not isinstance(a, datetime.timezone) or repr(a) == repr(b))
 
 

@@ -98,6 +98,7 @@ NOT_OPERATORS: Mapping[str, str] = {
             "prims.python_lines",
             "prims.read_clock",
             "prims.make_value",
+            "prims.derive_value",
             "prims.begin_region",
             "prims.run_region_again",
             "prims.record_opaque",

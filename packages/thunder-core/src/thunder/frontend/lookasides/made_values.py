@@ -173,7 +173,7 @@ class _TextOf:
         self.__qualname__, self.template, self.specs = "formatted", template, specs
 
     def __call__(self, *values: Any) -> str:
-        return formatted(self.template, list(values), self.specs)
+        return formatted(self.template, values, self.specs)
 
 
 def are_read(
@@ -298,8 +298,8 @@ def _of_class(owner: type, name: str) -> None:
         return make_value(session, shown, getattr(cls, name), tuple(rest), kwargs)
 
 
-for _owner, _method in ((datetime.datetime, "now"), (datetime.datetime, "utcnow"), (datetime.date, "today")):
-    _of_class(_owner, _method)
+for _owner, _maker in ((datetime.datetime, "now"), (datetime.datetime, "utcnow"), (datetime.date, "today")):
+    _of_class(_owner, _maker)
 
 
 def _of_module(module: str, name: str) -> None:
