@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import itertools
 import warnings
 from typing import Any
 
@@ -29,6 +30,7 @@ class Effects(nn.Module):
         self.linear, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
         self.register_buffer("seen", torch.zeros(4))
         self.calls, self.log, self.by_name = 0, [], {"n": 0}
+        self.ids, self.elements, self.pairs = itertools.count(3), iter(range(99)), zip("abcdefgh", range(99))
         self.places = before, between, after
         self.saves, self.draws = saves, draws
 
@@ -40,6 +42,8 @@ class Effects(nn.Module):
                 self.log.append(self.calls)
             elif kind == "item":
                 self.by_name["n"] += 1
+            elif kind == "next":
+                self.log += [next(self.ids), next(self.elements), next(self.pairs)]
             elif kind == "print":
                 print("region", self.calls)
             elif kind == "buffer":
@@ -67,6 +71,9 @@ MODULES: dict[str, dict[str, Any]] = {
     "python before": {"before": ("count", "append", "item", "print")},
     "python between": {"between": ("count", "append", "item", "print")},
     "python after": {"after": ("count", "append", "item", "print")},
+    "counters before": {"before": ("next",)},
+    "counters between": {"between": ("next", "count")},
+    "counters after": {"after": ("next",)},
     "buffers before": {"before": ("buffer", "view")},
     "buffers between": {"between": ("buffer", "view")},
     "buffers after": {"after": ("buffer", "view")},
@@ -109,7 +116,8 @@ CALLERS = (backward, backward_twice, backward_of_two_parts, no_backward)
 def state_of(module) -> list[Any]:
     state = [t.clone() for t in module.state_dict().values()]
     grads = [None if p.grad is None else p.grad.clone() for p in module.parameters()]
-    return [*state, *grads, module.calls, list(module.log), dict(module.by_name)]
+    iterators = copy.deepcopy([module.ids, module.elements, module.pairs])
+    return [*state, *grads, module.calls, list(module.log), dict(module.by_name), [next(i) for i in iterators]]
 
 
 def observed(module, program, compile, caller, requires_grad=True) -> list[Any]:
