@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import locale
 import os
 import time
 from datetime import date, timedelta, timezone
@@ -89,6 +90,42 @@ def test_results_are_pythons(name):
     for size, day in ((2, date(2020, 1, 2)), (3, date(2020, 1, 2)), (2, date(2020, 1, 5))):
         x = torch.ones(size)
         assert text(compiled(x, day)) == text(COMPUTED[name](x, day))
+
+
+IN_A_LOCALE = {
+    "f-string": lambda x, d: f"{d:%B} {d:%{'A'}}",
+    "format": lambda x, d: (format(d, "%B"), list(map(format, [d], ["%x"]))),
+    "fields": lambda x, d: ("{:%B}".format(d), "{a:{b}}".format(a=d, b="%c"), "{a:%B}".format_map({"a": d})),
+    "methods": lambda x, d: (d.__format__(""), d.strftime("%d"), locale.setlocale(locale.LC_TIME)),
+    "numbers": lambda x, d: (f"{d.year * 1000:n}", format(1e6, "n")),
+    "fields of numbers": lambda x, d: ("{:n}".format(d.year * 1000), "{:{}}".format(1e6, "n")),
+}
+
+
+@pytest.mark.parametrize("name", IN_A_LOCALE)
+def test_a_text_depends_on_the_locale(name):
+    program, x, day = IN_A_LOCALE[name], torch.ones(2), date(2020, 1, 2)
+    compiled, before = thunder.jit(program), locale.setlocale(locale.LC_ALL)
+    try:
+        for there in ("C", "C.UTF-8", "C"):
+            locale.setlocale(locale.LC_ALL, there)
+            assert compiled(x, day) == program(x, day)
+    finally:
+        locale.setlocale(locale.LC_ALL, before)
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_a_program_that_sets_the_locale_is_refused():
+    with pytest.raises(UnsupportedProgram, match="setlocale is implemented in C"):
+        thunder.jit(lambda x: locale.setlocale(locale.LC_ALL, "C"))(torch.ones(2))
+
+
+def test_the_strftime_of_a_class_of_ones_own_is_refused():
+    class Day(date):
+        pass
+
+    with pytest.raises(UnsupportedProgram, match="strftime is implemented in C"):
+        thunder.jit(lambda x, d: (x, d.strftime("%d")))(torch.ones(2), Day(2020, 1, 2))
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,34 @@ def format_method():
 
 
 @program()
+def format_of_a_mapping_and_in_a_locale():
+    class C:
+        a = [1, {"k": "v"}]
+
+        def __format__(self, spec):
+            return f"C({spec})"
+
+    class Missing(dict):
+        def __missing__(self, key):
+            return f"no {key}"
+
+    shown = []
+    for text, mapping in [("{a}", {}), ("{}", {"a": 1}), ("{1}", {1: 2}), ("{a:d}", {"a": "x"})]:
+        try:
+            shown.append(text.format_map(mapping))
+        except (KeyError, IndexError, ValueError, TypeError) as e:
+            shown.append(repr(e))
+    return (
+        *shown,
+        "{a:up} {a.a[1][k]} {b:>{n}}".format_map({"a": C(), "b": 1, "n": 4}),
+        "{a} {b}".format_map(Missing(a=C.a)),
+        str.format_map("{a!r:>9}", {"a": "x"}),
+        f"{1234567:n} {True:n} {1.5:n} {2j:n}",
+        "{:n} {:{}}".format(3, 4.5, "n"),
+    )
+
+
+@program()
 def bytes_and_bytearray():
     b = bytearray(b"abc")
     b[0] = 65

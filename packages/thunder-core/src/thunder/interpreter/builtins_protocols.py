@@ -48,6 +48,7 @@ ENTRIES.one_operand(operator.not_, lambda machine, value: not truth(machine, val
 
 
 ENTRIES[id(str.format)] = string_protocols.format_fields
+ENTRIES[id(str.format_map)] = string_protocols.format_mapping
 
 
 @ENTRIES.entry(format)

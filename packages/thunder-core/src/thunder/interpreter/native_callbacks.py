@@ -84,7 +84,7 @@ def _methods(cls: type, *names: str) -> list[Any]:
 _OTHER_METHODS: Final = frozenset(
     {f"__{name}__" for name in ("init", "iter", "repr", "str", "hash", "format", "mod", "rmod", "contains")}
     | {f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge", "getattribute", "setattr", "delattr")}
-    | {"format", "join", "extend"}
+    | {"format", "format_map", "join", "extend"}
 )
 #: functions that compute with numbers and texts, and keep no argument
 _COMPUTING: Final = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _locale
+import datetime
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -95,6 +97,8 @@ def to_str(machine: Machine, value: Any) -> str:
 def to_format(machine: Machine, value: Any, spec: str = "") -> str:
     """``format(value, spec)``."""
     cls = type(value)
+    if spec and (is_a(value, _DATES) or (is_a(spec, str) and spec[-1:] == "n")):
+        _read_locale(machine)
     if cls in LEAF_TYPES and type(spec) is str:
         return format(value, spec)
     method = python_special(machine, cls, "__format__")
@@ -114,6 +118,15 @@ def to_format(machine: Machine, value: Any, spec: str = "") -> str:
         return to_repr(machine, value)
     text = machine.policy.call_native(format, (value, spec), {})
     return text
+
+
+#: classes whose formats may have names of months and days
+_DATES: Final = (datetime.date, datetime.time)
+
+
+def _read_locale(machine: Machine) -> None:
+    """Let the host know that a text depends on the locale, as a program does that asks which it is."""
+    machine.call(_locale.setlocale, (_locale.LC_ALL,))
 
 
 def to_hash(machine: Machine, value: Any) -> int:
@@ -184,6 +197,20 @@ def _shown(machine: Machine, value: Any) -> Any:
 
 def format_fields(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``str.format(text, *args, **kwargs)``."""
+    _note_locale_of(machine, args[:1])
     shown = tuple(field(machine, arg) for arg in args[1:])
     named = {name: field(machine, value) for name, value in kwargs.items()}
     return machine.policy.call_native(str.format, (*args[:1], *shown), named)
+
+
+def format_mapping(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``str.format_map(text, mapping)``."""
+    _note_locale_of(machine, args[:1])
+    shown = tuple(Field.of(machine, arg) for arg in args[1:])
+    return machine.policy.call_native(str.format_map, (*args[:1], *shown), kwargs)
+
+
+def _note_locale_of(machine: Machine, texts: tuple[Any, ...]) -> None:
+    """Read the locale for texts that may format a number by ``n``; numbers are not shown as fields."""
+    if any(is_a(text, str) and ("n}" in text or "}}" in text) for text in texts):
+        _read_locale(machine)

@@ -6,6 +6,7 @@ again, and the cache entry holds while the results are the same.
 
 from __future__ import annotations
 
+import _locale
 import datetime
 import functools
 import importlib.metadata
@@ -166,6 +167,14 @@ for _query in _OTHERS:
     _run_whole(_query)
 
 
+@TABLE.lookaside(_locale.setlocale)
+def _setlocale(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the name of the locale; a program that sets another is refused."""
+    if len(args) == 1 or args[1] is None:
+        return query(session, _locale.setlocale, args[:1], kwargs)
+    return session.call_native(_locale.setlocale, args, kwargs)
+
+
 @TABLE.lookaside(importlib.metadata.version)
 def _version(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the version of an installed package, or raise that there is none."""
@@ -195,7 +204,7 @@ def _zone(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]
 _OF_DATES = tuple(
     vars(cls)[name]
     for cls in (datetime.date, datetime.time, datetime.datetime)
-    for name in ("strftime", "strptime", "timestamp", "fromtimestamp", "astimezone")
+    for name in ("strftime", "strptime", "timestamp", "fromtimestamp", "astimezone", "__format__")
     if name in vars(cls)
 )
 
@@ -208,10 +217,7 @@ def _of_date(method: Any) -> None:
         args = (*args[:is_of_class], *(decided_value(a, method.__name__) for a in args[is_of_class:]))
         kwargs = {name: decided_value(a, method.__name__) for name, a in kwargs.items()}
         if any(type(a) not in LEAVES for a in (*args[is_of_class:], *kwargs.values())):
-            raise UnsupportedProgram(
-                f"datetime.{method.__qualname__} is called with an object that thunder cannot guard",
-                hint="Pass numbers, texts and dates.",
-            )
+            return session.call_native(method, args, kwargs)
         fn, passed = (getattr(args[0], method.__name__), args[1:]) if is_of_class else (method, args)
         value = fn(*passed, **kwargs)
         described = functools.partial(_described, fn)  # equal times may be in other zones
