@@ -10,6 +10,10 @@ Each use counts as in eager, in the order of the program: the epilogue repeats i
 A key is compared by its value: a number of the trace is one from there on, a decision, and a symbolic size is
 fixed.
 
+A program that asks for more entries than a cache holds finds none of them at its next call: which entries are
+there depends on the order of its calls. Such a call of the function is an opaque call, made in each call of
+the program, at its place.
+
 A call with a value that the program computes, such as a tensor, finds no entry that an earlier call of the
 program made: the function is interpreted, and its result is shared within this call of the program.
 """
@@ -18,9 +22,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import types
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from typing import Any, Final
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 
@@ -36,6 +42,7 @@ from thunder.frontend.natives.written_state import reached_write
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_compared_by_parts, plain_base
 from thunder.frontend.objects.object_table import describe
 from thunder.frontend.objects.writes import Write
+from thunder.frontend.opaque_calls import opaque_acquisition
 from thunder.frontend.output import output_replay
 from thunder.frontend.output.printing import printable
 from thunder.frontend.ran_code import CALL_IT_BEFORE, RanCode
@@ -60,6 +67,7 @@ class CachedCalls(SessionState):
     def __init__(self, session: TracingSession) -> None:
         #: results of interpreted calls, by id of the wrapper, which is held
         self.interpreted: dict[int, tuple[Any, OrderedDict[Any, Any]]] = {}
+        self.last: dict[int, dict[Any, Any]] = {}  # results of caches that are asked each time, by id and key
         self.asked: dict[int, dict[Any, None]] = {}  # keys of the real cache, by id of the wrapper
         self.uses: list[CacheQuery] = []  # of entries, in the order of the program
         self._counted: Counter[Any] = Counter()  # how often each of them has been used
@@ -110,6 +118,8 @@ def call_cached(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
     kwargs = {name: value_of_key(value) for name, value in kwargs.items()}
     if session.entry_of(fn) is None:  # the program itself put the function under a cache
         return _interpreted(session, fn, args, kwargs)
+    if _asks_for_too_many(session, fn):
+        return _asked_each_time(session, fn, args, kwargs)
     existing = [_existing(session, fn, value) for value in args]
     existing_kwargs = {name: _existing(session, fn, value) for name, value in kwargs.items()}
     if any(value is _NEW for value in (*existing, *existing_kwargs.values())):
@@ -174,7 +184,7 @@ def _asked(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict
     text = ", ".join([*map(_shown, args), *(f"{k}={_shown(v)}" for k, v in kwargs.items())])
     name = f"{_name(fn)}({text})"
     is_there = key in entries_of(fn)  # raises TypeError, as the call, for what has no hash
-    _refuse_if_full(session, fn, key)
+    _note_question(session, fn, key)
     query = CacheQuery(fn, args, kwargs, name)
     path = session.object_root(query, name).step("cached", "entry")
     calls = session.state(CachedCalls)
@@ -202,29 +212,72 @@ def _shown(value: Any) -> str:
     return repr(value) if type(value) in LEAVES else getattr(value, "__qualname__", type(value).__name__)
 
 
-def _refuse_if_full(session: TracingSession, fn: Any, key: Any) -> None:
-    """Refuse a program that asks for more entries than the cache holds: none would be there at a guard."""
+#: caches → the programs, by the code in which they begin, that have asked them for more than they hold
+_FULL: WeakKeyDictionary[Any, WeakSet[types.CodeType]] = WeakKeyDictionary()
+
+
+def _asks_for_too_many(session: TracingSession, fn: Any) -> bool:
+    """Return whether the program has asked, in an earlier call, for more entries than the cache holds."""
+    return fn in _FULL and session.machine.frames[0].code in _FULL[fn]
+
+
+def _note_question(session: TracingSession, fn: Any, key: Any) -> None:
+    """Note that the program asks for an entry.
+
+    Raises NotInitialized where it asks for more than the cache holds: Python runs this call, which finds the
+    entries that were made while the program was traced. Raises StateChanged if it would not.
+    """
     asked = session.state(CachedCalls).asked.setdefault(id(fn), {})
     asked[key] = None
     maxsize = fn.cache_parameters()["maxsize"]
-    if maxsize is not None and len(asked) > maxsize:
-        raise _refusal(
-            fn,
-            f"is full with {maxsize} entries, and the program asks for more",
-            "Give the cache a larger maxsize.",
-        )
+    if maxsize is None or len(asked) <= maxsize:
+        return
+    what = f"is full with {maxsize} entries, and the program asks for more"
+    _FULL.setdefault(fn, WeakSet()).add(session.machine.frames[0].code)
+    if any(k not in entries_of(fn) for k in asked if k is not key):
+        raise _has_changed(fn, what)
+    raise NotInitialized(
+        f"{_name(fn)} is under functools.lru_cache, and {what}", hint="Give the cache a larger maxsize."
+    )
+
+
+def _asked_each_time(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a cached function by an opaque call; results that are one object in the cache are one here."""
+    key = key_of(fn, args, kwargs)
+    calls = session.state(CachedCalls)
+    is_shared = key in calls.results(fn)  # raises TypeError, as the call, for what has no hash
+    last = calls.last.setdefault(id(fn), {})
+    _check_writes(session, fn, (*args, *kwargs.values()))
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            result = fn(*args, **kwargs)
+        except Exception as error:  # Python would make the calls before this one again
+            what = "raises in a program that asks for more entries than it holds"
+            raise _has_changed(fn, what) from error
+        if not _is_value(result):
+            what = f"is asked for more entries than it holds, and one is {describe(result)}"
+            raise _refusal(fn, what, "Give the cache a larger maxsize.")
+        if is_shared and result is not last[key]:
+            raise _refusal(fn, "an entry has been replaced that the program uses twice")
+        last[key] = result
+        return result
+
+    run.__module__, run.__qualname__ = fn.__module__, _name(fn)
+    return _shared(calls, fn, key, opaque_acquisition.call(session, run, args, kwargs))
+
+
+def _is_value(result: Any) -> bool:
+    """Return whether an entry is a tensor, an immutable value, or a tuple of these, which no one writes."""
+    if isinstance(result, tuple):
+        return all(map(_is_value, result))
+    return isinstance(result, torch.Tensor) or type(result) in LEAVES
 
 
 @contextlib.contextmanager
 def _running(session: TracingSession, fn: Any, name: str, values: tuple[Any, ...]) -> Iterator[None]:
     """Check what a function reads and writes that runs as it is while the program is traced."""
-    written = reached_write(session, fn.__wrapped__, values)
-    if written is not None:
-        raise NotInitialized(
-            f"{_name(fn)} is under functools.lru_cache, and may read {written}, which the program has "
-            "written before",
-            hint=CALL_IT_BEFORE,
-        )
+    _check_writes(session, fn, values)
     draws = any(has_tags(b, {OpTags.RANDOM_OP}) for b in session.trace.bound_symbols)
     state = torch.get_rng_state() if draws else None
     tensors = [e.obj for e in session.objects.entries.values() if isinstance(e.obj, torch.Tensor)]
@@ -239,6 +292,16 @@ def _running(session: TracingSession, fn: Any, name: str, values: tuple[Any, ...
         raise _has_changed(fn, "draws random numbers after the program has drawn some")
     if any(t._version != version for t, version in versions):
         raise _has_changed(fn, "writes to a tensor that the program has read")
+
+
+def _check_writes(session: TracingSession, fn: Any, values: tuple[Any, ...]) -> None:
+    written = reached_write(session, fn.__wrapped__, values)
+    if written is not None:
+        raise NotInitialized(
+            f"{_name(fn)} is under functools.lru_cache, and may read {written}, which the program has "
+            "written before",
+            hint=CALL_IT_BEFORE,
+        )
 
 
 def _name(fn: Any) -> str:
@@ -276,11 +339,15 @@ def _interpreted(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs
     results = session.state(CachedCalls).results(fn)
     parts = tuple(_key_part(session, fn, value) for value in args)
     key = key_of(fn, parts, {name: _key_part(session, fn, value) for name, value in kwargs.items()})
-    if key in results:
-        results.move_to_end(key)
-        return results[key]
-    result = session.call(fn.__wrapped__, args, kwargs)
-    results[key] = result
+    result = results[key] if key in results else session.call(fn.__wrapped__, args, kwargs)
+    return _shared(session.state(CachedCalls), fn, key, result)
+
+
+def _shared(calls: CachedCalls, fn: Any, key: Any, result: Any) -> Any:
+    """Return the result that the program already has of a call, or note this one as the cache does."""
+    results = calls.results(fn)
+    result = results.setdefault(key, result)
+    results.move_to_end(key)
     maxsize = fn.cache_parameters()["maxsize"]
     if maxsize is not None and len(results) > maxsize:
         results.popitem(last=False)
