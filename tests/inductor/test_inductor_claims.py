@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -148,3 +149,39 @@ def test_a_call_without_a_kernel_of_torch_raises_as_in_eager(
                         compiled(x)
                 else:
                     torch.testing.assert_close(compiled(x), expected)
+
+
+F = torch.nn.functional
+OUTSIDE = torch.tensor([5])
+#: programs that raise for the values of a tensor (2) of ones, around operators of which regions are made
+RAISING: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "binary_cross_entropy": lambda x: F.binary_cross_entropy(x * 2, x),
+    "binary_cross_entropy of NaN": lambda x: F.binary_cross_entropy(x * torch.nan, x, reduction="sum"),
+    "binary_cross_entropy of dtypes": lambda x: F.binary_cross_entropy(x, x.double()),
+    "gaussian_nll_loss": lambda x: F.gaussian_nll_loss(x, x, x - 5),
+    "cross_entropy": lambda x: F.cross_entropy(x * 2, OUTSIDE.squeeze()),
+    "one_hot": lambda x: F.one_hot((x + 5).long(), 2),
+    "bernoulli": lambda x: torch.bernoulli(x * 5),
+    "normal": lambda x: torch.normal(x, -x),
+    "quantile": lambda x: torch.quantile(x, x + 5),
+    "cov": lambda x: torch.cov(x, aweights=-x),
+    "gather": lambda x: x.gather(0, OUTSIDE),
+    "index_fill": lambda x: x.index_fill(0, OUTSIDE, 1.0),
+    "scatter": lambda x: x.scatter(0, OUTSIDE, 1.0),
+    "floor_divide": lambda x: x.long() // (x.long() * 0),
+    "fmod": lambda x: torch.fmod(x.long(), x.long() * 0),
+}
+
+
+@pytest.mark.parametrize("name", RAISING)
+def test_values_are_checked_as_in_eager(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return RAISING[name]((x + 1) - 1) * 2
+
+    for requires_grad in (False, True):
+        x = torch.ones(2, requires_grad=requires_grad)
+        with pytest.raises((RuntimeError, IndexError, ValueError)) as error:
+            program(x)
+        text = re.escape(str(error.value).splitlines()[0])
+        with interpreted(monkeypatch), pytest.raises(error.type, match=text):
+            thunder.jit(program, executors=["inductor"])(x)

@@ -26,6 +26,7 @@ from thunder.ir.region_keys import structural_key
 from thunder.ir.region_sizes import with_sizes
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
+from thunder.ops.data_errors import checks_values
 
 __all__ = ["FUEL_LEVEL", "FusionExecutor"]
 
@@ -34,6 +35,7 @@ __all__ = ["FUEL_LEVEL", "FusionExecutor"]
 RegionFunction = Callable[..., Any]
 
 _NO_FUEL = Refusal("not-fused", "the fuel that set_fuel gave is used up")
+_CHECKS_VALUES = Refusal("values", "torch checks values here, and the calls in it would not")
 _VIEW = Refusal("not-fused", "a region returns no memory of its inputs or values, and this call does")
 
 
@@ -107,12 +109,17 @@ class FusionExecutor(Executor):
         self.declare(target, info)
 
     def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
-        """Return True if the call, or each call in it, is supported; else a refusal."""
+        """Return True if the call, or each call in it, is supported; else a refusal.
+
+        A call that raises for some values is not taken apart, if the calls in it do not raise.
+        """
         if bsym.sym.is_fusion:
             return Refusal("fusion", f"{bsym.sym.name} is a fusion already")
         answer = self._accepts(bsym)
         if answer or not bsym.subsymbols:
             return answer
+        if checks_values(bsym):
+            return answer if bsym.sym.id in self.implmap else _CHECKS_VALUES
         for part in bsym.subsymbols:
             refusal = self.can_fuse(part)
             if not refusal:

@@ -14,7 +14,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops.operator import row_of
 
-__all__ = ["is_opaque", "may_raise_on_data"]
+__all__ = ["checks_values", "is_opaque", "may_raise_on_data"]
 
 _INDEXED = (
     "prims.gather prims.take prims.take_along_axis prims.scatter prims.scatter_add prims.index_add "
@@ -41,6 +41,11 @@ _STATISTICS = (
 )
 #: ids of operators; a composite may also raise where one of its subsymbols may
 _BY_VALUES: Final = frozenset(f"{_INDEXED} {_LOSSES} {_MATRICES} {_STATISTICS}".split())
+#: composites that raise only where a call in them does, for some of their arguments
+_BY_THEIR_PARTS: Final = frozenset(
+    {"torch.norm", "torch.linalg.matrix_norm", "torch.linalg.matrix_power"}
+    | {"torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"}
+)
 #: these raise for integers only, which the CPU does not divide by zero
 _DIVISIONS: Final = frozenset({"prims.div", "prims.py_floordiv", "prims.remainder", "prims.fmod"})
 
@@ -57,6 +62,11 @@ def may_raise_on_data(bsym: BoundSymbol) -> bool:
     if symbol.id in _DIVISIONS:
         return _is_exact(bsym.output) and isinstance(bsym.args[1], TensorProxy)
     return is_opaque(bsym) or any(map(may_raise_on_data, bsym.subsymbols))
+
+
+def checks_values(bsym: BoundSymbol) -> bool:
+    """Return whether an operator checks values that the calls in it do not, so that they compute on."""
+    return bsym.sym.id in _BY_VALUES - _BY_THEIR_PARTS and bool(bsym.subsymbols)
 
 
 def is_opaque(bsym: BoundSymbol) -> bool:
