@@ -232,6 +232,84 @@ def test_a_protocol_asks_the_object() -> None:
         value.name = str
 
 
+@typing.runtime_checkable
+class Labelled(typing.Protocol):
+    """A protocol with a member that is data."""
+
+    name: str
+
+
+@typing.runtime_checkable
+class LabelledAndNamed(Labelled, Named, typing.Protocol):
+    """A protocol of both kinds of members."""
+
+
+class Slotted:
+    __slots__ = ("name",)
+
+
+class Computed:
+    @property
+    def name(self) -> str:
+        return "x"
+
+
+class Answering:
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute == "name":
+            return str
+        raise AttributeError(attribute)
+
+
+def _slotted() -> Slotted:
+    filled = Slotted()
+    filled.name = "x"
+    return filled
+
+
+def _matched(value: Any) -> int:
+    match value:
+        case Labelled():
+            return 1
+        case _:
+            return 2
+
+
+QUESTIONS: dict[str, Any] = {
+    "isinstance": lambda value: isinstance(value, Labelled),
+    "of both kinds": lambda value: isinstance(value, LabelledAndNamed),
+    "in a tuple": lambda value: isinstance(value, (int, Labelled)),
+    "in a union": lambda value: isinstance(value, int | Labelled | None),
+    "in typing's union": lambda value: isinstance(value, typing.Optional[Named]),  # noqa: UP045
+    "matched": _matched,
+    "mapped": lambda value: list(map(isinstance, [value, 3], [Labelled, Labelled])),
+    "its method": lambda value: Labelled.__instancecheck__(value),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_protocol_with_data_asks_the_object(question: str) -> None:
+    def program(x: torch.Tensor, value: Any) -> Any:
+        return QUESTIONS[question](value), x * 2
+
+    compiled = thunder.jit(program, recompile_limit=None)
+    values = [
+        _slotted(),
+        Slotted(),
+        Computed(),
+        Answering(),
+        types.SimpleNamespace(),
+        3,
+        None,
+        [1],
+        X,
+        Slotted,
+    ]
+    values += [types.SimpleNamespace(name="x"), torch.nn.Linear(1, 1), *values]
+    for value in values:
+        assert compiled(X, value)[0] == program(X, value)[0]
+
+
 @pytest.mark.parametrize(
     "base",
     # of others a library may derive a protocol, whose code would answer

@@ -151,6 +151,8 @@ def _check_class(machine: Machine, obj: Any, classes: Any, native: Any, name: st
     seen = machine.policy.class_of(obj) if native is isinstance else type(obj)
     if native is isinstance and seen is classes:
         return True
+    if type(classes) is types.UnionType and all(is_a(cls, type) for cls in classes.__args__):
+        classes = classes.__args__
     if type(classes) is tuple:
         return any(_check_class(machine, obj, cls, native, name) for cls in classes)
     method = python_special(machine, type(classes), name) if type(classes) is not type else MISSING

@@ -72,6 +72,7 @@ ATTRIBUTES: dict[str, Callable[[TensorProxy], Any]] = {
     "itemsize": _itemsize,
     "nbytes": lambda x: math.prod(x.shape) * _itemsize(x),
     "names": lambda x: (None,) * len(x.shape),
+    "name": lambda x: None,  # that of a variable in C++, which Python cannot set
 }
 
 METHODS: dict[str, Callable[..., Any]] = {
