@@ -30,7 +30,8 @@ class Effects(nn.Module):
         self.linear, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
         self.register_buffer("seen", torch.zeros(4))
         self.calls, self.log, self.by_name = 0, [], {"n": 0}
-        self.ids, self.elements, self.pairs = itertools.count(3), iter(range(99)), zip("abcdefgh", range(99))
+        self.ids, self.elements = itertools.count(3), iter(range(99))
+        self.pairs = zip("abcdefgh", range(8), strict=True)
         self.places = before, between, after
         self.saves, self.draws = saves, draws
 
@@ -117,7 +118,14 @@ def state_of(module) -> list[Any]:
     state = [t.clone() for t in module.state_dict().values()]
     grads = [None if p.grad is None else p.grad.clone() for p in module.parameters()]
     iterators = copy.deepcopy([module.ids, module.elements, module.pairs])
-    return [*state, *grads, module.calls, list(module.log), dict(module.by_name), [next(i) for i in iterators]]
+    return [
+        *state,
+        *grads,
+        module.calls,
+        list(module.log),
+        dict(module.by_name),
+        [next(i) for i in iterators],
+    ]
 
 
 def observed(module, program, compile, caller, requires_grad=True) -> list[Any]:

@@ -95,10 +95,14 @@ def test_results_are_pythons(name):
 IN_A_LOCALE = {
     "f-string": lambda x, d: f"{d:%B} {d:%{'A'}}",
     "format": lambda x, d: (format(d, "%B"), list(map(format, [d], ["%x"]))),
-    "fields": lambda x, d: ("{:%B}".format(d), "{a:{b}}".format(a=d, b="%c"), "{a:%B}".format_map({"a": d})),
+    "fields": lambda x, d: (
+        "{:%B}".format(*[d]),
+        "{a:{b}}".format(a=d, b="%c"),
+        "{a:%B}".format_map({"a": d}),
+    ),
     "methods": lambda x, d: (d.__format__(""), d.strftime("%d"), locale.setlocale(locale.LC_TIME)),
     "numbers": lambda x, d: (f"{d.year * 1000:n}", format(1e6, "n")),
-    "fields of numbers": lambda x, d: ("{:n}".format(d.year * 1000), "{:{}}".format(1e6, "n")),
+    "fields of numbers": lambda x, d: ("{:n}".format(*[d.year * 1000]), "{:{}}".format(1e6, "n")),
 }
 
 

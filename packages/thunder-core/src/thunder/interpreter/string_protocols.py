@@ -121,7 +121,7 @@ def to_format(machine: Machine, value: Any, spec: str = "") -> str:
 
 
 #: classes whose formats may have names of months and days
-_DATES: Final = (datetime.date, datetime.time)
+_DATES: Final = datetime.date | datetime.time
 
 
 def _read_locale(machine: Machine) -> None:
