@@ -44,6 +44,7 @@ _UNDEFINED = (ArithmeticError, ValueError, TypeError)
 def _called(function, *numbers):
     """Return a function of numbers, as the interpreter calls it for symbols."""
     is_rule = function in FUNCTIONS and any(isinstance(x, SymbolicNumber) for x in numbers)
+    is_rule = is_rule and all(isinstance(x, int | float | SymbolicNumber) for x in numbers)
     return of_function(function, *numbers) if is_rule else function(*numbers)
 
 

@@ -1,7 +1,10 @@
 """Under ``cache="automatic"`` integers of the arguments that have differed are symbols."""
 
 import itertools
+import re
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from tests.sweeping import one_in
@@ -194,3 +197,30 @@ def test_a_number_that_the_program_writes_is_one_that_varies():
     for _ in range(4):
         _assert_same(compiled(X, ours), program(X, eagers))
     assert thunder.cache_misses(compiled) == 2
+
+
+@pytest.mark.parametrize("number", ["size", "half", "argument"])
+def test_divmod_is_that_of_python_for_each_kind_of_the_other_number(number):
+    numbers = {
+        "size": lambda x, f: x.shape[0],
+        "half": lambda x, f: x.shape[0] * 0.5,
+        "argument": lambda x, f: f,
+    }
+
+    def program(x, f, other, is_reflected):
+        n = numbers[number](x, f)
+        return divmod(other, n) if is_reflected else divmod(n, other)
+
+    for other in (2, 0.75, True, np.int64(2), Fraction(2, 3), torch.ones(2), 1j, "%d", None):
+        for is_reflected in (False, True):
+            compiled = thunder.jit(program, cache="symbolic values")
+            for x, f in ((torch.ones(2), 1.5), (torch.ones(3), 2.5)):
+                try:
+                    expected = program(x, f, other, is_reflected)
+                except TypeError as error:
+                    with pytest.raises(TypeError, match=re.escape(str(error)[:30])):
+                        compiled(x, f, other, is_reflected)
+                else:
+                    found = compiled(x, f, other, is_reflected)
+                    assert [type(part) for part in found] == [type(part) for part in expected]
+                    assert found == expected

@@ -205,7 +205,7 @@ def _rounded(self: NumberProxy, digits: int | None = None) -> Any:
     return round(_decided("round", "value", self), digits)
 
 
-def _quotient_and_rest(a: Any, b: Any) -> Any:
+def quotient_and_rest(a: Any, b: Any) -> Any:
     """Return ``divmod`` of two numbers; a divisor of the trace is a decision, for it may be zero."""
     if not _are_numbers((a, b)):
         return NotImplemented
@@ -234,8 +234,8 @@ for _operation in ("and_", "or_", "xor", "lshift", "rshift"):
     setattr(NumberProxy, f"__{_method}__", _combining(_operation))
     setattr(NumberProxy, f"__r{_method}__", _combining(_operation, reflected=True))
 setattr(NumberProxy, "__invert__", _combining("invert"))  # noqa: B010
-setattr(NumberProxy, "__divmod__", _quotient_and_rest)  # noqa: B010
-setattr(NumberProxy, "__rdivmod__", lambda self, other: _quotient_and_rest(other, self))  # noqa: B010
+setattr(NumberProxy, "__divmod__", quotient_and_rest)  # noqa: B010
+setattr(NumberProxy, "__rdivmod__", lambda self, other: quotient_and_rest(other, self))  # noqa: B010
 setattr(NumberProxy, "__round__", _rounded)  # noqa: B010
 for _function in (math.trunc, math.floor, math.ceil):
     setattr(NumberProxy, f"__{_function.__name__}__", _by_value(_function))

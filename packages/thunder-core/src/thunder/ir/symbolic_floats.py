@@ -29,11 +29,11 @@ from thunder.base.float_expressions import (
 from thunder.base.integer_operations import result_of
 from thunder.base.integer_polynomials import Polynomial
 from thunder.ir.exact_quotients import BOUND, quotient_of
-from thunder.ir.number_proxies import SWAPPED, FloatProxy, overrides
+from thunder.ir.number_proxies import SWAPPED, FloatProxy, overrides, quotient_and_rest
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_numbers import SymbolicNumber
 
-__all__ = ["SymbolicFloat", "compared", "float_of", "logarithm", "of_function", "square_root"]
+__all__ = ["SymbolicFloat", "compared", "divided", "float_of", "logarithm", "of_function", "square_root"]
 
 _LARGEST = sys.float_info.max
 _SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -250,6 +250,11 @@ def _is_number(x: Any) -> bool:
     return type(x) in (int, bool, float) or isinstance(x, SymbolicNumber)
 
 
+def divided(a: Any, b: Any) -> Any:
+    """Return ``divmod`` of two numbers of which sizes determine one; a tensor has none."""
+    return (a // b, a % b) if _is_number(a) and _is_number(b) else quotient_and_rest(a, b)
+
+
 def _method(operation: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
     """Return the method of an operation of arithmetic."""
     name = operation.__name__
@@ -284,7 +289,7 @@ def _comparison(operation: str) -> Callable[..., Any]:
 for _operation in OPERATORS:
     setattr(SymbolicFloat, f"__{_operation.__name__}__", _method(_operation, False))
     setattr(SymbolicFloat, f"__r{_operation.__name__}__", _method(_operation, True))
-setattr(SymbolicFloat, "__divmod__", lambda self, other: (self // other, self % other))  # noqa: B010
-setattr(SymbolicFloat, "__rdivmod__", lambda self, other: (other // self, other % self))  # noqa: B010
+setattr(SymbolicFloat, "__divmod__", divided)  # noqa: B010
+setattr(SymbolicFloat, "__rdivmod__", lambda self, other: divided(other, self))  # noqa: B010
 for _name in _SIGNS:
     setattr(SymbolicFloat, f"__{_name}__", _comparison(_name))

@@ -17,7 +17,7 @@ from thunder.base.integer_operations import INTEGER_OPERATIONS, result_of
 from thunder.base.integer_polynomials import Polynomial
 from thunder.ir.number_proxies import SWAPPED, IntegerProxy, overrides
 from thunder.ir.size_facts import SizeFacts
-from thunder.ir.symbolic_floats import SymbolicFloat, compared, float_of
+from thunder.ir.symbolic_floats import SymbolicFloat, compared, divided, float_of
 from thunder.ir.symbolic_numbers import SymbolicNumber
 
 __all__ = [
@@ -311,8 +311,8 @@ for _operation, _combine in _COMBINED.items():
         setattr(SymbolicInt, _name, _combined(_operation, _combine, _reflected))
 for _operation in (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne):
     setattr(SymbolicInt, f"__{_operation.__name__}__", _comparing(_operation))
-setattr(SymbolicInt, "__divmod__", lambda self, other: (self // other, self % other))  # noqa: B010
-setattr(SymbolicInt, "__rdivmod__", lambda self, other: (other // self, other % self))  # noqa: B010
+setattr(SymbolicInt, "__divmod__", divided)  # noqa: B010
+setattr(SymbolicInt, "__rdivmod__", lambda self, other: divided(other, self))  # noqa: B010
 
 
 class SizeTuple(tuple[Any, ...]):
