@@ -18,13 +18,13 @@ from thunder.extend import OperatorExecutor
 
 PROGRAMS = {
     "percent of a mapping": lambda x: "%(x)s" % collections.OrderedDict(x=x),
-    "format_map": lambda x: "{x}".format_map({"x": x}),
     "text of an exception": lambda x: str(ValueError(x)),
     "repr of a deque": lambda x: repr(collections.deque([x])),
     "text of a namespace": lambda x: str(types.SimpleNamespace(x=x)),
 }
 #: these are made in each call
 MADE = {
+    "format_map": lambda x: "a {x} {x!r}".format_map({"x": x}),
     "f-string": lambda x: f"a {x} {x!r} {x.shape}",
     "percent": lambda x: "%s" % x,
     "percent of a list": lambda x: "%s" % [x],
