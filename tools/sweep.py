@@ -40,6 +40,7 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
     ),
     "tangents": ("forward derivatives of every sample", ["-m", "operators.tangent_sweep"]),
     "results": ("strides, memory and writes of every result", ["-m", "operators.result_sweep"]),
+    "results-symbolic": ("the same with symbolic sizes", ["-m", "operators.result_sweep", "--symbolic"]),
     "autocast": ("every sample under autocast on a CPU", ["-m", "operators.sweep_autocast", "cpu"]),
     "autocast-cuda": ("their dtypes when planned for CUDA", ["-m", "operators.sweep_autocast", "cuda"]),
     "models": ("every family of transformers, made small", ["tools/model_sweep.py", "-j", "2"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -41,6 +42,8 @@ UNDERIVED: dict[str, Program] = {
     "heaviside": lambda x: x + torch.heaviside(x, x),
     "zeta by its first argument": lambda x: torch.special.zeta(x + 1, x),
     "igamma by its first argument": lambda x: torch.igamma(x, x) * 2,
+    "i1 in half precision": lambda x: x + torch.special.i1(x.bfloat16()),
+    "norm of complex numbers in half precision": lambda x: x + torch.norm(torch.complex(x.half(), x.half())),
 }
 
 #: programs with a call that eager refuses
@@ -53,6 +56,10 @@ REFUSED: dict[str, Program] = {
     "nuclear norm of three dimensions": lambda x: torch.norm(x.reshape(1, 1, -1), "nuc"),
     "cuts of another dtype": lambda x: torch.tensor_split(x, torch.tensor([1], dtype=torch.int32))[0],
     "a slice of no dimension": lambda x: torch.ops.aten.slice.Tensor(x, 1, 0, 1),
+    "no groups": lambda x: F.group_norm(x.reshape(1, -1), 0),
+    "no examples, with a weight": lambda x: F.instance_norm(x.reshape(1, 1, -1)[:0], weight=x[:1]),
+    "a range to a complex number": lambda x: torch.arange(3 + 2j) * x[0],
+    "unsigned numbers selected by a mask": lambda x: x.to(torch.uint16).masked_select(x > 0) + x,
     "no neighbours": lambda x: F.local_response_norm(x.reshape(1, -1, 1), 0),
 }
 
@@ -68,6 +75,12 @@ DERIVED: dict[str, Program] = {
     ),
     "cosines with integers": lambda x: F.cosine_similarity(x, torch.arange(x.numel()), 0),
     "diff of no order": lambda x: torch.diff(x, 0, 7) * x,
+    "the determinant of nothing in half precision": lambda x: (
+        x * torch.linalg.det(x.half()[:0].reshape(0, 0))
+    ),
+    "powers of 8-bit floats": lambda x: x * torch.float_power(x.to(torch.float8_e4m3fn), 2),
+    "a tensor that is filled": lambda x: torch.fill(x, True) + torch.fill(x.clone(), 2.0),
+    "a range to a complex number that is real": lambda x: torch.arange(np.complex128(x.numel())) * x,
     "round to 0 places": lambda x: torch.round(x, decimals=0) * x,
 }
 

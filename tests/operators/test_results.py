@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -88,11 +89,98 @@ def test_results_of_unsafe_functions_are_views(name: str) -> None:
 
 
 def test_gradients_that_torch_returns_may_have_other_strides_and_those_that_it_accumulates_not() -> None:
-    for call in (torch.nn.functional.linear, thunder.jit(torch.nn.functional.linear)):
-        x, w = torch.ones(4, 3), torch.ones(3, 2).t().requires_grad_()
+    for call in (torch.matmul, thunder.jit(torch.matmul)):
+        x, w = torch.ones(2, 4, 3), torch.ones(2, 5, 3).mT.requires_grad_()
         call(x, w).sum().backward()
         assert w.grad is not None
         assert w.grad.stride() == w.stride()
+
+
+#: products of a matrix of 2 rows and one of ``(3, 4)``
+PRODUCTS: dict[str, Any] = {
+    "mm": torch.mm,
+    "matmul": torch.matmul,
+    "addmm": lambda a, b: torch.addmm(torch.ones(4), a, b),
+    "linear": torch.nn.functional.linear,
+    "linear of a vector": lambda a, b: torch.nn.functional.linear(a[0], b),
+    "linear of a batch": lambda a, b: torch.nn.functional.linear(a.detach()[:, None], b) + a.sum(),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_the_gradient_of_a_matrix_has_the_strides_of_eager(name: str) -> None:
+    def gradients(call: Any, *layouts: Any) -> Any:
+        shapes = ((2, 4 if "linear" in name else 3), (3, 4))
+        factors = [
+            LAYOUTS[n](torch.ones(shape)).requires_grad_() for n, shape in zip(layouts, shapes, strict=True)
+        ]
+        return [t.stride() for t in torch.autograd.grad(call(*factors).square().sum(), factors)]
+
+    for pair in itertools.product(("contiguous", "transposed", "sliced"), repeat=2):
+        assert gradients(thunder.jit(PRODUCTS[name]), *pair) == gradients(PRODUCTS[name], *pair)
+
+
+def test_a_result_that_the_backward_does_not_read_may_be_written() -> None:
+    x = torch.tensor([[1.0, 2.0], [3.0, 5.0]]).requires_grad_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.linalg.svdvals(x).mul_(2).sum().backward()
+    found = thunder.jit(torch.linalg.svdvals)(x).mul_(2)
+    gradients = [torch.autograd.grad(y.sum(), x) for y in (found, 2 * torch.linalg.svdvals(x))]
+    torch.testing.assert_close(*gradients)
+
+
+def test_running_statistics_in_one_place_are_not_written() -> None:
+    def program(x: Any, mean: Any, var: Any) -> Any:
+        return torch.nn.functional.batch_norm(x, mean, var, training=True)
+
+    statistics = [torch.zeros(1).expand(3), torch.ones(1).expand(3)]
+    with pytest.raises(RuntimeError, match="single memory location"):
+        thunder.jit(program)(torch.ones(4, 3), *statistics)
+    assert [s[0].item() for s in statistics] == [0, 1]
+
+
+F = torch.nn.functional
+
+#: normalisations of ``x: (2, 6, 3)`` by a weight and a bias
+NORMALISATIONS: dict[str, Any] = {
+    "group_norm": lambda x, w, b: F.group_norm(x, 2, w, b),
+    "instance_norm": lambda x, w, b: F.instance_norm(x, weight=w, bias=b),
+    "batch_norm": lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+    "layer_norm": lambda x, w, b: F.layer_norm(x.mT, (6,), w, b),
+    "rms_norm": lambda x, w, b: F.rms_norm(x.mT, (6,), w) + b,
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", NORMALISATIONS)
+def test_a_normalisation_reads_parameters_in_any_strides(name: str, layout: str) -> None:
+    found = []
+    for call in (NORMALISATIONS[name], thunder.jit(NORMALISATIONS[name])):
+        x = torch.linspace(-1, 2, 36, dtype=torch.float64).square().reshape(2, 6, 3)
+        inputs = [t.requires_grad_() for t in (x, *map(LAYOUTS[layout], (x[0, :, 0] + 1, x[1, :, 1] - 1)))]
+        y = call(*inputs)
+        found.append((y, *torch.autograd.grad((y * x.detach().reshape(y.shape)).sum(), inputs)))
+    for expected, actual in zip(*found, strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+@pytest.mark.parametrize(
+    "options", [{"executors": ["torch"]}, {"executors": []}, {"cache": "symbolic values"}]
+)
+def test_a_border_is_of_what_is_cut_off_too(mode: str, options: dict[str, Any]) -> None:
+    for widths in ((-3, 3), (3, -3), (-2, 3), (-4, 2), (2, -1), (-1, -2), (-1, 0)):
+
+        def program(x: Any, widths: Any = widths) -> Any:
+            return torch.nn.functional.pad(x, widths, mode=mode)
+
+        found = []
+        for call in (program, thunder.jit(program, **options)):
+            x = torch.arange(1.0, 5).reshape(1, 4).requires_grad_()
+            y = call(x)
+            (gradient,) = torch.autograd.grad((y * torch.arange(1.0, 1 + y.numel())).sum(), x)
+            found.append((y.tolist(), y.stride(), gradient.tolist()))
+        assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("options", [{}, {"cache": "symbolic values"}], ids=str)

@@ -269,3 +269,43 @@ def test_floats_beyond_32_bits_are_those_of_python():
         x = torch.arange(1.0, 4.0, dtype=dtype)
         for s in (1.5, 1e300, -1e300, 1e-320, 1e39, 2.0**24 + 1, 0.1 + 0.2):
             torch.testing.assert_close(compiled(x, s), program(x, s), rtol=0, atol=0)
+
+
+#: a program of ``x: (6, 6, 6)`` and an integer, and numbers for it
+INTEGERS = {
+    "norm": (lambda x, n: torch.linalg.norm(x, dim=n), (0, 2, -1)),
+    "transform": (lambda x, n: torch.fft.rfft(x, dim=n).abs(), (0, 2, -1)),
+    "transform back": (lambda x, n: torch.fft.hfft(x, dim=n), (0, 2, -1)),
+    "contraction": (lambda x, n: torch.tensordot(x, x, n), (1, 2, 0, 3)),
+    "pieces": (lambda x, n: torch.tensor_split(x, n)[-1], (2, 3, 4)),
+    "columns": (lambda x, n: x.hsplit(n)[0], (2, 3, 6)),
+    "planes": (lambda x, n: torch.dsplit(x, n)[0], (2, 3, 6)),
+}
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_an_integer_argument_of_an_operator_may_be_a_symbol(name):
+    program, numbers = INTEGERS[name]
+    compiled = thunder.jit(program, cache="symbolic values", executors=["torch"])
+    for n in numbers:
+        found = []
+        for call in (program, compiled):
+            x = torch.linspace(-1, 2, 216, dtype=torch.float64).reshape(6, 6, 6).requires_grad_()
+            y = call(x, n)
+            found.append((y, *torch.autograd.grad(y.square().sum(), x)))
+        torch.testing.assert_close(*found)
+
+
+def test_a_number_of_columns_that_is_a_symbol_divides_their_length():
+    compiled = thunder.jit(torch.hsplit, cache="symbolic values")
+    compiled(torch.ones(6, 6), 3)
+    with pytest.raises(RuntimeError, match="not divisible by the split_size 4"):
+        compiled(torch.ones(6, 6), 4)
+
+
+def test_elements_that_are_repeated_as_often_as_a_symbol_says_can_be_written():
+    compiled = thunder.jit(torch.repeat_interleave, cache="symbolic values", executors=["torch"])
+    for n in (2, 3, 1):
+        x = torch.ones(3, requires_grad=True)
+        compiled(x, n).mul_(2).sum().backward()
+        assert x.grad.tolist() == [2 * n] * 3

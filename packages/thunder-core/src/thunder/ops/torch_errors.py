@@ -16,6 +16,7 @@ __all__ = [
     "OperatorNotImplementedError",
     "OperatorTypeError",
     "OperatorValueError",
+    "OperatorZeroDivisionError",
     "as_torch_raises",
     "described_arguments",
     "operator_error",
@@ -53,6 +54,10 @@ class OperatorValueError(OperatorError, ValueError):
     """An OperatorError for which torch raises ValueError."""
 
 
+class OperatorZeroDivisionError(OperatorError, ZeroDivisionError):
+    """An OperatorError for which torch raises ZeroDivisionError."""
+
+
 _CLASSES = (
     (AssertionError, OperatorAssertionError),
     (AttributeError, OperatorAttributeError),
@@ -60,6 +65,7 @@ _CLASSES = (
     (NotImplementedError, OperatorNotImplementedError),
     (TypeError, OperatorTypeError),
     (ValueError, OperatorValueError),
+    (ZeroDivisionError, OperatorZeroDivisionError),
 )
 
 

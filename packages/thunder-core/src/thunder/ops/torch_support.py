@@ -75,10 +75,8 @@ def missing_kernel(call: BoundSymbol) -> Exception | None:
     if not all(_is_present(x.device) for x in tensors):
         return None
     error = _error_on_zeros(fn, call, most=2 if is_large else max(chain.from_iterable(shapes), default=1))
-    if not isinstance(error, NotImplementedError) and "not implemented for '" not in str(error):
-        error = None
-    _missing_kernels[key] = error
-    return error
+    _missing_kernels[key] = error if error is not None and _lacks_kernel(error) else None
+    return _missing_kernels[key]
 
 
 def derivative_error(call: BoundSymbol) -> Underivable | None:
@@ -97,6 +95,11 @@ def derivative_error(call: BoundSymbol) -> Underivable | None:
     return _derivative_errors[key]
 
 
+def _lacks_kernel(error: Exception) -> bool:
+    """Return whether torch's error says that there is no kernel for a dtype."""
+    return isinstance(error, NotImplementedError) or "not implemented for '" in str(error)
+
+
 def is_elementwise(call: BoundSymbol) -> bool:
     """Return whether each element of a call's results is computed from the elements at the same place."""
     if call.subsymbols:
@@ -110,7 +113,9 @@ def _eager_of(call: BoundSymbol) -> Callable[..., Any] | None:
     Code of the program, which calls of opaque functions run, is never run for an answer.
     """
     row = row_of(call.sym)
-    if row is None or not row.torch or call.sym.is_of_package or OpTags.FALLBACK in row.tags:
+    if row is None or call.sym.is_of_package or OpTags.FALLBACK in row.tags:
+        return None
+    if not row.torch and not row.id.startswith("torch."):
         return None
     return None if row.eager is None or is_unchecked(row.eager) else row.eager
 
@@ -177,22 +182,25 @@ def _to_zeros(x: Any, *, most: int, device: torch.device | None = None) -> Any:
 def _underivable(fn: Callable[..., Any], call: BoundSymbol) -> Underivable | None:
     """Return how torch's autograd refuses a call, or a backward of it; None if it does not.
 
-    A call on a few zeros on the CPU tells it. Where torch refuses that one for another reason, one on tensors
-    without data does: for these, torch's functions in Python are imported, which takes most of a second.
+    A call on a few zeros on the CPU tells it, also of kernels that its backward lacks if the call's own
+    tensors are there. Where torch refuses that one for another reason, one on tensors without data does: for
+    these, torch's functions in Python are imported, which takes most of a second. Some backwards read memory
+    that a tensor without elements does not have, and end the process; without data they do not run.
     """
-    shapes = [
-        tuple(map(hint_of, x.shape))
-        for x in tree_iter((call.args, call.kwargs))
-        if isinstance(x, TensorProxy)
-    ]
+    tensors = [x for x in tree_iter((call.args, call.kwargs)) if isinstance(x, TensorProxy)]
+    shapes = [tuple(map(hint_of, x.shape)) for x in tensors]
+    on_cpu = all(x.device.type == "cpu" for x in tensors)
     most = 2 if sum(map(math.prod, shapes)) > SMALL else max(chain.from_iterable(shapes), default=1)
     cpu, meta = torch.device("cpu"), torch.device("meta")
-    for device, stand_in in ((cpu, partial(_to_zeros, most=most, device=cpu)), (meta, to_hinted_meta)):
+    ways = ((cpu, partial(_to_zeros, most=most, device=cpu)), (meta, to_hinted_meta))
+    for device, stand_in in ways if all(map(math.prod, shapes)) else ways[1:]:
         refused = _differentiated(fn, call, stand_in, device)
         if refused is None:
             return None
         pattern = _NOT_DERIVED if refused.in_backward else _REFUSES_GRAD
         if pattern.search(str(refused.error)) is not None:
+            return refused
+        if refused.in_backward and on_cpu and device is cpu and _lacks_kernel(refused.error):
             return refused
     return None  # meta kernels may lack what eager's have
 
@@ -228,4 +236,4 @@ def _differentiated(
 
 
 def _total(x: torch.Tensor) -> torch.Tensor:
-    return (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x).sum()
+    return (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x).to(torch.float32).sum()

@@ -14,6 +14,7 @@ from typing import Any
 from thunder.base.torch_versions import BOUNDS_SHARE_GRADIENTS, FMAX_SKIPS_NAN
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.symbolic_floats import logarithm
+from thunder.ops.casting import cast
 from thunder.ops.gradient_rules import VjpCall, conj, formulas, nondifferentiable
 from thunder.ops.operator import row_of
 from thunder.torch.namespace import ltorch
@@ -139,8 +140,23 @@ def _log_of_number(a: Any) -> Any:
     return logarithm(a) if a > 0 else math.nan
 
 
-for _name in ("pow", "float_power"):
-    elementwise(_name, _of_base, _of_exponent, second="exponent")
+def _in_dtype_of_result(formula: Binary) -> Binary:
+    """Return the formula for operands in the result's dtype: torch adds no 8-bit floats to others."""
+
+    def converting(g: Tensor, a: Any, b: Any, y: Tensor) -> Any:
+        a, b = (cast(x, y.dtype) if isinstance(x, TensorProxy) else x for x in (a, b))
+        return formula(g, a, b, y)
+
+    return converting
+
+
+elementwise("pow", _of_base, _of_exponent, second="exponent")
+elementwise(
+    "float_power",
+    _in_dtype_of_result(_of_base),
+    _in_dtype_of_result(_of_exponent),
+    second="exponent",
+)
 
 
 # -- angles, lengths, signs ----------------------------------------------------------------------------------

@@ -118,9 +118,10 @@ def _border_backward(
     g: TensorProxy, dim: int, length: int, before: int, after: int, mode: str
 ) -> TensorProxy:
     """Add the elements of a border to those that they are copies of."""
-    if mode == "replicate" and length <= max(-before, -after):  # all are copies of one edge
-        return scatter_at(ltorch.sum(g, dim, True), dim, length - 1 if -before >= length else 0, length)
     first, last = max(0, -before), length - max(0, -after)
+    if mode != "circular" and (before < 0 or after < 0):  # the ends of the padded tensor were cut off
+        g = scatter_at(g, dim, first, length + max(0, before) + max(0, after))
+        first, last = 0, length
     before, after, size = max(0, before), max(0, after), last - first
     low, inner, high = ltorch.split_with_sizes(g, [before, size, after], dim)
     if before:

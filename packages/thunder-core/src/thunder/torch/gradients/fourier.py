@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.ops.gradient_rules import VjpCall, conj, formulas
+from thunder.torch.broadcasting import canonical_dims
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows import torch_kernels  # noqa: F401  (the rows)
 
@@ -29,7 +30,7 @@ def _dims(c: VjpCall) -> tuple[int, ...]:
     rank = len(c.input.shape)
     if c.dim is None:
         return tuple(range(rank) if getattr(c, "s", None) is None else range(rank - len(c.s), rank))
-    return tuple(d % rank for d in ((c.dim,) if isinstance(c.dim, int) else c.dim))
+    return canonical_dims(c.dim, rank)
 
 
 def _fitting(g: Tensor, like: Tensor, dims: Sequence[int]) -> Tensor:

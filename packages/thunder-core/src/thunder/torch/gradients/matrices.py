@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from thunder.base.dtypes import bfloat16, complex32, float16
 from thunder.ops.gradient_rules import VjpCall, conj, formulas, vjp
 from thunder.torch.broadcasting import canonical_dims
 from thunder.torch.gradients.backward_kernels import computed_by
@@ -87,7 +88,13 @@ def _of_slogdet(c: VjpCall) -> dict[str, Any]:
     return {"A": ltorch.log_det_backward(weight, c.A)}
 
 
-formulas("torch.linalg.det", A=lambda c: ltorch.det_backward(c.g, c.A, c.out))
+def _of_det(c: VjpCall) -> Tensor:
+    if c.A.dtype in (float16, bfloat16, complex32):  # torch has that of matrices without elements alone
+        return ltorch.zeros_like(c.A)
+    return ltorch.det_backward(c.g, c.A, c.out)
+
+
+formulas("torch.linalg.det", A=_of_det)
 
 
 def _of_logdet(c: VjpCall) -> Tensor:

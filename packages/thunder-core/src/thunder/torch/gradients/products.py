@@ -37,6 +37,18 @@ def flattened(x: Tensor) -> Tensor:
     return x if len(x.shape) == 2 else ltorch.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
 
 
+def is_in_columns(x: Tensor) -> bool:
+    """Return whether the matrices of ``x: (*, m, n)`` are stored column by column."""
+    return x.strides is not None and are_same(x.strides[-2:], (1, x.shape[-2]))
+
+
+def _product_for(operand: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """Return ``left @ right``, the gradient of a matrix, in columns where the matrix is (torch's layout)."""
+    if is_in_columns(operand):
+        return adjoint(ltorch.mm(adjoint(right), adjoint(left)))
+    return ltorch.mm(left, right)
+
+
 # -- matmul --------------------------------------------------------------------------------------------------
 
 
@@ -46,6 +58,8 @@ def left_gradient(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
         return (ltorch.unsqueeze(g, -1) if g.shape else g) * conj(b)
     if len(a.shape) == 1:  # b: (*, k, n), g: (*, n)
         return ltorch.squeeze(ltorch.matmul(conj(b), ltorch.unsqueeze(g, -1)), -1)
+    if len(a.shape) == len(b.shape) == 2:
+        return _product_for(a, g, adjoint(b))
     return ltorch.matmul(g, adjoint(b))
 
 
@@ -59,13 +73,13 @@ def right_gradient(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
         rows = ltorch.reshape(g, (math.prod(g.shape),))
         return ltorch.matmul(rows, conj(flattened(a)))
     if len(b.shape) == 2:  # one product over all the rows, rather than one for each batch and their sum
-        return ltorch.mm(adjoint(flattened(a)), flattened(g))
+        return _product_for(b, adjoint(flattened(a)), flattened(g))
     return ltorch.matmul(adjoint(a), g)
 
 
 def grouped_gradient(operand: Tensor, left: Tensor, right: Tensor, offsets: Tensor | None) -> Tensor:
     """The gradient of an operand of a grouped product, in columns where an input is (torch's layout)."""
-    if operand.strides is not None and operand.strides[-2:] == (1, operand.shape[-2]):
+    if is_in_columns(operand):
         return adjoint(prims._grouped_mm(adjoint(right), adjoint(left), offsets))
     return prims._grouped_mm(left, right, offsets)
 
@@ -83,8 +97,8 @@ formulas(
 )
 formulas(
     "torch.mm",
-    input=lambda c: ltorch.mm(c.g, adjoint(c.mat2)),
-    mat2=lambda c: ltorch.mm(adjoint(c.input), c.g),
+    input=lambda c: _product_for(c.input, c.g, adjoint(c.mat2)),
+    mat2=lambda c: _product_for(c.mat2, adjoint(c.input), c.g),
 )
 formulas(
     "torch.bmm",
@@ -116,15 +130,25 @@ def _input_gradient(g: Tensor, x: Tensor, w: Tensor) -> Tensor:
     """``x: (*, i)``, ``w: (o, i)`` or ``(i,)``."""
     if len(w.shape) == 1:
         return ltorch.unsqueeze(g, -1) * conj(w)
+    if len(x.shape) == 2:
+        return _product_for(x, g, conj(w))
     return ltorch.matmul(g, conj(w))
 
 
 def _weight_gradient(g: Tensor, x: Tensor, w: Tensor) -> Tensor:
     if len(w.shape) == 1:
         return ltorch.matmul(ltorch.reshape(g, (math.prod(g.shape),)), conj(flattened(x)))
-    if len(x.shape) == 1:
-        return ltorch.outer(g, conj(x))
-    return ltorch.mm(ltorch.t(flattened(g)), conj(flattened(x)))
+    rows, columns = (g, conj(x)) if len(x.shape) == 1 else (flattened(g), conj(flattened(x)))
+    if w.strides is not None and not are_same(
+        w.strides, (w.shape[1], 1)
+    ):  # torch multiplies by its transpose
+        return ltorch.t(_summed_outer(columns, rows))
+    return _summed_outer(rows, columns)
+
+
+def _summed_outer(a: Tensor, b: Tensor) -> Tensor:
+    """``a: (m,)``, ``b: (n,)`` or, summed over the rows, ``(*, m)`` and ``(*, n)`` → ``(m, n)``."""
+    return ltorch.outer(a, b) if len(a.shape) == 1 else ltorch.mm(ltorch.t(a), b)
 
 
 def _bias_gradient(g: Tensor, bias: Tensor) -> Tensor:
@@ -176,8 +200,8 @@ def _of_input(c: VjpCall) -> Tensor:
 formulas(
     "torch.addmm",
     input=_of_input,
-    mat1=lambda c: scaled(ltorch.mm(c.g, adjoint(c.mat2)), c.alpha),
-    mat2=lambda c: scaled(ltorch.mm(adjoint(c.mat1), c.g), c.alpha),
+    mat1=lambda c: scaled(_product_for(c.mat1, c.g, adjoint(c.mat2)), c.alpha),
+    mat2=lambda c: scaled(_product_for(c.mat2, adjoint(c.mat1), c.g), c.alpha),
 )
 formulas(
     "torch.addmv",

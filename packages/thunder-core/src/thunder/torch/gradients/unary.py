@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.ops.gradient_rules import VjpCall, conj, formulas, nondifferentiable
@@ -46,7 +48,7 @@ def _of_direction(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
     It is 0 at 0, and for real numbers.
     """
     if not x.dtype.is_complex:
-        return ltorch.zeros_like(x)
+        return ltorch.zeros_like(x, memory_format=torch.contiguous_format)
     tangential = g - y * ltorch.real(g * conj(y))
     return ltorch.where(x == 0, 0.0, tangential / ltorch.abs(x))
 

@@ -187,7 +187,7 @@ def tensor_split(
             "torch.tensor_split at indices in a tensor gives shapes that depend on data",
             hint="Give the indices as Python integers.",
         )
-    if isinstance(indices_or_sections, int | Integral):
+    if isinstance(indices_or_sections, int | Integral | SymbolicInt):
         n = int(indices_or_sections)
         if n <= 0:
             raise OperatorError(f"number of sections must be larger than 0, got {n}")
@@ -209,6 +209,7 @@ def _split_along(name: str, least: int, dim_of: Callable[[int], int]) -> None:
     def split_along(input: TensorProxy, *where: Any, **named: Any) -> tuple[TensorProxy, ...]:
         parts = named["sections"] if "sections" in named else named.get("indices")
         parts = parts if named else where[0] if len(where) == 1 else where
+        parts = int(parts) if isinstance(parts, SymbolicInt) else parts
         rank = len(input.shape)
         if rank < least:
             raise OperatorError(f"torch.{name} requires a tensor with at least {least} dimensions")

@@ -16,6 +16,7 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy, number_in, pytype
 from thunder.ir.recorder import UNDECIDED
 from thunder.ir.refused_methods import as_size
+from thunder.ir.requires_grad import results_require_grad
 from thunder.ir.symbol import Symbol
 from thunder.ir.symbolic_sizes import SymbolicNumber
 from thunder.ops import prims
@@ -187,7 +188,9 @@ def fill(input: TensorProxy, value: Any) -> TensorProxy:
         )
     if isinstance(value, TensorProxy):
         return prims.clone(broadcast_to_shape(cast(to(value, input.device), input.dtype), input.shape))
-    return _filled(input.shape, value, input.device, input.dtype)
+    out = _filled(input.shape, value, input.device, input.dtype)
+    out.requires_grad = input.requires_grad and results_require_grad()  # the gradient is zero
+    return out
 
 
 @torch_names(methods=("fill_diagonal_",))
@@ -225,7 +228,16 @@ def _arange_spelling(*bounds: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict
     if "end" not in named or len(bounds) > 3:
         raise BindingError("arange() received an invalid combination of arguments")
     range_of = named.get("start", 0), named["end"], named.get("step", 1)
-    return tuple(map(number_in, range_of)), _options(kwargs)
+    return tuple(_real(number_in(x)) for x in range_of), _options(kwargs)
+
+
+def _real(x: Any) -> Any:
+    """Return a complex number without an imaginary part as a float; raise OperatorError for another one."""
+    if not isinstance(x, complex):
+        return x
+    if x.imag:
+        raise OperatorError("value cannot be converted to type double without overflow")
+    return x.real
 
 
 def _whole(x: Any) -> Any:

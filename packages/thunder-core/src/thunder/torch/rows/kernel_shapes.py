@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import Any
 
 from thunder.ir.proxies import TensorProxy
-from thunder.torch.broadcasting import canonical_dims
+from thunder.torch.broadcasting import canonical_dims, integers
 
 Shape = tuple[Any, ...]
 ShapeRule = Callable[..., Shape]
@@ -48,9 +48,7 @@ def _spectrum(name: str, input: TensorProxy, lengths: Sequence[Any] | None, dim:
     if dim is None:  # the last ones
         count = rank if lengths is None else len(lengths)
         dim = range(rank - count, rank)
-    elif isinstance(dim, int):
-        dim = (dim,)
-    dims = [d % rank for d in dim]
+    dims = [d % rank for d in integers(dim)]
     given = [-1] * len(dims) if lengths is None else lengths
     shape = list(input.shape)
     for d, n in zip(dims, given, strict=True):

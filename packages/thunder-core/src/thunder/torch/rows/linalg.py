@@ -11,6 +11,7 @@ from thunder.base.dtypes import int64, to_dtype
 from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbolic_sizes import SymbolicInt
 from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.prims.linalg import broadcast_shapes
@@ -209,7 +210,8 @@ def summed_dims(a: TensorProxy, b: TensorProxy, dims: Any) -> tuple[list[int], l
             "torch.tensordot over dimensions in a tensor, whose values are not known while tracing",
             hint="Pass the dimensions as Python integers.",
         )
-    if isinstance(dims, int):
+    if isinstance(dims, int | SymbolicInt):
+        dims = int(dims)  # how many they are fixes a symbol
         return list(range(len(a.shape) - dims, len(a.shape))), list(range(dims))
     left, right = map(integers, dims)
     return [d % max(1, len(a.shape)) for d in left], [d % max(1, len(b.shape)) for d in right]

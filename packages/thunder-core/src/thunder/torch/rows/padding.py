@@ -31,27 +31,34 @@ def constant_pad_nd(input: TensorProxy, pad: Sequence[int], value: Any = 0) -> T
 
 
 def _border(a: TensorProxy, dim: int, before: int, after: int, mode: str) -> TensorProxy:
-    """Pad one dimension with its own elements: mirrored, repeated, or from the other end."""
-    length = a.shape[dim]
-    if mode == "replicate" and length <= max(-before, -after):  # only one edge is left
-        edge = narrowed(a, dim, length - 1, length) if -before >= length else narrowed(a, dim, 0, 1)
-        return _repeated(edge, dim, length + before + after)
-    cut = narrowed(a, dim, max(0, -before), length - max(0, -after)) if before < 0 or after < 0 else a
-    before, after, length = max(0, before), max(0, after), cut.shape[dim]
+    """Pad one dimension with its own elements: mirrored, repeated, or from the other end.
+
+    What is cut off by a negative width is mirrored and repeated at the other side, but comes round at none.
+    """
+    if mode == "circular":
+        a = _without_ends(a, dim, max(0, -before), max(0, -after))
+    length, width_before, width_after = a.shape[dim], max(0, before), max(0, after)
 
     def part(start: int, end: int) -> TensorProxy:
-        return narrowed(cut, dim, start, end)
+        return narrowed(a, dim, start, end)
 
     if mode == "circular":
-        low, high = part(length - before, length), part(0, after)
+        low, high = part(length - width_before, length), part(0, width_after)
     elif mode == "reflect":
-        low = prims.flip(part(1, before + 1), (dim,))
-        high = prims.flip(part(length - 1 - after, length - 1), (dim,))
+        low = prims.flip(part(1, width_before + 1), (dim,))
+        high = prims.flip(part(length - 1 - width_after, length - 1), (dim,))
     else:
-        low = _repeated(part(0, 1), dim, before)
-        high = _repeated(part(length - 1, length), dim, after)
-    pieces = [p for p, n in ((low, before), (cut, 1), (high, after)) if n]
-    return prims.cat(pieces, dim) if len(pieces) > 1 else cut
+        low = _repeated(part(0, 1), dim, width_before)
+        high = _repeated(part(length - 1, length), dim, width_after)
+    pieces = [p for p, n in ((low, width_before), (a, 1), (high, width_after)) if n]
+    padded = prims.cat(pieces, dim) if len(pieces) > 1 else a
+    if mode == "circular" or not (before < 0 or after < 0):
+        return padded
+    return prims.clone(_without_ends(padded, dim, max(0, -before), max(0, -after)))
+
+
+def _without_ends(a: TensorProxy, dim: int, first: int, last: int) -> TensorProxy:
+    return narrowed(a, dim, first, a.shape[dim] - last) if first or last else a
 
 
 def _repeated(a: TensorProxy, dim: int, times: int) -> TensorProxy:

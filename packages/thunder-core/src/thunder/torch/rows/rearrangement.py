@@ -67,7 +67,7 @@ def repeat_interleave(
     d = canonical_dim(dim or 0, len(a.shape))
     if not a.shape:
         a = reshape(a, (1,))
-    spread = expand(unsqueeze(a, d + 1), (*a.shape[: d + 1], repeats, *a.shape[d + 1 :]))
+    spread = prims.clone(expand(unsqueeze(a, d + 1), (*a.shape[: d + 1], repeats, *a.shape[d + 1 :])))
     return prims.reshape(spread, (*a.shape[:d], a.shape[d] * repeats, *a.shape[d + 1 :]))
 
 

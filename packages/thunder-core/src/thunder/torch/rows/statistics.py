@@ -12,7 +12,7 @@ from thunder.ir.symbol import Symbol
 from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.promotion import float_result
-from thunder.torch.broadcasting import canonical_dims
+from thunder.torch.broadcasting import canonical_dims, integers
 from thunder.torch.meta_by_torch import meta_by_torch
 from thunder.torch.mixed_precision import computed_in
 from thunder.torch.namespace import ltorch
@@ -177,7 +177,7 @@ def linalg_norm(
 
     With ``ord`` it is that of vectors for one dimension, of matrices for two.
     """
-    count = 1 if isinstance(dim, int) else len(A.shape) if dim is None else len(dim)
+    count = len(A.shape) if dim is None else len(integers(dim))
     if ord is None or count == 1:
         return vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype)
     return matrix_norm(A, ord, _MATRIX_DIMS if dim is None else dim, keepdim, dtype=dtype)

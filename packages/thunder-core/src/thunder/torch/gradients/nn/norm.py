@@ -30,6 +30,7 @@ from thunder.torch.gradients.backward_kernels import computed_by
 from thunder.torch.mixed_precision import computed_in
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows.nn.norm import (
+    contiguous_parameter,
     last_dims,
     per_channel,
     rms_factor,
@@ -179,7 +180,7 @@ def _group_norm_backward(grad_out: Any, input: Any, *rest: Any) -> Any:
     # the cotangent gets the layout of the input: the kernel has one layout for both
     input_in_layout = to_group_norm_layout(input)
     grad_out = grad_out.contiguous(memory_format=suggest_memory_format(input_in_layout))
-    return kernel(grad_out, input_in_layout, mean, rstd, weight, *sizes, groups, mask)
+    return kernel(grad_out, input_in_layout, mean, rstd, contiguous_parameter(weight), *sizes, groups, mask)
 
 
 @computed_by(_group_norm_backward)

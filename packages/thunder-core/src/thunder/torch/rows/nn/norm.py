@@ -16,7 +16,7 @@ from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.prims.nn import statistics_dtype
 from thunder.ops.same_operators import Arguments, declare_same
-from thunder.ops.torch_errors import OperatorValueError
+from thunder.ops.torch_errors import OperatorIndexError, OperatorValueError
 from thunder.torch.broadcasting import integers
 from thunder.torch.inplace import assign
 from thunder.torch.mixed_precision import computed_in
@@ -184,9 +184,15 @@ def to_group_norm_layout(x: torch.Tensor) -> torch.Tensor:
     return x.contiguous(memory_format=suggest_memory_format(x)) if x.device.type == "cpu" else x.contiguous()
 
 
+def contiguous_parameter(parameter: torch.Tensor | None) -> torch.Tensor | None:
+    """Return a weight or bias as torch's kernel of group norms reads it: without regard to strides."""
+    return None if parameter is None else parameter.contiguous()
+
+
 def _native_group_norm(
     input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, num_groups: int, eps: float
 ) -> Any:
+    weight, bias = contiguous_parameter(weight), contiguous_parameter(bias)
     (n, c), size = input.shape[:2], math.prod(input.shape[2:])
     return torch.native_group_norm(to_group_norm_layout(input), weight, bias, n, c, size, num_groups, eps)
 
@@ -354,6 +360,8 @@ def instance_norm(
             f"Expected more than 1 spatial element when training, got input size {torch.Size(input.shape)}"
         )
     if not input.numel():
+        if not input.shape[0] and (weight is not None or bias is not None):  # repeated for each example
+            raise OperatorIndexError("select(): index 0 out of range for tensor of size [0] at dimension 0")
         return _of_nothing(input, weight, bias)
     if not use_input_stats:
         if running_mean is None or running_var is None:
