@@ -185,3 +185,19 @@ def test_values_are_checked_as_in_eager(name: str, monkeypatch: pytest.MonkeyPat
         text = re.escape(str(error.value).splitlines()[0])
         with interpreted(monkeypatch), pytest.raises(error.type, match=text):
             thunder.jit(program, executors=["inductor"])(x)
+
+
+def test_tensors_of_a_device_without_code_generator_are_left_to_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("THUNDER_PLUGIN_STRICT", "1")
+    result = thunder.jit(lambda x: (x * 2 + 1).relu())(torch.empty(3, device="meta"))
+    assert (result.device.type, result.shape) == ("meta", (3,))
+
+
+def test_a_tensor_of_a_list_of_tensors_may_be_in_a_region() -> None:
+    def signs(x: torch.Tensor) -> torch.Tensor:
+        return x * torch.sgn(torch.tensor([x[0, 0], x[1, 1]])) + 1
+
+    x = torch.tensor([[-1.0, 2.0], [3.0, 4.0]])
+    torch.testing.assert_close(thunder.jit(signs)(x), signs(x))

@@ -39,28 +39,10 @@ def _data_dtype(data: Any) -> Dtype:
     return to_dtype(wide)
 
 
-@torchsymbol("torch.tensor", vjp=NONDIFFERENTIABLE)
-def tensor(data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
-    """A tensor from a number or nested lists of numbers; from a tensor, a detached copy."""
-    if isinstance(data, TensorProxy):
-        return prims.clone(prims.detach(to(data, device, dtype)))
-    if any(isinstance(x, TensorProxy) for x in _numbers(data)):
-        return _of_tensors(data, dtype, device)
-    for x in _numbers(data):
-        if not isinstance(x, bool | int | float | complex) and pytype(x) is type(x):
-            raise UnsupportedOperator(
-                f"torch.tensor of {type(x).__name__} objects",
-                hint="Use torch.stack for a list of tensors, and lists of numbers otherwise.",
-            )
-    result_type = _data_dtype(data) if dtype is None else to_dtype(dtype)
-    where = default_device(device)
-    if isinstance(data, list | tuple):
-        return prims.tensor_from_sequence(data, dtype=result_type, device=where)
-    return prims.full((), data, device=where, dtype=result_type)
-
-
-def _of_tensors(data: Any, dtype: Any, device: Any) -> TensorProxy:
+def _of_tensors(data: Any, *, dtype: Any = None, device: Any = None) -> Any:
     """Return a tensor of a list of numbers and of tensors of one element, whose numbers torch takes."""
+    if isinstance(data, TensorProxy) or not any(isinstance(x, TensorProxy) for x in _numbers(data)):
+        return NotImplemented
     tensors = [x for x in _numbers(data) if isinstance(x, TensorProxy)]
     if any(x.shape for x in tensors):
         raise UnsupportedOperator(
@@ -84,6 +66,24 @@ def _of_tensors(data: Any, dtype: Any, device: Any) -> TensorProxy:
         return prims.full((), part, device=where, dtype=result_type)
 
     return build(data)
+
+
+@torchsymbol("torch.tensor", other_forms=_of_tensors, vjp=NONDIFFERENTIABLE)
+def tensor(data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+    """A tensor from a number or nested lists of numbers; from a tensor, a detached copy."""
+    if isinstance(data, TensorProxy):
+        return prims.clone(prims.detach(to(data, device, dtype)))
+    for x in _numbers(data):
+        if not isinstance(x, bool | int | float | complex) and pytype(x) is type(x):
+            raise UnsupportedOperator(
+                f"torch.tensor of {type(x).__name__} objects",
+                hint="Use torch.stack for a list of tensors, and lists of numbers otherwise.",
+            )
+    result_type = _data_dtype(data) if dtype is None else to_dtype(dtype)
+    where = default_device(device)
+    if isinstance(data, list | tuple):
+        return prims.tensor_from_sequence(data, dtype=result_type, device=where)
+    return prims.full((), data, device=where, dtype=result_type)
 
 
 @torch_names("torch.as_tensor")
