@@ -264,7 +264,7 @@ def _as_array(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
 
 def array_of(session: TracingSession, x: TensorProxy) -> Any:
     """Return the array of a tensor; raises what torch raises for a tensor that has none."""
-    if requires_grad(x):
+    if requires_grad(x) and torch.is_grad_enabled():
         raise RuntimeError(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
         )
@@ -275,4 +275,6 @@ def array_of(session: TracingSession, x: TensorProxy) -> Any:
         )
     if place_of(session) is not None:
         return REFUSED_METHODS["numpy"](x)
+    if requires_grad(x):
+        x = session.call(torch.Tensor.detach, (x,), {})
     return session.state(Arrays).of_tensor(x, session.call(torch.Tensor.stride, (x,), {}))
