@@ -15,13 +15,13 @@ from thunder.examine.memory_calculation import get_alloc_memory, register_worksp
 from thunder.extend import FusionExecutor
 
 
-def sparse(x):
-    return x.to_sparse()
+def pinned(x):
+    return x.is_pinned()
 
 
 def unsupported(x):
     y = torch.nn.functional.silu(x) * 2 + torch.cat([x, x])[: x.shape[0]]
-    z = sparse(y)
+    z = pinned(y)
     return y, z
 
 
@@ -43,19 +43,19 @@ def test_a_supported_module_is_counted_compiled_and_run(capsys):
 def test_each_unsupported_function_is_listed_with_its_line_and_reason(capsys):
     lines = report(capsys, unsupported, torch.ones(3))
     assert lines[0] == "Found 6 distinct operations, of which 5 (83.3%) are supported"
-    at = lines.index("torch.Tensor.to_sparse")
+    at = lines.index("torch.Tensor.is_pinned")
     assert lines[at + 1].startswith(f"  at  {__file__}:")
-    assert lines[at + 1].endswith("return x.to_sparse()")
-    assert lines[at + 2].startswith("  UnsupportedOperator: torch.Tensor.to_sparse is not an operator")
+    assert lines[at + 1].endswith("return x.is_pinned()")
+    assert lines[at + 2].startswith("  UnsupportedOperator: torch.Tensor.is_pinned is not an operator")
     assert "The program cannot be compiled and run:" in lines
 
 
 def test_the_call_stack_has_the_lines_of_the_program_and_no_others(capsys):
     lines = report(capsys, unsupported, torch.ones(3), show_call_stack=True)
-    at = lines.index("torch.Tensor.to_sparse")
+    at = lines.index("torch.Tensor.is_pinned")
     assert [line.partition("   ")[2] for line in lines[at + 1 : at + 3]] == [
-        "return x.to_sparse()",
-        "z = sparse(y)",
+        "return x.is_pinned()",
+        "z = pinned(y)",
     ]
     assert not lines[at + 3].startswith("  at  ")
 

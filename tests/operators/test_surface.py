@@ -38,14 +38,8 @@ def _all(prefix: str, names: str, why: str) -> dict[str, str]:
 #: what is refused by name, and why
 REFUSED: dict[str, str] = {
     **_all("torch.Tensor", "grad_dtype name output_nr retains_grad volatile", _HISTORY),
-    **_all("torch.Tensor", "dequantize slice_inverse to_mkldnn to_sparse to_sparse_bsc", _LAYOUT),
-    **_all("torch.Tensor", "to_sparse_bsr to_sparse_coo to_sparse_csc to_sparse_csr", _LAYOUT),
-    **_all(
-        "torch",
-        "dequantize fbgemm_linear_quantize_weight fbgemm_pack_gemm_matrix_fp16 slice_inverse",
-        _LAYOUT,
-    ),
-    **_all("torch", "sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor", _LAYOUT),
+    **_all("torch.Tensor", "slice_inverse", _LAYOUT),
+    **_all("torch", "fbgemm_linear_quantize_weight fbgemm_pack_gemm_matrix_fp16 slice_inverse", _LAYOUT),
     **_all("torch.Tensor", "as_strided_ requires_grad_ resize_ set_", _METADATA),
     **_all("torch", "as_strided_", _METADATA),
     **_all("torch.Tensor", "is_pinned is_set_to is_shared storage_offset", _OF_MEMORY),

@@ -21,6 +21,7 @@ from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
 from thunder.ir.trace import TraceCtx
 from thunder.ir.trace_context import get_tracectx, tracectx
+from thunder.ir.unmodelled_proxies import UnmodelledProxy
 from thunder.ops import prims
 from thunder.ops.prims.gradient import get_grad_or_none
 from thunder.ops.rule_parts import GETTERS, PUT_GRAD
@@ -152,7 +153,12 @@ class _StepRunner:
         if grad is None:
             return
         total = self.grads.get(value.name)
-        self.grads[value.name] = grad if total is None else _sum(total, grad)
+        if total is None:
+            self.grads[value.name] = grad
+        elif isinstance(value, UnmodelledProxy):
+            self.grads[value.name] = prims.add_unmodelled(total, grad)
+        else:
+            self.grads[value.name] = _sum(total, grad)
 
 
 def _sum(total: TensorProxy, gradient: TensorProxy) -> TensorProxy:

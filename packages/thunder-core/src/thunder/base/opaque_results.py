@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["add", "add_use", "begin", "discard", "inside", "keep", "take", "take_use", "uses"]
+__all__ = ["add", "add_use", "begin", "discard", "finished", "inside", "keep", "take", "take_use", "uses"]
 
 
 class _Results(threading.local):
@@ -42,6 +42,11 @@ def take() -> Any:
         return None
     _results.position += 1
     return _results.entries[position]
+
+
+def finished() -> Sequence[Any]:
+    """Return the results of the opaque calls that have run before the present one, in order."""
+    return _results.entries[: _results.position]
 
 
 def add(result: Any) -> None:

@@ -121,6 +121,22 @@ def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
         torch._C._set_grad_enabled(outside)
 
 
+def outer_metadata(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return what torch tells of a tensor whose class or layout computes: sizes, and texts of the rest.
+
+    The sizes of a nested tensor are those of its parts. The last are the names of its attributes that hide
+    those of its class.
+    """
+    with torch._C.DisableTorchFunctionSubclass():
+        if tensor.is_nested and tensor.layout is torch.strided:
+            shape: Any = tuple(map(tuple, tensor._nested_tensor_size().tolist()))
+        else:
+            shape = tuple(n if type(n) is int else str(n) for n in tensor.shape)
+        rest = (tensor.dtype, tensor.device, tensor.layout, tensor.is_quantized)
+        hiding = sorted(name for name in tensor.__dict__ if lookup_type(type(tensor), name) is not ABSENT)
+        return shape, *map(str, rest), tensor.requires_grad, tuple(hiding)
+
+
 #: the referent of a weak reference, or None; skips a ``__call__`` in Python (``WeakMethod``)
 referent = weakref.ref.__call__
 
@@ -142,7 +158,7 @@ class PathStep(NamedTuple):
 StepKind = (
     Literal["root", "instance", "attribute", "slot", "key", "content", "index", "global"]
     | Literal["cell", "closure", "default", "referent", "reference", "proxied", "typeattr", "array", "cached"]
-    | Literal["plain", "iterated", "length"]
+    | Literal["plain", "outer", "iterated", "length"]
 )
 
 STEPS: dict[StepKind, PathStep] = {
@@ -173,6 +189,7 @@ STEPS: dict[StepKind, PathStep] = {
     ),
     "typeattr": PathStep(lambda p, k: f"{p}.{k}", lookup_type, "lookup_type({p}, {k})"),
     "plain": PathStep(lambda p, k: p, lambda o, k: plain_tensor(o), "plain_tensor({p})"),
+    "outer": PathStep(lambda p, k: p, lambda o, k: outer_metadata(o), "outer_metadata({p})"),
     "iterated": PathStep(
         lambda p, k: f"{p}.{k}" if isinstance(k, str) and k.isidentifier() else p,
         lambda o, k: part_of_iterator(o, k, ABSENT),

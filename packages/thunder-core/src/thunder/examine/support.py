@@ -117,7 +117,8 @@ class _Recorder(TorchFunctionMode):
             plan(lambda: func(*args, **kwargs))
         except Exception as error:
             if isinstance(error, ThunderError):
-                if "sizes" in error.facts:  # a decision on data, for which a plan has none
+                # a decision on data, or a call that needs data, of which a plan has none
+                if "sizes" in error.facts or error.facts.get("needs_data"):
                     return
                 error.where.clear()  # the line of the call above, which is not the user's
             operation.error = error

@@ -15,7 +15,7 @@ from thunder.base.devices import Device, declared_device
 from thunder.base.errors import RaisedByProgram, ThunderError, UnsupportedProgram
 from thunder.base.langctx import LanguageContext, using_language
 from thunder.base.opaque_marks import OpaqueSet
-from thunder.base.provenance import Path, own_name
+from thunder.base.provenance import Path, outer_metadata, own_name
 from thunder.frontend import ambient_state
 from thunder.frontend.decisions.computed_sizes import ComputedSizes, OtherAnswers, answers_at
 from thunder.frontend.decisions.decision import Decision
@@ -32,6 +32,7 @@ from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.lookasides.reached_generators import LeftInPart
 from thunder.frontend.objects.number_inputs import needed_values, number_inputs
 from thunder.frontend.objects.object_table import ObjectTable
+from thunder.frontend.objects.unmodelled_tensors import is_modelled, scalar_metadata
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.prologue_statements import Interface
 from thunder.frontend.ran_code import RanCode, has_run_code, keep_for_another_trace, objects_of_one_call
@@ -53,6 +54,7 @@ from thunder.ir.requires_grad import requires_grad
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_sizes import new_number
 from thunder.ir.trace import TraceCtx, detached_trace, tracectx
+from thunder.ir.unmodelled_proxies import UnmodelledProxy
 from thunder.ops import prims
 from thunder.wrappers.overrides import Overrides
 
@@ -373,6 +375,15 @@ def _input_proxy(
         return IntegerProxy(python_type=int) if isinstance(t, int) else FloatProxy()
     if isinstance(t, torch.Generator):
         return GeneratorProxy(device=rng_generators.device_of(t, device))
+    if not is_modelled(t):
+        with torch._C.DisableTorchFunctionSubclass():
+            return UnmodelledProxy.of(
+                type(t),
+                outer_metadata(t)[-1],
+                **scalar_metadata(t),
+                requires_grad=t.requires_grad,
+                declared_leaf=t.is_leaf,
+            )
     like = t if original is None else original
     with torch._C.DisableTorchFunction():
         return TensorProxy(

@@ -17,7 +17,7 @@ interpreted, and native code arrives in the policy's ``call_native``, where the 
     prims.sin          Symbol              recorded
     self.layer         nn.Module           hooks and forward
     lib.fn             BuiltinFunctionType of another package: an opaque call, if it takes tensors
-    torch.mm(x, w)     any type            an opaque call, if the class of w computes by its dispatch
+    torch.mm(x, w)     any type            an opaque call, see Note [Unmodelled tensors]
     obj, cls, method   other types         the interpreter
 """
 
@@ -36,7 +36,7 @@ from thunder.frontend.lookasides.lookaside_registry import CallHandler, Lookasid
 from thunder.frontend.lookasides.operator_arguments import bound_to_function
 from thunder.frontend.natives import cached_functions, native_calls, opaque_functions, validators
 from thunder.frontend.natives.libraries import library_module
-from thunder.frontend.opaque_calls import native_functions, opaque_acquisition
+from thunder.frontend.opaque_calls import native_functions, opaque_acquisition, unmodelled_operands
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions import override_calls
@@ -125,6 +125,8 @@ def _operator(resolver: CallResolver, fn: Any) -> CallHandler | None:
 
 
 def _tensor_class(resolver: CallResolver, fn: Any) -> CallHandler | None:
+    if unmodelled_operands.makes_unmodelled(fn):
+        return unmodelled_operands.call
     return legacy_constructors.construct if issubclass(fn, torch.Tensor) else None
 
 

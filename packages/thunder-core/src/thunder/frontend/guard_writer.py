@@ -23,6 +23,7 @@ from thunder.base.provenance import (
     content_of,
     lookup_slot,
     lookup_type,
+    outer_metadata,
     plain_tensor,
     proxied,
     referent,
@@ -307,6 +308,7 @@ HELPERS = {
     "ref": weakref.ref,
     "from_numpy": torch.from_numpy,
     "plain_tensor": plain_tensor,
+    "outer_metadata": outer_metadata,
     "part_of_iterator": part_of_iterator,
     "math": math,
 }

@@ -21,6 +21,7 @@ from thunder.ir.aliasing import InputAlias
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import has_tags
 from thunder.ir.trace import TraceCtx
+from thunder.ir.unmodelled_proxies import UnmodelledProxy
 
 __all__ = ["note_last_facts", "tensors_of"]
 
@@ -77,6 +78,10 @@ def _note_shared_memory(
 
     With ``inputs_are_disjoint`` the overlap is not guarded. Raises InvalidArgument if there is one.
     """
+    unmodelled = [path for proxy, path in inputs if isinstance(proxy, UnmodelledProxy)]
+    if len(unmodelled) > 1:
+        objects.note("different", unmodelled[0], True, others=tuple(unmodelled[1:]))
+    inputs = [(proxy, path) for proxy, path in inputs if not isinstance(proxy, UnmodelledProxy)]
     if len(inputs) < 2:
         return
     first, *others = (path for _, path in inputs)

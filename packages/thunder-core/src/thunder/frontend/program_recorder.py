@@ -97,6 +97,10 @@ class ProgramRecorder(Recorder):
         speculation = self._session.speculation
         return UNDECIDED if speculation is None else speculation.compute_number(operation, operands)
 
+    def call_unmodelled(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record an opaque call."""
+        return self._session.call_unmodelled(fn, args, kwargs)
+
     def note_text(self, proxy: Proxy | TensorProxy) -> None:
         """Keep the proxy, so that a native call that made its text can be refused."""
         self._session.shown_proxy = proxy

@@ -43,6 +43,7 @@ STEPS: dict[StepKind, Symbol] = {
     "proxied": prims.unpack_proxied,
     "typeattr": prims.unpack_type_attr,
     "plain": prims.unpack_plain_tensor,
+    "outer": prims.unpack_outer_metadata,
     "iterated": prims.unpack_iterated,
     "length": prims.unpack_length,
     "array": prims.numpy_array_to_torch_tensor,

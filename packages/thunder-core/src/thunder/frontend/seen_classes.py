@@ -16,6 +16,7 @@ from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.override_state import seen_type
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbolic_sizes import SizeTuple, SymbolicFloat, SymbolicInt
+from thunder.ir.unmodelled_proxies import UnmodelledObject, UnmodelledProxy
 
 __all__ = ["seen_class"]
 
@@ -34,6 +35,8 @@ def _of_iterator(session: TracingSession, iterator: Any) -> type:
 
 _SEEN_CLASSES: Final[dict[type, Callable[[TracingSession, Any], type]]] = {
     TensorProxy: seen_type,
+    UnmodelledProxy: lambda session, x: x.seen_class,
+    UnmodelledObject: lambda session, x: x.seen_class,
     **dict.fromkeys((*NUMBERS, SymbolicInt, SymbolicFloat), lambda session, number: number.python_type),
     SizeTuple: lambda session, size: torch.Size,
     DeferredText: lambda session, text: str,

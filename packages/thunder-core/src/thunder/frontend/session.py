@@ -170,6 +170,10 @@ class TracingSession(Policy):
         settings = self.object_root(ambient_state.autocast_settings, "torch's autocast")
         self.note("state", settings, self.autocast_settings)
 
+    def call_unmodelled(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function on tensors that thunder does not model, see Note [Unmodelled tensors]."""
+        raise NotImplementedError
+
     def gradient_node(self, x: TensorProxy) -> Any:
         """Return ``x.grad_fn`` of a tensor that is not a leaf, as the program sees it."""
         raise NotImplementedError

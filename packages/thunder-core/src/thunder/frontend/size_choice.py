@@ -19,6 +19,7 @@ from thunder.base.provenance import Path, comes_with_arguments
 from thunder.base.size_wishes import SizeWish, dimension, marks_of
 from thunder.frontend.decisions.computed_sizes import ComputedPlaces
 from thunder.frontend.free_sizes import size_source
+from thunder.frontend.objects.unmodelled_tensors import is_modelled
 from thunder.frontend.value_names import is_state, parameter_names
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_sizes import SymbolicInt
@@ -226,6 +227,8 @@ def why_sizes_are_numbers(t: Any, path: Path) -> str | None:
         return "the sizes of parameters and buffers are numbers"
     if not comes_with_arguments(path):
         return "the sizes of tensors that do not come with the arguments are numbers"
+    if not is_modelled(t):
+        return "the sizes of tensors whose class or layout computes are numbers"
     if path.kind == "plain":
         return "the sizes of tensors whose class overrides torch's functions are numbers"
     if path.kind == "array":

@@ -87,6 +87,7 @@ from thunder.interpreter.policy import MISSING, FunctionParts
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.symbolic_sizes import SymbolicFloat, SymbolicInt
 from thunder.ir.trace import Source, TraceCtx
+from thunder.ir.unmodelled_proxies import UnmodelledObject, UnmodelledProxy
 from thunder.ops.torch_errors import as_torch_raises
 from thunder.wrappers.compiled_function import CompiledFunction
 
@@ -127,11 +128,15 @@ class Tracer(AttributePolicy):
 
     def load_attr(self, obj: Any, name: str) -> Any:
         if isinstance(obj, TensorProxy):
+            if type(obj) is UnmodelledProxy:
+                return unmodelled_operands.load_attr(self, obj, name)
             if self._backward_stack:
                 backward_reads.check_tensor(self, name)
             return tensors.load_attr(self, obj, name)
         if type(obj) in NUMBERS:
             return number_members.load_attr(self, obj, name)
+        if type(obj) is UnmodelledObject:
+            return native_functions.load_attr(self, obj, name)
         getter = self.type_attr(type(obj), "__getattribute__")
         if isinstance(obj, torch.nn.Module):
             if self._backward_stack:
@@ -167,7 +172,11 @@ class Tracer(AttributePolicy):
     def store_attr(self, obj: Any, name: str, value: Any) -> None:
         if self._backward_stack and isinstance(obj, TensorProxy | torch.nn.Module):
             backward_reads.check_store(self, obj, name)
-        if isinstance(obj, TensorProxy):
+        if type(obj) is UnmodelledProxy:
+            unmodelled_operands.store_attr(self, obj, name, value)
+        elif type(obj) is UnmodelledObject:
+            native_functions.store_attr(self, obj, name, value)
+        elif isinstance(obj, TensorProxy):
             tensors.store_attr(self, obj, name, value)
         elif isinstance(obj, torch.nn.Module) and module_members.store_member(self, obj, name, value):
             self.note_write()
@@ -186,6 +195,8 @@ class Tracer(AttributePolicy):
             self.machine.generic_store_attr(obj, name, value)
 
     def delete_attr(self, obj: Any, name: str) -> None:
+        if type(obj) is UnmodelledProxy:
+            return unmodelled_operands.delete_attr(self, obj, name)
         if isinstance(obj, TensorProxy) and tensors.delete_attr(self, obj, name):
             return
         owner = module_members.wrapped_callable(self, obj) if type(obj) is CompiledFunction else obj
@@ -240,11 +251,15 @@ class Tracer(AttributePolicy):
                 result = override_calls.call(self, fn, args, kwargs)
                 if result is not override_calls.NOT_OVERRIDDEN:
                     return result
+            if self.objects.has_unmodelled and unmodelled_operands.are_passed(self, fn, args, kwargs):
+                return unmodelled_operands.call(self, fn, args, kwargs)
+            if (self.uses_arrays or isinstance(fn, type | UnmodelledObject)) and native_functions.takes(
+                self, fn, args, kwargs
+            ):
+                return native_functions.call(self, fn, args, kwargs)
             handler = self._calls.resolve(fn)
             if handler is not None:
                 if self.objects.unread and not (handler in _PASSING or _passes_on(fn)):
-                    if unmodelled_operands.are_passed(self, fn, args, kwargs):
-                        return unmodelled_operands.call(self, fn, args, kwargs)
                     if made_values.are_read(self, fn, fn, args, kwargs):
                         return made_values.derived(self, fn, args, kwargs)
                     fn, args, kwargs = unread_items.readable_call(self, fn, fn, args, kwargs)
@@ -257,20 +272,25 @@ class Tracer(AttributePolicy):
     def call_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if is_percent(fn, args) and (text := percent_text(self, *args)) is not None:
             return text
+        if self.objects.has_unmodelled and unmodelled_operands.are_passed(self, fn, args, kwargs):
+            return unmodelled_operands.call(self, fn, args, kwargs)
+        if self.uses_arrays and native_functions.takes(self, fn, args, kwargs):
+            return native_functions.call(self, fn, args, kwargs)
         if self.objects.unread:
             descriptor = descriptor_of(fn)
             if copies_texts(self, fn, descriptor, args):
                 return combined(self, native_calls.call(self, fn, args, kwargs))
             if made_values.are_read(self, fn, descriptor, args, kwargs):
                 return made_values.derived(self, fn, args, kwargs)
-            if unmodelled_operands.are_passed(self, fn, args, kwargs):
-                return unmodelled_operands.call(self, fn, args, kwargs)
             fn, args, kwargs = unread_items.readable_call(self, fn, descriptor, args, kwargs)
         call = region_effects.call_native if self._region_stack else native_calls.call
         if self._torch_functions.applies or override_calls.has_foreign(args):
             return override_calls.call_native(self, call, fn, args, kwargs)
         result = call(self, fn, args, kwargs)
         return result if self._region_stack else combined(self, result)
+
+    def call_unmodelled(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return unmodelled_operands.call(self, fn, args, kwargs)
 
     def copied_text(self, text: str) -> str:
         copied: str = combined(self, text)

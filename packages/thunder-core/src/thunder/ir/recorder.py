@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from thunder.base.errors import UnsupportedProgram
+
 if TYPE_CHECKING:
     import torch
 
@@ -98,6 +100,14 @@ class Recorder:
         ``operation`` is the name of a function of the module ``operator``.
         """
         return UNDECIDED
+
+    def call_unmodelled(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function on tensors of the class UnmodelledProxy: only a program that is acquired can."""
+        raise UnsupportedProgram(
+            f"{getattr(fn, '__qualname__', fn)} is called on a tensor whose class or layout thunder does not "
+            "model",
+            hint="Mark the function around it by thunder.opaque.",
+        )
 
     def note_text(self, proxy: Proxy | TensorProxy) -> None:
         """Take notice that the text of a proxy was made: in a program it would show a value."""

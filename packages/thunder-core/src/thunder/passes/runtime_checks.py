@@ -15,6 +15,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.symbolic_sizes import SymbolicInt, has_symbols
 from thunder.ir.trace import TraceCtx, with_bound_symbols
+from thunder.ir.unmodelled_proxies import UnmodelledProxy
 from thunder.passes.kernel_checks import checked_call, origin_of_kernel
 
 
@@ -41,7 +42,7 @@ def watch(trace: TraceCtx, only: frozenset[OpTags] | None = None) -> TraceCtx:
         if origin is not None:
             notes = (*(notes or (None, None)), origin)
         for p in bsym.flat_proxy_outs:
-            if isinstance(p, TensorProxy):
+            if isinstance(p, TensorProxy) and not isinstance(p, UnmodelledProxy):
                 watched.append(_check.bind(p, bsym.sym.id, _expected(p), *notes, output=None))
     return with_bound_symbols(trace, watched, "Watch")
 

@@ -30,12 +30,14 @@ from thunder.frontend.epilogue.reconstruction import (
     state_of,
     viewed,
 )
+from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.natives.unread_items import readable_keys
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, plain_base
 from thunder.frontend.objects.shadow_copies import CONTAINERS
 from thunder.frontend.objects.unknown_values import DeferredText, MadeInCall
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import NumberProxy, TensorProxy
+from thunder.ir.unmodelled_proxies import UnmodelledObject
 
 #: from the tensors of one call, and the objects rebuilt so far by number, to an object
 Maker = Callable[[Sequence[Any], dict[int, Any]], Any]
@@ -50,7 +52,7 @@ class Rebuilding:
 
     def __init__(self, session: TracingSession) -> None:
         self.session = session
-        self.tensors: list[TensorProxy] = []
+        self.tensors: list[Any] = []
         self.held: list[weakref.ref[Any]] = []
         self._index: dict[str, int] = {}
         self._makers: dict[int, tuple[Any, Maker]] = {}  # by id: the value, held, and its maker
@@ -60,13 +62,14 @@ class Rebuilding:
 
         Raises UnsupportedProgram for one that cannot be rebuilt.
         """
-        if isinstance(value, TensorProxy):
+        if isinstance(value, TensorProxy | UnmodelledObject):
             return self._tensor(value)
         value = original(value)
         if isinstance(value, DeferredText | MadeInCall):  # the text of numbers is a decision
             return _constant(readable_keys(self.session, (value,))[0])
         entry = self.session.entry_of(value)
-        if entry is None and (type(value) in LEAVES or self._is_code(value)):
+        is_leaf = type(value) in LEAVES or is_numpy_scalar(value)
+        if entry is None and (is_leaf or self._is_code(value)):
             return _constant(value)
         built = self._makers.get(id(value))
         if built is None:
@@ -81,7 +84,7 @@ class Rebuilding:
         """Return the makers of several values."""
         return [self.maker(v) for v in values]
 
-    def _tensor(self, proxy: TensorProxy) -> Maker:
+    def _tensor(self, proxy: TensorProxy | UnmodelledObject) -> Maker:
         index = self._index.get(proxy.name)
         if index is None:
             index = self._index[proxy.name] = len(self.tensors)

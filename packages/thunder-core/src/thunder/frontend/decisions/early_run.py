@@ -16,17 +16,25 @@ import torch
 from thunder.base.autocast_state import OFF, autocast_as
 from thunder.base.devices import Device, to_torch_device
 from thunder.base.dtypes import dtype, to_torch_dtype
-from thunder.base.errors import DataDependentControlFlow, DecisionChanged, InternalError, ThunderError
+from thunder.base.errors import (
+    DataDependentControlFlow,
+    DecisionChanged,
+    InternalError,
+    ThunderError,
+    UnsupportedProgram,
+)
 from thunder.base.provenance import Path
 from thunder.base.pytree import tree_map
 from thunder.base.structural_ids import STRUCTURAL
 from thunder.base.tags import OpTags
 from thunder.frontend.host_draws.draw_statements import draw_decided
+from thunder.frontend.objects.unmodelled_tensors import is_modelled, parts_of
 from thunder.ir.effects import KEPT
 from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol, has_tags, with_parts
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.trace import TraceCtx
+from thunder.ir.unmodelled_proxies import UnmodelledProxy
 from thunder.ops import prims
 from thunder.ops.data_errors import RUN_OPAQUE, is_opaque
 from thunder.ops.operator import row_of
@@ -66,6 +74,7 @@ class EarlyRun:
         self._copies = _Copies()
         self._copies_inputs = False
         self._noted: dict[str, Any] = {}  # results of calls that run once
+        self._originals: list[torch.Tensor] = []  # inputs, of which there may be copies
         self._begin()
 
     def _begin(self) -> None:
@@ -105,13 +114,26 @@ class EarlyRun:
         """Return what a function returns for values of the program so far, with the random numbers there."""
         self._advance()
         values = [self._values[operand.name] for operand in operands]
+        others = [t for t in (*self._values.values(), *self._originals) if _has_version(t)]
+        computing = [v for v in values if isinstance(v, torch.Tensor) and not is_modelled(v)]
+        versions, outer = [t._version for t in others], [_version_of(t) for t in computing]
         with self._at_state():
             try:
-                return function(values)
+                result = function(values)
             except ThunderError:
                 raise
             except Exception as error:
                 raise RaisedEarly(error) from error
+        # a write within ``__torch_dispatch__`` counts for the outer tensor alone
+        written = [t for t, v in zip(computing, outer, strict=True) if _version_of(t) != v]
+        memory = {part.untyped_storage().data_ptr() for t in written for part in parts_of(t)}
+        shared = any(t.untyped_storage().data_ptr() in memory for t in others if memory and t.numel())
+        if shared or versions != [t._version for t in others]:
+            raise UnsupportedProgram(
+                "code that runs as it is writes in place to memory of a tensor that the program has read",
+                hint="Read the tensor after the write, or clone it before.",
+            )
+        return result
 
     def compute(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what a function without effects returns for values of the program so far."""
@@ -191,7 +213,9 @@ class EarlyRun:
             if isinstance(proxy, TensorProxy):
                 if value.device.type == "meta" or type(value) is torch._subclasses.FakeTensor:
                     raise _refusal("its inputs have no data", proxy.name)
-                value = self._copies.of(value) if self._copies_inputs else value
+                self._originals.append(value)
+                if self._copies_inputs and not isinstance(proxy, UnmodelledProxy):
+                    value = self._copies.of(value)
             elif isinstance(value, torch.Generator) and value is not torch.default_generator:
                 value = value.clone_state()
             self._values[proxy.name] = value
@@ -217,6 +241,17 @@ class EarlyRun:
                     torch.cuda.set_rng_state(state, device)
             yield
             self._states = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
+
+
+def _version_of(t: torch.Tensor) -> int:
+    with torch._C.DisableTorchFunctionSubclass():
+        return 0 if t.is_inference() else t._version
+
+
+def _has_version(x: Any) -> bool:
+    return (
+        type(x) in (torch.Tensor, torch.nn.Parameter) and x.layout is torch.strided and not x.is_inference()
+    )
 
 
 def _computing(calls: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:

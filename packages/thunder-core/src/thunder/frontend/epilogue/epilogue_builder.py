@@ -49,6 +49,7 @@ from thunder.ir.proxies import AnyProxy, GeneratorProxy, NumberProxy, TensorProx
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.trace import detached_trace
+from thunder.ir.unmodelled_proxies import UnmodelledObject
 from thunder.ops import prims
 
 _PRINTABLE = frozenset({int, bool, str, bytes, type(None), type(...)})
@@ -177,7 +178,7 @@ class EpilogueBuilder:
             template, values, specs = template_of(self.session, value)
             return f"{self.refer(formatted)}({template!r}, {self.items('[', values, ']')}, {specs!r})"
         made = value.proxy if type(value) is MadeInCall else value
-        if type(made) is AnyProxy:
+        if type(made) is AnyProxy or isinstance(made, UnmodelledObject):
             self.tensors[made.name] = made
             return made.name
         generator = self.session.state(Generators).created_proxy(value)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import torch
 
-from thunder.base.errors import DataDependentControlFlow, UnsupportedProgram
+from thunder.base.errors import DataDependentControlFlow, UnsupportedOperator, UnsupportedProgram
 from thunder.base.langctx import unknown_torch_function
 from thunder.base.provenance import ABSENT, lookup_instance, lookup_type
 from thunder.base.tags import OpTags
@@ -26,6 +26,7 @@ from thunder.frontend.lookasides.rebound_tensors import assign_data
 from thunder.frontend.lookasides.written_attributes import WrittenAttributes
 from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.objects.object_entry import ObjectEntry
+from thunder.frontend.places import place_of
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions import override_calls, tensor_subclasses
 from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
@@ -392,5 +393,11 @@ def call_unknown(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs
     call = aten_call(session, fn, kwargs)
     if call is not None:
         return call(*args, **kwargs)
-    args, kwargs = rng_generators.with_proxies(session, args, kwargs)
-    return unknown_torch_function(fn)(*args, **kwargs)
+    passed = rng_generators.with_proxies(session, args, kwargs)
+    try:
+        return unknown_torch_function(fn)(*passed[0], **passed[1])
+    except UnsupportedOperator as refusal:
+        has_data = session.speculation is not None and place_of(session) is None
+        if not (refusal.facts.get("needs_data") and has_data):
+            raise
+    return session.call_unmodelled(fn, args, kwargs)

@@ -27,6 +27,7 @@ from thunder.base.provenance import (
     comes_with_arguments,
     content_of,
     lookup_slot,
+    outer_metadata,
     plain_tensor,
     proxied,
 )
@@ -54,7 +55,7 @@ from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.reached_iterators import adopt_iterator
 from thunder.frontend.objects.shadow_copies import SEQUENCES, Shadow, views_whole
 from thunder.frontend.objects.tensor_classes import overrides_torch
-from thunder.frontend.objects.unmodelled_tensors import refuse_unmodelled
+from thunder.frontend.objects.unmodelled_tensors import is_modelled, refuse_without_data
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbolic_sizes import has_symbols
 from thunder.wrappers.module_class import ModuleClass
@@ -86,6 +87,8 @@ class ObjectTable(EntryTable):
         self.appended_lists = AppendedLists(self)
         #: items of containers that cannot be adopted, by id: the program may pass these on
         self.unread: dict[int, ObjectEntry] = {}
+        #: whether the program has tensors that only opaque calls take
+        self.has_unmodelled = False
         #: tensors that are not of torch's own classes, with their classes, by id of the proxy
         self.tensor_classes: dict[int, tuple[TensorProxy, type]] = {}
         #: the attributes of those that the program made, by id of the proxy
@@ -175,8 +178,8 @@ class ObjectTable(EntryTable):
     def _adopt_tensor(
         self, raw: torch.Tensor, path: Path, original: torch.Tensor | None = None
     ) -> TensorProxy:
-        with torch._C.DisableTorchFunctionSubclass():
-            refuse_unmodelled(raw, path)
+        if not is_modelled(raw):
+            return self._adopt_unmodelled(raw, path)
         if overrides_torch(type(raw)):
             return self._adopt_overriding(raw, path)
         if original is not None and not (self.keeps_original_metadata and has_other_form(raw, original)):
@@ -185,6 +188,17 @@ class ObjectTable(EntryTable):
         free = FreeSizes(proxy.shape, proxy.strides or ()) if has_symbols(proxy.shape) else None
         self.note("tensor", path, TensorFacts.of(raw, to_torch_device(proxy.device), free))
         self.track(raw, path, proxy)
+        return proxy
+
+    def _adopt_unmodelled(self, raw: torch.Tensor, path: Path) -> TensorProxy:
+        """Adopt a tensor that only opaque calls take, see Note [Unmodelled tensors]."""
+        refuse_without_data(raw, path)
+        proxy: TensorProxy = self.make_input(raw, path)
+        self.note("type", path, type(raw))
+        outer = path.step("outer", "outer")
+        self.note("equal", outer, outer_metadata(raw))
+        self.track(raw, path, proxy)
+        self.has_unmodelled = True
         return proxy
 
     def _adopt_overriding(self, raw: torch.Tensor, path: Path) -> TensorProxy:
@@ -401,8 +415,17 @@ class ObjectTable(EntryTable):
         self.unread.clear()
 
 
+#: types of functions that Cython and f2py make
+_FUNCTIONS_IN_C = frozenset({"cython_function_or_method", "fused_cython_function", "fortran"})
+
+
 def _is_known_by_identity(raw: Any) -> bool:
-    return is_numpy_function(raw) or is_numpy_generator(raw) or is_of_pydantic(raw)
+    return (
+        is_numpy_function(raw)
+        or is_numpy_generator(raw)
+        or is_of_pydantic(raw)
+        or type(raw).__name__ in _FUNCTIONS_IN_C
+    )
 
 
 def _refuse_array(raw: Any, path: Path) -> Any:

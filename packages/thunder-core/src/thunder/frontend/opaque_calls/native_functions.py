@@ -8,31 +8,46 @@ results are tensors of the program, of which it has arrays.
 
 from __future__ import annotations
 
+import enum
+import functools
 import sys
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from importlib.machinery import ExtensionFileLoader
+from typing import Any, Final
 
 import torch
 
 from thunder.base.errors import UnsupportedProgram
+from thunder.base.provenance import ABSENT, lookup_type
 from thunder.base.pytree import tree_flatten, tree_map, tree_unflatten
 from thunder.frontend.arrays.array_memory import copied, is_array, is_plain_array
 from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.natives.libraries import is_numpy_scalar, numpy
 from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.frontend.opaque_calls import opaque_acquisition
+from thunder.frontend.opaque_calls.opaque_run import VALUES, MadeObject, ThisResult
+from thunder.frontend.opaque_calls.unmodelled_operands import asks
+from thunder.frontend.places import place_of
 from thunder.frontend.session import TracingSession
 from thunder.frontend.traced_replacements import full_name
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.refused_methods import decided_values
+from thunder.ir.unmodelled_proxies import UnmodelledObject
 
-__all__ = ["call", "is_of_package"]
+__all__ = ["call", "is_of_package", "load_attr", "store_attr", "takes"]
 
 #: types of functions in C: Python's own, and those of Cython
-_FUNCTIONS = frozenset({"builtin_function_or_method", "cython_function_or_method", "fused_cython_function"})
+_FUNCTIONS = frozenset(
+    {"builtin_function_or_method", "cython_function_or_method", "fused_cython_function", "fortran"}
+)
+#: types of callables of packages that may have modules in C
+_PYTHON = (types.FunctionType, type)
+#: classes of which thunder follows the objects
+_FOLLOWED = (torch.nn.Module, torch.Tensor, BaseException, enum.Enum, tuple, dict, list)
 #: packages with rules of their own
 _MODELLED = frozenset({"torch", "thunder", "numpy", "tqdm"})
+_IDENTITIES = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 _ARRAY, _NUMBER = "array of NumPy", "number of NumPy"
 
 
@@ -40,17 +55,106 @@ def is_of_package(fn: Any) -> bool:
     """Return whether a callable is a function in C of a module that is neither Python's nor torch's."""
     if type(fn).__name__ not in _FUNCTIONS:
         return False
-    owner, module = getattr(fn, "__self__", None), getattr(fn, "__module__", None)
-    if type(module) is not str or not (owner is None or isinstance(owner, types.ModuleType)):
+    owner = getattr(fn, "__self__", None)
+    if not (owner is None or isinstance(owner, types.ModuleType) or type(owner).__name__ == "PyCapsule"):
         return False
-    package = module.partition(".")[0]
-    return package not in sys.stdlib_module_names and package not in _MODELLED
+    return type(fn).__name__ == "fortran" or _package_of(fn) not in (None, *_MODELLED)
+
+
+def _package_of(x: Any) -> str | None:
+    """Return the package of a function or class; None for Python's own."""
+    module = getattr(x, "__module__", None)
+    package = module.partition(".")[0] if type(module) is str else ""
+    return package if package and package not in sys.stdlib_module_names else None
+
+
+@functools.cache
+def _is_numeric(package: str | None) -> bool:
+    """Return whether a package has modules in C, and is not one that thunder follows."""
+    if package is None or package in _MODELLED:
+        return False
+    modules = [m for name, m in list(sys.modules.items()) if name.startswith(f"{package}.")]
+    loaders = (getattr(getattr(m, "__spec__", None), "loader", None) for m in modules)
+    return any(isinstance(loader, ExtensionFileLoader) for loader in loaders)
+
+
+@functools.cache
+def _uses_torch(package: str) -> bool:
+    """Return whether a module of a package has imported torch."""
+    modules = [m for name, m in list(sys.modules.items()) if f"{name}.".startswith(f"{package}.")]
+    return any(isinstance(m, types.ModuleType) and vars(m).get("torch") is torch for m in modules)
+
+
+def takes(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a function or class of a package runs as it is, on arrays of tensors or its own objects.
+
+    A class of a package that has modules in C, and that knows nothing of torch, is called so with any
+    numbers and strings: its objects will take arrays.
+    """
+    leaves = tree_flatten((args, kwargs))[0]
+    has_objects = any(type(x) is UnmodelledObject for x in leaves) or type(fn) is UnmodelledObject
+    is_of_numeric = isinstance(fn, _PYTHON) and _is_numeric(_package_of(fn))
+    is_class = isinstance(fn, type)
+    if has_objects:
+        is_native = is_of_package(fn) or getattr(fn, "__objclass__", object) not in (object, type)
+        if not (
+            type(fn) is UnmodelledObject
+            or is_of_numeric
+            or is_native
+            or asks(fn)
+            or _package_of(fn) in ("numpy", "torch")
+        ):
+            return False
+    elif not is_of_numeric:
+        return False
+    elif not any(map(is_array, leaves)):
+        makes = is_class and not issubclass(fn, _FOLLOWED) and bool(fn.__module__)
+        if not makes or _uses_torch(str(_package_of(fn))):
+            return False
+    return all(map(_is_known, leaves)) and session.speculation is not None and place_of(session) is None
+
+
+def load_attr(session: TracingSession, x: UnmodelledObject, name: str) -> Any:
+    """Return an attribute of an object of a package: a method bound to the proxy, or what it holds now."""
+    if name == "__class__":
+        return x.seen_class
+    raw = lookup_type(x.seen_class, name)
+    if raw is not ABSENT and not isinstance(raw, property) and not hasattr(type(raw), "__set__"):
+        if isinstance(raw, staticmethod | classmethod):
+            return raw.__get__(None, x.seen_class)
+        if callable(raw):
+            return types.MethodType(raw, x)
+    value = call(session, _reader(name), (x,), {})
+    if type(value) is tuple and value == (_ABSENT,):
+        raise AttributeError(f"{x.seen_class.__name__!r} object has no attribute {name!r}")
+    return value
+
+
+_ABSENT: Final = "there is no such attribute"
+
+
+@functools.cache
+def _reader(name: str) -> Callable[[Any], Any]:
+    def read(x: Any) -> Any:
+        return getattr(x, name, (_ABSENT,))
+
+    read.__module__, read.__qualname__ = "getattr", name
+    return read
+
+
+def store_attr(session: TracingSession, x: UnmodelledObject, name: str, value: Any) -> None:
+    """Write an attribute of an object of a package."""
+    call(session, setattr, (x, name, value), {})
 
 
 def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function in C: as an opaque callable if it is passed tensors or arrays, and nothing unknown."""
+    if type(fn) is UnmodelledObject:
+        fn, args = _called, (fn, *args)
     leaves, spec = tree_flatten((args, kwargs))
-    if not any(isinstance(x, TensorProxy) or is_array(x) for x in leaves) or not all(map(_is_known, leaves)):
+    takes_data = any(isinstance(x, TensorProxy | UnmodelledObject) or is_array(x) for x in leaves)
+    may_run = takes_data or (session.speculation is not None and place_of(session) is None)
+    if not (may_run and all(map(_is_known, leaves))):
         return session.machine.generic_call(fn, args, kwargs)
     values = [_tensor_of(session, x) for x in leaves]
     arrays = [i for i, (x, value) in enumerate(zip(leaves, values, strict=True)) if x is not value]
@@ -61,8 +165,14 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     return _with_arrays(session, result)
 
 
+def _called(x: Any, *args: Any, **kwargs: Any) -> Any:
+    return x(*args, **kwargs)
+
+
 def _is_known(x: Any) -> bool:
-    is_leaf = type(x) in LEAVES or is_numpy_scalar(x) or isinstance(x, TensorProxy | NumberProxy)
+    is_leaf = (
+        type(x) in LEAVES or is_numpy_scalar(x) or isinstance(x, TensorProxy | NumberProxy | UnmodelledObject)
+    )
     return is_leaf or is_plain_array(x)
 
 
@@ -111,8 +221,9 @@ def _as_tensor(x: Any) -> Any:
     """Return an array among the results as a tensor, and a number of NumPy as its type and value."""
     if is_numpy_scalar(x):
         return {_NUMBER: (x.dtype.str, x.item())}
-    if not is_array(x):
-        return x
+    if not is_array(x) or x.dtype.kind not in "biufc":
+        is_value = isinstance(x, torch.Tensor) or type(x) in VALUES
+        return x if is_value else ThisResult(x) if isinstance(x, _IDENTITIES) else MadeObject(x)
     if not x.flags.writeable:
         raise UnsupportedProgram(
             "a function in C returns an array of NumPy that is read-only",

@@ -24,14 +24,24 @@ from thunder.frontend.lookasides.written_attributes import WrittenAttributes
 from thunder.frontend.natives.unread_items import refuse
 from thunder.frontend.natives.written_state import reached, reached_write
 from thunder.frontend.objects.class_kinds import is_foreign
-from thunder.frontend.opaque_calls.opaque_run import OpaqueCall, OpaqueRun, PassedTensor, class_named_after
+from thunder.frontend.opaque_calls.opaque_run import (
+    EarlierResult,
+    MadeObject,
+    OpaqueCall,
+    OpaqueRun,
+    PassedTensor,
+    ThisResult,
+    class_named_after,
+)
 from thunder.frontend.opaque_calls.opaque_statements import run_opaque
 from thunder.frontend.places import place_of
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.frontend.traced_replacements import full_name
+from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import has_tags, with_parts
 from thunder.ir.trace import TraceCtx, detached_trace
+from thunder.ir.unmodelled_proxies import UnmodelledObject, UnmodelledProxy
 from thunder.ops import prims
 
 __all__ = ["OpaqueCalls", "call", "check_state_after_calls"]
@@ -43,6 +53,8 @@ class OpaqueCalls(SessionState):
     def __init__(self, session: TracingSession) -> None:
         self.callables = OpaqueSet()
         self.calls: list[OpaqueCall] = []
+        #: of each call, the results as the program sees them
+        self.seen: list[list[Any]] = []
         #: objects of the user that were passed, by id, with their paths
         self.passed: dict[int, tuple[Any, Path]] = {}
 
@@ -65,7 +77,8 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     assert speculation is not None, "a program that is not run early is refused"
     rebuilding = Rebuilding(session)
     make = rebuilding.makers((fn, args, kwargs))
-    if any(session.state(WrittenAttributes).of(original_of(session, t)) for t in rebuilding.tensors):
+    tensors = [t for t in rebuilding.tensors if isinstance(t, TensorProxy)]
+    if any(session.state(WrittenAttributes).of(original_of(session, t)) for t in tensors):
         raise UnsupportedProgram(
             f"the opaque callable {name} is passed a tensor with attributes that the program has written",
             hint="Pass their values as arguments.",
@@ -90,16 +103,22 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     for tensor in read:
         refuse(session.objects.unread.get(id(tensor)))
     results = run_opaque(opaque_call, (*rebuilding.tensors, *read))
-    speculation.note_run(name, run.signature, results, [t.detach() for t in run.tensors])
+    speculation.note_run(name, run.signature, results, run.values)
+    session.objects.has_unmodelled |= any(isinstance(r, UnmodelledProxy | UnmodelledObject) for r in results)
     proxies = iter(results)
-    leaves = [
-        next(proxies)
-        if isinstance(leaf, torch.Tensor)
-        else rebuilding.tensors[leaf.place]
-        if isinstance(leaf, PassedTensor)
-        else leaf
-        for leaf in run.leaves
-    ]
+    leaves: list[Any] = []
+    for leaf in run.leaves:
+        match leaf:
+            case torch.Tensor() | MadeObject():
+                leaf = next(proxies)
+            case PassedTensor():
+                leaf = rebuilding.tensors[leaf.place]
+            case EarlierResult():
+                leaf = calls.seen[leaf.call][leaf.place]
+            case ThisResult():
+                leaf = session.adopt(leaf.obj, session.object_root(leaf.obj, f"a result of {name}"))
+        leaves.append(leaf)
+    calls.seen.append(leaves)
     return tree_unflatten(leaves, run.spec)
 
 

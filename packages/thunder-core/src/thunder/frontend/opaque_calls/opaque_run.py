@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import re
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,11 +26,27 @@ from thunder.base import opaque_results
 from thunder.base.autocast_state import AutocastState, autocast_as
 from thunder.base.equal_values import same_leaf
 from thunder.base.errors import DecisionChanged, UnsupportedProgram
+from thunder.base.provenance import outer_metadata
 from thunder.base.pytree import tree_flatten
 from thunder.frontend.custom_gradients.eager_backward import RecordedBackward
 from thunder.frontend.custom_gradients.rebuilding import Maker
+from thunder.frontend.objects.tensor_classes import TORCH_CLASSES
+from thunder.frontend.objects.unmodelled_tensors import is_modelled, scalar_metadata
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.unmodelled_proxies import UnmodelledObject, UnmodelledProxy
 
-__all__ = ["OpaqueCall", "OpaqueRun", "PassedTensor", "Raised", "class_named_after"]
+__all__ = [
+    "VALUES",
+    "EarlierResult",
+    "MadeObject",
+    "OpaqueCall",
+    "OpaqueRun",
+    "PassedTensor",
+    "Raised",
+    "ThisResult",
+    "class_named_after",
+    "without_graph",
+]
 
 
 @dataclass(frozen=True)
@@ -68,17 +85,109 @@ class OpaqueRun:
         return [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
 
     @property
+    def values(self) -> list[Any]:
+        """The results that are values of the trace, without torch's graph."""
+        return [
+            without_graph(leaf) if isinstance(leaf, torch.Tensor) else leaf.obj
+            for leaf in self.leaves
+            if isinstance(leaf, torch.Tensor | MadeObject)
+        ]
+
+    @property
     def signature(self) -> tuple[Any, ...]:
         """The metadata of tensors and the other results, on which the rest of the program depends."""
-        return (repr(self.spec), *map(_description, self.leaves))
+        return repr(self.spec), *map(_description, self.leaves)
+
+
+@dataclass(frozen=True)
+class EarlierResult:
+    """A result that an earlier call of the program has returned, by the number of the call, and its place."""
+
+    call: int
+    place: int
+
+
+@dataclass(frozen=True, eq=False)
+class ThisResult:
+    """A result that is an object with an identity, not a value."""
+
+    obj: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ThisResult) and other.obj is self.obj
+
+    def __hash__(self) -> int:
+        return id(self.obj)
+
+
+@dataclass(frozen=True, eq=False)
+class MadeObject:
+    """A result that is an object of a package, which each call makes anew."""
+
+    obj: Any
+
+
+@dataclass(frozen=True)
+class ResultObject:
+    """The class of such a result."""
+
+    seen_class: type
+    requires_grad: bool = False
+
+    def proxy(self) -> UnmodelledObject:
+        """Return a proxy of the result."""
+        return UnmodelledObject(self.seen_class)
+
+
+@dataclass(frozen=True)
+class ResultTensor:
+    """The metadata of a result, and what a proxy of it is made of.
+
+    ``leaf`` is the result itself, if it is a leaf of torch's graph that requires grad.
+    """
+
+    metadata: tuple[Any, ...]
+    requires_grad: bool
+    seen_class: type
+    leaf: ThisResult | None
+    is_modelled: bool
+    proxied: dict[str, Any] = field(compare=False)
+
+    @classmethod
+    def of(cls, t: torch.Tensor) -> ResultTensor:
+        """Return the metadata of a tensor; a leaf that requires grad is the same tensor in each call."""
+        with torch._C.DisableTorchFunctionSubclass():
+            needed, modelled = t.requires_grad, is_modelled(t)
+            leaf = ThisResult(t) if needed and t.is_leaf else None
+            if modelled:
+                proxied = {
+                    "shape": tuple(t.shape),
+                    "strides": t.stride(),
+                    "dtype": t.dtype,
+                    "device": t.device,
+                }
+                return cls((*proxied.values(),), needed, type(t), leaf, True, proxied)
+            return cls(outer_metadata(t), needed, type(t), leaf, False, scalar_metadata(t))
+
+    def proxy(self) -> TensorProxy:
+        """Return a proxy of the result, which does not require grad unless the result does."""
+        needed = None if self.requires_grad else False
+        if self.is_modelled:
+            return TensorProxy(**self.proxied, requires_grad=needed)
+        return UnmodelledProxy.of(self.seen_class, self.metadata[-1], **self.proxied, requires_grad=needed)
+
+
+def without_graph(t: torch.Tensor) -> torch.Tensor:
+    """Return a tensor cut off from torch's graph: one that thunder does not model as it is, if it may be."""
+    return t.detach() if t.requires_grad or is_modelled(t) else t
 
 
 def _description(leaf: Any) -> Any:
     if isinstance(leaf, Raised):
         return replace(leaf, error=None)
-    if not isinstance(leaf, torch.Tensor):
-        return leaf
-    return tuple(leaf.shape), tuple(leaf.stride()), leaf.dtype, leaf.device, leaf.requires_grad
+    if isinstance(leaf, torch.Tensor):
+        return ResultTensor.of(leaf)
+    return ResultObject(type(leaf.obj)) if isinstance(leaf, MadeObject) else leaf
 
 
 class OpaqueCall:
@@ -117,6 +226,11 @@ class OpaqueCall:
 
     def __repr__(self) -> str:
         return f"<opaque {self.name}>"
+
+    @property
+    def results(self) -> list[ResultTensor | ResultObject]:
+        """The metadata of the results that are values of the trace."""
+        return [part for part in self.signature[1:] if isinstance(part, ResultTensor | ResultObject)]
 
     def run(self, tensors: Sequence[torch.Tensor]) -> OpaqueRun:
         """Run the callable, or return its results, or raise its error, if it has run in this call.
@@ -163,15 +277,19 @@ class OpaqueCall:
         inputs = [_cut_off(t, needed) for t, needed in zip(tensors, self.requires_grad, strict=True)]
         rebuilt: dict[int, Any] = {}
         fn, args, kwargs = (maker(inputs, rebuilt) for maker in self.make)
-        versions = [t._version for t in inputs if not t.is_inference()]
+        followed = [t for t in inputs if _is_followed(t) and not t.is_inference()]
+        versions = [t._version for t in followed]
         before, taken = torch.get_rng_state(), self.read_inputs()
         with torch.set_grad_enabled(self.grad_mode), autocast_as(self.autocast), opaque_results.inside():
             result = fn(*args, **kwargs)
-        if versions != [t._version for t in inputs if not t.is_inference()]:
+        if versions != [t._version for t in followed]:
             raise self._refusal("writes in place to a tensor that it is passed", "Write to a clone.")
         leaves, spec = tree_flatten(result)
         places = {id(t): i for i, t in enumerate(inputs)}
-        leaves = [PassedTensor(places[id(leaf)]) if id(leaf) in places else leaf for leaf in leaves]
+        leaves = [
+            PassedTensor(places[id(_raw(leaf))]) if id(_raw(leaf)) in places else _earlier(leaf)
+            for leaf in leaves
+        ]
         after = torch.get_rng_state()
         finished = OpaqueRun(inputs, leaves, spec, None if torch.equal(before, after) else after)
         finished.changes_inputs = not all(map(_is_same, taken, self.read_inputs()))
@@ -179,14 +297,16 @@ class OpaqueCall:
         return finished
 
     def _refuse_unusable(self, run: OpaqueRun) -> None:
-        memory = {t.untyped_storage().data_ptr() for t in run.inputs if t.numel()}
+        memory = {t.untyped_storage().data_ptr() for t in run.inputs if _is_followed(t) and t.numel()}
         for leaf in run.leaves:
             if isinstance(leaf, torch.Tensor):
-                if type(leaf) not in (torch.Tensor, torch.nn.Parameter) or leaf.layout is not torch.strided:
+                if not is_modelled(leaf):
+                    continue
+                if type(leaf) not in TORCH_CLASSES:
                     raise self._refusal(f"returns a tensor of type {type(leaf).__name__}", _RETURN)
                 if leaf.numel() and leaf.untyped_storage().data_ptr() in memory:
                     raise self._refusal("returns memory of a tensor that it is passed", "Return a clone.")
-            elif type(leaf) not in _VALUES:
+            elif type(leaf) not in VALUES:
                 raise self._refusal(f"returns an object of type {type(leaf).__qualname__}", _RETURN)
 
     def _refusal(self, what: str, hint: str) -> UnsupportedProgram:
@@ -209,7 +329,7 @@ def _nothing() -> None:
     """Return that nothing has changed."""
 
 
-_VALUES = (
+VALUES = (
     int,
     float,
     complex,
@@ -220,8 +340,15 @@ _VALUES = (
     torch.dtype,
     torch.device,
     torch.Size,
+    torch.layout,
+    torch.memory_format,
+    torch.qscheme,
+    types.EllipsisType,
     PassedTensor,
     Raised,
+    EarlierResult,
+    ThisResult,
+    MadeObject,
 )
 _RETURN = "Return tensors, numbers, strings, and tuples, lists and dicts of them."
 
@@ -230,6 +357,26 @@ def _is_same(a: Any, b: Any) -> bool:
     return a is b or (type(a) in (int, float) and same_leaf(a, b))
 
 
-def _cut_off(t: torch.Tensor, requires_grad: bool) -> torch.Tensor:
+def _raw(leaf: Any) -> Any:
+    return leaf.obj if isinstance(leaf, MadeObject) else leaf
+
+
+def _earlier(leaf: Any) -> Any:
+    """Return a result, or where to find the tensor or object that an earlier call has returned."""
+    if isinstance(leaf, torch.Tensor | MadeObject):
+        for number, run in enumerate(opaque_results.finished()):
+            for place, other in enumerate(run.leaves if isinstance(run, OpaqueRun) else ()):
+                if _raw(other) is _raw(leaf):
+                    return EarlierResult(number, place)
+    return leaf
+
+
+def _is_followed(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and is_modelled(x)
+
+
+def _cut_off(t: Any, requires_grad: bool) -> Any:
+    if not isinstance(t, torch.Tensor) or (not requires_grad and not is_modelled(t)):
+        return t
     cut = t.detach()
     return cut.requires_grad_() if requires_grad else cut

@@ -11,46 +11,40 @@ from thunder.base.tags import OpTags
 from thunder.frontend.custom_gradients.eager_backward import differentiate_backward
 from thunder.frontend.opaque_calls.opaque_run import OpaqueCall
 from thunder.ir.gradient_declarations import JointRule
-from thunder.ir.proxies import AnyProxy, TensorProxy
+from thunder.ir.proxies import AnyProxy
 from thunder.ir.requires_grad import requires_grad
+from thunder.ir.unmodelled_proxies import UnmodelledProxy
 from thunder.ops.prims.declaration import primitive
-from thunder.ops.prims.gradient import get_grad, put_grad
+from thunder.ops.prims.gradient import get_grad, get_grad_or_none, put_grad
 
 __all__ = ["run_opaque"]
 
 
-def _metadata(call: OpaqueCall) -> list[tuple[Any, ...]]:
-    return [part for part in call.signature[1:] if type(part) is tuple]
+def _run_meta(call: OpaqueCall, tensors: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(result.proxy() for result in call.results)
 
 
-def _run_meta(call: OpaqueCall, tensors: Sequence[Any]) -> tuple[TensorProxy, ...]:
-    return tuple(
-        TensorProxy(
-            shape=shape, strides=strides, dtype=dtype, device=device, requires_grad=None if needed else False
-        )
-        for shape, strides, dtype, device, needed in _metadata(call)
-    )
+def _run(call: OpaqueCall, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    return tuple(call.checked_run(tensors).values)
 
 
-def _run(call: OpaqueCall, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    return tuple(t.detach() for t in call.checked_run(tensors).tensors)
-
-
-def _record_meta(call: OpaqueCall, tensors: Sequence[Any]) -> tuple[tuple[TensorProxy, ...], AnyProxy]:
+def _record_meta(call: OpaqueCall, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], AnyProxy]:
     return _run_meta(call, tensors), AnyProxy()
 
 
-def _record(call: OpaqueCall, tensors: Sequence[torch.Tensor]) -> tuple[tuple[torch.Tensor, ...], Any]:
+def _record(call: OpaqueCall, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], Any]:
     run = call.checked_run(tensors)
-    return tuple(t.detach() for t in run.tensors), call.recorded(run, tensors)
+    return tuple(run.values), call.recorded(run, tensors)
 
 
 def _rule(call: OpaqueCall, tensors: tuple[Any, ...]) -> Any:
     results, recorded = record_opaque(call, tensors)
-    differentiable = [r for r, m in zip(results, _metadata(call), strict=True) if m[-1]]
+    differentiable = [r for r, m in zip(results, call.results, strict=True) if m.requires_grad]
     places = tuple(i for i, t in enumerate(tensors) if requires_grad(t))
     if differentiable and places:
-        cotangents = tuple(map(get_grad, differentiable))
+        cotangents = tuple(
+            get_grad_or_none(r) if isinstance(r, UnmodelledProxy) else get_grad(r) for r in differentiable
+        )
         for i, gradient in zip(
             places, differentiate_backward(recorded, tensors, places, cotangents), strict=True
         ):

@@ -8,6 +8,7 @@ own, so that tensors which share some are refused.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions.made_parameters import make_parameter
 from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.unmodelled_proxies import UnmodelledProxy
 from thunder.ops import prims
 from thunder.ops.strides import strides_of
 
@@ -50,6 +52,9 @@ def deep_copy(session: TracingSession, x: TensorProxy, memo: dict[int, Any]) -> 
     if id(x) in memo:
         copied: TensorProxy = memo[id(x)]
         return copied
+    if isinstance(x, UnmodelledProxy):
+        memo[id(x)] = copied = session.call_unmodelled(copy.deepcopy, (x,), {})
+        return copied
     cls = seen_type(session, x)
     if session.state(TorchFunctions).applies or cls not in (torch.Tensor, torch.nn.Parameter):
         raise _refusal(x, "of a subclass, or under a mode")
@@ -73,6 +78,8 @@ def deep_copy(session: TracingSession, x: TensorProxy, memo: dict[int, Any]) -> 
 
 def shallow_copy(session: TracingSession, x: TensorProxy) -> TensorProxy:
     """Do ``copy.copy(x)``: an alias of the tensor."""
+    if isinstance(x, UnmodelledProxy):
+        return session.call_unmodelled(copy.copy, (x,), {})  # type: ignore[no-any-return]
     if session.state(TorchFunctions).applies or seen_type(session, x) is not torch.Tensor or x.requires_grad:
         raise UnsupportedProgram(
             "the program calls copy.copy of a tensor that requires grad, or of a subclass",

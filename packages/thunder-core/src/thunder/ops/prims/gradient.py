@@ -14,13 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+import torch
+
 from thunder.base.errors import PluginError
 from thunder.base.tags import OpTags
 from thunder.ir.gradient_declarations import NONDIFFERENTIABLE
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.prims.declaration import primitive
 
-__all__ = ["get_grad", "put_grad", "put_grads", "raise_error"]
+__all__ = ["add_unmodelled", "get_grad", "put_grad", "put_grads", "raise_error"]
 
 
 def _get_grad_meta(a: TensorProxy) -> TensorProxy:
@@ -55,6 +57,16 @@ get_grad_or_none = primitive("get_grad_or_none", _get_grad_meta, tags=(OpTags.DO
 
 #: adds to the gradient of a value; None declares that it has no gradient
 put_grad = primitive("put_grad", _put_grad_meta, tags=(OpTags.DONT_DCE,))
+
+
+def _add_unmodelled_meta(a: TensorProxy, b: TensorProxy) -> TensorProxy:
+    return TensorProxy(like=a, requires_grad=False)
+
+
+#: the sum of two gradients of a tensor that only torch computes with
+add_unmodelled = primitive(
+    "add_unmodelled", _add_unmodelled_meta, eager=torch.add, tags=(OpTags.DONT_RECOMPUTE_IN_BACKWARD,)
+)
 
 
 def _like(like: TensorProxy, after: TensorProxy, kind: type[Exception], arguments: tuple[Any, ...]) -> Any:

@@ -35,9 +35,9 @@ __all__ = [
     "check_type", "numpy_array_to_torch_tensor", "unpack_attr", "unpack_buffer", "unpack_cached",
     "unpack_cell", "unpack_closure", "unpack_content", "unpack_default", "unpack_dict_key",
     "unpack_function_obj", "unpack_getitem", "unpack_global", "unpack_iterated", "unpack_length",
-    "unpack_list", "unpack_own_attr", "unpack_parameter", "unpack_plain_tensor", "unpack_proxied",
-    "unpack_reference", "unpack_referent", "unpack_slot", "unpack_submodule", "unpack_tuple",
-    "unpack_type_attr",
+    "unpack_list", "unpack_outer_metadata", "unpack_own_attr", "unpack_parameter", "unpack_plain_tensor",
+    "unpack_proxied", "unpack_reference", "unpack_referent", "unpack_slot", "unpack_submodule",
+    "unpack_tuple", "unpack_type_attr",
 ]
 # fmt: on
 
@@ -103,6 +103,8 @@ unpack_proxied = _step("proxied", "unpack_proxied")
 
 #: a tensor of a subclass as one of the class torch.Tensor
 unpack_plain_tensor = _step("plain", "unpack_plain_tensor")
+#: the metadata of a tensor whose class or layout computes
+unpack_outer_metadata = _step("outer", "unpack_outer_metadata")
 #: a part of an iterator or generator
 unpack_iterated = _step("iterated", "unpack_iterated")
 

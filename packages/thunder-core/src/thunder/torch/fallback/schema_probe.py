@@ -56,13 +56,19 @@ _OUTSIDE = "Call it outside the compiled function."
 
 
 class CannotProbe(Exception):
-    """The reason why torch cannot run a call in a compiled program, and what to do about it."""
+    """The reason why torch cannot run a call in a compiled program, and what to do about it.
 
-    def __init__(self, reason: str, hint: str) -> None:
+    ``needs_data``: it could where the program has data.
+    """
+
+    def __init__(self, reason: str, hint: str, *, needs_data: bool = False) -> None:
         super().__init__(reason)
-        self.reason, self.hint = reason, hint
+        self.reason, self.hint, self.needs_data = reason, hint, needs_data
 
 
+_NOT_STRIDED = CannotProbe("it returns a tensor that is not strided", _OUTSIDE, needs_data=True)
+#: operators whose results without data are not quantized
+_QUANTIZING = frozenset(f"aten::quantize_per_{name}" for name in ("tensor", "tensor_dynamic", "channel"))
 _WRITES = CannotProbe("it writes to its arguments", "Use a form of it that returns what it computes.")
 
 
@@ -245,6 +251,8 @@ class _DispatchProbe(TorchDispatchMode):
             raise _SizesOfData
         if torch.Tag.dynamic_output_shape in func.tags and self.sizes is None:
             raise _SizesOfData
+        if func._schema.name in _QUANTIZING:
+            raise _NOT_STRIDED
         if func._schema.name in _UNDECLARED_MUTATION:
             raise _WRITES
         arguments = func._schema.arguments
@@ -284,7 +292,7 @@ def _check_result(result: Any, fakes: Iterable[torch.Tensor]) -> None:
         if not isinstance(t, torch.Tensor):
             raise CannotProbe(f"it returns {type(t).__qualname__}, which is not a tensor", _OUTSIDE)
         if t.layout is not torch.strided or t.is_quantized or t.is_nested:
-            raise CannotProbe("it returns a tensor that is not strided", _OUTSIDE)
+            raise _NOT_STRIDED
         if memory_of(t) in memory:
             raise CannotProbe(
                 "it returns memory of its arguments, or of two results", "Use reshape or indexing."

@@ -40,7 +40,12 @@ def nearest_rows(name: str) -> list[str]:
 
 
 def _refusal(
-    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], why: str = "", hint: str = _WAYS_OUT
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    why: str = "",
+    hint: str = _WAYS_OUT,
+    needs_data: bool = False,
 ) -> UnsupportedOperator:
     close = nearest_rows(name)
     suggestion = f" Operators with a similar name: {', '.join(close)}." if close else ""
@@ -49,7 +54,7 @@ def _refusal(
         + (f", and torch cannot run it here: {why}" if why else ""),
         found=described_arguments(args, kwargs),
         hint=f"{hint}{suggestion}",
-        facts={"operator": name, "nearest": close, "why": why},
+        facts={"operator": name, "nearest": close, "why": why, "needs_data": needs_data},
     )
 
 
@@ -75,13 +80,14 @@ def run_by_torch(fn: Any) -> Callable[..., Any]:
                 return write_to_out(name, [fn], lambda *a, **k: compute(a, k), args, kwargs, is_random=False)
             return record_fallback(name, fn, args, kwargs)
         except CannotProbe as problem:
-            raise _refusal(name, args, kwargs, problem.reason, f"{problem.hint} {_WAYS_OUT}") from None
+            hint = f"{problem.hint} {_WAYS_OUT}"
+            raise _refusal(name, args, kwargs, problem.reason, hint, problem.needs_data) from None
         except ThunderError:
             raise
         except TORCH_REFUSALS as error:
             raise_torch_error(fn, args, kwargs, error)
             why = f"its result cannot be computed without data ({_first_line(error)})"
-            raise _refusal(name, args, kwargs, why) from error
+            raise _refusal(name, args, kwargs, why, needs_data=True) from error
 
     return inplace_variant_or(fn, call)
 
