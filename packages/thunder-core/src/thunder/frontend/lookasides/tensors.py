@@ -398,6 +398,8 @@ def call_unknown(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs
         return unknown_torch_function(fn)(*passed[0], **passed[1])
     except UnsupportedOperator as refusal:
         has_data = session.speculation is not None and place_of(session) is None
-        if not (refusal.facts.get("needs_data") and has_data):
+        if (
+            not (refusal.facts.get("needs_data") and has_data) or fn is torch.Tensor.is_set_to
+        ):  # asks for memory
             raise
     return session.call_unmodelled(fn, args, kwargs)
