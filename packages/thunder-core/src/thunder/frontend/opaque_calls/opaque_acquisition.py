@@ -66,13 +66,7 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     """
     name = full_name(fn)
     _refuse_place(session, name)
-    written = reached_write(session, fn, [_original(session, v) for v in (*args, *kwargs.values())])
-    if written is not None:
-        raise UnsupportedProgram(
-            f"the opaque callable {name} may read {written}, which the program has written before: "
-            "its writes are made when it has run",
-            hint="Write it inside of an opaque callable too, or after the call.",
-        )
+    _refuse_written(session, name, fn, (*args, *kwargs.values()))
     calls, speculation = session.state(OpaqueCalls), session.speculation
     assert speculation is not None, "a program that is not run early is refused"
     rebuilding = Rebuilding(session)
@@ -120,6 +114,17 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
         leaves.append(leaf)
     calls.seen.append(leaves)
     return tree_unflatten(leaves, run.spec)
+
+
+def _refuse_written(session: TracingSession, name: str, fn: Any, passed: tuple[Any, ...]) -> None:
+    """Refuse a callable that may read what the program has written: writes are made when it has run."""
+    written = reached_write(session, fn, [_original(session, value) for value in passed])
+    if written is not None:
+        raise UnsupportedProgram(
+            f"the opaque callable {name} may read {written}, which the program has written before: "
+            "its writes are made when it has run",
+            hint="Write it inside of an opaque callable too, or after the call.",
+        )
 
 
 def _refuse_place(session: TracingSession, name: str) -> None:
