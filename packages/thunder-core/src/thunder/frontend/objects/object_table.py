@@ -62,6 +62,8 @@ from thunder.wrappers.module_class import ModuleClass
 from thunder.wrappers.overrides import Overrides, has_other_form
 from thunder.wrappers.thunder_module import ThunderModule, dispatcher_of, get_thunder_module
 
+_PROCESS_GROUP: type | None = getattr(torch.distributed, "ProcessGroup", None)
+
 
 class ObjectTable(EntryTable):
     """The objects of one acquisition, and the facts about them.
@@ -247,8 +249,18 @@ class ObjectTable(EntryTable):
         self.track(raw, path, raw)
         return raw
 
+    def _adopt_process_group(self, raw: Any, path: Path) -> Any:
+        """Adopt a process group, of which the name is a fact, and what a program asks of it."""
+        if path.parent is not None:
+            self.note("type", path, type(raw))
+            self.note("equal", path.step("attribute", "group_name"), str(raw.group_name))
+        self.track(raw, path, raw)
+        return raw
+
     def _adopt_object(self, raw: Any, path: Path) -> Any:
         t = type(raw)
+        if _PROCESS_GROUP is not None and issubclass(t, _PROCESS_GROUP):
+            return self._adopt_process_group(raw, path)
         if isinstance(raw, OPAQUE) or (hasattr(t, "__next__") and is_foreign(t)):
             return adopt_iterator(self, raw, path)
         if path.parent is not None:
