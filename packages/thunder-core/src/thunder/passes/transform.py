@@ -118,6 +118,14 @@ class Transform:
         """
         return state_dict
 
+    def present_state_dict(self, model: Any, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """Return what `state_dict()` returns, from the tensors in use by their names."""
+        return state_dict
+
+    def accept_state_dict(self, model: Any, state_dict: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the state dict of tensors to use from one that `load_state_dict` receives."""
+        return state_dict
+
     def unchanged(self) -> Mapping[str, Refusal]:
         """Return the tensors of the module that the transform could not change, with the reasons.
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 
-from thunder.base.errors import InvalidArgument
+from thunder.base.errors import InvalidArgument, UserError
+from thunder.passes.transform import Transform, calling_hook, defines_hook
 from thunder.wrappers import state_dicts
 from thunder.wrappers.module_state import ModuleState
 from thunder.wrappers.released_tensors import convert, is_released
@@ -75,6 +77,59 @@ class TensorsInUse:
         self._buffers = dict(named_buffers(state, remove_duplicate=False))
 
 
+class SubmoduleInUse:
+    """A submodule with the tensors in use, for torch's state dicts of distributed models.
+
+    `torch.distributed.checkpoint.state_dict` finds the names of parameters by the tensors of each submodule.
+    """
+
+    def __init__(self, state: ModuleState, path: str) -> None:
+        self._state, self._path = state, path
+        self._module = state.model.get_submodule(path)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+    @property  # torch asks the class whether it has an extra state
+    def __class__(self) -> Any:  # type: ignore[misc]
+        return type(self._module)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._module == getattr(other, "_module", other))
+
+    def __hash__(self) -> int:
+        return hash(self._module)
+
+    def named_children(self) -> Iterator[tuple[str, Any]]:
+        """Yield the submodules with the tensors in use."""
+        for name, _ in self._module.named_children():
+            yield name, SubmoduleInUse(self._state, f"{self._path}.{name}" if self._path else name)
+
+    def named_parameters(self, recurse: bool = False) -> Iterator[tuple[str, Any]]:
+        """Yield the parameters in use of the submodule itself."""
+        return self._in_use(self._module.named_parameters(recurse=recurse))
+
+    def named_buffers(self, recurse: bool = False) -> Iterator[tuple[str, Any]]:
+        """Yield the buffers in use of the submodule itself."""
+        return self._in_use(self._module.named_buffers(recurse=recurse))
+
+    def _in_use(self, own: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        prefix = f"{self._path}." if self._path else ""
+        for name, tensor in own:
+            yield name, self._state.overrides.tensors.get(prefix + name, tensor)
+
+
+def _named_children(module: Any, state: ModuleState) -> Callable[[], Iterator[tuple[str, Any]]]:
+    """Return ``Module.named_children``; for torch's state dicts the children have the tensors in use."""
+    if sys._getframe(3).f_code.co_qualname == _STATE_DICTS:
+        return SubmoduleInUse(state, "").named_children
+    return types.MethodType(torch.nn.Module.named_children, state.model)
+
+
+#: the function of torch that looks for the names of tensors, in every submodule
+_STATE_DICTS = "_iterate_valid_model_state.<locals>.recurse"
+
+
 def is_asked_for_members() -> bool:
     """Return whether the caller's caller iterates over modules for the sake of their tensors.
 
@@ -103,10 +158,11 @@ def get_buffer(state: ModuleState, target: str) -> torch.Tensor:
     return state.model.get_buffer(target) if used is None else used
 
 
-def state_dict(state: ModuleState, *args: Any, **kwargs: Any) -> dict[str, Any]:
+def state_dict(module: Any, state: ModuleState, *args: Any, **kwargs: Any) -> dict[str, Any]:
     """Return the state in use: the user's module's, with overriding tensors and new names.
 
-    Takes ``destination``, ``prefix`` and ``keep_vars`` as ``torch.nn.Module.state_dict`` does.
+    The transforms present it, except the tensors themselves, which ``keep_vars`` asks for. Takes
+    ``destination``, ``prefix`` and ``keep_vars`` as ``torch.nn.Module.state_dict`` does.
     """
     result: dict[str, Any] = state.model.state_dict(*args, **kwargs)
     arguments = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False)) | kwargs
@@ -115,15 +171,34 @@ def state_dict(state: ModuleState, *args: Any, **kwargs: Any) -> dict[str, Any]:
     for name, tensor in state.overrides.tensors.items():
         if prefix + name in result or name in added:  # without buffers that are not persistent
             result[prefix + name] = tensor if keep else tensor.detach()
+    presenting = [] if keep else _defining("present_state_dict", state)
+    for transform in presenting:
+        own = {name.removeprefix(prefix): t for name, t in result.items() if name.startswith(prefix)}
+        with calling_hook(transform, "present_state_dict", passing=(UserError,)):
+            presented = transform.present_state_dict(module, dict(own))
+        for name in own:
+            if name in presented:
+                result[prefix + name] = presented[name]
+            else:
+                del result[prefix + name]
     return result
 
 
-def load_state_dict(state: ModuleState, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+def _defining(hook: str, state: ModuleState) -> list[Transform]:
+    return [transform for transform in state.applied_transforms() if defines_hook(transform, hook)]
+
+
+def load_state_dict(
+    module: Any, state: ModuleState, state_dict: Any, strict: bool = True, assign: bool = False
+) -> Any:
     """Load a state dict of the transformed form; the next call uses it.
 
     Raises InvalidArgument where overridden tensors are missing or have another shape, OperatorError with
     torch's text for other keys and shapes.
     """
+    for transform in _defining("accept_state_dict", state):
+        with calling_hook(transform, "accept_state_dict", passing=(UserError,)):
+            state_dict = transform.accept_state_dict(module, state_dict)
     return state_dicts.load(state.overrides, state_dict, strict, assign)
 
 
@@ -218,15 +293,16 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "_load_from_state_dict": load_from_parent,
     "get_buffer": get_buffer,
     "get_parameter": get_parameter,
-    "load_state_dict": load_state_dict,
     "named_buffers": named_buffers,
     "named_parameters": named_parameters,
-    "state_dict": state_dict,
 }
-#: methods that return the compiled module
+#: methods that know the compiled module
 _APPLYING: dict[str, Callable[[Any, ModuleState], Callable[..., Any]]] = {
     "_apply": _applying,
     "apply": _applying_to_modules,
+    "named_children": _named_children,
+    "load_state_dict": lambda module, state: partial(load_state_dict, module, state),
+    "state_dict": lambda module, state: partial(state_dict, module, state),
 }
 #: the methods of torch.nn.Module that call those
 _DERIVED = frozenset(

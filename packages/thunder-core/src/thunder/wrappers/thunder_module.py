@@ -191,7 +191,9 @@ class ThunderModule(torch.nn.Module, metaclass=ModuleClass):
         Takes ``destination``, ``prefix`` and ``keep_vars`` as ``torch.nn.Module.state_dict`` does.
         """
         destination, prefix = kwargs.pop("destination", None), kwargs.pop("prefix", "")
-        own, in_use = _state(self), self.state_dict(**kwargs)
+        own, in_use = _state(self), self.state_dict(**{**kwargs, "keep_vars": True})
+        if not kwargs.get("keep_vars"):
+            in_use.update({n: t.detach() for n, t in in_use.items() if isinstance(t, torch.Tensor)})
         state = state_dicts.original(self, own.overrides, own.applied_transforms(), in_use)
         if destination is None and not prefix:
             return state
