@@ -86,6 +86,7 @@ def test_programs_that_repeat_are_not_compared(outcomes):
 def test_a_process_that_is_lost_is_named(outcomes, name, collective):
     other, _ = outcomes[name]
     assert other.get().startswith(f"ProcessMissing: rank 1 did not take part in {collective} of this program")
+    assert ("\n  ended: " in other.get()) is name.startswith("killed")  # and not after the timeout
 
 
 @pytest.mark.parametrize("name", LOST)
@@ -94,6 +95,7 @@ def test_a_process_that_is_lost_in_a_collective_is_named(outcomes, name):
     where = name.partition(" in ")[2]
     pattern = rf"ProcessMissing: rank 1 did not take part in {where}, number \d+ of \d+ of this program"
     assert re.match(pattern, other.get()), other.get()
+    assert ("\n  ended: " in other.get()) is name.startswith("killed")
 
 
 def test_a_process_that_is_killed_before_it_compiles_is_named(outcomes):
@@ -106,4 +108,5 @@ def test_a_process_that_is_killed_before_it_compiles_is_named(outcomes):
 def test_a_process_that_is_lost_outside_of_programs_is_named(outcomes, name: str):
     other, killed = outcomes[name]
     assert other.get().startswith(f"ProcessMissing: rank 1 did not take part in {name}")
+    assert "\n  ended: " in other.get()
     assert killed.error == "killed"

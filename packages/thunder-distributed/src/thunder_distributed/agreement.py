@@ -32,6 +32,7 @@ from torch.distributed import distributed_c10d
 
 from thunder.core.errors import UserError
 
+from .presence import PRETENDED, announce, has_ended, note_lost
 from .process_groups import group_named, timeout_of
 
 __all__ = [
@@ -52,6 +53,8 @@ __all__ = [
 CONTEXT: Final = 8
 #: the most expectations of a group; then all are forgotten, in each process at the same program
 EXPECTATIONS: Final = 4096
+#: how often it is looked whether a process that is waited for has ended, in seconds
+INTERVAL: Final = 0.25
 #: the number of collectives that an error shows before and after the first difference
 SHOWN: Final = 10
 
@@ -68,7 +71,6 @@ class ProcessMissing(UserError, RuntimeError):
 class Running:
     """A record of what a group of processes has begun, as this process knows it."""
 
-    group: dist.ProcessGroup
     name: str
     #: whether there is no other process to agree with
     is_alone: bool
@@ -85,6 +87,16 @@ class Running:
     is_expected: bool = False
     recent: tuple[str, ...] = ()
     expected: dict[tuple[str, ...], str] = field(default_factory=dict)
+
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """The group, which nothing here keeps alive: when it is destroyed its connections are closed."""
+        return group_named(self.name)
+
+    @property
+    def can_be_seen(self) -> bool:
+        """Whether other processes are, and not threads of this one."""
+        return dist.get_backend(self.group) not in PRETENDED
 
     @property
     def timeout(self) -> float:
@@ -126,8 +138,9 @@ def running_in(name: str) -> Running:
     group = group_named(name)
     running = _running.get(group)
     if running is None:
+        announce()
         is_alone = dist.get_backend(group) == "fake" or dist.get_world_size(group) == 1
-        running = _running[group] = Running(group, name, is_alone)
+        running = _running[group] = Running(name, is_alone)
     return running
 
 
@@ -188,15 +201,18 @@ def _compare(running: Running, event: str, sequence: Sequence[str]) -> None:
     if rank == 0:
         verdict = _verdict(store, running, event, sequence)
         store.set(f"{key}/verdict", json.dumps(verdict))
-    elif arrives(store, f"{key}/verdict", timeout + 2 * grace_of(timeout)):
+    elif _arrives_from(running, 0, f"{key}/verdict", timeout + 2 * grace_of(timeout)):
         verdict = json.loads(store.get(f"{key}/verdict"))
     else:
         verdict = _absent(store, running, 0, sequence)
     ranks = dist.get_process_group_ranks(running.group)
     if "missing" in verdict:
+        missing = ranks[verdict["missing"]]
+        note_lost(ranks[rank], [missing])
+        state = {"ended": "yes"} if has_ended(missing) else {"timeout": f"{timeout:g} s"}
         raise ProcessMissing(
-            f"rank {ranks[verdict['missing']]} has not begun a program that this process has begun",
-            found={"timeout": f"{timeout:g} s", "collectives": _shown(sequence)},
+            f"rank {missing} has not begun a program that this process has begun",
+            found={**state, "collectives": _shown(sequence)},
             hint="Each process has to call the module equally often, and with gradients or without. Look at "
             "the output of that rank: it may have raised an error or have ended.",
         )
@@ -211,7 +227,7 @@ def _verdict(store: Any, running: Running, event: str, sequence: Sequence[str]) 
     deadline = time.monotonic() + running.timeout
     for other in range(1, dist.get_world_size(running.group)):
         key = f"{running.key}/{other}"
-        if not arrives(store, key, max(deadline - time.monotonic(), 0.001)):
+        if not _arrives_from(running, other, key, max(deadline - time.monotonic(), 0.001)):
             return _absent(store, running, other, sequence)
         begun, theirs = json.loads(store.get(key))
         if begun != event:
@@ -230,7 +246,7 @@ def _absent(store: Any, running: Running, other: int, sequence: Sequence[str]) -
     Then it waits in a collective, and reports that when its timeout is over.
     """
     key = f"{running.key}/failed/{other}"
-    if arrives(store, key, grace_of(running.timeout)):
+    if _arrives_from(running, other, key, grace_of(running.timeout)):
         theirs = json.loads(store.get(key))
         return {"with": running.rank, "first": list(sequence), "differs": other, "second": theirs}
     return {"missing": other}
@@ -240,6 +256,18 @@ def _left(event: str) -> list[str]:
     """Return how an event is shown before the collectives, if it is not the program alone."""
     _, _, left = event.partition(" after ")
     return [f"(after {left.rpartition(' of ')[0]} of the program before)"] if left else []
+
+
+def _arrives_from(running: Running, other: int, key: str, seconds: float) -> bool:
+    """Return whether a process of the group writes a key within a time; at once if it has ended without."""
+    store = distributed_c10d._get_default_store()
+    rank, deadline = dist.get_process_group_ranks(running.group)[other], time.monotonic() + seconds
+    while running.can_be_seen and time.monotonic() + INTERVAL < deadline:
+        if arrives(store, key, INTERVAL):
+            return True
+        if has_ended(rank):
+            return bool(store.check([key]))
+    return arrives(store, key, max(deadline - time.monotonic(), 0.001))
 
 
 def arrives(store: Any, key: str, seconds: float) -> bool:

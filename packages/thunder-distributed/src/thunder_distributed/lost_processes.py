@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any, Final
@@ -30,6 +30,7 @@ from .agreement import (
     known_sequence,
     running_in,
 )
+from .presence import has_ended, note_lost, reasons_of
 
 __all__ = ["naming_missing", "reporting", "waiting"]
 
@@ -149,6 +150,7 @@ def _unreported(
     timeout = running.timeout
     store.set(f"{key}/failed/{running.rank}", json.dumps(report))
     ranks = dist.get_process_group_ranks(running.group)
+    note_lost(ranks[running.rank], ())
     missing = set(range(len(ranks))) - {running.rank}
     deadline = max(began + timeout, time.monotonic()) + grace_of(timeout)
     while missing:
@@ -156,16 +158,39 @@ def _unreported(
         for other in sorted(missing):
             if (explained := explain(ranks, other)) is not None:
                 return explained
+        ended = _ended(ranks, missing) if running.can_be_seen else set()
+        if ended:
+            found = {"ended": f"{time.monotonic() - began:.1f} s after this process had begun to wait"}
+            hint = "Look at the output of that rank: it has ended, or destroyed its process group."
+            return _missing(running, what, ended, found, hint, error)
         if time.monotonic() > deadline:
             break
-        arrives(store, f"{key}/failed/{min(missing)}", INTERVAL)
+        if missing:
+            arrives(store, f"{key}/failed/{min(missing)}", INTERVAL)
     if not missing:
         return error
-    names = ", ".join(str(ranks[other]) for other in sorted(missing))
+    hint = "Look at the output of that rank: it has ended, hangs, or has left the program by an error."
+    lost = {ranks[other] for other in missing}
+    return _missing(running, what, lost, {"timeout": f"{timeout:g} s"}, hint, error)
+
+
+def _ended(ranks: Sequence[int], missing: Collection[int]) -> set[int]:
+    """Return the global ranks that have ended, and not because others had; with those that these name."""
+    ended = {ranks[other] for other in missing if has_ended(ranks[other])}
+    reasons = {rank: lost for rank in ended if (lost := reasons_of(rank)) is not None}
+    return (ended - reasons.keys()).union(*reasons.values())
+
+
+def _missing(
+    running: Running, what: str, lost: Collection[int], found: dict[str, str], hint: str, error: RuntimeError
+) -> ProcessMissing:
+    """Return the error that names ranks, and note it for those who ask this process."""
+    note_lost(dist.get_process_group_ranks(running.group)[running.rank], lost)
+    names = ", ".join(map(str, sorted(lost)))
     return ProcessMissing(
-        f"rank{'s' if len(missing) > 1 else ''} {names} did not take part in {what}",
-        found={"timeout": f"{timeout:g} s", "error": _first_line(error)},
-        hint="Look at the output of that rank: it has ended, hangs, or has left the program by an error.",
+        f"rank{'s' if len(lost) > 1 else ''} {names} did not take part in {what}",
+        found={**found, "error": _first_line(error)},
+        hint=hint,
     )
 
 
