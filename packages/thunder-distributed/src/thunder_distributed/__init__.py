@@ -6,10 +6,11 @@ Thunder imports this module when it looks for plugins; it imports nothing of tor
 from importlib import import_module
 from typing import Any
 
-from thunder.plugins import ExecutorSpec, Option, TransformSpec, hookimpl
+from thunder.plugins import ExecutorSpec, Lookaside, Option, TransformSpec, hookimpl
 
 __all__ = [
     "thunder_executors",
+    "thunder_lookasides",
     "thunder_mesh_planner",
     "thunder_options",
     "thunder_recipes",
@@ -88,6 +89,13 @@ def thunder_options() -> list[Option]:
             "gathered as late as they arrive in time on it; None for as early as overlap_collectives allows",
         ),
     ]
+
+
+@hookimpl
+def thunder_lookasides() -> list[Lookaside]:
+    """Provide what is traced in the place of torch's batch normalisation over processes."""
+    norms = import_module("thunder_distributed.batch_norms")
+    return [Lookaside(norms.torch.nn.SyncBatchNorm, norms.synchronized_forward)]
 
 
 @hookimpl

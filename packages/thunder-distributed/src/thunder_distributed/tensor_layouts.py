@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -19,6 +20,8 @@ from .process_groups import Members
 
 __all__ = ["TensorLayout", "chosen_parameters"]
 
+#: a linear layer of transformers with a transposed weight, as those of GPT-2, if it is imported
+TRANSPOSED: Final = ("transformers.pytorch_utils", "Conv1D")
 #: kind of layout → class of layer → its parameters in parts, with the dimension that is divided
 DIMENSIONS: Final[dict[DistParallelType, dict[type[nn.Module], dict[str, int]]]] = {
     DistParallelType.COLUMN_WISE: {nn.Linear: {"weight": 0, "bias": 0}, nn.Embedding: {"weight": 1}},
@@ -115,4 +118,7 @@ def chosen_parameters(
 
 def _dimensions(module: nn.Module, kind: DistParallelType) -> dict[str, int]:
     """Return the parameters of a module that are divided, with the dimension; none of another class."""
+    transposed = getattr(sys.modules.get(TRANSPOSED[0]), TRANSPOSED[1], None)
+    if transposed is not None and isinstance(module, transposed):
+        return {"weight": 1, "bias": 0} if kind is DistParallelType.COLUMN_WISE else {"weight": 0}
     return next((dims for cls, dims in DIMENSIONS[kind].items() if isinstance(module, cls)), {})

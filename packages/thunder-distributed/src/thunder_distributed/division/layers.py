@@ -44,6 +44,31 @@ def _linear(bsym: BoundSymbol, values: Values) -> Computation | None:
     return terms
 
 
+def _addmm(bsym: BoundSymbol, values: Values) -> Computation | None:
+    """Compute as a linear layer whose weight is transposed: `addmm(bias, x, weight)`."""
+    bias, x, weight, *_ = bsym.args
+    division = values.division(weight)
+    if division is None or any(bsym.kwargs.get(name, 1) != 1 for name in ("alpha", "beta")):
+        return None
+    if bias.ndim != 1 or len(bsym.args) > 3:
+        return None
+    if division.dim == 1:
+
+        def columns() -> list[Result]:
+            part = values.part(bias, Division(division.group, 0, division.extent))
+            y = ltorch.addmm(part, values.shared(x, division.group), values.value(weight))
+            return [(y, Division(division.group, 1, division.extent))]
+
+        return columns
+
+    def terms() -> list[Result]:
+        part = values.part(x, Division(division.group, 1, division.extent))
+        y = reduced(ltorch.matmul(part, values.value(weight)), division.group)
+        return [(y + values.whole(bias), None)]
+
+    return terms
+
+
 def _sum(terms: Any, division: Division) -> Result:
     """Return the sum of the terms of all processes: divided as the weight says, or whole."""
     group, dim = division.group, division.results
@@ -160,6 +185,7 @@ def _dropout(bsym: BoundSymbol, values: Values) -> Computation | None:
 LAYERS: Final[dict[str, Rule]] = {
     "torch.nn.functional.linear": _linear,
     "prims.linear": _linear,
+    "torch.addmm": _addmm,
     "torch.nn.functional.embedding": _embedding,
     "torch.nn.functional.layer_norm": _norm,
     "torch.nn.functional.rms_norm": _norm,
