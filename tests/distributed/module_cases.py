@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 import thunder
 from distributed.launching import case, message, shared_folder, sliced
 from distributed.small_models import Words, batches, part, words
-from distributed.trainings import distance
+from distributed.trainings import distance, shapes_in_use
 from thunder.distributed import FSDPBucketingStrategy, FSDPType, communication, ddp, fsdp
 from thunder.distributed.checkpoint import (
     StateDictOptions,
@@ -75,7 +75,7 @@ def state_dicts():
     compiled = thunder.jit(words(), transforms=[fsdp(sharding_strategy=FSDPType.ZERO3)])
     other = words(seed=3).state_dict()
     loaded = compiled.load_original_state_dict(other)
-    parts = {name: tuple(t.shape) for name, t in compiled.state_dict().items()}
+    parts = shapes_in_use(compiled)
     original = distance(compiled.original_state_dict(), other)
     again = thunder.jit(words(), transforms=[fsdp()])
     again.load_state_dict(compiled.state_dict())
@@ -145,7 +145,7 @@ def _quantised_and_sharded(has_adapters: bool):
         name = "0.weight.lora_b"
         part_of = thunder.list_transforms(compiled)[-1].layouts[name].shard(expected.get_parameter(name).grad)
         gradient = (compiled.get_parameter(name).grad - part_of).abs().max().item()
-    shapes = {n: tuple(t.shape) for n, t in compiled.state_dict().items() if n.startswith("0.weight")}
+    shapes = {n: shape for n, shape in shapes_in_use(compiled).items() if n.startswith("0.weight")}
     return max(difference, state, gradient), shapes
 
 

@@ -17,7 +17,7 @@ from distributed.attention_models import COLUMNS, ROWS, pages, reader
 from distributed.divided_programs import Random
 from distributed.launching import case, message, shared_folder, sliced
 from distributed.small_models import Words, batches, words
-from distributed.trainings import STEPS, compared, distance, gradients_of
+from distributed.trainings import STEPS, compared, distance, gradients_of, shapes_in_use
 from thunder.distributed import column_parallel, communication, row_parallel
 from thunder.distributed.checkpoint import get_model_state_dict, load, save
 from thunder_bnb.four_bit import BitsAndBytesLinearQuant4bit
@@ -100,7 +100,7 @@ def states_of_parts():
     compiled = thunder.jit(words(), transforms=in_parts(WORDS_COLUMNS, WORDS_ROWS))
     other = words(seed=3).state_dict()
     loaded = compiled.load_original_state_dict(other)
-    shapes = {name: tuple(t.shape) for name, t in compiled.state_dict().items()}
+    shapes = shapes_in_use(compiled)
     again = thunder.jit(words(), transforms=in_parts(WORDS_COLUMNS, WORDS_ROWS))
     again.load_state_dict(compiled.state_dict())
     with torch.device("meta"):
@@ -190,7 +190,7 @@ def quantised_parts():
     expected = thunder.jit(copy.deepcopy(model), transforms=[BitsAndBytesLinearQuant4bit()])(x)
     transforms = [column_parallel(target_modules=["0", "2"]), BitsAndBytesLinearQuant4bit()]
     compiled = thunder.jit(model, transforms=transforms)
-    shape = tuple(compiled.state_dict()["0.weight"].shape)
+    shape = shapes_in_use(compiled)["0.weight"]
     return (compiled(x) - expected).abs().max().item(), shape
 
 

@@ -34,6 +34,11 @@ def distance(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> f
     return max((difference.max().item() for difference in values if difference.numel()), default=0.0)
 
 
+def shapes_in_use(compiled: Any) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of what this process has of each tensor."""
+    return {name: tuple(t.shape) for name, t in compiled.state_dict(keep_vars=True).items()}
+
+
 def gradients_of(model: Any) -> dict[str, torch.Tensor]:
     """Return the gradients of whole parameters: those of parts are joined as a state dict is."""
     # what another process has of an expert is empty here, and has its gradient there

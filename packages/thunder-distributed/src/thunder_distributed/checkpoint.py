@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
 
 import thunder
 from thunder.core.errors import InvalidArgument
 
 from .data_parallel import layouts_of
-from .distribution import all_layouts_of
-from .expert_modules import OwnedLayout
-from .layouts import IN_PARTS, DistParallelType
-from .sharded_tensors import as_dtensor
+from .layouts import DistParallelType
+from .sharded_tensors import accepted, presented
 
 __all__ = [
     "StateDictOptions",
@@ -63,7 +60,7 @@ def get_model_state_dict(
         raise InvalidArgument("rank0_only needs full_state_dict: parts are in each process")
     _check_compiled(module)
     if not options.full_state_dict:
-        state = _sharded(module)
+        state = presented(module, _state_in_use(module))
         return {name: _on_cpu(t) for name, t in state.items()} if options.cpu_offload else state
     whole = {
         name: _on_cpu(t) if options.cpu_offload else t for name, t in module.original_state_dict().items()
@@ -90,7 +87,7 @@ def load_model_state_dict(
         chosen = {n: t for n, t in state_dict.items() if known is None or n in known}
         module.load_original_state_dict({**(known or {}), **chosen})
         return
-    own = _sharded(module)
+    own = presented(module, _state_in_use(module))
     if options.strict and own.keys() != state_dict.keys():
         raise InvalidArgument(
             "the state dict has other names than the module",
@@ -100,9 +97,17 @@ def load_model_state_dict(
             },
             hint="StateDictOptions(strict=False) loads those that there are.",
         )
+    values = accepted(module, {name: state_dict[name] for name in own if name in state_dict})
     with torch.no_grad():
-        for name in own.keys() & state_dict.keys():
-            _local(own[name]).copy_(_local(state_dict[name]))
+        for name, tensor in _state_in_use(module).items():
+            if name in values:
+                tensor.copy_(values[name])
+
+
+def _state_in_use(module: Any) -> dict[str, torch.Tensor]:
+    """Return the tensors in use, parts of parameters among them."""
+    state = module.state_dict(keep_vars=True).items()
+    return {name: t.detach() if isinstance(t, torch.Tensor) else t for name, t in state}
 
 
 def _check_compiled(module: Any) -> None:
@@ -111,31 +116,6 @@ def _check_compiled(module: Any) -> None:
             f"a compiled module is needed, and {type(module).__name__} is not one",
             hint="Pass what thunder.jit returned; module.state_dict() is the state of another module.",
         )
-
-
-def _sharded(module: Any) -> dict[str, Any]:
-    """Return the state in use, with parts of parameters as DTensors on the same memory."""
-    layouts = all_layouts_of(module)
-    tied: dict[int, Any] = {}
-    state = {}
-    for name, tensor in module.state_dict(keep_vars=True).items():
-        in_parts = [layout for layout in layouts.get(name, ()) if layout.kind in IN_PARTS]
-        if any(isinstance(layout, OwnedLayout) and not layout.is_here for layout in in_parts):
-            continue  # another process saves and loads it
-        in_parts = [layout for layout in in_parts if not isinstance(layout, OwnedLayout)]
-        if in_parts:
-            state[name] = tied[id(tensor)] = as_dtensor(in_parts, tensor.detach())
-        else:
-            state[name] = tied.get(id(tensor), tensor.detach())
-    for name, tensor in module.state_dict(keep_vars=True).items():
-        if name in state:
-            state[name] = tied.get(id(tensor), state[name])
-    return state
-
-
-def _local(tensor: Any) -> torch.Tensor:
-    local: torch.Tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    return local
 
 
 def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:

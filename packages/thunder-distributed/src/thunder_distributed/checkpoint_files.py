@@ -34,7 +34,7 @@ from thunder.core.errors import InvalidArgument
 
 from .lost_processes import naming_missing
 
-__all__ = ["async_save", "load", "save"]
+__all__ = ["async_save", "complete_folder", "load", "save"]
 
 METADATA: Final = ".metadata"
 #: the default group, or one that was given → the group in which saving communicates beside training
@@ -89,11 +89,17 @@ def load(state_dict: dict[str, Any], path: str | os.PathLike[str], **kwargs: Any
     if not _is_local(path, kwargs, "storage_reader"):
         return state_dict_loader.load(state_dict, checkpoint_id=path, **kwargs)
     _wait_for_pending()
-    folder, previous = Path(path), _beside(path, "previous")
-    if not (folder / METADATA).exists() and (previous / METADATA).exists():
-        folder = previous
+    folder = complete_folder(path)
     with _naming_missing("the load of a checkpoint", kwargs):
         return state_dict_loader.load(state_dict, checkpoint_id=folder, **kwargs)
+
+
+def complete_folder(path: str | os.PathLike[str]) -> Path:
+    """Return the folder of the last complete checkpoint that was saved under a path."""
+    folder, previous = Path(path), _beside(path, "previous")
+    if not (folder / METADATA).exists() and (previous / METADATA).exists():
+        return previous
+    return folder
 
 
 def _naming_missing(what: str, kwargs: Mapping[str, Any]) -> AbstractContextManager[None]:

@@ -78,6 +78,7 @@ class DataParallel(Distributing, ABC):
             self._names[name] = names_of(model, name, parameter)
             self.distribute(model, layout, parameter)
         self._known = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        self.connect(model)
 
     def distributed(self, model: Any) -> dict[str, nn.Parameter]:
         """Return the parameters that this transform lays out, by the name under which each is in use.

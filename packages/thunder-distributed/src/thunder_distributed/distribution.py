@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -20,10 +22,14 @@ from thunder.core.trace import TraceCtx
 
 from .layouts import IN_PARTS, DistParallelType
 from .lost_processes import naming_missing
+from .optimizer_states import before_steps
+from .part_gradients import mark_gradient
+from .parts_in_use import connect
 from .process_groups import Members, group_named, members_of
+from .sharded_tensors import accepted, presented
 from .stages import add_stages
 
-__all__ = ["Distributing", "all_layouts_of", "distributed_parameters", "names_of"]
+__all__ = ["Distributing", "distributed_parameters", "names_of"]
 
 #: an earlier and a later transform in a list that may be over the same processes
 TOGETHER: Final = frozenset(
@@ -36,6 +42,10 @@ TOGETHER: Final = frozenset(
 )
 #: those that may be over the same processes, all of them: the later one has what the earlier one leaves
 EQUALLY: Final = frozenset({("expert_parallel", "ddp"), ("expert_parallel", "fsdp")})
+
+
+#: transform → the compiled module that it belongs to
+_models: Final[WeakKeyDictionary[Any, weakref.ref[Any]]] = WeakKeyDictionary()
 
 
 class Distributing(thunder.Transform):
@@ -90,6 +100,12 @@ class Distributing(thunder.Transform):
                 found={"processes": self.members.size},
             )
         group_named(self.members.group)
+
+    def connect(self, model: Any) -> None:
+        """Let torch's tools find the parameters in use: now, and before a program is compiled."""
+        _models[self] = weakref.ref(model)
+        before_steps()
+        connect(model)
 
     def layouts_by_name(self) -> dict[str, Any]:
         """Return the layout of each parameter, under each of its names."""
@@ -161,7 +177,8 @@ class Distributing(thunder.Transform):
 
     def check_hooks(self, name: str, parameter: torch.Tensor) -> None:
         """Raise UnsupportedProgram for a parameter with hooks, in whose place another tensor is used."""
-        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+        after = (getattr(parameter, "_post_accumulate_grad_hooks", None) or {}).values()
+        if parameter._backward_hooks or any(hook is not mark_gradient for hook in after):
             raise UnsupportedProgram(
                 f"{self.made_by} puts another tensor in the place of {name}, whose hooks would not run",
                 hint="Remove the hooks, or use ddp.",
@@ -186,6 +203,9 @@ class Distributing(thunder.Transform):
         **kwargs: Any,
     ) -> tuple[TraceCtx, TraceCtx, TraceCtx | None]:
         """Let the program compute the parameters that it reads from what this process has of them."""
+        model = _models[self]() if self in _models else None
+        if model is not None:  # another transform may have put others into use since then
+            connect(model)
         tensors = module_tensors(prologue_trace)
         self._check_are_known(tensors)
         replacements = {}
@@ -208,6 +228,14 @@ class Distributing(thunder.Transform):
                 )
 
     # -- state dicts
+
+    def present_state_dict(self, model: Any, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """Return the state in use with parts of parameters as DTensors, as torch's tools read them."""
+        return presented(model, state_dict)
+
+    def accept_state_dict(self, model: Any, state_dict: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the state to use of what `present_state_dict` returned, or of whole parameters."""
+        return accepted(model, state_dict)
 
     def transform_state_dict_for_submodule(
         self, model: Any, submodule_name: str, state_dict: dict[str, Any]
@@ -239,19 +267,6 @@ class Distributing(thunder.Transform):
             layout = layouts.get(prefix + key)
             if layout is not None and layout.kind in IN_PARTS:
                 yield key, layout
-
-
-def all_layouts_of(compiled: Any) -> dict[str, tuple[Any, ...]]:
-    """Return the layouts of each parameter of a compiled module, under each of its names.
-
-    They are in the order of the transforms: each lays out what the one before it has left to this process.
-    """
-    table: dict[str, tuple[Any, ...]] = {}
-    for transform in thunder.list_transforms(compiled):
-        if isinstance(transform, Distributing):
-            for name, layout in transform.layouts_by_name().items():
-                table[name] = (*table.get(name, ()), layout)
-    return table
 
 
 def distributed_parameters(model: Any) -> Iterator[tuple[str, nn.Parameter]]:

@@ -173,6 +173,7 @@ class ExpertParallelTransform(DDPTransform):
             )
             mine = nn.Parameter(part.shard(parameter), requires_grad=parameter.requires_grad)
             model.override(name, mine)
+        self.connect(model)
 
     def _divide_module(
         self, model: Any, layout: Layout, parameter: nn.Parameter, path: str, index: int

@@ -106,6 +106,7 @@ class TensorParallel(Distributing):
             model.override(name, in_use)
             owners[id(in_use)] = name, layout
         self._known = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        self.connect(model)
 
     def _earlier(self, model: Any) -> list[TensorParallel]:
         """Return the earlier transforms of this kind; raise InvalidArgument if there is another one."""

@@ -10,6 +10,7 @@ from thunder_distributed.gradient_synchronization import skip_data_parallel_grad
 from thunder_distributed.layouts import DistParallelType, FSDPBucketingStrategy, FSDPType, Layout
 from thunder_distributed.machines import Machine
 from thunder_distributed.mixtures import mixture
+from thunder_distributed.parallel_plans import tensor_parallel
 from thunder_distributed.plans import DistributedPlan, LinkTraffic, plan
 from thunder_distributed.process_groups import copy_default_process_group
 from thunder_distributed.ranks import run_ranks
@@ -21,6 +22,7 @@ from thunder_distributed.tensor_parallel import (
     column_parallel,
     row_parallel,
 )
+from thunder_distributed.training_state import load, save
 
 __all__ = [
     "ColumnParallelTransform",
@@ -47,9 +49,12 @@ __all__ = [
     "ddp",
     "expert_parallel",
     "fsdp",
+    "load",
     "mixture",
     "plan",
     "row_parallel",
     "run_ranks",
+    "save",
     "skip_data_parallel_grad_sync",
+    "tensor_parallel",
 ]
