@@ -101,7 +101,7 @@ def connect(model: Any) -> None:
         in_use = model.get_parameter(name)
         if in_use is original or not in_use.requires_grad:
             continue
-        cls = type(original)
+        cls: Any = type(original)
         if cls is nn.Parameter or (cls.__module__.startswith("thunder.") and not issubclass(cls, Forwarding)):
             original.__class__ = _not_in_use(cls)
         if isinstance(original, Forwarding):

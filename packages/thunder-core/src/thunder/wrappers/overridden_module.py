@@ -90,8 +90,9 @@ class SubmoduleInUse:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
 
-    @property  # torch asks the class whether it has an extra state
-    def __class__(self) -> Any:  # type: ignore[misc]
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        # torch asks the class whether it has an extra state
         return type(self._module)
 
     def __eq__(self, other: object) -> bool:
