@@ -9,6 +9,7 @@ from conformance import (
     faults_of_gradients,
     faults_of_kernels,
     faults_of_numbers,
+    faults_of_packages,
     faults_of_programs,
     faults_of_regions,
     faults_of_results,
@@ -30,4 +31,5 @@ MODULES = (
     faults_of_programs,
     faults_of_regions,
     faults_of_compilers,
+    faults_of_packages,
 )

@@ -11,6 +11,7 @@ from typing import Any
 from thunder.base.errors import Location, RegistrationError
 from thunder.base.langctx import LanguageContext
 from thunder.base.plugin_calls import plugin_call
+from thunder.base.tags import OpTags
 from thunder.executor_base.caller import caller_location
 from thunder.executor_base.executor import Executor, ImplInfo, Rank
 from thunder.executor_base.implementation_hints import check_hints
@@ -22,6 +23,13 @@ from thunder.executor_base.operator_definitions import (
 )
 from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.torch_spellings import other_spellings
+from thunder.executor_base.writing_operators import (
+    FUNCTIONAL,
+    check_mutates,
+    functional_meta,
+    on_copies,
+    writing_call,
+)
 from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration, check_autocast
 from thunder.ir.gradient_declarations import as_gradient, row_gradient
 from thunder.ir.symbol import BoundSymbol, Symbol
@@ -62,6 +70,7 @@ class OperatorExecutor(Executor):
         super().__init__(name, version=version, rank=rank, aliases=aliases)
         self._replacements: dict[Callable[..., Any], Symbol] = {}
         self._places: dict[str, Location] = {}
+        self._functional: dict[str, tuple[Symbol, tuple[str, ...]]] = {}
 
     @property
     def replacements(self) -> Mapping[Callable[..., Any], Symbol]:
@@ -83,6 +92,7 @@ class OperatorExecutor(Executor):
         python_printer: Callable[..., Sequence[str]] | None = None,
         vjp: GradientDeclaration = None,
         batch: Callable[[Any], Any] | None = None,
+        mutates: str | Sequence[str] = (),
         replace: bool = False,
     ) -> Symbol:
         """Define an operator and return its symbol, whose id is `"<executor>.<name>"`.
@@ -105,6 +115,9 @@ class OperatorExecutor(Executor):
         does with a torch function that the operator replaces, or with `like`; within a Python function that
         computes with torch, it casts as in any program.
 
+        `mutates` are the names of arguments to which `fn` writes: tensors, or lists of them. A call is then
+        an effect, in the program's order, with eager's results; it has no gradient.
+
         Raises RegistrationError for a name that cannot be used, and PluginError if `fn` does not take the
         arguments of `meta`.
         """
@@ -117,6 +130,12 @@ class OperatorExecutor(Executor):
         if fn is not None:
             check_signatures(self, name, like.meta if isinstance(like, Symbol) else meta or like, fn)
         functions = replaced_functions(replaces)
+        if mutates:
+            names = check_mutates(f"{self.name}.{name}", mutates, meta, fn, vjp)
+            assert meta is not None and fn is not None, "check_mutates refuses others"
+            meta, fn = self._define_functional(name, meta, fn, names, tags, python_printer), None
+        if mutates:
+            like, meta, tags = meta, None, (OpTags.IN_PLACE,)
         row, call_path = self._row(name, meta, like, fn, module, tags, autocast, python_printer, vjp, batch)
         symbol = self._symbol(
             row,
@@ -170,6 +189,33 @@ class OperatorExecutor(Executor):
             python_impl=fn,
         )
         return row, call_path
+
+    def _define_functional(
+        self,
+        name: str,
+        meta: Callable[..., Any],
+        fn: Callable[..., Any],
+        names: Sequence[str],
+        tags: Iterable[Any] | None,
+        python_printer: Callable[..., Sequence[str]] | None,
+    ) -> Callable[..., Any]:
+        """Define the functional form of an operator that writes; return what a call records."""
+        functional = self.register_operator(
+            name + FUNCTIONAL,
+            meta=functional_meta(meta, names),
+            fn=on_copies(fn, meta, names),
+            tags={*(tags or ()), OpTags.NONDIFFERENTIABLE},
+            python_printer=python_printer,
+            autocast=None,
+            replace=True,
+        )
+        self._functional[f"{self.name}.{name}"] = functional, tuple(names)
+        return writing_call(f"{self.name}.{name}", functional, meta, names)
+
+    @property
+    def functional_forms(self) -> Mapping[str, tuple[Symbol, tuple[str, ...]]]:
+        """Id of an operator with `mutates=` → its functional form, the names of what it writes; read-only."""
+        return MappingProxyType(self._functional)
 
     def _symbol(self, row: Operator, **fields: Any) -> Symbol:
         """Register a row and return its symbol."""
@@ -237,6 +283,14 @@ class OperatorExecutor(Executor):
                 f"op= of an implementation of {target!r} has to be a symbol, and is {op!r}",
                 hint="register_operator(name, like=symbol, fn=function) defines one that runs a function.",
             )
+        if target in self._functional:
+            if execution_transform is not None or grad_transform is not None:
+                raise RegistrationError(
+                    f"operator {target!r} has mutates=, and its implementation a transform",
+                    hint="Its calls are run by its fn=: pass op= and checker= alone.",
+                )
+            functional = self._functional[target][0]
+            target, op = functional.id, functional if op is None or op.id == target else op
         check_hints(self, target, cost=cost, workspace=workspace, rank=rank)
         info = ImplInfo(op, checker, execution_transform, grad_transform, cost, workspace, rank)
         if info.is_gradient_alone and target in self._own:

@@ -7,7 +7,8 @@
         executor = my_ex
 
 or, in any other runner, ``for case in thunder.testing.conformance(my_ex): case.run()``. Those of a transform
-are ``TransformConformanceTests`` and ``transform_conformance``.
+are ``TransformConformanceTests`` and ``transform_conformance``, those of rewrite rules
+``RuleConformanceTests`` and ``rule_conformance``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ if find_spec("pytest") is None:
     )
 
 from thunder.testing.conformance_failure import ConformanceFailure
-from thunder.testing.pytest_cases import ConformanceTests, TransformConformanceTests
+from thunder.testing.pytest_cases import ConformanceTests, RuleConformanceTests, TransformConformanceTests
+from thunder.testing.rule_cases import rule_conformance
 from thunder.testing.samples import Sample
 from thunder.testing.suite import Case, conformance
 from thunder.testing.transform_cases import Program, transform_conformance
@@ -34,8 +36,10 @@ __all__ = [
     "ConformanceFailure",
     "ConformanceTests",
     "Program",
+    "RuleConformanceTests",
     "Sample",
     "TransformConformanceTests",
     "conformance",
+    "rule_conformance",
     "transform_conformance",
 ]

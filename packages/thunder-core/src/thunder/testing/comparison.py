@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from thunder.base.dtypes import to_torch_dtype
+from thunder.base.pytree import tree_iter
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.testing.conformance_failure import described, tensors_in
@@ -77,8 +78,18 @@ def _metadata_faults(said: Any, real: Any, place: str = "the result") -> Iterato
 
 
 def compare_strides(call: SampleCall, outcome: Outcome) -> Iterator[Difference]:
-    """Yield where strides are not the reference's."""
-    if call.eager is None:
+    """Yield where strides are not those that the meta function declares, or not the reference's."""
+    said = [p for p in tree_iter(call.traced.trace.output) if isinstance(p, TensorProxy)]
+    for i, (proxy, ours) in enumerate(zip(said, tensors_in(outcome.result), strict=False)):
+        declared = _declared_layout(proxy)
+        if declared is not None and tuple(proxy.shape) == ours.shape and declared != layout_of(ours):
+            yield Difference(
+                f"result {i} has other strides than its meta function declares",
+                "Declare the strides that the result has, or none: TensorProxy(like=x) has eager's, "
+                "which views and compilers of regions then derive.",
+                {"meta function": tuple(proxy.strides or ()), "result": tuple(ours.stride())},
+            )
+    if call.reference_error is not None or call.eager is None:
         return
     pairs = zip(tensors_in(outcome.result), tensors_in(call.eager.result), strict=False)
     for i, (ours, theirs) in enumerate(pairs):
@@ -89,6 +100,15 @@ def compare_strides(call: SampleCall, outcome: Outcome) -> Iterator[Difference]:
                 "mostly torch.empty_like(x) or contiguous().",
                 {"reference": tuple(theirs.stride()), "result": tuple(ours.stride())},
             )
+
+
+def _declared_layout(p: TensorProxy) -> tuple[int, ...] | None:
+    """Return the declared strides of the dimensions with more than one element; None if there are none."""
+    if p.strides is None:
+        return None
+    if 0 in p.shape:
+        return ()
+    return tuple(int(s) for n, s in zip(p.shape, p.strides, strict=True) if n > 1)
 
 
 def layout_of(x: torch.Tensor) -> tuple[int, ...]:

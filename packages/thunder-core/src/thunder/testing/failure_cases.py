@@ -142,6 +142,14 @@ def _check_unchanged(
         )
 
 
+def _forget_frames(error: BaseException | None) -> None:
+    """Release the frames of an error, and of those that were handled when it was raised."""
+    while error is not None:
+        error.__traceback__ = None
+        _forget_frames(error.__cause__)
+        error = error.__context__
+
+
 def _check_released(
     subject: Subject,
     call: SampleCall,
@@ -150,7 +158,7 @@ def _check_released(
     place: dict[str, object],
 ) -> None:
     references = [(i, weakref.ref(x)) for i, x in enumerate(given)]
-    error.__traceback__ = None
+    _forget_frames(error)
     given.clear()
     if any(ref() is not None for _, ref in references):
         gc.collect()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from thunder.base.errors import Location
 from thunder.executor_base.fusion_executor import FUEL_LEVEL, FusionExecutor
+from thunder.executor_base.refusal import Refusal
 from thunder.testing import failure_cases, global_state_cases, program_cases, result_cases, training_cases
 from thunder.testing.comparison import ASPECTS
 from thunder.testing.conformance_failure import ConformanceFailure, NothingToTest, definition_of, error_text
@@ -99,12 +100,28 @@ def check_fused(subject: RegionSubject) -> None:
         return
     if not any(call.is_claimed for call in subject.single.calls):
         raise NothingToTest(f"{subject.id} is not claimed; the case samples-{subject.id} has the reason")
+    reasons = {str(reason) for call in subject.calls for reason in _reasons(subject, call)}
+    if reasons and all(list(_reasons(subject, call)) for call in subject.calls if call.is_run):
+        raise NothingToTest(
+            f"{subject.id} is in no region of the programs of the tests: {'; '.join(sorted(reasons))}. Give a "
+            "program in which it is: programs={'norm': (function, (x, weight))}"
+        )
     raise subject.failure(
         "nothing was fused: the executor claims calls of it, and makes no region of any program with it",
         found={"programs that were compiled": ", ".join(sorted({c.program_text for c in subject.calls}))},
         hint="If it fuses certain programs alone, give one: programs={'norm': (function, (x, weight))}. Else "
         "let can_fuse refuse the call with a reason, so that another executor gets it.",
     )
+
+
+def _reasons(subject: RegionSubject, call: SampleCall) -> Iterator[Refusal]:
+    """Yield the reasons that `fuse` or `compile_region` gave for leaving the operator's calls alone."""
+    if call.lowering_error is not None:
+        return
+    for placement in call.program.placements:
+        for name, refusal in placement.refusals:
+            if name == subject.executor.name and refusal.code == "not-fused":
+                yield refusal
 
 
 def check_regions(subject: RegionSubject) -> None:

@@ -16,6 +16,7 @@ from thunder.base.pytree import tree_iter
 from thunder.testing.conformance_failure import NothingToTest, described, error_text, tensors_in
 from thunder.testing.global_state import changed, restored
 from thunder.testing.interleaving import interleaved
+from thunder.testing.memory_growth import bytes_per_run
 from thunder.testing.sample_call import Outcome, SampleCall
 from thunder.testing.sample_lowering import seeded
 from thunder.testing.samples import other_values
@@ -136,6 +137,23 @@ def check_releases(subject: Subject) -> None:
                 hint="Keep no arguments and results in globals, closures, caches or on the executor: their "
                 "memory is freed with the last reference.",
             )
+    for call in subject.small_calls()[:1]:
+        _check_growth(subject, call)
+
+
+def _check_growth(subject: Subject, call: SampleCall) -> None:
+    """Check that repeated runs of a call do not need more and more memory."""
+    program = call.program.bare
+    with torch.no_grad(), seeded():
+        growth = bytes_per_run(lambda: call.sample.copy().tensors, lambda given: program(*given))
+    if growth:
+        raise subject.failure(
+            "its memory grows with each run",
+            call,
+            found={"bytes of Python's memory that each run leaves behind": growth},
+            hint="Keep nothing that a later run does not replace: bound a cache, and let no key be an address "
+            "or an id.",
+        )
 
 
 def _references(call: SampleCall) -> list[tuple[str, weakref.ref[torch.Tensor]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from thunder.autograd.joint_trace import differentiable_outputs, differentiate, 
 from thunder.base.pytree import tree_iter
 from thunder.base.structural_ids import RETURN
 from thunder.extend import get_always_executors
+from thunder.ir.gradient_declarations import NoGradient
+from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.trace import TraceCtx, from_trace, tracectx
 from thunder.ops import prims
@@ -48,6 +51,20 @@ class GradientCase:
     def subject(self) -> Subject:
         """The operator."""
         return self.call.subject
+
+    @cached_property
+    def without_gradient(self) -> frozenset[int]:
+        """The positions, among the tensors of the result, of those that the operator has no gradient of."""
+        try:
+            traced = trace_call(self.subject.symbol, self.call.sample, requiring_grad=self.requiring_grad)
+        except Exception:  # the case about the meta function reports it
+            return frozenset()
+        proxies = [p for p in tree_iter(traced.trace.output) if isinstance(p, TensorProxy)]
+        declared = traced.bsym.sym.declared_gradient
+        is_left_out = isinstance(declared, NoGradient) and not self.subject.has_own_gradient
+        return frozenset(
+            i for i, p in enumerate(proxies) if not p.requires_grad and (is_left_out or p.declared_without_grad)
+        )
 
     @property
     def judge(self) -> Judge:
@@ -114,9 +131,10 @@ def _check_case(case: GradientCase) -> bool:
             "get_grad(result) and puts gradients with put_grads(arguments, gradients), each with the shape "
             "and dtype of its argument.",
         ) from error
-    if joint is None:
-        return False
     expected = expected_gradients(case)
+    if joint is None:
+        _check_declared(case)
+        return False
     if expected is None:
         raise _not_differentiable(case)
     if len(expected.cotangents) != count:
@@ -130,6 +148,16 @@ def _check_case(case: GradientCase) -> bool:
         _compare_results(case, results, expected)
         compare_gradients(case, dict(enumerate(gradients)), expected)
     return True
+
+
+def _check_declared(case: GradientCase) -> None:
+    """Check that an operator with a gradient rule has a result that requires grad."""
+    if case.without_gradient and case.subject.info.grad_transform is not None:
+        raise case.failure(
+            "it has a gradient rule, and all of its results are declared without gradient",
+            {},
+            "Leave out requires_grad=False in the meta function, or the rule.",
+        )
 
 
 def _run(case: GradientCase, joint: TraceCtx, expected: Expected) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -233,10 +261,12 @@ def _by_torch(
     with seeded(SEED), torch.enable_grad():
         out = case.call.evaluate(sample)
     input_ids = {id(x) for x in inputs}
+    tensors = [x for x in tree_iter(tuple(out) if isinstance(out, tuple) else out) if isinstance(x, torch.Tensor)]
+    left_out = case.without_gradient if case.call.is_single else frozenset()
     results = [
         x
-        for x in {id(x): x for x in tree_iter(tuple(out) if isinstance(out, tuple) else out)}.values()
-        if isinstance(x, torch.Tensor) and x.requires_grad and id(x) not in input_ids
+        for x in {id(x): x for i, x in enumerate(tensors) if i not in left_out}.values()
+        if x.requires_grad and id(x) not in input_ids
     ]
     if not results:
         return (), None, ()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -19,9 +20,11 @@ from thunder.testing.conformance_failure import (
     error_text,
     tensors_in,
 )
+from thunder.testing.reproduction import call_text, function_of
 from thunder.testing.sample_call import SampleCall
 from thunder.testing.sample_lowering import seeded
-from thunder.testing.subjects import Subject
+from thunder.testing.samples import Sample
+from thunder.testing.subjects import Subject, replaced_functions
 from thunder.testing.tolerances import Reference
 
 __all__ = ["check_changing_shapes", "check_compiled_function"]
@@ -52,6 +55,62 @@ def check_compiled_function(subject: Subject) -> None:
         with _autocast(), seeded():
             expected = jit(function)(*call.sample.copy().tensors)
         _check_autocast(subject, call, lower, expected)
+    for function in replaced_functions(subject):
+        for call in calls[:2]:
+            _check_replaced(subject, ReplacedCall(subject, call.sample, function))
+
+
+class ReplacedCall(SampleCall):
+    """A call of a function that an operator replaces, in a program."""
+
+    def __init__(self, subject: Subject, sample: Sample, replaced: Callable[..., Any]) -> None:
+        super().__init__(subject, sample)
+        self.replaced = replaced
+
+    def body(self, names: dict[int, str]) -> tuple[list[str], list[str]]:
+        """Return the line that stands for the function, and a call of it."""
+        name = getattr(self.replaced, "__qualname__", repr(self.replaced))
+        return [f"replaced = ...  # {name}"], [
+            call_text("replaced", tuple(self.sample.args), self.sample.kwargs, names)
+        ]
+
+    def function(self) -> Callable[..., Any]:
+        """Return a function of the sample's tensors that calls the replaced function."""
+        return function_of(self, {"replaced": self.replaced}, has_setup=False)
+
+
+def _check_replaced(subject: Subject, call: ReplacedCall) -> None:
+    """Check a program that calls a replaced function: its values, and under autocast eager's types too."""
+    function = call.function()
+    compiled, result = _compiled(subject, call, function, torch.no_grad)
+    _check_value(subject, call, result, "a program that calls the function it replaces")
+    try:
+        with _autocast(), seeded(), torch.no_grad():
+            eager = function(*call.sample.copy().tensors)
+    except Exception:  # eager refuses the call under autocast
+        return
+    _, lower = _compiled(subject, call, function, _no_grad_under_autocast)
+    for i, (x, y) in enumerate(zip(tensors_in(lower), tensors_in(eager), strict=False)):
+        exact = tensors_in(call.exact.result)[i] if call.exact is not None else y
+        judge, fault = replace(subject.settings.judge, factor=4.0), None
+        if call.promises_values and x.shape == y.shape == exact.shape:
+            fault = judge.fault(x, Reference(exact=exact, eager=y))
+        if (x.shape, x.dtype) != (y.shape, y.dtype) or fault is not None:
+            raise subject.failure(
+                "a program that calls the function it replaces returns something else under autocast than "
+                "eager",
+                call,
+                found={"eager": described(y), "with it": described(x)}
+                | ({"values": fault} if fault is not None else {}),
+                hint="autocast= of register_operator says what autocast does with the arguments: 'lower', "
+                "'fp32', 'promote' or None; like= the function casts as eager does.",
+            )
+
+
+@contextmanager
+def _no_grad_under_autocast() -> Iterator[None]:
+    with torch.no_grad(), _autocast():
+        yield
 
 
 def _compilable(subject: Subject) -> list[SampleCall]:

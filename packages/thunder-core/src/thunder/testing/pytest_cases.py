@@ -11,11 +11,13 @@ from torch import nn
 
 from thunder.executor_base.executor import Executor
 from thunder.passes.transform import Transform
+from thunder.ir.rewrite_rules import RewriteRule
+from thunder.testing.rule_cases import rule_conformance
 from thunder.testing.samples import SampleSource
 from thunder.testing.suite import Case, conformance
 from thunder.testing.transform_cases import Program, transform_conformance
 
-__all__ = ["ConformanceTests", "TransformConformanceTests"]
+__all__ = ["ConformanceTests", "RuleConformanceTests", "TransformConformanceTests"]
 
 
 class _CaseTests:
@@ -103,6 +105,38 @@ class TransformConformanceTests(_CaseTests):
                 programs=cls.programs,
                 tolerance=cls.tolerance,
                 executors=cls.executors,
+                expected_failures=cls.expected_failures,
+            )
+        )
+
+
+class RuleConformanceTests(_CaseTests):
+    """Base class of tests of rewrite rules: each case of `rule_conformance` becomes a test.
+
+        class TestRules(thunder.testing.RuleConformanceTests):
+            rules = [rms_norm_rule]
+            samples = {"rms_norm": [(torch.randn(3, 8), torch.ones(8), 1e-5)]}
+
+    The attributes are the arguments of `thunder.testing.rule_conformance`.
+    """
+
+    rules: ClassVar[Sequence[RewriteRule]]
+    samples: ClassVar[Mapping[str, Sequence[Any]]]
+    executors: ClassVar[Sequence[Any]] = ()
+    dtypes: ClassVar[Iterable[torch.dtype]] = (torch.float32, torch.float64, torch.bfloat16)
+    tolerances: ClassVar[Mapping[torch.dtype, tuple[float, float]]] = {}
+    expected_failures: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def cases(cls) -> list[Case]:
+        """Return the cases; override it to leave some out."""
+        return list(
+            rule_conformance(
+                cls.rules,
+                cls.samples,
+                executors=cls.executors,
+                dtypes=cls.dtypes,
+                tolerances=cls.tolerances,
                 expected_failures=cls.expected_failures,
             )
         )

@@ -29,13 +29,13 @@ __all__ = ["OPAQUE", "PROGRAMS", "RegionCall", "region_calls"]
 
 
 def half(x: torch.Tensor) -> torch.Tensor:
-    """Return half of a tensor."""
-    return x * 0.5
+    """Return half of a tensor, with the elements of each row in the reverse order, so that comparisons differ."""
+    return (x * 0.5).flip(-1) if x.ndim else x * 0.5
 
 
 #: an operator that no fusion executor supports, to separate operators that it supports
 OPAQUE = OperatorExecutor("conformance").register_operator(
-    "opaque", meta=lambda x: TensorProxy(like=x), fn=half, replace=True
+    "opaque", meta=lambda x: TensorProxy(like=x), fn=half, replace=True, autocast=None
 )
 
 
@@ -78,6 +78,10 @@ def _opaque_of(x: TensorProxy) -> TensorProxy:
     if not x.dtype.is_floating_point:
         raise DoesNotFitError
     return OPAQUE(x)  # type: ignore[no-any-return]
+
+
+#: how many calls the longest program has, and of how many variants there is one
+LONG, MAX_LONG = 20, 40
 
 
 def _chain(b: CallTemplate) -> Any:
@@ -124,7 +128,7 @@ def _diamond(b: CallTemplate) -> Any:
 
 def _long_chain(b: CallTemplate) -> Any:
     values = [b.first()]
-    for _ in range(11):
+    for _ in range(LONG - 1):
         values.append(b.again(values[-1]))
     return values[-1], values[3]
 
@@ -136,6 +140,32 @@ def _written(b: CallTemplate) -> Any:
         raise DoesNotFitError
     prims.copy_(later, b.x[0], grad_enabled=False)
     return b.first(y)
+
+
+def _written_later(b: CallTemplate) -> Any:
+    later = [_opaque_of(x) for x in b.x if x.dtype.is_floating_point]
+    if not later:
+        raise DoesNotFitError
+    result = b.f()
+    targets = (x for x in b.x if x.dtype.is_floating_point)
+    for value, target in zip(later, targets, strict=True):
+        prims.copy_(value, target, grad_enabled=False)
+    return result, [_opaque_of(y) for y in tree_iter(result) if _is_floating(y)]
+
+
+def _view_written_later(b: CallTemplate) -> Any:
+    if not _is_floating(b.x[-1]):
+        raise DoesNotFitError
+    later = _opaque_of(b.x[-1])
+    view = prims.broadcast_in_dim(b.x[-1], (1, *b.x[-1].shape), tuple(range(1, b.x[-1].ndim + 1)))
+    value = prims.broadcast_in_dim(later, (1, *later.shape), tuple(range(1, later.ndim + 1)))
+    result = b.f()
+    prims.copy_(value, view, grad_enabled=False)
+    return result, [_opaque_of(y) for y in tree_iter(result) if _is_floating(y)]
+
+
+def _is_floating(x: Any) -> bool:
+    return isinstance(x, TensorProxy) and bool(x.dtype.is_floating_point)
 
 
 def _written_and_read(b: CallTemplate) -> Any:
@@ -157,13 +187,18 @@ PROGRAMS: dict[str, Callable[[CallTemplate], Any]] = {
     "a result that is returned twice": _returned_twice,
     "a call of another executor between two calls": _interrupted,
     "two ways to a result, one by another executor": _diamond,
-    "a chain of twelve calls": _long_chain,
+    "a long chain of calls": _long_chain,
     "a write to an argument between two calls": _written,
     "a write to an argument that is read again": _written_and_read,
+    "writes to the arguments after the call": _written_later,
+    "a write to a view of an argument after the call": _view_written_later,
 }
 
 #: the programs of variants of a sample: the layout or type of one argument shows in these
 OF_VARIANTS = ("a result that is also an argument", "one call")
+
+#: the programs of a sample in another dtype, or with special values: a long region may compute in another way
+OF_FIRST_VARIANTS = (*OF_VARIANTS, "a long chain of calls")
 
 
 def _followed_by(other: Symbol, sample: Sample) -> Callable[[CallTemplate], Any]:
@@ -171,7 +206,9 @@ def _followed_by(other: Symbol, sample: Sample) -> Callable[[CallTemplate], Any]
 
     def program(b: CallTemplate) -> Any:
         y = b.first()
-        return of(y, b.x[0]), of(b.x[0], y), y
+        z = of(b.x[0], y)
+        before = [b.f(z)] if isinstance(z, TensorProxy) and b.fits(z) else []
+        return of(y, b.x[0]), z, y, before
 
     def of(first: TensorProxy, rest: TensorProxy) -> Any:
         values = [first, *([rest] * len(sample.tensors))][: len(sample.tensors)]
@@ -276,7 +313,7 @@ class RegionCall(SampleCall):
         if bsym.sym is prims.copy_:
             return f"{named[1]!r}.copy_({named[0]!r})"
         if bsym.sym is OPAQUE:
-            setup.append("from thunder.testing.region_programs import OPAQUE  # x * 0.5, which nothing fuses")
+            setup.append("from thunder.testing.region_programs import OPAQUE  # (x * 0.5).flip(-1), which nothing fuses")
             callee = "OPAQUE"
         else:
             more, callee = operator_lines(bsym.sym.id, self.subject.executor)
@@ -311,7 +348,9 @@ def region_calls(subject: Subject, others: Sequence[Subject]) -> Iterator[Region
     """Yield the programs of an operator: of its first samples, of variants, and with other operators."""
     calls = [c for c in subject.calls if c.is_claimed and c.sample.tensors]
     plain_calls = [c for c in calls if not c.sample.variant]
-    for call in plain_calls[:3]:
+    small = [call for call in plain_calls if not call.sample.is_large]
+    largest = max(small, key=lambda call: sum(x.numel() for x in call.sample.tensors), default=None)
+    for call in dict.fromkeys((*plain_calls[:3], *((largest,) if largest is not None else ()))):
         yield from _composed(subject, call.sample, PROGRAMS)
     for call in plain_calls[:1]:
         for other in others:
@@ -320,9 +359,10 @@ def region_calls(subject: Subject, others: Sequence[Subject]) -> Iterator[Region
                 name = f"a call of {other.id} on the result"
                 program = _followed_by(other.symbol, theirs)
                 yield from _composed(subject, call.sample, {name: program}, other)
-    for call in calls:
-        if call.sample.variant:
-            yield from _composed(subject, call.sample, {name: PROGRAMS[name] for name in OF_VARIANTS})
+    variants = [call for call in calls if call.sample.variant]
+    for number, call in enumerate(variants):
+        names = OF_FIRST_VARIANTS if number < MAX_LONG and not call.sample.is_large else OF_VARIANTS
+        yield from _composed(subject, call.sample, {name: PROGRAMS[name] for name in names})
 
 
 def _composed(

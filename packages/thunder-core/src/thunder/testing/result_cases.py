@@ -8,7 +8,8 @@ import torch
 
 from thunder.testing.comparison import ASPECTS
 from thunder.testing.conformance_failure import definition_of, error_text, tensors_in
-from thunder.testing.sample_call import SampleCall
+from thunder.testing.sample_call import SampleCall, memory_of
+from thunder.testing.sample_lowering import seeded
 from thunder.testing.samples import other_values
 from thunder.testing.subjects import Subject
 from thunder.testing.tolerances import same_bits
@@ -39,8 +40,9 @@ def check_metadata(subject: Subject) -> None:
 
 
 def check_strides(subject: Subject) -> None:
-    """Check that results have the reference's strides: traces have no strides, programs rely on eager's."""
-    _check("strides", subject, subject.calls_with_reference)
+    """Check that results have the strides that are declared, and the reference's, on which programs rely."""
+    _check("strides", subject, subject.run_calls)
+    subject.calls_with_reference()
 
 
 def check_aliasing(subject: Subject) -> None:
@@ -84,6 +86,7 @@ def check_repeats(subject: Subject) -> None:
         first = tensors_in(call.run(seed=seeds[0]).result)
         if number < 2:
             _check_earlier_result(subject, call, first)
+            _check_addresses(subject, call)
         for seed in seeds[1 : None if number < 2 else 2]:
             again = tensors_in(call.run(seed=seed).result)
             if len(first) != len(again) or not all(map(same_bits, first, again)):
@@ -94,6 +97,31 @@ def check_repeats(subject: Subject) -> None:
                     hint="Draw random numbers from torch's generator and tag the operator, "
                     "tags=(thunder.core.tags.OpTags.RANDOM_OP,); keep no state between runs.",
                 )
+
+
+def _check_addresses(subject: Subject, call: SampleCall) -> None:
+    """Check a run in whose arguments' memory an earlier run had other values."""
+    run, other = call.program.run, call.like(other_values(call.sample))
+    if not call.sample.tensors or not other.is_run:
+        return
+    expected = tensors_in(other.run(run).result)
+    given = [x.data for x in call.sample.copy().tensors]  # a tensor that was never written
+    with seeded():
+        run(*given)
+    written = other.sample.copy().tensors
+    for x, y in zip(given, written, strict=True):
+        memory_of(x).copy_(memory_of(y))
+    for how, again in (("the same tensors", given), ("other tensors there", [x.data for x in given])):
+        with seeded():
+            results = tensors_in(run(*again))
+        if len(results) != len(expected) or not all(map(same_bits, results, expected)):
+            raise subject.failure(
+                "it returns the result of other values that were at the same addresses",
+                call,
+                found={"second run": how, "right": expected, "result": results},
+                hint="Keep no results and no prepared arguments by data_ptr(), id or version: memory is used "
+                "again, and written to.",
+            )
 
 
 def _check_earlier_result(subject: Subject, call: SampleCall, first: list[torch.Tensor]) -> None:

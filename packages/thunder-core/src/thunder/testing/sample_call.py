@@ -70,6 +70,11 @@ class SampleCall:
     #: what the program of the call is, in failures
     program_text = ""
 
+    @property
+    def is_single(self) -> bool:
+        """Whether the program is the call alone, with its results."""
+        return not self.program_text
+
     def __init__(self, subject: Subject, sample: Sample) -> None:
         self.subject, self.sample = subject, sample
 

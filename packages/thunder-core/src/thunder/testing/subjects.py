@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from thunder.testing.samples import Sample, SampleSource, cast, own_samples_of, 
 from thunder.testing.tolerances import Judge
 from thunder.testing.variants import SIZES, inner_variants, resized, variants
 
-__all__ = ["Settings", "Subject", "subjects"]
+__all__ = ["Settings", "Subject", "replaced_functions", "subjects"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +140,9 @@ class Subject:
 
     def _setting(self, table: Mapping[str, Any]) -> Any:
         """Return the entry of a table of settings for the operator, or for the one that it implements."""
-        ids = [self.id, self.symbol.name, *([self.implements.id] if self.implements is not None else [])]
+        ids = [self.id, *([self.implements.id] if self.implements is not None else [])]
+        if self.symbol.executor is self.executor or self.symbol.name not in _own_names(self.executor):
+            ids.insert(1, self.symbol.name)
         return next((table[i] for i in ids if i in table), None)
 
     @cached_property
@@ -148,11 +151,19 @@ class Subject:
         reference = self._setting(self.settings.references)
         if reference is not None:
             return reference  # type: ignore[no-any-return]
-        if isinstance(self.executor, OperatorExecutor):
-            for function, symbol in self.executor.replacements.items():
-                if symbol is self.symbol:
-                    return function
+        for function in replaced_functions(self):
+            return function
+        if self._definition is not None:
+            return self._definition
         return _eager_of(self.implements)
+
+    @property
+    def _definition(self) -> Callable[..., Any] | None:
+        """The function of torch that an operator of the executor is like, or None."""
+        is_own = self.implements is self.row and self.symbol.executor is self.executor
+        function = self.row.decomposition if self.row is not None and is_own else None
+        function = inspect.unwrap(function) if function is not None else None
+        return function if inspect.isfunction(function) else None
 
     @cached_property
     def is_eager_reference(self) -> bool:
@@ -163,10 +174,7 @@ class Subject:
         """
         is_given = self._setting(self.settings.references) is not None
         is_own = self.implements is self.row and self.symbol.executor is self.executor
-        replaced = isinstance(self.executor, OperatorExecutor) and any(
-            symbol is self.symbol for symbol in self.executor.replacements.values()
-        )
-        if not is_given and (replaced or not is_own):
+        if not is_given and (replaced_functions(self) or self._definition is not None or not is_own):
             return True
         samples = [call.sample for call in self.calls[:1]]
         return (
@@ -252,6 +260,18 @@ class Subject:
         return definition_of(
             self.info.execution_transform, own.python_impl, row.eager if row is not None else None, own.meta
         )
+
+
+def replaced_functions(subject: Subject) -> list[Callable[..., Any]]:
+    """Return the functions that the operator of a subject replaces."""
+    executor = subject.executor
+    table = executor.replacements if isinstance(executor, OperatorExecutor) else {}
+    return [function for function, symbol in table.items() if symbol is subject.symbol]
+
+
+def _own_names(executor: Executor) -> frozenset[str]:
+    """Return the names of the operators that an executor defines: a bare name means one of these first."""
+    return frozenset(symbol.name for symbol in executor.opmap.values())
 
 
 def _resizable(

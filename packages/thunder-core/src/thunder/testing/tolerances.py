@@ -23,6 +23,9 @@ LOW_PRECISION = (torch.bfloat16, torch.float16)
 #: a result may have this many times the error of the reference, computed in the same precision
 SLACK = 4.0
 
+#: exact results that are smaller than this part of the inputs may be errors of float64
+NEGLIGIBLE = 2.0**-40
+
 #: the share of results that may be rounded away from the nearest value, all of them towards zero
 MAX_TRUNCATED = 0.25
 
@@ -144,8 +147,22 @@ def _wide(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def _unit(reference: Reference, z: torch.Tensor) -> float:
-    """Return the magnitude to which absolute tolerances refer: 1, or that of results or inputs."""
-    return reference.scale if reference.scale > 1 else min(1.0, max(_largest(z), 1e-30))
+    """Return the magnitude to which absolute tolerances refer: 1, or that of results or inputs.
+
+    Results that cancel to zero, or to a rounding error of float64, have no magnitude of their own.
+    """
+    largest, scale = _largest(z), min(1.0, reference.scale)
+    if reference.scale > 1:
+        return reference.scale
+    if largest <= NEGLIGIBLE * scale and _is_cancelled(reference, z, largest):
+        return max(scale, 1e-30)
+    return min(1.0, max(largest, 1e-30))
+
+
+def _is_cancelled(reference: Reference, z: torch.Tensor, largest: float) -> bool:
+    """Return whether small exact results are rounding errors, and not small numbers."""
+    changes = [_largest(_wide(t, z) - z) for t in reference.perturbed()] if largest else []
+    return largest == 0 or not changes or max(changes) > largest / 4
 
 
 def _largest(z: torch.Tensor) -> float:
