@@ -343,3 +343,50 @@ class _ByAddress(Runs):
 
         return cached
 
+
+
+# -- operators that write ------------------------------------------------------------------------------------
+
+
+def _extending(kernel: Callable[..., Any], mutates: Any = ("k", "v")) -> Trial:
+    def extend(k: torch.Tensor, v: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        k[0].copy_(new)
+        v[0].copy_(new * 2)
+        return new.sum(-1)
+
+    def meta(k: Any, v: Any, new: Any) -> Any:
+        return TensorProxy(like=new, shape=tuple(new.shape)[:-1])
+
+    executor = OperatorExecutor(name())
+    executor.register_operator("extend", meta=meta, fn=kernel, mutates=mutates, replaces=extend)
+    samples = {"extend": [((torch.zeros(4, 3), torch.ones(4, 3), tensor(3)), {})]}
+    return Trial(executor, {"samples": samples, "dtypes": [torch.float32]})
+
+
+@fault("an operator writes other values than eager", "values")
+def an_operator_writes_other_values_than_eager() -> Trial:
+    def kernel(k: Any, v: Any, new: Any) -> Any:
+        k[0].copy_(new)
+        v[0].copy_(new)
+        return new.sum(-1)
+
+    return _extending(kernel)
+
+
+@fault("an operator writes to an argument that it does not name", "inputs")
+def an_operator_writes_to_an_argument_that_it_does_not_name() -> Trial:
+    def kernel(k: Any, v: Any, new: Any) -> Any:
+        k[0].copy_(new)
+        v[0].copy_(new * 2)
+        return new.sum(-1)
+
+    return _extending(kernel, mutates="k")
+
+
+@fault("an operator leaves out a write", "jit")
+def an_operator_leaves_out_a_write() -> Trial:
+    def kernel(k: Any, v: Any, new: Any) -> Any:
+        k[0].copy_(new)
+        return new.sum(-1)
+
+    return _extending(kernel, mutates="k")

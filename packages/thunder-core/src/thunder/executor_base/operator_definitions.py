@@ -12,10 +12,13 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch._library.custom_ops import CustomOpDef
 
+from thunder.base.attribute_paths import find_torch
 from thunder.base.errors import PluginError, RegistrationError
 from thunder.executor_base.executor import Executor
 from thunder.ir.symbol import Symbol
+from thunder.ops.library_operators import library_operator, spellings_of_operator
 
 __all__ = ["can_be_replaced", "check_definition", "check_signatures", "replaced_functions"]
 
@@ -102,11 +105,28 @@ def _has_signature(function: object) -> bool:
 
 
 def replaced_functions(
-    replaces: Callable[..., Any] | Sequence[Callable[..., Any]] | None,
+    replaces: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None,
 ) -> tuple[Callable[..., Any], ...]:
-    """Return the functions of `replaces=`; raise RegistrationError for one that is never replaced."""
-    functions = () if replaces is None else (replaces,) if callable(replaces) else tuple(replaces)
-    for function in functions:
+    """Return the functions of `replaces=`, and the other spellings of operators of `torch.library`.
+
+    Raises RegistrationError for one that is never replaced.
+    """
+    is_one = callable(replaces) or isinstance(replaces, str | CustomOpDef)
+    given: Sequence[Any] = () if replaces is None else (replaces,) if is_one else tuple(replaces)  # type: ignore[arg-type]
+    functions: list[Any] = []
+    for function in given:
+        operator = library_operator(function)
+        if operator is not None:
+            functions += spellings_of_operator(operator)
+            continue
+        if isinstance(function, str) and find_torch(function) is not None:
+            functions.append(find_torch(function))
+            continue
+        if isinstance(function, str):
+            raise RegistrationError(
+                f"replaces={function!r} is the name of no function of torch, and of no operator",
+                hint="A name is 'namespace::operator' or a path such as 'torch.nn.functional.gelu'.",
+            )
         if not callable(function):
             raise RegistrationError(f"replaces= takes functions, and {function!r} is not callable")
         if not can_be_replaced(function):
@@ -115,7 +135,8 @@ def replaced_functions(
                 hint="Calls of an object, a bound method or a partial are traced through. Replace a function "
                 "that they call.",
             )
-    return functions
+        functions.append(function)
+    return tuple(dict.fromkeys(functions))
 
 
 #: types of callables whose calls in a program may become an operator

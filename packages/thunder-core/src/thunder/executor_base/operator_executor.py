@@ -34,6 +34,7 @@ from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration, check
 from thunder.ir.gradient_declarations import as_gradient, row_gradient
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import get_tracectx
+from thunder.ops.library_operators import library_operator, operator_symbol, overloads_of
 from thunder.ops.operator import (
     GradientDeclaration,
     Operator,
@@ -86,7 +87,7 @@ class OperatorExecutor(Executor):
         fn: Callable[..., Any] | None = None,
         module: ModuleType | str | None = None,
         tags: Iterable[Any] | None = None,
-        replaces: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+        replaces: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None = None,
         autocast: AutocastDeclaration = INHERIT,
         bind_postprocess: Callable[[BoundSymbol], None] | None = None,
         python_printer: Callable[..., Sequence[str]] | None = None,
@@ -104,7 +105,8 @@ class OperatorExecutor(Executor):
         decomposition, through which the operator has a gradient.
 
         `fn` runs it: the program calls it under its bare name, with torch tensors. With `module` the program
-        calls `module.name` instead. `replaces` are Python functions whose traced calls become this operator.
+        calls `module.name` instead. `replaces` are functions, or names of operators of `torch.library`, whose
+        traced calls become this operator, in all their spellings.
         `vjp` declares its gradient: a formula of the call for each argument, None for one without gradient,
         or a function from the call to the gradients by argument. `batch` is its batching rule: a function
         from the call, whose batched tensors have the batch as their first dimension, to the results of all
@@ -238,7 +240,7 @@ class OperatorExecutor(Executor):
 
     def register_implementation(
         self,
-        sym_or_id: Symbol | str,
+        sym_or_id: Symbol | str | Callable[..., Any],
         op: Symbol | None = None,
         *,
         checker: Callable[..., bool | Refusal] | None = None,
@@ -249,6 +251,9 @@ class OperatorExecutor(Executor):
         rank: int | None = None,
     ) -> None:
         """Declare this executor's implementation of an operator; an earlier one is replaced.
+
+        The operator is given by its symbol, its id, a function of torch, or the path of one; one of
+        `torch.library` by its name (`"acme::norm"`), packet, overload or definition.
 
         `op` is called with the operator's arguments; `execution_transform` has the operator's signature and
         computes its result with any symbols. `checker` has the operator's signature, sees proxies, and
@@ -414,9 +419,33 @@ def operator_id(sym_or_id: Symbol | str) -> str:
     spelled = operator_of(sym_or_id)
     if spelled is not None:
         return spelled
+    library = library_operator(sym_or_id)
+    if library is not None:
+        return _library_id(library)
     if isinstance(sym_or_id, str):
         return symbol_of(sym_or_id).id
     raise RegistrationError(
         f"{sym_or_id!r} is neither a symbol, an operator id, nor a function of torch that is an operator",
         hint="An id is text, such as 'torch.nn.functional.linear'.",
     )
+
+
+def _library_id(operator: Any) -> str:
+    """Return the id of an operator of `torch.library`, which is registered if no program was traced yet.
+
+    Raises RegistrationError for a packet of several overloads, and for an operator that writes.
+    """
+    overloads = overloads_of(operator)
+    if len(overloads) != 1:
+        raise RegistrationError(
+            f"{operator} has {len(overloads)} overloads",
+            found={"overloads": ", ".join(map(str, overloads))},
+            hint="Register an implementation of each.",
+        )
+    if overloads[0]._schema.is_mutable:
+        raise RegistrationError(
+            f"{overloads[0]} writes to its arguments",
+            found={"schema": overloads[0]._schema},
+            hint="register_operator(name, meta=…, fn=…, replaces=it, mutates=(…)) runs it by another kernel.",
+        )
+    return operator_symbol(overloads[0]).id

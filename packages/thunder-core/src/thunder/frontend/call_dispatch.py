@@ -43,6 +43,7 @@ from thunder.frontend.torch_functions import override_calls
 from thunder.frontend.traced_replacements import ReplacementTable, refuse_replaced_callees, replacing
 from thunder.interpreter import is_opaque
 from thunder.ir.symbol import Symbol
+from thunder.ops.library_operators import is_custom
 from thunder.ops.operator import is_of_package
 from thunder.torch.autocast import is_interpreted
 from thunder.wrappers.compiled_function import CompiledFunction
@@ -133,7 +134,7 @@ def _tensor_class(resolver: CallResolver, fn: Any) -> CallHandler | None:
 def _unknown_torch_function(resolver: CallResolver, fn: Any) -> CallHandler | None:
     if not native_calls.is_unknown_torch(fn):
         return None
-    return custom_operators.call_custom if custom_operators.is_custom(fn) else tensors.call_unknown
+    return custom_operators.call_custom if is_custom(fn) else tensors.call_unknown
 
 
 def _function_of_package(resolver: CallResolver, fn: Any) -> CallHandler | None:

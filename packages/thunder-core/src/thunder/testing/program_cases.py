@@ -83,6 +83,9 @@ def _check_replaced(subject: Subject, call: ReplacedCall) -> None:
     """Check a program that calls a replaced function: its values, and under autocast eager's types too."""
     function = call.function()
     compiled, result = _compiled(subject, call, function, torch.no_grad)
+    if subject.written:
+        _check_writes(subject, call, compiled)
+        return
     _check_value(subject, call, result, "a program that calls the function it replaces")
     try:
         with _autocast(), seeded(), torch.no_grad():
@@ -104,6 +107,24 @@ def _check_replaced(subject: Subject, call: ReplacedCall) -> None:
                 | ({"values": fault} if fault is not None else {}),
                 hint="autocast= of register_operator says what autocast does with the arguments: 'lower', "
                 "'fp32', 'promote' or None; like= the function casts as eager does.",
+            )
+
+
+def _check_writes(subject: Subject, call: ReplacedCall, compiled: Any) -> None:
+    """Check that a program which calls a function that writes leaves its arguments as eager does."""
+    ours, theirs = call.sample.copy().tensors, call.sample.copy().tensors
+    with torch.no_grad(), seeded():
+        compiled(*ours)
+    with torch.no_grad(), seeded():
+        call.function()(*theirs)
+    for i, (x, y) in enumerate(zip(ours, theirs, strict=True)):
+        fault = subject.settings.judge.fault(x, Reference(exact=y, eager=y))
+        if fault is not None and call.promises_values:
+            raise subject.failure(
+                f"a program that calls the function it replaces leaves argument {i} with other values than eager",
+                call,
+                found={"against eager": fault},
+                hint="mutates= has the name of every argument that the function writes to.",
             )
 
 

@@ -17,6 +17,7 @@ from thunder.base.tags import OpTags
 from thunder.executor_base.executor import Executor, ImplInfo
 from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.executor_base.operator_executor import OperatorExecutor
+from thunder.executor_base.writing_operators import FUNCTIONAL, on_copies
 from thunder.ir.gradient_declarations import NoGradient
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
@@ -141,6 +142,8 @@ class Subject:
     def _setting(self, table: Mapping[str, Any]) -> Any:
         """Return the entry of a table of settings for the operator, or for the one that it implements."""
         ids = [self.id, *([self.implements.id] if self.implements is not None else [])]
+        if self.written:
+            ids += [self.id.removesuffix(FUNCTIONAL), self.symbol.name.removesuffix(FUNCTIONAL)]
         if self.symbol.executor is self.executor or self.symbol.name not in _own_names(self.executor):
             ids.insert(1, self.symbol.name)
         return next((table[i] for i in ids if i in table), None)
@@ -149,13 +152,23 @@ class Subject:
     def reference(self) -> Callable[..., Any] | None:
         """The function whose results are right, or None; it takes a sample's arguments."""
         reference = self._setting(self.settings.references)
-        if reference is not None:
-            return reference  # type: ignore[no-any-return]
-        for function in replaced_functions(self):
-            return function
+        for function in (*([reference] if reference is not None else []), *replaced_functions(self)):
+            return self._on_copies(function) if self.written else function  # type: ignore[no-any-return]
         if self._definition is not None:
             return self._definition
         return _eager_of(self.implements)
+
+    @cached_property
+    def written(self) -> tuple[str, ...]:
+        """The arguments to which the operator writes, of which this is the functional form."""
+        executor = self.executor
+        table = executor.functional_forms if isinstance(executor, OperatorExecutor) else {}
+        return next((names for functional, names in table.values() if functional is self.symbol), ())
+
+    def _on_copies(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that writes as one that writes to copies of its arguments, and returns them."""
+        assert self.symbol.meta is not None, "a functional form has a meta function"
+        return on_copies(function, self.symbol.meta, self.written)
 
     @property
     def _definition(self) -> Callable[..., Any] | None:
@@ -265,8 +278,11 @@ class Subject:
 def replaced_functions(subject: Subject) -> list[Callable[..., Any]]:
     """Return the functions that the operator of a subject replaces."""
     executor = subject.executor
-    table = executor.replacements if isinstance(executor, OperatorExecutor) else {}
-    return [function for function, symbol in table.items() if symbol is subject.symbol]
+    if not isinstance(executor, OperatorExecutor):
+        return []
+    ids = {i for i, (functional, _) in executor.functional_forms.items() if functional is subject.symbol}
+    ids.add(subject.symbol.id)
+    return [function for function, symbol in executor.replacements.items() if symbol.id in ids]
 
 
 def _own_names(executor: Executor) -> frozenset[str]:
@@ -308,6 +324,7 @@ def subjects(executor: Executor, settings: Settings) -> Iterator[Subject]:
     """
     candidates = list(_all(executor, settings))
     names = {n for s in candidates for n in (s.id, s.symbol.name)}
+    names |= {n.removesuffix(FUNCTIONAL) for s in candidates if s.written for n in (s.id, s.symbol.name)}
     for name in (*settings.samples, *settings.references):
         if name not in names:
             close = nearest(name, names)

@@ -12,13 +12,7 @@ import torch
 from torch._library.custom_ops import OPDEFS, CustomOpDef
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 
-from thunder.base.autocast_state import (
-    AUTOCAST_DEVICES,
-    AutocastState,
-    autocast_kinds,
-    autocast_now,
-    under_autocast,
-)
+from thunder.base.autocast_state import AUTOCAST_DEVICES, autocast_kinds, autocast_now
 from thunder.base.errors import UnsupportedOperator
 from thunder.base.langctx import unknown_torch_function
 from thunder.base.pytree import tree_flatten, tree_iter, tree_map, tree_unflatten
@@ -33,8 +27,8 @@ from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import Symbol
-from thunder.ops.meta_kernels import as_proxies, on_meta
-from thunder.ops.operator import Operator, register, row_of, symbol_of
+from thunder.ops.library_operators import is_custom, operator_symbol
+from thunder.ops.operator import row_of, symbol_of
 from thunder.torch.autocast import is_eligible
 from thunder.torch.fallback.unknown_functions import may_fall_back
 from thunder.torch.namespace import ltorch
@@ -43,22 +37,6 @@ from thunder.torch.sized_calls import record_sized, register_sized
 TABLE = LookasideTable()
 
 Overload = torch._ops.OpOverload
-
-#: namespaces of torch's own operators
-_TORCHS = frozenset({"aten", "prim", "prims", "quantized", "c10d", "c10d_functional", "rngprims"})
-
-
-def is_custom(fn: Any) -> bool:
-    """Return whether a callable is an operator outside of torch's own namespaces."""
-    if isinstance(fn, torch._ops.OpOverloadPacket):
-        name = fn._qualified_op_name
-    elif isinstance(fn, Overload):
-        name = fn._schema.name
-    else:
-        return False
-    namespace = name.partition("::")[0]
-    return namespace not in _TORCHS and not namespace.startswith("_")
-
 
 @TABLE.lookaside(CustomOpDef.__call__)
 def _call_definition(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -286,63 +264,6 @@ def _under_autocast(
 def _cast(x: Any, kind: str, dtype: torch.dtype) -> Any:
     is_cast = isinstance(x, TensorProxy) and x.device.type == kind and is_eligible(x)
     return ltorch.to(x, dtype) if is_cast else x
-
-
-# -- the primitive -------------------------------------------------------------------------------------------
-
-
-def operator_symbol(op: Overload, autocast: AutocastState | None = None) -> Symbol:
-    """Return the primitive of an operator, which runs under an autocast state.
-
-    Its row is registered at the first call, and replaced if the operator was defined again.
-    """
-    namespace, _, name = op._schema.name.partition("::")
-    path: str | None = f"torch.ops.{namespace}.{name}"
-    row_id = f"{namespace}_{name}"
-    if op._overloadname != "default":
-        path, row_id = f"{path}.{op._overloadname}", f"{row_id}_{op._overloadname}"
-    kernel: Any = op
-    tags: set[OpTags] = set()
-    if autocast is not None:
-        path, row_id = None, f"autocast.{autocast.label}.{row_id}"
-        kernel, tags = under_autocast(autocast, op), {OpTags.CHECK_RESULTS}
-    row = row_of(row_id)
-    if row is not None and row.eager is kernel:
-        return symbol_of(row_id)
-    random = torch.Tag.nondeterministic_seeded in op.tags
-    return register(
-        Operator(
-            id=row_id,
-            eager=kernel,
-            eager_path=path,
-            meta=_meta(op),
-            tags=frozenset(tags | ({OpTags.RANDOM_OP} if random else set())),
-            autocast=None,  # its rule has been applied
-        ),
-        replace=row is not None and (autocast is not None or isinstance(row.eager, Overload)),
-    )
-
-
-def _meta(op: Overload) -> Any:
-    """Return the meta function: the fake implementation, on meta tensors.
-
-    The operator itself never runs.
-    """
-
-    def meta(*args: Any, **kwargs: Any) -> Any:
-        try:
-            result = on_meta(op, args, kwargs)
-        except RuntimeError as error:
-            if "data-dependent" not in str(error):  # torch has no class for this error on meta tensors
-                raise
-            raise UnsupportedOperator(
-                f"the shape of a result of the operator {op._schema.name} depends on data",
-                hint="Call it outside the compiled function, or let it return a tensor of the largest shape.",
-                facts={"sizes": "data"},
-            ) from error
-        return as_proxies(result, args, kwargs)
-
-    return meta
 
 
 # -- its gradient --------------------------------------------------------------------------------------------
