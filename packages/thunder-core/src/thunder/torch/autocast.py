@@ -31,7 +31,7 @@ from thunder.torch.autocast_rules import RULES, STEPS, Action
 from thunder.torch.fallback.fallback_rows import record_fallback
 from thunder.torch.fallback.schema_probe import CannotProbe
 from thunder.torch.namespace import ltorch
-from thunder.torch.operator_autocast import action_for, replaced_function, row_for
+from thunder.torch.operator_autocast import action_for, has_no_rule, replaced_function, row_for, warn_without_rule
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -198,7 +198,12 @@ def _tensors(tree: Any) -> list[TensorProxy]:
 
 def is_interpreted(fn: Any, symbol: Any) -> bool:
     """Return whether, under the current autocast, a function's Python code replaces its operator."""
-    if not (torch._C._is_any_autocast_enabled() and isinstance(fn, types.FunctionType)):
+    if not torch._C._is_any_autocast_enabled():
+        return False
+    if has_no_rule(symbol):
+        warn_without_rule(symbol)
+        return True
+    if not isinstance(fn, types.FunctionType):
         return False
     row_id = row_for(fn, symbol)
     return any(

@@ -3,19 +3,25 @@
 ex.register_operator("linear", …, replaces=F.linear)              lower, as F.linear
 ex.register_operator("linear", …, replaces=F.linear, autocast=None)        nothing
 ex.register_operator("mlp", …, replaces=mlp, autocast="lower")             lower
+ex.register_operator("mlp", …, replaces=mlp)                      mlp is traced, with the casts within
 ex.register_operator("lstm", …, replaces=torch.lstm)              torch casts between the steps of
                                                                   torch.lstm, so torch runs it
 """
 
 from __future__ import annotations
 
+import functools
+import types
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from thunder.base.errors import RegistrationError
+from thunder.base.errors import PluginWarning, RegistrationError
+from thunder.base.extension_origin import is_of_core
 from thunder.base.langctx import TORCH, unknown_torch_function
+from thunder.base.tags import OpTags
 from thunder.ir.autocast_declarations import INHERIT
 from thunder.ir.symbol import Symbol
 from thunder.ir.trace import detached_trace
@@ -84,6 +90,36 @@ def _within(symbol: Symbol, kind: str, args: tuple[Any, ...], kwargs: Mapping[st
         symbol.meta(*args, **kwargs)
     casts = any(action_for(b.sym, kind, b.args, b.kwargs) is not None for b in trace.bound_symbols)
     return "within" if casts else None
+
+
+def has_no_rule(symbol: Any) -> bool:
+    """Return whether an operator replaces a function of a package, and nothing says what autocast does.
+
+    Under autocast the function is traced then, with the casts that eager makes within.
+    """
+    if not (isinstance(symbol, Symbol) and symbol.autocast == INHERIT and symbol.autocast_sources):
+        return False
+    computes = symbol.is_prim or OpTags.IN_PLACE in symbol.tags
+    sources = symbol.autocast_sources
+    own = all(isinstance(s, _TRACEABLE) and not is_of_core(s) for s in sources)
+    return computes and own and is_of_package(symbol) and not _sources_of_torch(symbol)
+
+
+@functools.cache
+def warn_without_rule(symbol: Symbol) -> None:
+    """Warn, once, that the kernel of an operator does not run under autocast."""
+    names = ", ".join(map(_name, symbol.autocast_sources))
+    warnings.warn(
+        f"operator {symbol.id!r} replaces {names} and says nothing about autocast, which is on: {names} is "
+        "traced, and the kernel does not run. Say what autocast does with its arguments: autocast='lower', "
+        "'fp32', 'promote' or None of register_operator.",
+        PluginWarning,
+        stacklevel=2,
+    )
+
+
+#: Python functions, and `apply` of an autograd.Function
+_TRACEABLE = (types.FunctionType, types.MethodType)
 
 
 def replaced_function(symbol: Symbol) -> Fn:

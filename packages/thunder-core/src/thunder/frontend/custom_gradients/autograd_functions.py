@@ -22,6 +22,7 @@ from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
+from thunder.torch.autocast import is_interpreted
 
 TABLE = LookasideTable()
 
@@ -37,7 +38,7 @@ class OwnTangents(SessionState):
 def _apply(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     cls, *rest = args
     operator = session.language.functions.get(cls.apply)
-    if operator is not None:  # an executor replaces it
+    if operator is not None and not is_interpreted(cls.apply, operator):  # an executor replaces it
         return tensors.call_symbol(session, operator, tuple(rest), kwargs)
     forward = _static(session, cls, "forward")
     setup = session.load_attr(cls, "setup_context")
