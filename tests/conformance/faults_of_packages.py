@@ -344,7 +344,6 @@ class _ByAddress(Runs):
         return cached
 
 
-
 # -- operators that write ------------------------------------------------------------------------------------
 
 

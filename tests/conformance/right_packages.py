@@ -1,4 +1,4 @@
-"""Ten small packages that are right, each of another kind, as an author writes them from the documentation."""
+"""Ten small packages that are right, each of another kind."""
 
 from __future__ import annotations
 
@@ -171,7 +171,10 @@ def attention() -> Trial:
         {
             "samples": {
                 "attention": [(q, k, v)],
-                "torch.nn.functional.scaled_dot_product_attention": [(q, k, v), ((q, k, v), {"is_causal": True})],
+                "torch.nn.functional.scaled_dot_product_attention": [
+                    (q, k, v),
+                    ((q, k, v), {"is_causal": True}),
+                ],
             },
             "references": {"attention": F.scaled_dot_product_attention},
             "operators": "torch.*",
@@ -312,9 +315,7 @@ def workspace() -> Trial:
 
     executor = OperatorExecutor(name())
     symbol = executor.register_operator("logistic", like=torch.sigmoid, fn=stable)
-    executor.register_implementation(
-        torch.sigmoid, symbol, workspace=lambda input: 4 * input.numel()
-    )
+    executor.register_implementation(torch.sigmoid, symbol, workspace=lambda input: 4 * input.numel())
     return Trial(executor, {"samples": {"torch.sigmoid": [(tensor(3, 4),)]}, "operators": "torch.*"})
 
 
@@ -362,7 +363,7 @@ def gradient() -> Trial:
             return Refusal("arguments", "one dimension, with weight and bias")
         if not (input.dtype.is_floating_point and input.dtype is weight.dtype is bias.dtype):
             return Refusal("dtype", "the tensors have one floating-point dtype", found=input.dtype)
-        return input.ndim > 1 and 0 not in input.shape or Refusal("shape", "rows with elements")
+        return (input.ndim > 1 and 0 not in input.shape) or Refusal("shape", "rows with elements")
 
     executor = OperatorExecutor(name())
     norm = executor.register_operator("norm", meta=meta, fn=forward)
@@ -380,7 +381,9 @@ def gradient() -> Trial:
     return Trial(
         executor,
         {
-            "samples": {"torch.nn.functional.layer_norm": [((x, (6,), w, b, 1e-5), {}), ((x + 1, (6,), w, b), {})]},
+            "samples": {
+                "torch.nn.functional.layer_norm": [((x, (6,), w, b, 1e-5), {}), ((x + 1, (6,), w, b), {})]
+            },
             "operators": "torch.*",
         },
     )

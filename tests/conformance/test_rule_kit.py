@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 from unittest import SkipTest
@@ -16,6 +17,7 @@ from thunder import TensorProxy
 from thunder.core.patterns import RewriteRule, rewrite
 from thunder.extend import OperatorExecutor, Refusal
 from thunder.testing import ConformanceFailure, RuleConformanceTests, rule_conformance
+from thunder.testing.rule_cases import RULE_PROPERTIES
 
 X, W = tensor(3, 8), tensor(8, seed=1)
 
@@ -32,7 +34,33 @@ def gate(x, w):
     return x * torch.sigmoid(w)
 
 
-SAMPLES: dict[str, list[Any]] = {"rms_norm": [(X, W, 1e-5)], "gate": [(X, tensor(3, 8, seed=2))]}
+SAMPLES: dict[str, list[Any]] = {
+    "rms_norm": [(X, W, 1e-5)],
+    "gate": [(X, tensor(3, 8, seed=2))],
+    "product": [(X, tensor(8, 4))],
+}
+
+
+def product(x, w):
+    return torch.relu(x @ w)
+
+
+def wrong_in_bfloat16() -> tuple[RewriteRule, list[Any]]:
+    """A rule whose operator is wrong in the dtype to which autocast casts."""
+    executor = OperatorExecutor(name())
+    operator = executor.register_operator(
+        "product",
+        meta=lambda x, w: TensorProxy(like=x, shape=(*x.shape[:-1], w.shape[-1])),
+        fn=lambda x, w: product(x, w) * (2 if x.dtype is torch.bfloat16 else 1),
+    )
+    return rewrite(product, operator), [executor]
+
+
+_texts = itertools.cycle((lambda x, w: x * torch.sigmoid(w), lambda x, w: torch.sigmoid(w) * x))
+
+
+def numbered(x, w):
+    return next(_texts)(x, w)
 
 
 def one_shape(x: Any, w: Any) -> Any:
@@ -50,15 +78,27 @@ def of_kernel(kernel: Callable[..., Any], **registration: Any) -> tuple[RewriteR
 
 #: what is wrong → the property that finds it, the rule and its executors
 FAULTS: dict[str, tuple[str, Callable[[], tuple[RewriteRule, list[Any]]]]] = {
-    "another constant": ("values", lambda: (rewrite(rms_norm, lambda x, w, e: by_torch(x, w, e * 2 + 1e-3)), [])),
-    "a number that is ignored": ("values", lambda: (rewrite(rms_norm, lambda x, w, e: by_torch(x, w, 1e-5)), [])),
+    "another constant": (
+        "values",
+        lambda: (rewrite(rms_norm, lambda x, w, e: by_torch(x, w, e * 2 + 1e-3)), []),
+    ),
+    "a number that is ignored": (
+        "values",
+        lambda: (rewrite(rms_norm, lambda x, w, e: by_torch(x, w, 1e-5)), []),
+    ),
     "an argument that is ignored": (
         "values",
         lambda: (rewrite(rms_norm, lambda x, w, e: by_torch(x, torch.ones_like(w), e)), []),
     ),
-    "arguments exchanged": ("values", lambda: (rewrite(gate, lambda x, w: w * torch.sigmoid(x), check=one_shape), [])),
+    "arguments exchanged": (
+        "values",
+        lambda: (rewrite(gate, lambda x, w: w * torch.sigmoid(x), check=one_shape), []),
+    ),
     "an approximation": ("values", lambda: (rewrite(gate, lambda x, w: x * (0.5 + w / 4)), [])),
-    "NaN is lost": ("values", lambda: (rewrite(gate, lambda x, w: x * torch.sigmoid(torch.nan_to_num(w))), [])),
+    "NaN is lost": (
+        "values",
+        lambda: (rewrite(gate, lambda x, w: x * torch.sigmoid(torch.nan_to_num(w))), []),
+    ),
     "another dtype": ("values", lambda: (rewrite(gate, lambda x, w: (x * torch.sigmoid(w)).double()), [])),
     "another shape": ("values", lambda: (rewrite(gate, lambda x, w: (x * torch.sigmoid(w)).sum(0)), [])),
     "a write": ("values", lambda: (rewrite(gate, lambda x, w: x.mul_(torch.sigmoid(w))), [])),
@@ -69,23 +109,26 @@ FAULTS: dict[str, tuple[str, Callable[[], tuple[RewriteRule, list[Any]]]]] = {
     ),
     "a kernel in low precision": (
         "values",
-        lambda: of_kernel(lambda x, w: gate(x.bfloat16(), w.bfloat16()).to(x.dtype), vjp={"x": None, "w": None}),
+        lambda: of_kernel(
+            lambda x, w: gate(x.bfloat16(), w.bfloat16()).to(x.dtype), vjp={"x": None, "w": None}
+        ),
     ),
     "a kernel that overwrites": ("values", lambda: of_kernel(lambda x, w: x.copy_(gate(x, w)).clone())),
     "no check of shapes": (
         "values",
         lambda: (rewrite(gate, lambda x, w: torch.lerp(torch.zeros_like(x), x, torch.sigmoid(w))), []),
     ),
-    "a gradient that is cut": ("training", lambda: (rewrite(gate, lambda x, w: x * torch.sigmoid(w.detach())), [])),
+    "a gradient that is cut": (
+        "training",
+        lambda: (rewrite(gate, lambda x, w: x * torch.sigmoid(w.detach())), []),
+    ),
     "an operator without gradient": ("training", lambda: of_kernel(gate)),
     "a wrong gradient": (
         "training",
         lambda: of_kernel(gate, vjp={"x": lambda c: c.g, "w": lambda c: c.g * c.x}),
     ),
-    "casts where eager has none": (
-        "autocast",
-        lambda: of_kernel(gate, autocast="lower", vjp={"x": lambda c: c.g, "w": lambda c: c.g}),
-    ),
+    "a kernel that is wrong for the dtype of autocast": ("autocast", wrong_in_bfloat16),
+    "another text each time": ("repeats", lambda: (rewrite(gate, numbered), [])),
     "a check that refuses all": (
         "applied",
         lambda: (rewrite(gate, lambda x, w: x * torch.sigmoid(w), check=lambda x, w: False), []),
@@ -104,8 +147,7 @@ def failures(rule: RewriteRule, executors: list[Any], samples: Any = None) -> di
         try:
             case.run()
         except ConformanceFailure as error:
-            assert error.hint, "a failure says what to do"
-            found[case.property] = str(error)
+            found[case.property] = f"{error}"
         except SkipTest:
             pass
     return found
@@ -115,6 +157,10 @@ def failures(rule: RewriteRule, executors: list[Any], samples: Any = None) -> di
 def test_a_wrong_rule_is_found(what: str) -> None:
     caught_by, make = FAULTS[what]
     assert caught_by in failures(*make())
+
+
+def test_each_property_finds_a_wrong_rule() -> None:
+    assert {caught_by for caught_by, _ in FAULTS.values()} == set(RULE_PROPERTIES)
 
 
 def test_right_rules_pass() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ _numbers = itertools.count()
 
 
 @pytest.fixture
-def definition() -> Iterator[Any]:
+def definition() -> Any:
     """A new operator, which no program has called."""
 
     @torch.library.custom_op(f"spelled{next(_numbers)}::scaled", mutates_args=())
@@ -33,7 +33,7 @@ def definition() -> Iterator[Any]:
         lambda ctx, g: (g * ctx.factor, None),
         setup_context=lambda ctx, inputs, output: setattr(ctx, "factor", inputs[1]),
     )
-    yield scaled
+    return scaled
 
 
 def packet(definition: Any) -> Any:
@@ -50,6 +50,8 @@ SPELLINGS: dict[str, Callable[[Any], Any]] = {
     "overload": lambda d: packet(d).default,
     "definition": lambda d: d,
 }
+
+
 def _scale(x: torch.Tensor, factor: float) -> None:
     x.mul_(factor)
 

@@ -49,7 +49,11 @@ def registered(function: Any, **registration: Any) -> OperatorExecutor:
 
     executor = OperatorExecutor(f"autocast_ex{next(_numbers)}")
     executor.register_operator(
-        "op", meta=meta, fn=lambda x, w: torch.zeros(x.shape[0], w.shape[1]), replaces=function, **registration
+        "op",
+        meta=meta,
+        fn=lambda x, w: torch.zeros(x.shape[0], w.shape[1]),
+        replaces=function,
+        **registration,
     )
     return executor
 

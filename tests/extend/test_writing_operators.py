@@ -132,7 +132,9 @@ def test_a_call_whose_program_would_mean_something_else_is_refused() -> None:
     ex = made()
     with pytest.raises(UnsupportedOperator, match="one of its arguments requires grad") as error:
         thunder.jit(scale_, executors=[ex])(torch.ones(2).requires_grad_(), 2.0)
-    assert "Call it under torch.no_grad(), or register a functional form, without mutates=." in str(error.value)
+    assert "Call it under torch.no_grad(), or register a functional form, without mutates=." in str(
+        error.value
+    )
     with pytest.raises(UnsupportedOperator, match="memory that another of its arguments may share") as error:
         thunder.jit(lambda k: extend(k, k.view(3, 3), k[0], 1), executors=[ex])(torch.ones(3, 3))
     assert "Pass a clone of the other argument." in str(error.value)
@@ -161,7 +163,9 @@ def test_an_implementation_of_one_that_writes_has_no_transform() -> None:
 
 def test_under_autocast_the_replaced_function_is_traced() -> None:
     compiled = thunder.jit(twice, executors=[made()])
-    ours, theirs = ([torch.randn(4, 3, generator=torch.Generator().manual_seed(1)) for _ in range(2)] for _ in range(2))
+    ours, theirs = (
+        [torch.randn(4, 3, generator=torch.Generator().manual_seed(1)) for _ in range(2)] for _ in range(2)
+    )
     x = torch.ones(3)
     with torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(compiled(*ours, x), twice(*theirs, x))

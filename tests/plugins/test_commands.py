@@ -156,6 +156,14 @@ def test_doctor_finds_broken_plugins_and_fails(tmp_path: Path) -> None:
     assert done.stdout.endswith("Broken: broken, old.\n")
 
 
+def test_doctor_shows_how_long_the_imports_of_plugins_take(tmp_path: Path) -> None:
+    write_distribution(tmp_path, "slow", "import time\ntime.sleep(0.05)\n")
+    done = run(tmp_path, "-m", "thunder", "doctor")
+    (taken,) = re.findall(r"from thunder-slow 0\.3\.1, thunder_slow, imported in (\d+) ms", done.stdout)
+    assert int(taken) >= 50
+    assert re.search(r"torch +rank 300, always, version .*, imported in \d+ ms", done.stdout)
+
+
 def test_doctor_reports_a_strict_environment_as_broken_instead_of_raising(tmp_path: Path) -> None:
     write_distribution(tmp_path, "broken", "import libdoesnotexist\n")
     done = run(tmp_path, "-m", "thunder", "doctor", THUNDER_PLUGIN_STRICT="1")

@@ -14,7 +14,7 @@ own loss, and cotangents are summed where a value is used by several.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
@@ -26,7 +26,7 @@ from thunder.core.errors import InvalidArgument
 from thunder.core.proxies import FutureTensorProxy
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
-from thunder.extend import OperatorExecutor, SymbolicInt, register_ledger_facts
+from thunder.extend import OperatorExecutor, numbers_of, register_ledger_facts
 
 from .lost_processes import naming_missing, reporting, waiting
 from .process_groups import group_size
@@ -39,7 +39,6 @@ __all__ = [
     "broadcast",
     "ex",
     "gathered",
-    "numbers_of",
     "pack",
     "pack_for_fsdp",
     "reduce_scatter",
@@ -297,11 +296,6 @@ def _filled(c: Any) -> tuple[Any, ...]:
 COLLECTIVES: Final = {
     symbol.id: symbol for symbol in (all_gather, all_reduce, all_to_all, broadcast, reduce_scatter)
 }
-
-
-def numbers_of(shape: Iterable[Any]) -> tuple[int, ...]:
-    """Return sizes as numbers: a symbol is that of the call for which the program was compiled."""
-    return tuple(n.hint if isinstance(n, SymbolicInt) else n for n in shape)
 
 
 def _ledger_facts(bsym: Any) -> dict[str, Any]:

@@ -11,8 +11,9 @@ import thunder
 from thunder.core.dtypes import to_torch_dtype
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx
+from thunder.extend import numbers_of
 
-from .collectives import COLLECTIVES, all_reduce, numbers_of
+from .collectives import COLLECTIVES, all_reduce
 from .exchanges import EXCHANGES, rotate
 from .process_groups import group_size
 

@@ -20,8 +20,9 @@ from thunder.core.dtypes import to_torch_dtype
 from thunder.core.errors import InvalidArgument
 from thunder.core.proxies import FutureTensorProxy
 from thunder.core.symbol import BoundSymbol
+from thunder.extend import numbers_of
 
-from .collectives import COLLECTIVES, all_reduce, numbers_of
+from .collectives import COLLECTIVES, all_reduce
 from .communication import Collective
 from .exchanges import EXCHANGES, rotate
 from .machines import Machine

@@ -64,6 +64,8 @@ def plugin_call(
 ) -> Iterator[None]:
     """Within the context, a function of a plugin runs, and its faults become PluginError.
 
+    An interruption by Ctrl-C gets a note with the function that was running.
+
     Args:
         what: the function in words, or a function that returns them.
         origin: returns the origin of the plugin (see `thunder.base.extension_origin`).
@@ -80,6 +82,9 @@ def plugin_call(
     except PluginError as error:
         raise error.blame(origin()).add_locations(where) from error.__cause__
     except _PASSED_ON:
+        raise
+    except KeyboardInterrupt as error:
+        error.add_note(f"{what if isinstance(what, str) else what()}, from {origin()}, was running")
         raise
     except TraceError as error:
         raise as_plugin_error(error, origin()).add_locations(where) from error.__cause__

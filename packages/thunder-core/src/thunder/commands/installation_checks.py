@@ -26,6 +26,7 @@ from thunder.plugins.contributions import declared_options
 from thunder.plugins.manager import get_manager
 from thunder.plugins.markers import ENTRY_POINT_GROUP
 from thunder.plugins.not_installed import FIRST_PARTY
+from thunder.plugins.specs import import_seconds
 
 __all__ = ["CHECKS", "Finding", "State", "examined"]
 
@@ -123,7 +124,9 @@ def plugins() -> Findings:
         if info.state in (PluginState.UNAVAILABLE, PluginState.DISABLED):
             state = State.NOTE
         reason = f": {info.reason}" if info.reason else ""
-        yield Finding(info.name, f"{info.state}, from {info.source}{reason}", state)
+        yield Finding(
+            info.name, f"{info.state}, from {info.source}{_import_time(info.module)}{reason}", state
+        )
 
 
 def executors() -> Findings:
@@ -143,7 +146,13 @@ def executors() -> Findings:
             ]
             version = f"version {executor.version}" if executor.version else ""
             facts = ", ".join(filter(None, [f"rank {int(spec.rank)}", *kinds, version]))
-            yield Finding(spec.name, facts + tried)
+            yield Finding(spec.name, facts + _import_time(spec.target) + tried)
+
+
+def _import_time(target: object) -> str:
+    """Return how long the import of a plugin or an executor took, as the end of a line."""
+    seconds = import_seconds(target)
+    return "" if seconds is None else f", imported in {1000 * seconds:.0f} ms"
 
 
 def _state_of(spec: ExecutorSpec, unavailable: Unavailable) -> State:

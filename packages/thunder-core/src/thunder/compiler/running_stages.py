@@ -13,7 +13,7 @@ from thunder.compiler.context import Context
 from thunder.compiler.copy_on_edit import edit_copy
 from thunder.compiler.stages import StageFn, Step
 from thunder.ir.trace import TraceCtx
-from thunder.ir.verify import check_plugin_trace
+from thunder.ir.verify import check_plugin_trace, check_same_interface
 from thunder.ops.hook_code import call_hook
 
 __all__ = ["run_inserted", "run_step"]
@@ -39,6 +39,8 @@ def run_inserted(name: str, fn: StageFn, trace: TraceCtx, context: Context) -> T
         raise PluginError(f"the stage {name!r} returned {kind_of(result)}", hint="It returns a trace.").blame(
             origin_of(fn)
         )
+    if result is not trace:
+        check_same_interface(trace, result, name, lambda: origin_of(fn))
     if result is not trace and not context.check:  # with the option, each trace is checked more thoroughly
         check_plugin_trace(result, name, lambda: origin_of(fn))
     return result

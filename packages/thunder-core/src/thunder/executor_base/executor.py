@@ -27,6 +27,7 @@ from thunder.base.signature import omittable
 from thunder.executor_base.caller import INNER, caller_frame
 from thunder.executor_base.refusal import Refusal
 from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.trace import detached_trace
 from thunder.ir.traced_sizes import call_with_traced_sizes
 from thunder.ops.same_operators import CONVERSIONS, as_call_of
@@ -261,6 +262,7 @@ class Executor:
         """Return what a cost or a workspace returns for a call, with sizes that are numbers."""
         bsym = call_with_traced_sizes(bsym)
         amount = self._called(what, function, bsym)
+        amount = amount.hint if isinstance(amount, SymbolicNumber) else amount
         if type(amount) not in (int, kind) or not 0 <= amount < math.inf:
             raise self._wrong_answer(what, function, bsym, amount)
         return amount

@@ -12,7 +12,7 @@ from thunder.base.errors import InvalidArgument, PluginError
 from thunder.base.plugin_calls import shown
 from thunder.executor_base.compiled_regions import CompiledRegions
 from thunder.executor_base.executor import Executor, ImplInfo, Rank
-from thunder.executor_base.implementation_hints import check_hints
+from thunder.executor_base.implementation_hints import check_hints, check_rules
 from thunder.executor_base.operator_executor import operator_id
 from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.region_compilation import compile_together
@@ -25,6 +25,7 @@ from thunder.ir.region_cuts import Cuts
 from thunder.ir.region_keys import structural_key
 from thunder.ir.region_sizes import with_sizes
 from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.trace import TraceCtx, with_bound_symbols
 from thunder.ops.data_errors import checks_values
 
@@ -105,6 +106,15 @@ class FusionExecutor(Executor):
         """
         target = operator_id(sym_or_id)
         check_hints(self, target, cost=cost, workspace=workspace, rank=rank)
+        check_rules(
+            self,
+            target,
+            checker=checker,
+            execution_transform=execution_transform,
+            grad_transform=grad_transform,
+            cost=cost,
+            workspace=workspace,
+        )
         info = ImplInfo(None, checker, execution_transform, grad_transform, cost, workspace, rank)
         self.declare(target, info)
 
@@ -298,8 +308,10 @@ class FusionExecutor(Executor):
 
         `fn` returns the outputs as a list; `bsyms` become the subsymbols. `workspace` are the bytes that a
         run allocates for itself, beside the outputs, which plans count; by default the largest workspace of
-        the calls in the region. Raises InvalidArgument for a workspace that is not an int of at least 0.
+        the calls in the region. A symbol is its value in the call that is compiled. Raises InvalidArgument
+        for a workspace that is not an int of at least 0.
         """
+        workspace = workspace.hint if isinstance(workspace, SymbolicNumber) else workspace
         if workspace is not None and (type(workspace) is not int or workspace < 0):
             raise InvalidArgument(
                 f"the workspace of the fusion {name!r} of executor {self.name!r} is {workspace!r}",

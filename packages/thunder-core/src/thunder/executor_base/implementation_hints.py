@@ -2,10 +2,52 @@
 
 from __future__ import annotations
 
-from thunder.base.errors import RegistrationError
-from thunder.executor_base.executor import Executor
+import inspect
+from collections.abc import Callable
+from typing import Any
 
-__all__ = ["check_hints"]
+from thunder.base.errors import RegistrationError
+from thunder.base.signature import omittable
+from thunder.executor_base.executor import Executor
+from thunder.ops.operator import row_of, symbol_of
+
+__all__ = ["check_hints", "check_rules"]
+
+
+def check_rules(executor: Executor, target: str, **functions: Callable[..., Any] | None) -> None:
+    """Raise RegistrationError for functions of an implementation that do not take the operator's arguments.
+
+    They are called with all of them, defaults filled in, as the meta function has them.
+    """
+    meta = symbol_of(target).meta if row_of(target) is not None else None
+    signature = _signature(meta)
+    if signature is None:
+        return
+    rare, kinds = omittable(meta), inspect.Parameter
+    parameters = [p for p in signature.parameters.values() if p.name not in rare]
+    if any(p.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD) for p in parameters):
+        return
+    keywords = {p.name: None for p in parameters if p.kind is kinds.KEYWORD_ONLY}
+    for what, function in functions.items():
+        takes = _signature(function)
+        if takes is None:
+            continue
+        try:
+            takes.bind(*(p.name for p in parameters if p.name not in keywords), **keywords)
+        except TypeError as error:
+            raise RegistrationError(
+                f"{what}= of executor {executor.name!r} for {target!r} does not take the operator's "
+                f"arguments: {error}",
+                found={"operator": signature, what: takes},
+                hint="It has the operator's signature, and gets every argument, with defaults filled in.",
+            ) from None
+
+
+def _signature(function: Callable[..., Any] | None) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function) if function is not None else None
+    except (TypeError, ValueError):  # a function written in C has no signature
+        return None
 
 
 def check_hints(executor: Executor, target: str, *, rank: object, **functions: object) -> None:

@@ -14,7 +14,7 @@ from thunder.base.plugin_calls import plugin_call
 from thunder.base.tags import OpTags
 from thunder.executor_base.caller import caller_location
 from thunder.executor_base.executor import Executor, ImplInfo, Rank
-from thunder.executor_base.implementation_hints import check_hints
+from thunder.executor_base.implementation_hints import check_hints, check_rules
 from thunder.executor_base.operator_definitions import (
     check_definition,
     check_signatures,
@@ -134,7 +134,8 @@ class OperatorExecutor(Executor):
         functions = replaced_functions(replaces)
         if mutates:
             names = check_mutates(f"{self.name}.{name}", mutates, meta, fn, vjp)
-            assert meta is not None and fn is not None, "check_mutates refuses others"
+            assert meta is not None, "check_mutates refuses others"
+            assert fn is not None, "check_mutates refuses others"
             meta, fn = self._define_functional(name, meta, fn, names, tags, python_printer), None
         if mutates:
             like, meta, tags = meta, None, (OpTags.IN_PLACE,)
@@ -297,6 +298,15 @@ class OperatorExecutor(Executor):
             functional = self._functional[target][0]
             target, op = functional.id, functional if op is None or op.id == target else op
         check_hints(self, target, cost=cost, workspace=workspace, rank=rank)
+        check_rules(
+            self,
+            target,
+            checker=checker,
+            execution_transform=execution_transform,
+            grad_transform=grad_transform,
+            cost=cost,
+            workspace=workspace,
+        )
         info = ImplInfo(op, checker, execution_transform, grad_transform, cost, workspace, rank)
         if info.is_gradient_alone and target in self._own:
             info = self._own[target].merged_with(info)

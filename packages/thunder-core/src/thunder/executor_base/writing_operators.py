@@ -33,7 +33,9 @@ FUNCTIONAL = "_functional"
 Function = Callable[..., Any]
 
 
-def check_mutates(label: str, mutates: Any, meta: Function | None, fn: object, vjp: object) -> tuple[str, ...]:
+def check_mutates(
+    label: str, mutates: Any, meta: Function | None, fn: object, vjp: object
+) -> tuple[str, ...]:
     """Return the names of `mutates=`.
 
     Raises RegistrationError for one that is not a parameter, and for a definition that lacks a part.
@@ -115,7 +117,11 @@ def writing_call(label: str, functional: Symbol, meta: Function, names: Sequence
 
 
 def _with_arguments(
-    results: Any, meta: Function, args: tuple[Any, ...], kwargs: dict[str, Any], targets: Sequence[TensorProxy]
+    results: Any,
+    meta: Function,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    targets: Sequence[TensorProxy],
 ) -> Any:
     """Return the results of a call with the written arguments that it returns."""
     with detached_trace():

@@ -27,7 +27,14 @@ from thunder.extend.registry import ExecutorRegistry, add_executor_lists, get_re
 from thunder.ir.fusion_regions import Bounds, Region, partition, replace_regions
 from thunder.ir.region_cuts import Cuts
 from thunder.ir.region_keys import structural_key
-from thunder.ir.region_sizes import SymbolicInt, sizes_in, sizes_of, strides_as_products, without_sizes
+from thunder.ir.region_sizes import (
+    SymbolicInt,
+    numbers_of,
+    sizes_in,
+    sizes_of,
+    strides_as_products,
+    without_sizes,
+)
 from thunder.ops.kernel_operators import run_kernel
 from thunder.ops.region_evaluation import evaluate_calls, evaluate_region
 from thunder.ops.region_strides import EagerStrides, ExpectedStrides
@@ -70,6 +77,7 @@ __all__ = [
     "get_executor",
     "get_registry",
     "known_profiles",
+    "numbers_of",
     "partition",
     "profile_named",
     "refuse_draws",

@@ -14,6 +14,7 @@ from thunder.ir.symbolic_sizes import SymbolicInt, strides_as_products
 
 __all__ = [
     "SymbolicInt",
+    "numbers_of",
     "region_for_sizes",
     "sizes_in",
     "sizes_of",
@@ -59,6 +60,19 @@ def sizes_in(region: Region, inputs: Sequence[Any]) -> dict[str, int]:
     """Return the symbolic sizes of a run by name."""
     pairs = zip(region.inputs, inputs, strict=True)
     return {p.name: x for p, x in pairs if isinstance(p, SymbolicInt)}
+
+
+def numbers_of(shape: Iterable[Any], sizes: Mapping[str, int] | None = None) -> tuple[int, ...]:
+    """Return the sizes of a shape, or strides, as numbers.
+
+    With `sizes`, which `sizes_in` returns, they are those of a run; without, those of the call for which the
+    program is compiled. No check of the entry depends on them.
+    """
+    return tuple(_number(n, sizes) if isinstance(n, SymbolicInt) else int(n) for n in shape)
+
+
+def _number(size: SymbolicInt, sizes: Mapping[str, int] | None) -> int:
+    return int(size.hint if sizes is None else size.for_values(sizes))
 
 
 def without_sizes(region: Region, inputs: Sequence[Any]) -> list[Any]:

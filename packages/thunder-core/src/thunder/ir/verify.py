@@ -8,10 +8,11 @@ arguments and computes the outputs; and the meta function of every call returns 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
-from thunder.base.errors import ThunderError, TraceError
+from thunder.base.errors import PluginTraceError, ThunderError, TraceError
 from thunder.base.plugin_calls import as_plugin_error
 from thunder.base.structural_ids import COMMENT, DEL, RELEASES, RETURN, STRUCTURAL
 from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
@@ -59,6 +60,35 @@ def check_plugin_trace(
         check_trace(trace, stage=stage, check_meta=check_meta)
     except TraceError as error:
         raise as_plugin_error(error, origin()) from error.__cause__
+
+
+def check_same_interface(given: TraceCtx, returned: TraceCtx, stage: str, origin: Callable[[], str]) -> None:
+    """Raise PluginTraceError unless a trace has the inputs and the types of results of the given one.
+
+    A stage may change what is computed. The prologue passes the inputs, and the epilogue takes the results,
+    as before.
+    """
+    for what, read in (("inputs", _inputs), ("results", _results)):
+        before, after = read(given), read(returned)
+        if before != after:
+            raise PluginTraceError(
+                f"the stage {stage!r} returned a trace with other {what} than the trace it was given",
+                found={"given": ", ".join(before) or "none", "returned": ", ".join(after) or "none"},
+                hint="Return the trace that the stage received, or one that from_trace makes of it, and no "
+                "trace of another compile.",
+            ).blame(origin())
+
+
+def _inputs(trace: TraceCtx) -> list[str]:
+    return [f"{p.name}: {_type_of(p)}" for p in proxies_in((trace.args, trace.kwargs))]
+
+
+def _results(trace: TraceCtx) -> list[str]:
+    return [_type_of(p) for p in proxies_in(trace.output)]
+
+
+def _type_of(p: Any) -> str:
+    return p.type_string() if isinstance(p, TensorProxy) else type(p).__name__
 
 
 class _Checker:

@@ -1,6 +1,6 @@
 """Operators of `torch.library`: their spellings, and the primitives that calls of them become.
 
-    "acme::norm"   torch.ops.acme.norm   torch.ops.acme.norm.default   the definition of @custom_op
+"acme::norm"   torch.ops.acme.norm   torch.ops.acme.norm.default   the definition of @custom_op
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from thunder.base.errors import PluginError, PluginWarning, RegistrationError, T
 from thunder.base.langctx import TORCH
 from thunder.base.options import CORE_OPTIONS, Option
 from thunder.executor_base.executor import Executor, ImplInfo
+from thunder.executor_base.implementation_hints import check_rules
 from thunder.executor_base.operator_executor import operator_id
 from thunder.ir.rewrite_rules import RewriteRule
 from thunder.ir.symbol import Symbol
@@ -90,6 +91,11 @@ def _implementations(manager: PluginManager, executor: Executor) -> dict[str, Im
                 if plugin_of.setdefault(operator, plugin) != plugin:
                     _warn_twice(executor, operator, field, plugin_of[operator], plugin)
                     plugin_of[operator] = plugin
+                try:
+                    check_rules(executor, operator, **{field: function})
+                except RegistrationError as error:
+                    text = f"{hook} of plugin {plugin!r}: {error.asked}"
+                    raise manager.fault(plugin, text, hook, error.hint) from error
                 value: dict[str, Any] = {field: function}
                 infos[operator] = replace(infos.get(operator, ImplInfo()), **value)
     return infos

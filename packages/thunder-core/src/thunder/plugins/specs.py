@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -190,10 +192,22 @@ def _check_target(name: str, target: str) -> None:
         )
 
 
+#: module of a plugin or of an executor → the seconds that its import took
+_import_seconds: dict[str, float] = {}
+
+
+def import_seconds(target: object) -> float | None:
+    """Return how long the import of a target took; None if something else had imported it before."""
+    return _import_seconds.get(target.partition(":")[0]) if isinstance(target, str) else None
+
+
 def load_target(target: str) -> Any:
     """Import and return the module `"module"`, or the attribute `"module:attribute.path"`."""
     module, _, path = target.partition(":")
+    is_new, start = module not in sys.modules, time.perf_counter()
     loaded = import_module(module)
+    if is_new:
+        _import_seconds[module] = time.perf_counter() - start
     return attribute_at(loaded, path) if path else loaded
 
 

@@ -103,8 +103,8 @@ def check_fused(subject: RegionSubject) -> None:
     reasons = {str(reason) for call in subject.calls for reason in _reasons(subject, call)}
     if reasons and all(list(_reasons(subject, call)) for call in subject.calls if call.is_run):
         raise NothingToTest(
-            f"{subject.id} is in no region of the programs of the tests: {'; '.join(sorted(reasons))}. Give a "
-            "program in which it is: programs={'norm': (function, (x, weight))}"
+            f"{subject.id} is in no region of the programs of the tests: {'; '.join(sorted(reasons))}. Give "
+            "a program in which it is: programs={'norm': (function, (x, weight))}"
         )
     raise subject.failure(
         "nothing was fused: the executor claims calls of it, and makes no region of any program with it",

@@ -151,8 +151,8 @@ def _check_growth(subject: Subject, call: SampleCall) -> None:
             "its memory grows with each run",
             call,
             found={"bytes of Python's memory that each run leaves behind": growth},
-            hint="Keep nothing that a later run does not replace: bound a cache, and let no key be an address "
-            "or an id.",
+            hint="Keep nothing that a later run does not replace: bound a cache, and let no key be an "
+            "address or an id.",
         )
 
 

@@ -63,7 +63,9 @@ class GradientCase:
         declared = traced.bsym.sym.declared_gradient
         is_left_out = isinstance(declared, NoGradient) and not self.subject.has_own_gradient
         return frozenset(
-            i for i, p in enumerate(proxies) if not p.requires_grad and (is_left_out or p.declared_without_grad)
+            i
+            for i, p in enumerate(proxies)
+            if not p.requires_grad and (is_left_out or p.declared_without_grad)
         )
 
     @property
@@ -261,7 +263,9 @@ def _by_torch(
     with seeded(SEED), torch.enable_grad():
         out = case.call.evaluate(sample)
     input_ids = {id(x) for x in inputs}
-    tensors = [x for x in tree_iter(tuple(out) if isinstance(out, tuple) else out) if isinstance(x, torch.Tensor)]
+    tensors = [
+        x for x in tree_iter(tuple(out) if isinstance(out, tuple) else out) if isinstance(x, torch.Tensor)
+    ]
     left_out = case.without_gradient if case.call.is_single else frozenset()
     results = [
         x

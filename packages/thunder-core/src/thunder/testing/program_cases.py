@@ -121,7 +121,7 @@ def _check_writes(subject: Subject, call: ReplacedCall, compiled: Any) -> None:
         fault = subject.settings.judge.fault(x, Reference(exact=y, eager=y))
         if fault is not None and call.promises_values:
             raise subject.failure(
-                f"a program that calls the function it replaces leaves argument {i} with other values than eager",
+                f"a program that calls the function it replaces leaves argument {i} with other values",
                 call,
                 found={"against eager": fault},
                 hint="mutates= has the name of every argument that the function writes to.",

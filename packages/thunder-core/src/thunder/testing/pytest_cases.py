@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from thunder.executor_base.executor import Executor
-from thunder.passes.transform import Transform
 from thunder.ir.rewrite_rules import RewriteRule
+from thunder.passes.transform import Transform
 from thunder.testing.rule_cases import rule_conformance
 from thunder.testing.samples import SampleSource
 from thunder.testing.suite import Case, conformance

@@ -29,7 +29,7 @@ __all__ = ["OPAQUE", "PROGRAMS", "RegionCall", "region_calls"]
 
 
 def half(x: torch.Tensor) -> torch.Tensor:
-    """Return half of a tensor, with the elements of each row in the reverse order, so that comparisons differ."""
+    """Return half of a tensor, each row in the reverse order, so that comparisons differ."""
     return (x * 0.5).flip(-1) if x.ndim else x * 0.5
 
 
@@ -313,7 +313,9 @@ class RegionCall(SampleCall):
         if bsym.sym is prims.copy_:
             return f"{named[1]!r}.copy_({named[0]!r})"
         if bsym.sym is OPAQUE:
-            setup.append("from thunder.testing.region_programs import OPAQUE  # (x * 0.5).flip(-1), which nothing fuses")
+            setup.append(
+                "from thunder.testing.region_programs import OPAQUE  # (x * 0.5).flip(-1), not fused"
+            )
             callee = "OPAQUE"
         else:
             more, callee = operator_lines(bsym.sym.id, self.subject.executor)

@@ -149,8 +149,10 @@ class RuleSubject:
             hint=hint,
         )
 
-    def run(self, call: RuleCall, mode: AbstractContextManager[Any] | None = None) -> tuple[Any, list[torch.Tensor]]:
-        """Return the compiled program and the tensors of its result. Raises ConformanceFailure if it fails."""
+    def run(
+        self, call: RuleCall, mode: AbstractContextManager[Any] | None = None
+    ) -> tuple[Any, list[torch.Tensor]]:
+        """Return the compiled program and the tensors of its result. Raises ConformanceFailure."""
         compiled = call.compiled()
         try:
             with mode or nullcontext(), torch.no_grad():
@@ -286,9 +288,7 @@ def check_rule_training(subject: RuleSubject) -> None:
         raise NothingToTest("eager differentiates no sample")
 
 
-def _gradients(
-    program: Callable[..., Any], sample: Sample, floating: Sequence[int]
-) -> list[torch.Tensor]:
+def _gradients(program: Callable[..., Any], sample: Sample, floating: Sequence[int]) -> list[torch.Tensor]:
     tensors = sample.tensors
     inputs = [tensors[i].requires_grad_() for i in floating]
     results = [x for x in tensors_in(program(*tensors)) if x.requires_grad]

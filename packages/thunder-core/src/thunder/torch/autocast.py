@@ -31,7 +31,13 @@ from thunder.torch.autocast_rules import RULES, STEPS, Action
 from thunder.torch.fallback.fallback_rows import record_fallback
 from thunder.torch.fallback.schema_probe import CannotProbe
 from thunder.torch.namespace import ltorch
-from thunder.torch.operator_autocast import action_for, has_no_rule, replaced_function, row_for, warn_without_rule
+from thunder.torch.operator_autocast import (
+    action_for,
+    has_no_rule,
+    replaced_function,
+    row_for,
+    warn_without_rule,
+)
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

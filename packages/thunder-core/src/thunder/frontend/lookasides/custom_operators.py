@@ -27,7 +27,7 @@ from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import Symbol
-from thunder.ops.library_operators import is_custom, operator_symbol
+from thunder.ops.library_operators import operator_symbol
 from thunder.ops.operator import row_of, symbol_of
 from thunder.torch.autocast import is_eligible
 from thunder.torch.fallback.unknown_functions import may_fall_back
@@ -37,6 +37,7 @@ from thunder.torch.sized_calls import record_sized, register_sized
 TABLE = LookasideTable()
 
 Overload = torch._ops.OpOverload
+
 
 @TABLE.lookaside(CustomOpDef.__call__)
 def _call_definition(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
