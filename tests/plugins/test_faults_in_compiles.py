@@ -1,4 +1,4 @@
-"""What becomes of a fault of a plugin within a compile: its stage, `can_fuse`, a checker that does not end."""
+"""What becomes of a fault of a plugin in a compile: its stage, `can_fuse`, an endless checker."""
 
 from __future__ import annotations
 
