@@ -11,7 +11,7 @@ from thunder.base.errors import MissingGradient, RegistrationError
 from thunder.base.pytree import tree_map
 from thunder.executor_base.choice import choose, in_rank_order
 from thunder.executor_base.executor import Executor
-from thunder.executor_base.operator_executor import operator_id
+from thunder.executor_base.operator_ids import operator_id
 from thunder.executor_base.refusal import DEFINE_WITH_LIKE, Refusal
 from thunder.ir.gradient_declarations import (
     JointRule,

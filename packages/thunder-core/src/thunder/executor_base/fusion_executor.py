@@ -13,7 +13,7 @@ from thunder.base.plugin_calls import shown
 from thunder.executor_base.compiled_regions import CompiledRegions
 from thunder.executor_base.executor import Executor, ImplInfo, Rank
 from thunder.executor_base.implementation_hints import check_hints, check_rules
-from thunder.executor_base.operator_executor import operator_id
+from thunder.executor_base.operator_ids import operator_id
 from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.region_compilation import compile_together
 from thunder.executor_base.region_modes import no_code, region_mode, sketch

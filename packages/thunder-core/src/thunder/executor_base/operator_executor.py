@@ -21,6 +21,7 @@ from thunder.executor_base.operator_definitions import (
     narrowed,
     replaced_functions,
 )
+from thunder.executor_base.operator_ids import operator_id
 from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.torch_spellings import other_spellings
 from thunder.executor_base.writing_operators import (
@@ -34,7 +35,6 @@ from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration, check
 from thunder.ir.gradient_declarations import as_gradient, row_gradient
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import get_tracectx
-from thunder.ops.library_operators import library_operator, operator_symbol, overloads_of
 from thunder.ops.operator import (
     GradientDeclaration,
     Operator,
@@ -44,13 +44,12 @@ from thunder.ops.operator import (
     symbol_of,
 )
 from thunder.ops.package_functions import checked_bind_postprocess, checked_meta, checked_printer
-from thunder.ops.same_operators import operator_of, symbol_of_function
+from thunder.ops.same_operators import symbol_of_function
 
 __all__ = [
     "OperatorExecutor",
     "StatefulExecutor",
     "TemporaryExecutor",
-    "operator_id",
     "with_replacements",
 ]
 
@@ -415,47 +414,3 @@ def with_replacements(language: LanguageContext, executors: Iterable[Executor]) 
                 for other, call in other_spellings(function, symbol).items():
                     replaced.setdefault(other, call)
     return LanguageContext(language.name, {**language.functions, **replaced}) if replaced else language
-
-
-def operator_id(sym_or_id: Symbol | str) -> str:
-    """Return the id of an operator given by symbol, by id, or by a function of torch or its path.
-
-    Raises RegistrationError, with the nearest id, for an unknown one.
-    """
-    if isinstance(sym_or_id, Symbol):
-        return sym_or_id.id
-    if isinstance(sym_or_id, str) and row_of(sym_or_id) is not None:
-        return sym_or_id
-    spelled = operator_of(sym_or_id)
-    if spelled is not None:
-        return spelled
-    library = library_operator(sym_or_id)
-    if library is not None:
-        return _library_id(library)
-    if isinstance(sym_or_id, str):
-        return symbol_of(sym_or_id).id
-    raise RegistrationError(
-        f"{sym_or_id!r} is neither a symbol, an operator id, nor a function of torch that is an operator",
-        hint="An id is text, such as 'torch.nn.functional.linear'.",
-    )
-
-
-def _library_id(operator: Any) -> str:
-    """Return the id of an operator of `torch.library`, which is registered if no program was traced yet.
-
-    Raises RegistrationError for a packet of several overloads, and for an operator that writes.
-    """
-    overloads = overloads_of(operator)
-    if len(overloads) != 1:
-        raise RegistrationError(
-            f"{operator} has {len(overloads)} overloads",
-            found={"overloads": ", ".join(map(str, overloads))},
-            hint="Register an implementation of each.",
-        )
-    if overloads[0]._schema.is_mutable:
-        raise RegistrationError(
-            f"{overloads[0]} writes to its arguments",
-            found={"schema": overloads[0]._schema},
-            hint="register_operator(name, meta=…, fn=…, replaces=it, mutates=(…)) runs it by another kernel.",
-        )
-    return operator_symbol(overloads[0]).id

@@ -153,7 +153,7 @@ class Subject:
         """The function whose results are right, or None; it takes a sample's arguments."""
         reference = self._setting(self.settings.references)
         for function in (*([reference] if reference is not None else []), *replaced_functions(self)):
-            return self._on_copies(function) if self.written else function  # type: ignore[no-any-return]
+            return self._on_copies(function) if self.written else function
         if self._definition is not None:
             return self._definition
         return _eager_of(self.implements)
