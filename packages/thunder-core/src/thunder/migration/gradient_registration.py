@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from thunder.autograd.rule_lookup import register_grad
 from thunder.base.pytree import tree_iter
-from thunder.executor_base.operator_executor import operator_id
+from thunder.executor_base.operator_ids import operator_id
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops.prims.gradient import get_grad, put_grad

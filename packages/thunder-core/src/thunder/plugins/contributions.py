@@ -14,7 +14,7 @@ from thunder.base.langctx import TORCH
 from thunder.base.options import CORE_OPTIONS, Option
 from thunder.executor_base.executor import Executor, ImplInfo
 from thunder.executor_base.implementation_hints import check_rules
-from thunder.executor_base.operator_executor import operator_id
+from thunder.executor_base.operator_ids import operator_id
 from thunder.ir.rewrite_rules import RewriteRule
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import Operator, register, row_of, symbol_of
