@@ -144,7 +144,6 @@ of_gate(
     checker_that_takes_the_data=checking(lambda x: len(x.tolist()) >= 0),
     checker_that_returns_None=lambda: {"checker": lambda x, w, alpha: None},
     checker_that_returns_a_number=lambda: {"checker": lambda x, w, alpha: 1},
-    checker_that_takes_fewer_arguments=lambda: {"checker": lambda x, w: True},
     checker_that_asks_for_a_device=checking(
         lambda x: torch.cuda.is_available() or Refusal("cuda", "needs a GPU")
     ),
@@ -215,7 +214,6 @@ _of_gelu(
         gelu_transform(input, approximate), 0
     ),
     transform_that_fails=lambda input, approximate: gelu_transform(input, approximate, 1),
-    transform_with_another_signature=lambda input: gelu_transform(input, "none"),
     transform_that_computes_on_the_cpu=_on_the_cpu,
     transform_to_an_operator_that_nobody_runs=_unknown_primitive,
 )

@@ -78,10 +78,6 @@ def _needs_both(symbol: Any, backward: Any, x: Any, w: Any, alpha: float) -> Any
     return gate_rule(symbol, backward)(x, w, alpha)
 
 
-def _without_the_number(symbol: Any, backward: Any, x: Any, w: Any) -> Any:
-    return gate_rule(symbol, backward)(x, w, 1.0)
-
-
 of_gate(
     "gradient",
     wrong_gradient_of_one_argument=_backward(lambda gx, gw, g, x, w, alpha: (gx, gw * 1.01)),
@@ -125,9 +121,6 @@ of_gate(
     rule_that_returns_another_structure=_rule(_another_structure),
     rule_that_returns_another_result=_rule(_another_result),
     rule_that_fails_where_one_argument_needs_none=_rule(_needs_both),
-    rule_without_an_argument=lambda: {
-        "rule": lambda symbol, backward: lambda x, w: _without_the_number(symbol, backward, x, w)
-    },
 )
 
 

@@ -51,6 +51,8 @@ of_gate(
     meta_without_an_argument_of_the_sample=lambda: {
         "meta": lambda x, w: TensorProxy(like=x),
         "fn": lambda x, w: gate_kernel(x, w),
+        "checker": None,
+        "rule": lambda symbol, backward: lambda x, w: symbol(x, w),
     },
 )
 
