@@ -6,7 +6,7 @@ from thunder.base.tags import OpenTag
 from thunder.executor_base.refusal import Refusal
 from thunder.ir.symbol import BoundSymbol
 
-__all__ = ["left_out", "reason_left_out"]
+__all__ = ["left_out", "no_reason", "reason_left_out"]
 
 
 class _LeftOut(OpenTag):
@@ -24,6 +24,11 @@ def left_out(bsym: BoundSymbol, reason: Refusal) -> BoundSymbol:
     """
     refusal = Refusal("not-fused", reason.message, **reason.facts)
     return bsym.from_bsym(tags={*bsym.own_tags, _LeftOut(refusal)})
+
+
+def no_reason(executor: str, operator_id: str) -> Refusal:
+    """Return the refusal of a call that a fusion pass put into no region, without a reason."""
+    return Refusal("not-fused", f"{executor} put {operator_id} into no region")
 
 
 def reason_left_out(bsym: BoundSymbol) -> tuple[BoundSymbol, Refusal | None]:

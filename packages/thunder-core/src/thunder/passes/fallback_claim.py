@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.operator_executor import OperatorExecutor
 from thunder.executor_base.refusal import Refusal
-from thunder.executor_base.unfused import reason_left_out
+from thunder.executor_base.unfused import no_reason, reason_left_out
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from thunder.passes.claim import PROVENANCE, Claimer
@@ -63,7 +63,7 @@ def _unfused(
     else:
         bsym, reason = reason_left_out(bsym)
         if reason is None:
-            reason = Refusal("not-fused", f"{owner.name} put {bsym.sym.id} into no region")
+            reason = no_reason(owner.name, bsym.sym.id)
         refusal = reason
     return bsym.from_bsym(sym=dataclasses.replace(bsym.sym, executor=None)), (
         *refusals,

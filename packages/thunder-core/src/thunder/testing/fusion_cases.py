@@ -8,6 +8,7 @@ from typing import Any
 from thunder.base.errors import Location
 from thunder.executor_base.fusion_executor import FUEL_LEVEL, FusionExecutor
 from thunder.executor_base.refusal import Refusal
+from thunder.executor_base.unfused import no_reason
 from thunder.testing import failure_cases, global_state_cases, program_cases, result_cases, training_cases
 from thunder.testing.comparison import ASPECTS
 from thunder.testing.conformance_failure import ConformanceFailure, NothingToTest, definition_of, error_text
@@ -120,7 +121,8 @@ def _reasons(subject: RegionSubject, call: SampleCall) -> Iterator[Refusal]:
         return
     for placement in call.program.placements:
         for name, refusal in placement.refusals:
-            if name == subject.executor.name and refusal.code == "not-fused":
+            given = refusal != no_reason(name, placement.symbol)
+            if name == subject.executor.name and refusal.code == "not-fused" and given:
                 yield refusal
 
 
