@@ -16,7 +16,7 @@ from thunder.ir.substitution import substitute_in_tree
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, get_tracectx
 
-__all__ = ["eval_trace"]
+__all__ = ["bind_results", "eval_calls", "eval_trace"]
 
 
 #: bound symbol → the function that is called in its place
@@ -39,11 +39,19 @@ def eval_trace(trace: TraceCtx, *args: Any, symbol_mapper: SymbolMapper | None =
             found={"trace": [len(trace.args), *trace.kwargs], "call": [len(args), *kwargs]},
         )
     values: dict[str, Any] = {}
-    _bind(values, [*trace.args, *trace.kwargs.values()], [*args, *(kwargs[k] for k in trace.kwargs)])
-    return _evaluate(trace.bound_symbols, values, symbol_mapper or (lambda bsym: bsym.sym))
+    bind_results(values, [*trace.args, *trace.kwargs.values()], [*args, *(kwargs[k] for k in trace.kwargs)])
+    return eval_calls(trace.bound_symbols, values, symbol_mapper or (lambda bsym: bsym.sym))
 
 
-def _evaluate(bsyms: Sequence[BoundSymbol], values: dict[str, Any], function_of: SymbolMapper) -> Any:
+def eval_calls(
+    bsyms: Sequence[BoundSymbol],
+    values: dict[str, Any],
+    function_of: SymbolMapper = lambda bsym: bsym.sym,
+) -> Any:
+    """Record calls of a trace into the current trace, and return its result if they return it.
+
+    ``values`` are those of the trace so far, by name; the results of the calls are added.
+    """
     for bsym in bsyms:
         if bsym.sym.id in RELEASES or bsym.sym.id == COMMENT:
             continue
@@ -51,10 +59,10 @@ def _evaluate(bsyms: Sequence[BoundSymbol], values: dict[str, Any], function_of:
         if bsym.sym.id == RETURN:
             return args[0] if len(args) == 1 else args
         if bsym.sym.meta is None:  # an executor's form of its subsymbols
-            _evaluate(bsym.subsymbols, values, function_of)
+            eval_calls(bsym.subsymbols, values, function_of)
         else:
             with torch.set_grad_enabled(torch.is_grad_enabled() and not _cuts_gradients(bsym)):
-                _bind(values, bsym.output, function_of(bsym)(*args, **kwargs))
+                bind_results(values, bsym.output, function_of(bsym)(*args, **kwargs))
     return None
 
 
@@ -63,7 +71,8 @@ def _cuts_gradients(bsym: BoundSymbol) -> bool:
     return any_requires_grad(bsym.flat_proxy_args) and not any_requires_grad(bsym.flat_proxy_outs)
 
 
-def _bind(values: dict[str, Any], formal: Any, actual: Any) -> None:
+def bind_results(values: dict[str, Any], formal: Any, actual: Any) -> None:
+    """Add the values of proxies in ``formal``; raises TraceError if ``actual`` has another structure."""
     proxies, spec = tree_flatten_with_dataclass(formal)
     results, actual_spec = tree_flatten_with_dataclass(actual)
     if len(proxies) != len(results):

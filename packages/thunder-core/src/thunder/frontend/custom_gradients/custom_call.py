@@ -25,6 +25,7 @@ object. A write of the backward to memory from outside is refused.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,11 +35,12 @@ import torch
 
 from thunder.base.autocast_state import AUTOCAST_DEVICES
 from thunder.base.errors import ThunderError, UnsupportedProgram
+from thunder.base.pytree import tree_map
 from thunder.base.tags import OpTags
 from thunder.frontend import ambient_state
 from thunder.frontend.checkpoints.region_effects import note_one_call
 from thunder.frontend.custom_gradients.backward_reads import ReadsState
-from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.custom_gradients.backward_state import BackwardState, InProgram
 from thunder.frontend.custom_gradients.custom_results import Results
 from thunder.frontend.custom_gradients.custom_rule import CustomRule
 from thunder.frontend.custom_gradients.eager_backward import EagerBackward, begin_backward, run_backward
@@ -65,7 +67,9 @@ from thunder.ir.symbol import BoundSymbol, has_tags
 from thunder.ir.trace import TraceCtx
 from thunder.ir.trace_context import get_tracectx
 from thunder.ops import prims
+from thunder.ops.gradient_rules import fitted
 from thunder.torch.fallback.unknown_functions import may_fall_back
+from thunder.torch.namespace import ltorch
 
 
 def _as_it_is(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -230,7 +234,36 @@ def _as_it_runs(
     with recorded(session.trace) as back:
         arguments = tuple(results.cotangents(cotangents))
         gradients = run_backward(call, backward, tuple(rebuilding.tensors), arguments)
+    session.state(BackwardState).in_program[backward] = InProgram(
+        functools.partial(_interpreted, fn, [t.name for t in rebuilding.tensors]),
+        {value.name for value in results.unique if isinstance(value, TensorProxy)},
+    )
     return begin, back, gradients
+
+
+def _interpreted(
+    fn: CustomGradient, names: Sequence[str], tensors: Sequence[Any], cotangents: Sequence[Any]
+) -> tuple[Any, ...]:
+    """Return what a backward returns that the program itself runs, interpreted at this place of it.
+
+    ``tensors`` are the values that it reads, which had ``names`` in the forward.
+    """
+    values, state = dict(zip(names, tensors, strict=True)), fn.context.__dict__
+    inner = {k: v for k, v in state.items() if any(values.get(p.name, p) is not p for p in proxies_in(v))}
+
+    def value(x: Any) -> Any:
+        return values.get(x.name, x) if isinstance(x, TensorProxy) else x
+
+    passed = {k: tree_map(value, v) for k, v in inner.items()}
+    state.update(passed)
+    try:
+        gradients = checked(fn.name, tuple(map(Argument.of, fn.inputs)), fn.backward(cotangents))
+    finally:
+        state.update({k: v for k, v in inner.items() if state.get(k) is passed[k]})
+    wanted = filter(requires_grad, fn.inputs)
+    return tuple(
+        ltorch.zeros_like(i) if g is None else fitted(g, i) for g, i in zip(gradients, wanted, strict=True)
+    )
 
 
 def _attributes(context: FunctionContext) -> dict[str, Any]:

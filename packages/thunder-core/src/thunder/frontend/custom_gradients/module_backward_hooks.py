@@ -9,7 +9,8 @@ they go from one to the other as gradients of tensors of the outputs' shapes, wh
                             y = module.forward(x)
                             y = module_outputs(y, link)         # gradients: g_y for y, and g_y for link
 
-The hooks are called as they are when the backward runs, as other backwards that read state are.
+The hooks are called as they are when the backward runs, as other backwards that read state are; where the
+program runs the backward, they are interpreted.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from torch.utils.hooks import BackwardHook
 
 from thunder.base.errors import OperatorError, UnsupportedProgram
 from thunder.frontend.custom_gradients.backward_reads import ReadsState
+from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.custom_call import CustomGradient, call_with_custom_gradient
 from thunder.frontend.custom_gradients.function_context import context_class
 from thunder.frontend.custom_gradients.recorded_memory import written_names
@@ -166,8 +168,10 @@ def _identity(
     context.materialize_grads = False
 
     def backward(cotangents: Sequence[Any]) -> Any:
-        if not traced:
+        if not traced and session.state(BackwardState).stack:
             raise ReadsState(f"{name} calls the hooks of a module")
+        if not traced:  # the program itself runs it
+            return gradients(*cotangents, call=lambda hook, *values: session.call(hook, values, {}))
         return (*cotangents, *cotangents)
 
     return call_with_custom_gradient(
@@ -217,6 +221,10 @@ def _packed(places: Sequence[int], gradients: Sequence[Any], size: int) -> tuple
     return tuple(packed)
 
 
+def _called(hook: Callable[..., Any], *values: Any) -> Any:
+    return hook(*values)
+
+
 def _output_gradients(
     module: Any,
     hooks: Sequence[Any],
@@ -226,6 +234,7 @@ def _output_gradients(
     n_outputs: int,
     is_linked: bool,
     *cotangents: Any,
+    call: Callable[..., Any] = _called,
 ) -> tuple[Any, ...]:
     """Return the gradients of a module's outputs, and of its links, as torch's BackwardHook does."""
     if any(g is None for g in cotangents):
@@ -235,7 +244,7 @@ def _output_gradients(
         )
     gradients = _packed(places, cotangents, n_outputs)
     for hook in pre_hooks:
-        returned = hook(module, gradients)
+        returned = call(hook, module, gradients)
         if returned is not None and len(returned) != n_outputs:
             raise RuntimeError(
                 "Backward pre hook returned an invalid number of grad_output, "
@@ -247,7 +256,7 @@ def _output_gradients(
         return (*own, *own)
     warnings.warn(_FIRES_FOR_OUTPUTS, stacklevel=2)
     for hook in hooks:
-        returned = hook(module, (None,) * n_inputs, gradients)
+        returned = call(hook, module, (None,) * n_inputs, gradients)
         if returned is not None and not (isinstance(returned, tuple) and all(g is None for g in returned)):
             raise RuntimeError(
                 "Backward hook for Modules where no input requires gradient should always return None or "
@@ -264,6 +273,7 @@ def _input_gradients(
     output_places: Sequence[int],
     n_outputs: int,
     *cotangents: Any,
+    call: Callable[..., Any] = _called,
 ) -> tuple[Any, ...]:
     """Return the gradients of a module's inputs, as torch's BackwardHook does, and None for the links."""
     gradients = _packed(places, cotangents[: len(places)], n_inputs)
@@ -271,7 +281,7 @@ def _input_gradients(
     if any(g is not None for g in links):  # else the gradient is that of a value inside of the module
         outputs = _packed(output_places, links, n_outputs)
         for hook in hooks:
-            returned = hook(module, gradients, outputs)
+            returned = call(hook, module, gradients, outputs)
             if returned is not None and len(returned) != n_inputs:
                 raise RuntimeError(
                     "Backward hook returned an invalid number of grad_input, "

@@ -25,6 +25,7 @@ import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.custom_gradients.backward_reads import ReadsState
+from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.custom_call import CustomGradient, call_with_custom_gradient
 from thunder.frontend.custom_gradients.function_context import context_class
 from thunder.frontend.custom_gradients.leaf_hooks import ON_GRADIENTS, HookHandle, LeafHooks
@@ -173,7 +174,8 @@ def _identity(session: TracingSession, x: TensorProxy, hook: Any) -> tuple[Any, 
     """Record an identity whose backward is a hook, and return its result."""
 
     def backward(cotangents: Sequence[Any]) -> Any:
-        if isinstance(hook, types.BuiltinMethodType):  # such as ``gradients.append``
+        is_traced_early = session.state(BackwardState).stack
+        if is_traced_early and isinstance(hook, types.BuiltinMethodType):  # such as ``gradients.append``
             raise ReadsState("a hook is a method of an object that outlives the call")
         return replaced(hook, session.call(hook, tuple(cotangents), {}), *cotangents)
 

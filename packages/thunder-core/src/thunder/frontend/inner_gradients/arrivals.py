@@ -27,44 +27,57 @@ from thunder.ir.symbol import BoundSymbol
 from thunder.ops.operator import row_of
 from thunder.ops.stand_ins import empty_tensor, to_meta
 
-__all__ = ["arrived"]
+__all__ = ["Accumulate", "Arrivals"]
 
 Accumulate = Callable[[TensorProxy, TensorProxy], None]
 
 
-def arrived(
-    session: TracingSession,
-    leaves: Sequence[TensorProxy],
-    nodes: Sequence[TensorProxy],
-    gradients: Sequence[TensorProxy | None],
-    between: Sequence[BoundSymbol],
-    accumulate: Accumulate | None,
-) -> list[TensorProxy | None]:
-    """Return gradients as the hooks of their leaves replace them; accumulate each, if asked.
+class Arrivals:
+    """The gradients that arrive at leaves, as the hooks of these replace them.
 
-    ``nodes`` are the values of the leaves in the calls ``between``. Raises UnsupportedProgram if a leaf has a
+    ``leaves`` have gradients where ``reached`` says so; ``nodes`` are their values in the calls ``between``.
+    Each gradient is accumulated, if there is a function for that. Raises UnsupportedProgram if a leaf has a
     hook, and torch's order is not known.
     """
-    results = list(gradients)
-    order = [i for i, g in enumerate(gradients) if g is not None]
-    inputs = [i for i in order if session.entry_of(leaves[i]) is not None]
-    of_gradients = {i: hooks_of(session, leaves[i], ON_GRADIENTS) for i in inputs}
-    after = {i: hooks_of(session, leaves[i], POST_ACCUMULATE) for i in order} if accumulate else {}
-    hooked = {i for hooks in (of_gradients, after) for i, found in hooks.items() if found}
-    for i in hooked:
-        _require_leaf(session, leaves[i])
-    for i in _in_torchs_order(order, hooked, nodes, between) if hooked else order:
-        gradient = results[i]
-        assert gradient is not None, "only these are in the order"
-        for hook in of_gradients.get(i, ()):
-            gradient = replaced(hook, session.call(hook, (gradient,), {}), gradient)
-        results[i] = gradient
-        if accumulate is not None:
-            accumulate(leaves[i], gradient)
-        for hook in after.get(i, ()):
-            if session.call(hook, (leaves[i],), {}) is not None:
+
+    def __init__(
+        self,
+        session: TracingSession,
+        leaves: Sequence[TensorProxy],
+        nodes: Sequence[TensorProxy],
+        reached: Sequence[bool],
+        between: Sequence[BoundSymbol],
+        accumulate: Accumulate | None,
+    ) -> None:
+        self.results: list[TensorProxy | None] = [None] * len(leaves)
+        self._session, self._leaves, self._accumulate = session, leaves, accumulate
+        order = [i for i, is_reached in enumerate(reached) if is_reached]
+        inputs = [i for i in order if session.entry_of(leaves[i]) is not None]
+        self._on_gradients = {i: hooks_of(session, leaves[i], ON_GRADIENTS) for i in inputs}
+        self._after = {i: hooks_of(session, leaves[i], POST_ACCUMULATE) for i in order} if accumulate else {}
+        hooked = {i for hooks in (self._on_gradients, self._after) for i, found in hooks.items() if found}
+        for i in hooked:
+            _require_leaf(session, leaves[i])
+        self._waiting = _in_torchs_order(order, hooked, nodes, between) if hooked else order
+        self._places = {i: _place(nodes[i], between) for i in order}
+
+    def deliver(self, gradient_of: Callable[[int], TensorProxy], place: float = -1) -> None:
+        """Pass the gradients on that torch's engine has computed before the call at ``place`` runs."""
+        ready = [i for i in self._waiting if self._places[i] > place]
+        self._waiting = [i for i in self._waiting if self._places[i] <= place]
+        for i in ready:
+            self.results[i] = self._passed(i, gradient_of(i))
+
+    def _passed(self, i: int, gradient: TensorProxy) -> TensorProxy:
+        """Return a gradient that has passed the hooks of its leaf, and been accumulated."""
+        for hook in self._on_gradients.get(i, ()):
+            gradient = replaced(hook, self._session.call(hook, (gradient,), {}), gradient)
+        if self._accumulate is not None:
+            self._accumulate(self._leaves[i], gradient)
+        for hook in self._after.get(i, ()):
+            if self._session.call(hook, (self._leaves[i],), {}) is not None:
                 raise RuntimeError("Tensor post accumulate grad hooks should return None.")
-    return results
+        return gradient
 
 
 def _require_leaf(session: TracingSession, x: TensorProxy) -> None:

@@ -44,14 +44,17 @@ class GradientProgram:
     """The backward of a part of a program, as a trace that returns ``gradients`` without None.
 
     ``arguments`` are the names of its arguments: values of the program, then cotangents. ``again`` are the
-    statements of the forward that it computes again.
+    statements of the forward that it computes again, before the others.
     """
 
     trace: TraceCtx
     gradients: tuple[TensorProxy | None, ...]
     again: Sequence[BoundSymbol]
-    #: the statements of the backward that have effects
-    effects: Sequence[BoundSymbol]
+
+    @property
+    def statements(self) -> Sequence[BoundSymbol]:
+        """The statements without the return."""
+        return self.trace.bound_symbols[:-1]
 
 
 def statements_between(
@@ -102,7 +105,6 @@ def gradient_program(
             sums[output.name] = cotangent if total is None else ltorch.add(total, cotangent)
     backward, gradients = tape.backward(trace, sums, inputs)
     results = [g for g in gradients if g is not None]
-    effects = [b for b in backward if has_effect(b)]
     backward = _needed([*additions, *backward], results)
     read = uses_and_definitions(backward, tuple(results))[0]
     producers = {p.name: b for b in (*program.body, *tape.forward) for p in b.flat_proxy_outs}
@@ -113,7 +115,7 @@ def gradient_program(
     used = uses_and_definitions([*again, *backward], tuple(results))[0]
     own = {c.name for c in cotangents}
     trace.args = [*(p for name, p in used.items() if name not in own), *cotangents]
-    return GradientProgram(trace, gradients, again, effects)
+    return GradientProgram(trace, gradients, again)
 
 
 def _with_constants(bsym: BoundSymbol, computed: set[str]) -> BoundSymbol:
@@ -128,10 +130,10 @@ def _with_constants(bsym: BoundSymbol, computed: set[str]) -> BoundSymbol:
 
 
 def _needed(bsyms: Sequence[BoundSymbol], results: Iterable[TensorProxy]) -> list[BoundSymbol]:
-    """Return the statements that compute ``results``."""
+    """Return the statements that compute ``results``, or have effects."""
     needed, chosen = {p.name for p in results}, []
     for bsym in reversed(bsyms):
-        if any(p.name in needed for p in bsym.flat_proxy_outs):
+        if has_effect(bsym) or any(p.name in needed for p in bsym.flat_proxy_outs):
             chosen.append(bsym)
             needed.update(p.name for p in bsym.flat_proxy_args)
     return chosen[::-1]

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from thunder.base.autocast_state import autocast_off
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients
 from thunder.frontend.custom_gradients.tensor_hooks import TensorHooks
-from thunder.frontend.inner_gradients.arrivals import Accumulate, arrived
+from thunder.frontend.inner_gradients.arrivals import Accumulate, Arrivals
+from thunder.frontend.inner_gradients.evaluated_backward import evaluated, grad_mode
 from thunder.frontend.inner_gradients.functional_program import FunctionalProgram, functional_program
 from thunder.frontend.inner_gradients.gradient_program import (
-    GradientProgram,
     gradient_program,
     statements_between,
 )
 from thunder.frontend.inner_gradients.opened_calls import draw_once, open_writing_calls
 from thunder.frontend.session import TracingSession
-from thunder.ir.effects import has_effect
-from thunder.ir.evaluation import eval_trace
 from thunder.ir.proxies import TensorProxy
-from thunder.ir.recorder import FixedLocation
 from thunder.ir.symbol import BoundSymbol
-from thunder.ir.trace_context import tracectx
-from thunder.ops import prims
 from thunder.torch.autocast import is_cast_now
 
 __all__ = ["arriving_gradients", "grad_mode", "gradients"]
@@ -45,7 +38,10 @@ def gradients(
     An input on which no output depends has the gradient None. With ``create_graph`` the gradients can be
     differentiated again.
     """
-    return _computed(session, outputs, inputs, cotangents, create_graph)[0]
+    computed = _Computed(session, outputs, inputs, cotangents, create_graph)
+    for _ in computed.places:
+        pass
+    return [computed.gradient(i) for i in range(len(inputs))]
 
 
 def arriving_gradients(
@@ -60,55 +56,57 @@ def arriving_gradients(
 
     Then each is accumulated, if there is a function for that.
     """
-    results, nodes, between = _computed(session, outputs, inputs, cotangents, create_graph)
+    computed = _Computed(session, outputs, inputs, cotangents, create_graph)
     with grad_mode(create_graph):
-        return arrived(session, inputs, nodes, results, between, accumulate)
+        arrivals = Arrivals(session, inputs, computed.nodes, computed.reached, computed.between, accumulate)
+    for place in computed.places:
+        with grad_mode(create_graph):
+            arrivals.deliver(computed.gradient, place)
+    return arrivals.results
 
 
-def _computed(
-    session: TracingSession,
-    outputs: Sequence[TensorProxy],
-    inputs: Sequence[TensorProxy],
-    cotangents: Sequence[TensorProxy],
-    create_graph: bool,
-) -> tuple[list[TensorProxy | None], list[TensorProxy], list[BoundSymbol]]:
-    """Record gradients; return them, the values of the inputs, and the calls from these to the outputs."""
-    hooked, inputs = inputs, [below_hooks(session, i) for i in inputs]
-    open_writing_calls(session)
-    tensors = (*outputs, *inputs)
-    program = functional_program(session.trace, tensors)
-    _refuse_hooks_between(program, hooked, inputs)
-    ends, starts = [program.value(o) for o in outputs], [program.node(i) for i in inputs]
-    _refuse_written(program, inputs)
-    between = statements_between(program.body, starts, ends)
-    _refuse_retained(session, between, tensors)
-    _refuse_casts(between)
-    if draw_once(session, between):
-        program = functional_program(session.trace, tensors)  # with new names of written values
+class _Computed:
+    """Gradients that are being recorded.
+
+    ``nodes`` are the values of the inputs, ``between`` the calls from these to the outputs; ``reached`` says
+    which inputs have a gradient. ``places`` are those of :func:`evaluated`.
+    """
+
+    def __init__(
+        self,
+        session: TracingSession,
+        outputs: Sequence[TensorProxy],
+        inputs: Sequence[TensorProxy],
+        cotangents: Sequence[TensorProxy],
+        create_graph: bool,
+    ) -> None:
+        hooked, inputs = inputs, [below_hooks(session, i) for i in inputs]
+        open_writing_calls(session)
+        tensors = (*outputs, *inputs)
+        program = functional_program(session.trace, tensors)
+        _refuse_hooks_between(program, hooked, inputs)
         ends, starts = [program.value(o) for o in outputs], [program.node(i) for i in inputs]
+        _refuse_written(program, inputs)
         between = statements_between(program.body, starts, ends)
-    backward = gradient_program(program, ends, starts, between)
-    _refuse_effects(backward)
-    arguments = [_held(program, p) for p in backward.trace.args[: len(backward.trace.args) - len(ends)]]
-    recorder = FixedLocation(session.locate())
-    with autocast_off(), grad_mode(create_graph), tracectx(session.trace, recorder=recorder):
-        results = iter(eval_trace(backward.trace, *arguments, *cotangents))
-    return [None if g is None else next(results) for g in backward.gradients], starts, between
+        _refuse_retained(session, between, tensors)
+        _refuse_casts(between)
+        if draw_once(session, between):
+            program = functional_program(session.trace, tensors)  # with new names of written values
+            ends, starts = [program.value(o) for o in outputs], [program.node(i) for i in inputs]
+            between = statements_between(program.body, starts, ends)
+        backward = gradient_program(program, ends, starts, between)
+        formal = backward.trace.args
+        arguments = [_held(program, p) for p in formal[: len(formal) - len(ends)]]
+        values = {p.name: value for p, value in zip(formal, (*arguments, *cotangents), strict=True)}
+        self._values, self._gradients = values, backward.gradients
+        self.nodes, self.between = starts, between
+        self.reached = [g is not None for g in backward.gradients]
+        self.places = evaluated(session, backward, between, values, create_graph)
 
-
-@contextmanager
-def grad_mode(enabled: bool) -> Iterator[None]:
-    """Record with gradients on or off; the trace switches where the mode differs from the program's."""
-    outside = torch.is_grad_enabled()
-    if outside != enabled:
-        torch._C._set_grad_enabled(enabled)
-        prims.set_grad_enabled(enabled)
-    try:
-        yield
-    finally:
-        if outside != enabled:
-            torch._C._set_grad_enabled(outside)
-            prims.set_grad_enabled(outside)
+    def gradient(self, index: int) -> Any:
+        """Return the gradient of an input, if it has been recorded; None if it has none."""
+        gradient = self._gradients[index]
+        return None if gradient is None else self._values[gradient.name]
 
 
 def _held(program: FunctionalProgram, value: Any) -> Any:
@@ -197,19 +195,3 @@ def _refuse_retained(
                 found={x.name: f'"{x.type_string()}"'},
                 hint="Leave retain_grad() out, and pass the tensor to torch.autograd.grad.",
             )
-
-
-def _refuse_effects(backward: GradientProgram) -> None:
-    """Refuse a backward with effects: the program may read them, and a trace has them only when it runs."""
-    again = list(filter(has_effect, backward.again))
-    for bsym in (*again, *backward.effects):
-        is_forward = any(bsym is b for b in again)
-        raise UnsupportedProgram(
-            f"the gradient of {bsym.sym.name} is needed inside the program, and would run it again"
-            if is_forward
-            else f"a gradient is computed inside the program by {bsym.sym.name}, which has effects or reads "
-            "state that is not saved",
-            found={"call": bsym.line},
-            where=bsym.locations,
-            hint="Compute the gradient outside of the compiled function.",
-        )
