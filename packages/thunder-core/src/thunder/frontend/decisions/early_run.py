@@ -174,6 +174,17 @@ class EarlyRun:
         """Return whether the call that computes a value has run."""
         return value.name in self._done
 
+    def begin_again(self) -> bool:
+        """Let the next question run the program from its beginning, since calls that ran were replaced.
+
+        Returns whether that is possible: not where results that cannot be computed again may be overwritten.
+        """
+        if self._noted and self._copies_inputs:
+            return False
+        self._copies = _Copies()
+        self._begin()
+        return True
+
     def _advance(self) -> None:
         """Run the calls that have been recorded since the last question."""
         calls = self._new_calls()

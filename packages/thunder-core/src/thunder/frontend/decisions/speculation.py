@@ -227,6 +227,13 @@ class Speculation:
         self._run.note_copy(value, before)
         self._run.drop(value)
 
+    def begin_again(self) -> bool:
+        """Let the next question run the whole program, since calls that ran were replaced by others.
+
+        Returns whether that is possible.
+        """
+        return self._run.begin_again()
+
     def has_computed(self, value: TensorProxy) -> bool:
         """Return whether an early run has computed a value."""
         return self._run.has_computed(value)

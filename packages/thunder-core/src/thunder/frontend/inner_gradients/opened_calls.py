@@ -32,13 +32,14 @@ _NORMS = frozenset(f"torch.nn.functional.{name}_norm" for name in ("batch", "ins
 def open_writing_calls(session: TracingSession) -> None:
     """Let composites that write in place, and whose operands cannot overlap, return all values they compute.
 
-    Those that an early run has computed stay as they are: what is inside of them has no value there.
+    Those that an early run has computed, and cannot compute again, stay as they are: what is inside of them
+    has no value there.
     """
     for scope in session.trace.scopes:
         for position, call in enumerate(scope):
             is_open = call.sym.id == COPY or call.sym.id.endswith(_PARTS)
             if not is_open and writes(call) and _has_gradient(call) and _is_separate(call):
-                if _ran_early(session, call):
+                if not _can_be_replaced(session, call):
                     continue
                 scope[position] = _opened(call, list(flattened([call])))
 
@@ -50,6 +51,11 @@ def _ran_early(session: TracingSession, call: BoundSymbol) -> bool:
     operands = {p.name for p in call.flat_proxy_args}
     computed = [p for b in with_parts((call,)) for p in b.flat_proxy_outs if p.name not in operands]
     return any(map(session.speculation.has_computed, computed))
+
+
+def _can_be_replaced(session: TracingSession, call: BoundSymbol) -> bool:
+    """Return whether a call can be replaced by others: an early run that has computed it begins again."""
+    return session.speculation is None or not _ran_early(session, call) or session.speculation.begin_again()
 
 
 def _has_gradient(call: BoundSymbol) -> bool:
@@ -89,7 +95,7 @@ def draw_once(session: TracingSession, between: Iterable[BoundSymbol]) -> bool:
         calls = tape_of_call(session.trace, call)[0]
         if len(calls) == 1 and calls[0].sym.id == call.sym.id:
             continue
-        ran_early = place is not None and _ran_early(session, place[0][place[1]])
+        ran_early = place is not None and not _can_be_replaced(session, place[0][place[1]])
         if place is None or ran_early or writes(call):
             raise UnsupportedProgram(
                 f"the gradient of {bsym.sym.name} is needed inside the program"
