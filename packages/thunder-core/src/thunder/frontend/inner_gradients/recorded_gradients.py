@@ -21,6 +21,7 @@ from thunder.frontend.inner_gradients.opened_calls import draw_once, open_writin
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.torch.autocast import is_cast_now
 
 __all__ = ["arriving_gradients", "grad_mode", "gradients"]
@@ -114,6 +115,8 @@ def _held(program: FunctionalProgram, value: Any) -> Any:
 
     Raises UnsupportedProgram where an input was overwritten: eager has a copy of it, or raises.
     """
+    if isinstance(value, SymbolicNumber):  # nothing can be written to it
+        return value
     if value.name not in program.holders:
         raise UnsupportedProgram(
             "a gradient is computed inside the program that reads a tensor written in place",

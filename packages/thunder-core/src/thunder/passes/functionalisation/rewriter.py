@@ -139,7 +139,7 @@ class Rewriter:
             shared_grad = any(m.proxy.requires_grad for m in storage.shared.members)
             if grad and (shared_grad or value.requires_grad):
                 _refuse_shared(storage.shared.members)
-            storage.gradient_is_lost = storage.gradient_is_lost or shared_grad
+            storage.gradient_is_lost |= shared_grad and self._modes.is_inference
         if ProxyTag.RECOMPUTE_IN_BACKWARD not in target.tags:  # the result of a checkpointed region is saved
             value.tags.discard(ProxyTag.RECOMPUTE_IN_BACKWARD)
         self.storages.write(tensor, value)
@@ -153,10 +153,10 @@ class Rewriter:
             self.written_inputs[root.name] = tracked or self.written_inputs.get(root.name, False)
         if self._modes.is_inference and not storage.is_inference:
             self._written_in_inference.setdefault(root.name, (chain[-1], old))
-        elif has_gradient and not tracked and storage.shared is None:
+        elif has_gradient and not tracked:
             self._keep_history(chain, old)
         for view, before in own_gradients:
-            view.value = self._with_history(view.value, before)
+            view.value = self.storages.with_history(view.value, before)
         if isinstance(bsym.output, TensorProxy):
             self.storages.add_name(bsym.output.name, tensor)
 
@@ -199,21 +199,16 @@ class Rewriter:
             if tensor.is_detached:
                 break
             tensor.invalidate()
-        root.value = self._with_history(root.value, old)
-
-    def _with_history(self, value: TensorProxy, old: TensorProxy) -> TensorProxy:
-        """Return the numbers of a value, with the gradient of an older one, which requires grad."""
-        data = prims.detach(value) if value.requires_grad else value
-        result = TensorProxy(like=data, requires_grad=True)
-        self.new.record(prims.replace_data.bind(data, old, output=result))
-        return result
+        root.value = self.storages.with_history(root.value, old)
 
     def _leave_inference(self) -> None:
         """Copy what a region of inference mode has written: torch's tensors are normal ones still."""
         for root, old in self._written_in_inference.values():
             if root.storage.shared is None:
                 has_gradient = old.requires_grad and root.proxy.requires_grad
-                value = self._with_history(root.value, old) if has_gradient else prims.clone(root.value)
+                value = (
+                    self.storages.with_history(root.value, old) if has_gradient else prims.clone(root.value)
+                )
                 self.storages.replace_value(root, value)
         self._written_in_inference.clear()
 

@@ -20,6 +20,7 @@ from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.substitution import substitute, substitute_operands
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx
+from thunder.ops import prims
 from thunder.passes.functionalisation.overlapping_inputs import SharedStorage
 from thunder.passes.functionalisation.view_creation import Creation
 from thunder.passes.functionalisation.view_inverses import rerun_view, write_through
@@ -32,7 +33,7 @@ class Storage:
     Attributes:
         version: the number of writes so far.
         writes: the number of writes of the program so far; other new versions have the same elements.
-        gradient_is_lost: whether a write under no_grad replaced a value of ``shared`` that requires grad.
+        gradient_is_lost: whether a write in inference mode replaced a value of ``shared`` that requires grad.
         is_inference: whether it was allocated in inference mode.
         layout_differs: whether its value may have other strides than the root has in eager.
         shared: set if inputs overlap in this storage: each of them is a root then.
@@ -144,7 +145,10 @@ class StorageMap:
         storage = tensor.storage
         if tensor.view is None:
             assert storage.shared is not None, f"{tensor.proxy.name} was written without a value"
-            tensor.value, tensor.version = storage.shared.window(tensor.proxy), storage.version
+            value = storage.shared.window(tensor.proxy)
+            if tensor.value.requires_grad:  # written where gradients are off: the numbers change
+                value = self.with_history(value, tensor.value)
+            tensor.value, tensor.version = value, storage.version
             return
         for name, value in self.view_again(tensor, self.read(tensor.view.source)).items():
             sibling = self._tensors.get(name)
@@ -203,6 +207,13 @@ class StorageMap:
         """Replace the root's value by an equal one; its views are recomputed when they are read."""
         root.storage.version += 1
         root.value, root.version = value, root.storage.version
+
+    def with_history(self, value: TensorProxy, old: TensorProxy) -> TensorProxy:
+        """Return the numbers of a value, with the gradient of an older one, which requires grad."""
+        data = prims.detach(value) if value.requires_grad else value
+        result = TensorProxy(like=data, requires_grad=True)
+        self.new.record(prims.replace_data.bind(data, old, output=result))
+        return result
 
     def own_gradients(self, storage: Storage) -> list[TensorState]:
         """Return the tensors of a storage that have their own gradient and are up to date."""
