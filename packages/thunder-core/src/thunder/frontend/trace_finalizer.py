@@ -24,6 +24,7 @@ from thunder.frontend.lookasides.weakrefs import refuse_callbacks
 from thunder.frontend.lookasides.written_attributes import WrittenAttributes, emit_attributes
 from thunder.frontend.natives.cached_functions import CachedCalls
 from thunder.frontend.objects.shared_attributes import refuse_shared_attributes
+from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.output.progress_bars import close_bars
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.made_parameters import refuse_observed_copies
@@ -90,10 +91,14 @@ class TraceFinalizer:
             session,
             builder.tensors,
             original_of,
-            lambda tensor, name, value: builder.emit(f"{tensor}.{name} = {builder.expression(value)}"),
+            lambda tensor, name, value: builder.emit(
+                f"{builder.parameters.get(tensor, tensor)}.{name} = {builder.expression(value)}"
+            ),
         )
-        for leaf in returned_leaves(session, self.trace.args, builder.tensors.values()):
-            builder.emit(f"{leaf.name}.requires_grad_()")
+        kept = () if session.state(OpaqueCalls).calls else proxies_of(session, session.writes.values())
+        for leaf in returned_leaves(session, self.trace.args, builder.tensors.values(), kept):
+            if leaf.name not in builder.parameters:
+                builder.emit(f"{leaf.name}.requires_grad_()")
         for tensor in retaining_results(session, builder.tensors.values()):
             builder.emit(f"{tensor.name}.retain_grad()")
         for tensor in retained.inputs.values():

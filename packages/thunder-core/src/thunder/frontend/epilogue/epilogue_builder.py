@@ -23,14 +23,14 @@ from typing import Any
 
 import torch
 
-from thunder.base.errors import NotInitialized, UnsupportedProgram
+from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path, comes_with_arguments, is_weak, lookup_type
 from thunder.frontend.arrays.array_memory import copied, is_array
 from thunder.frontend.arrays.numpy_settings import is_settings
 from thunder.frontend.arrays.traced_arrays import Arrays, TracedArray
 from thunder.frontend.epilogue.reconstruction import description, reconstruction_of, text_of_bytes
 from thunder.frontend.epilogue.statements import statement
-from thunder.frontend.epilogue.value_parts import parts_of, proxies_of
+from thunder.frontend.epilogue.value_parts import parts_of
 from thunder.frontend.host_draws.created_generators import is_created
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
 from thunder.frontend.lookasides.rng_generators import Generators
@@ -39,10 +39,10 @@ from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, OfTheTr
 from thunder.frontend.objects.object_entry import DELETED, ObjectEntry
 from thunder.frontend.objects.shadow_copies import ItemOverlay, Shadow, put_items, replace_items
 from thunder.frontend.objects.unknown_values import MadeInCall
-from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.output.deferred_texts import DeferredText, template_of
 from thunder.frontend.output.output_replay import formatted
 from thunder.frontend.session import TracingSession
+from thunder.frontend.torch_functions.made_parameters import MadeParameters
 from thunder.interpreter.policy import MISSING
 from thunder.ir.object_names import identifier, readable_name
 from thunder.ir.proxies import AnyProxy, GeneratorProxy, NumberProxy, TensorProxy
@@ -90,6 +90,8 @@ class EpilogueBuilder:
         self.tensors: dict[
             str, TensorProxy | NumberProxy | GeneratorProxy | AnyProxy
         ] = {}  # what the computation must return, by name
+        #: the names of parameters that the program has made, by those of their values
+        self.parameters: dict[str, str] = {}
         self.reached: dict[int, tuple[str, Path, Any]] = {}  # objects of the user's: id → name, path, object
         self.statements: list[BoundSymbol] = []
         self.built: dict[int, tuple[str, Any]] = {}
@@ -217,19 +219,20 @@ class EpilogueBuilder:
         built = self.built.get(id(value))
         if built is not None:
             return built[0]
-        if self.session.objects.tensor_classes[id(value)][1] in (torch.nn.Parameter, torch.nn.Buffer):
-            kept = proxies_of(self.session, self.session.writes.values())
-            is_state = any(p is value for p in kept) and not self.session.state(OpaqueCalls).calls
-            raise (NotInitialized if is_state else UnsupportedProgram)(
-                "a parameter that the program has made leaves it",
-                found={"parameter": f'"{value.type_string()}"'},
-                hint="Make it outside of the compiled function, or run the part that makes it once before.",
-            )
-        name = self._fresh("tensor")
+        name, cls = self._fresh("tensor"), self.session.objects.tensor_classes[id(value)][1]
         self.built[id(value)] = name, value
-        self.tensors[value.name] = value
-        cls = self.refer(self.session.objects.tensor_classes[id(value)][1])
-        self.emit(f"{name} = as_subclass({value.name}, {cls})", as_subclass=torch.Tensor.as_subclass)
+        if cls in (torch.nn.Parameter, torch.nn.Buffer):
+            self.tensors[value.name] = value
+            shared = self.session.state(MadeParameters).shared.get(id(value))
+            data = value.name if shared is None else self.expression(shared)
+            rest = f", {value.requires_grad}" if cls is torch.nn.Parameter else ""
+            self.emit(f"{name} = {self.refer(cls)}({data}{rest})")
+            self.parameters[value.name] = name
+        else:
+            self.tensors[value.name] = value
+            self.emit(
+                f"{name} = as_subclass({value.name}, {self.refer(cls)})", as_subclass=torch.Tensor.as_subclass
+            )
         for key, attribute in self.session.objects.tensor_attributes.get(id(value), {}).items():
             self.emit(f"{name}.__dict__[{key!r}] = {self.expression(attribute)}")
         return name

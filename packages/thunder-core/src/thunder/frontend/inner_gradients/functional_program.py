@@ -8,7 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from thunder.frontend.epilogue.subtrace import uses_and_definitions
+from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, from_trace
 from thunder.ops import prims
@@ -88,6 +90,21 @@ def functional_program(trace: TraceCtx, tensors: Iterable[TensorProxy]) -> Funct
     values = dict(zip(read, reading.args, strict=True))
     holders = {n: p for n, p in tensors_so_far.items() if not info.is_written(p)}
     holders |= {value.name: read[name] for name, value in values.items()}
-    tracked = [b.args[1] for b in writing if b.kwargs.get("grad_enabled", True)]
+    detached = _detached_names(calls)
+    tracked = [
+        b.args[1]
+        for b in writing
+        if b.kwargs.get("grad_enabled", True) and (requires_grad(b.args[0]) or b.args[1].name not in detached)
+    ]
     views = frozenset(name for name, p in read.items() if any(info.may_share(p, t) for t in tracked))
     return FunctionalProgram(functional, body, values, holders, tensors_so_far, views)
+
+
+def _detached_names(calls: Iterable[BoundSymbol]) -> set[str]:
+    """Return the names of the views that ``detach`` made or took part in making, such as ``p.data``."""
+    names: set[str] = set()
+    for bsym in flattened(calls):
+        for view in views_of(bsym):
+            if view.source.name in names or any(call.sym is prims.detach for call in view.path):
+                names.add(view.output.name)
+    return names

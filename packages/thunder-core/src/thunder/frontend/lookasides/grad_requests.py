@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from thunder.base.errors import Location, UnsupportedProgram
+from thunder.base.errors import Location, NotInitialized, UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.aliasing import shared_memory
@@ -180,15 +180,15 @@ def _requires_grad_(session: TracingSession, args: tuple[Any, ...], kwargs: dict
 
 
 def returned_leaves(
-    session: TracingSession, inputs: Iterable[Any], returned: Iterable[Any]
+    session: TracingSession, inputs: Iterable[Any], returned: Iterable[Any], kept: Iterable[Any]
 ) -> list[TensorProxy]:
     """Return the tensors that leave the program with a ``requires_grad`` that it set.
 
     In the trace they do not require gradients; the epilogue sets it. ``returned`` are all tensors that the
-    program returns or keeps.
+    program returns or keeps; ``kept`` are those that objects keep, where Python may run the call.
 
     Raises UnsupportedProgram if another one of these requires gradients only because the program set it of an
-    intermediate, or depends on such a leaf.
+    intermediate, or depends on such a leaf; NotInitialized, if the leaf is kept.
     """
     if not session.state(GradRequests).has_any():
         return []
@@ -202,7 +202,8 @@ def returned_leaves(
     for p in tracked:
         if not any(p is leaf for leaf in leaves) and (id(p) not in through or id(p) in dependent):
             x, where = session.state(GradRequests).requests[0]
-            raise UnsupportedProgram(
+            is_state = any(q is leaf for q in kept for leaf in leaves)
+            raise (NotInitialized if is_state else UnsupportedProgram)(
                 "a result requires gradients because the program sets it of an intermediate tensor",
                 found={x.name: f'"{x.type_string()}"'},
                 where=where,

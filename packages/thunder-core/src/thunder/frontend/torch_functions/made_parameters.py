@@ -1,7 +1,8 @@
 """Parameters and buffers that a program makes: ``torch.nn.Parameter(data)``, and so modules made in it.
 
 In eager a parameter shares memory with its data. Here it is a copy, so that a gradient reaches it after
-writes in place too; a program that could observe the difference is refused.
+writes in place too; a program that could observe the difference is refused. One that leaves the program is
+made again by the epilogue: of its data where others have these, and else of the copy.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ class MadeParameters(SessionState):
 
     def __init__(self, session: TracingSession) -> None:
         self.made: list[tuple[TensorProxy, TensorProxy, list[Location]]] = []
+        #: the data of which the epilogue makes a parameter, by its id, where these leave the program too
+        self.shared: dict[int, TensorProxy] = {}
 
 
 def make_parameter(session: TracingSession, cls: type, data: TensorProxy, require_grad: bool) -> TensorProxy:
@@ -45,6 +48,8 @@ def refuse_observed_copies(session: TracingSession, returned: Iterable[Any]) -> 
         memories = [names_of_memory(calls, {p.name}) for p in (parameter, data)]
         written = {name for b in calls[start:] for name in written_names(b)}
         read = {p.name for b in calls[start:] for p in b.flat_proxy_args} | leaving
+        if not memories[1].isdisjoint(_inputs(session) | leaving) and memories[0].isdisjoint(written):
+            session.state(MadeParameters).shared[id(parameter)] = data
         if memories[0] & memories[1] or any(
             not memories[i].isdisjoint(written) and not memories[1 - i].isdisjoint(read | _inputs(session))
             for i in (0, 1)
