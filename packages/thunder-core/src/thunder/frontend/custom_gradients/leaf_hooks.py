@@ -2,22 +2,38 @@
 
 A gradient that the program computes passes them where it arrives at its leaf, see
 :mod:`~thunder.frontend.inner_gradients.arrivals`. One that is computed after the call passes those that torch
-knows; so what the program registers on an input, the program removes.
+knows; so the epilogue registers what the program has registered on an input and not removed.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from thunder.base.errors import Location, UnsupportedProgram
+from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.objects.writes import Write
+from thunder.frontend.places import place_of
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.torch.inplace import is_leaf
 
-__all__ = ["ON_GRADIENTS", "POST_ACCUMULATE", "HookHandle", "LeafHooks", "hooks_of", "refuse_left_hooks"]
+if TYPE_CHECKING:
+    from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
+
+__all__ = [
+    "ON_GRADIENTS",
+    "POST_ACCUMULATE",
+    "HookHandle",
+    "LeafHooks",
+    "hooks_of",
+    "refuse_left_hooks",
+    "register_again",
+]
 
 TABLE = LookasideTable()
 
@@ -27,7 +43,17 @@ POST_ACCUMULATE: Final = "_post_accumulate_grad_hooks"
 
 
 class HookHandle:
-    """The handle of a hook in a compiled program, which the program alone can remove."""
+    """The handle of a hook in a compiled program.
+
+    The program alone can remove it, unless it is a ``hook`` of an ``attribute`` of an input, ``leaf``: the
+    epilogue makes torch's handle of that.
+    """
+
+    leaf: TensorProxy | None = None
+
+    def __init__(self, leaf: TensorProxy | None = None, attribute: str = "", hook: Any = None) -> None:
+        if leaf is not None:
+            self.leaf, self.attribute, self.hook = leaf, attribute, hook
 
     def remove(self) -> None:
         """Remove the hook; raises UnsupportedProgram outside of the program."""
@@ -51,19 +77,34 @@ class LeafHooks(SessionState):
 
     def __init__(self, session: TracingSession) -> None:
         self.registered: dict[HookHandle, tuple[TensorProxy, str, Any, list[Location]]] = {}
+        self._session = session
+
+    def writes(self) -> Iterator[Write]:
+        for handle, (x, attribute, hook, _) in self.registered.items():
+            entry = self._session.entry_of(x)
+            if entry is not None:
+                yield Write(
+                    name=f"{entry.path.source}.{attribute}",
+                    emit=partial(register_again, handle=handle),
+                    owner=entry.obj,
+                    content=(hook,),
+                    values=(hook,),
+                )
 
     def add(self, session: TracingSession, x: TensorProxy, attribute: str, hook: Any) -> HookHandle:
-        """Register a hook on a leaf; raises UnsupportedProgram in a part of the program."""
-        if len(session.trace.scopes) > 1:
+        """Register a hook on a leaf or an input; raises UnsupportedProgram in a part of the program."""
+        place = place_of(session)
+        if place is not None:
             raise UnsupportedProgram(
-                "the program registers a hook on a leaf in a function that is recorded apart",
+                f"the program registers a hook on a leaf in {place}",
                 found={x.name: f'"{x.type_string()}"'},
                 hint="Register it outside of the checkpointed or transformed function.",
             )
         entry = session.entry_of(x)
         if entry is not None:
-            session.note("is", entry.path.step("attribute", "is_leaf"), True)
-        handle = HookHandle()
+            session.note_write()
+            session.note("is", entry.path.step("attribute", "is_leaf"), entry.obj.is_leaf)
+        handle = HookHandle(x, attribute, hook)
         self.registered[handle] = x, attribute, hook, session.locations()
         return handle
 
@@ -97,12 +138,39 @@ def hooks_of(session: TracingSession, x: TensorProxy, attribute: str) -> list[An
     return hooks + [hook for leaf, name, hook, _ in registered if leaf is x and name == attribute]
 
 
+#: the method that registers a hook of an attribute
+_METHODS: Final = {
+    ON_GRADIENTS: "register_hook",
+    POST_ACCUMULATE: "register_post_accumulate_grad_hook",
+}
+
+
+def register_again(builder: EpilogueBuilder, handle: HookHandle) -> str:
+    """Add the registration of a hook to the epilogue, once; return the name of its handle."""
+    if id(handle) in builder.built:
+        return builder.built[id(handle)][0]
+    entry = None if handle.leaf is None else builder.session.entry_of(handle.leaf)
+    if entry is None or handle not in builder.session.state(LeafHooks).registered:
+        return builder.assigned("handle", handle, f"{builder.refer(HookHandle)}()")
+    tensor, hook = builder.reach(entry.path, entry.obj), builder.expression(handle.hook)
+    return builder.assigned("handle", handle, f"{tensor}.{_METHODS[handle.attribute]}({hook})")
+
+
 def refuse_left_hooks(session: TracingSession) -> None:
-    """Refuse a program that leaves a hook on a leaf, which later gradients of the caller would pass."""
+    """Refuse a program that leaves a hook where the epilogue cannot register it as eager has it.
+
+    Such is one on a leaf of the program, on an input that is not a leaf and that the program has written, and
+    on a tensor that a transform replaces.
+    """
+    calls = session.trace.bound_symbols
     for x, _, _, where in session.state(LeafHooks).registered.values():
-        raise UnsupportedProgram(
-            "the program registers a hook on a leaf, and does not remove it",
-            found={x.name: f'"{x.type_string()}"'},
-            where=where,
-            hint="Remove it in the program (handle.remove()), or register it before the call.",
-        )
+        entry = session.entry_of(x)
+        memory = names_of_memory(calls, {x.name}) if entry is not None and not entry.obj.is_leaf else set()
+        is_written = any(not memory.isdisjoint(written_names(b)) for b in calls) if memory else False
+        if entry is None or is_written or session.objects.keeps_original_metadata:
+            raise UnsupportedProgram(
+                "the program registers a hook on a leaf, and does not remove it",
+                found={x.name: f'"{x.type_string()}"'},
+                where=where,
+                hint="Remove it in the program (handle.remove()), or register it before the call.",
+            )

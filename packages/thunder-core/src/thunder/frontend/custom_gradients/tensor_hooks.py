@@ -82,12 +82,12 @@ def add_hook(session: TracingSession, x: TensorProxy, hook: Any) -> HookHandle:
     if not x.requires_grad:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
     entry = session.entry_of(x)
-    if entry is not None and entry.obj.is_leaf:
+    if entry is not None:
         return session.state(LeafHooks).add(session, x, ON_GRADIENTS, hook)
     values, handle = session.state(TensorHooks).values, HookHandle()
     scope = session.trace.peek_scope()
     producer = next((i for i, b in enumerate(scope) if any(p is x for p in b.flat_proxy_outs)), None)
-    if session.entry_of(x) is not None or producer is None:
+    if producer is None:
         raise _refusal(x, "registers a hook on a tensor that it has not computed here")
     value = values.get(x.name) or _new_value(session, scope, x, producer)
     with torch.set_grad_enabled(True), recorded(session.trace) as calls:

@@ -302,6 +302,14 @@ class EpilogueBuilder:
             self.named[built[0]] = value
         return built[0]
 
+    def assigned(self, prefix: str, value: Any, text: str) -> str:
+        """Return the name of a value that the epilogue computes once, by ``text``."""
+        built = self.built.get(id(value))
+        if built is None:
+            built = self.built[id(value)] = (self._fresh(prefix), value)
+            self.emit(f"{built[0]} = {text}")
+        return built[0]
+
     def items(self, left: str, values: Any, right: str) -> str:
         """Return the expressions of several values, between brackets."""
         return left + ", ".join(self.expression(v) for v in values) + right
