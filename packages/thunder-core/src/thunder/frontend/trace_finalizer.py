@@ -29,7 +29,8 @@ from thunder.frontend.output.progress_bars import close_bars
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.made_parameters import refuse_observed_copies
 from thunder.frontend.value_names import Input, input_order, name_values, parameter_names
-from thunder.ir.symbol import BoundSymbol
+from thunder.ir.requires_grad import any_requires_grad, requires_grad
+from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.trace import TraceCtx, TraceProvenance
 from thunder.ops import prims
@@ -64,7 +65,11 @@ class TraceFinalizer:
         share_data(session)
         refuse_written_views(session)
         refuse_written_results(session)
-        refuse_observed_copies(session, proxies_of(session, [*session.writes.values(), result]))
+        leaving = proxies_of(session, [*session.writes.values(), result])
+        refuse_observed_copies(session, leaving)
+        may_be_differentiated = any(map(requires_grad, leaving)) or any(
+            map(_writes_history, self.trace.bound_symbols)
+        )
         is_annotated = (
             session.state(GradRequests).has_any()
             or session.state(WrittenAttributes)
@@ -73,13 +78,13 @@ class TraceFinalizer:
             or session.state(CachedCalls).uses
         )
         if simple and not self.writes and not is_annotated:
-            backward_reads.refuse_changed(session, seen)
+            backward_reads.refuse_changed(session, seen, may_be_differentiated)
             prims.python_return(*([result] if result is not None else [None]))
             return self._computation(), None, []
         builder = EpilogueBuilder(session)
         for value in (*session.writes.values(), result):
             builder.count(value)
-        backward_reads.refuse_changed(session, builder.uses)
+        backward_reads.refuse_changed(session, builder.uses, may_be_differentiated)
         for query in session.state(CachedCalls).uses:
             builder.emit(f"{builder.constant('entry', query)}.repeat()")
         for write in list(session.writes):
@@ -117,6 +122,12 @@ class TraceFinalizer:
             ]
         self.trace.set_provenance(TraceProvenance("Acquisition"))
         return self.trace
+
+
+def _writes_history(call: BoundSymbol) -> bool:
+    """Return whether a call writes to a tensor so that this, perhaps an input, has another gradient."""
+    writing = (b for b in with_parts((call,)) if b.sym is prims.copy_ and b.kwargs.get("grad_enabled", True))
+    return any(any_requires_grad(b.flat_proxy_args) for b in writing)
 
 
 def _refuse_hidden(session: TracingSession) -> None:

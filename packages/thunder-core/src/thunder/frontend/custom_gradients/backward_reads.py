@@ -214,13 +214,16 @@ def is_fixed(session: TracingSession, value: Any) -> bool:
     return isinstance(value, IDENTITY_TYPES) and not isinstance(value, random.Random)
 
 
-def refuse_changed(session: TracingSession, built: Collection[int]) -> None:
+def refuse_changed(session: TracingSession, built: Collection[int], may_be_differentiated: bool) -> None:
     """Refuse a program that changes, after a call, what the backward of that call reads.
 
     The same holds for a program that returns or keeps such an object, because its caller could change it.
-    ``built`` are the ids of the objects that the program returns or keeps.
+    ``built`` are the ids of the objects that the program returns or keeps. Where nothing that leaves the
+    program can be differentiated, no backward runs later.
     """
     refuse_written(session)
+    if not may_be_differentiated:  # the backwards that have run, have run
+        return
     for cell, content, name, where in session.state(BackwardState).captured:
         if cell_content(cell) is not content:
             raise UnsupportedProgram(

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from thunder.base.errors import Location
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 
-
-@dataclass(frozen=True, eq=False)
-class InProgram:
-    """A backward that the program can run itself.
-
-    ``run`` interprets it, on the tensors that it reads and the cotangents of the values named ``results``.
-    """
-
-    run: Callable[[Sequence[Any], Sequence[Any]], tuple[Any, ...]]
-    results: Set[str]
+#: interprets a backward at the present place of the program: the tensors that it reads, and cotangents →
+#: gradients
+RunInProgram: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], tuple[Any, ...]]
 
 
 class BackwardState(SessionState):
@@ -37,6 +29,6 @@ class BackwardState(SessionState):
         #: objects that are rebuilt when a backward runs: by id, the object, its parts' ids, and where
         self.rebuilt: dict[int, tuple[Any, list[int], list[Location]]] = {}
         #: the backwards that run as they are, as the program runs them where it computes gradients itself
-        self.in_program: dict[Any, InProgram] = {}
+        self.in_program: dict[Any, RunInProgram] = {}
         #: tensors that a backward reads from its ctx unsaved: the function, the tensors, a result, and where
         self.unsaved_reads: list[tuple[str, list[TensorProxy], TensorProxy, list[Location]]] = []

@@ -40,7 +40,7 @@ from thunder.base.tags import OpTags
 from thunder.frontend import ambient_state
 from thunder.frontend.checkpoints.region_effects import note_one_call
 from thunder.frontend.custom_gradients.backward_reads import ReadsState
-from thunder.frontend.custom_gradients.backward_state import BackwardState, InProgram
+from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.custom_results import Results
 from thunder.frontend.custom_gradients.custom_rule import CustomRule
 from thunder.frontend.custom_gradients.eager_backward import EagerBackward, begin_backward, run_backward
@@ -234,10 +234,8 @@ def _as_it_runs(
     with recorded(session.trace) as back:
         arguments = tuple(results.cotangents(cotangents))
         gradients = run_backward(call, backward, tuple(rebuilding.tensors), arguments)
-    session.state(BackwardState).in_program[backward] = InProgram(
-        functools.partial(_interpreted, fn, [t.name for t in rebuilding.tensors]),
-        {value.name for value in results.unique if isinstance(value, TensorProxy)},
-    )
+    read = [t.name for t in rebuilding.tensors]
+    session.state(BackwardState).in_program[backward] = functools.partial(_interpreted, fn, read)
     return begin, back, gradients
 
 

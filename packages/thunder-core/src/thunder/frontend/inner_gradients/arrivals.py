@@ -59,14 +59,13 @@ class Arrivals:
         for i in hooked:
             _require_leaf(session, leaves[i])
         self._waiting = _in_torchs_order(order, hooked, nodes, between) if hooked else order
-        self._places = {i: _place(nodes[i], between) for i in order}
 
-    def deliver(self, gradient_of: Callable[[int], TensorProxy], place: float = -1) -> None:
-        """Pass the gradients on that torch's engine has computed before the call at ``place`` runs."""
-        ready = [i for i in self._waiting if self._places[i] > place]
-        self._waiting = [i for i in self._waiting if self._places[i] <= place]
-        for i in ready:
-            self.results[i] = self._passed(i, gradient_of(i))
+    def deliver(self, gradient_of: Callable[[int], TensorProxy | None]) -> None:
+        """Pass on the gradients that have been recorded since the last time; others are None."""
+        ready = [(i, g) for i in self._waiting if (g := gradient_of(i)) is not None]
+        self._waiting = [i for i in self._waiting if i not in dict(ready)]
+        for i, gradient in ready:
+            self.results[i] = self._passed(i, gradient)
 
     def _passed(self, i: int, gradient: TensorProxy) -> TensorProxy:
         """Return a gradient that has passed the hooks of its leaf, and been accumulated."""

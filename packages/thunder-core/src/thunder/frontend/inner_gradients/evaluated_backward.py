@@ -18,7 +18,7 @@ import torch
 
 from thunder.base.autocast_state import autocast_off
 from thunder.base.errors import UnsupportedProgram
-from thunder.frontend.custom_gradients.backward_state import BackwardState, InProgram
+from thunder.frontend.custom_gradients.backward_state import BackwardState, RunInProgram
 from thunder.frontend.custom_gradients.eager_backward import run_backward
 from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
 from thunder.frontend.inner_gradients.gradient_program import GradientProgram
@@ -37,14 +37,13 @@ __all__ = ["evaluated", "grad_mode"]
 def evaluated(
     session: TracingSession,
     backward: GradientProgram,
-    between: Sequence[BoundSymbol],
     values: dict[str, Any],
     create_graph: bool,
-) -> Iterator[float]:
-    """Record a backward of the calls ``between``; add the values that it computes to ``values``.
+) -> Iterator[None]:
+    """Record a backward; add the values that it computes to ``values``.
 
-    Yields the index of each call before its backward is interpreted, and at last -1: the gradients of all
-    later calls have been recorded. Raises UnsupportedProgram for a backward that cannot run here.
+    Yields before the backward of a call is interpreted, when the gradients of all later calls have been
+    recorded, and at the end. Raises UnsupportedProgram for a backward that cannot run here.
     """
     _refuse_effects(session, backward)
     statements = backward.statements
@@ -55,14 +54,14 @@ def evaluated(
             continue
         _record(session, statements[start:i], values, recorder, create_graph)
         seen = len(session.trace.peek_scope())
-        yield next((k for k, b in enumerate(between) if _computes(b, run)), len(between))
+        yield
         _, _, tensors, cotangents = substitute_in_tree(bsym.args, values)
         with grad_mode(create_graph):
-            bind_results(values, bsym.output, run.run(tensors, cotangents))
+            bind_results(values, bsym.output, run(tensors, cotangents))
         start = i + 1
         _refuse_overwritten(session, seen, statements[start:], values)
     _record(session, statements[start:], values, recorder, create_graph)
-    yield -1
+    yield
 
 
 def _record(
@@ -91,15 +90,11 @@ def grad_mode(enabled: bool) -> Iterator[None]:
             prims.set_grad_enabled(outside)
 
 
-def _in_program(session: TracingSession, bsym: BoundSymbol) -> InProgram | None:
+def _in_program(session: TracingSession, bsym: BoundSymbol) -> RunInProgram | None:
     """Return the backward that a statement runs, if it is one that the program can run itself."""
     if bsym.sym is not run_backward:
         return None
     return session.state(BackwardState).in_program.get(bsym.args[1])
-
-
-def _computes(call: BoundSymbol, run: InProgram) -> bool:
-    return any(p.name in run.results for p in call.flat_proxy_outs)
 
 
 def _refuse_effects(session: TracingSession, backward: GradientProgram) -> None:

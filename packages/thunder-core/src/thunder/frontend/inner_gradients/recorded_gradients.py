@@ -40,7 +40,7 @@ def gradients(
     differentiated again.
     """
     computed = _Computed(session, outputs, inputs, cotangents, create_graph)
-    for _ in computed.places:
+    for _ in computed.steps:
         pass
     return [computed.gradient(i) for i in range(len(inputs))]
 
@@ -60,9 +60,9 @@ def arriving_gradients(
     computed = _Computed(session, outputs, inputs, cotangents, create_graph)
     with grad_mode(create_graph):
         arrivals = Arrivals(session, inputs, computed.nodes, computed.reached, computed.between, accumulate)
-    for place in computed.places:
+    for _ in computed.steps:
         with grad_mode(create_graph):
-            arrivals.deliver(computed.gradient, place)
+            arrivals.deliver(computed.gradient)
     return arrivals.results
 
 
@@ -70,7 +70,7 @@ class _Computed:
     """Gradients that are being recorded.
 
     ``nodes`` are the values of the inputs, ``between`` the calls from these to the outputs; ``reached`` says
-    which inputs have a gradient. ``places`` are those of :func:`evaluated`.
+    which inputs have a gradient. ``steps`` record them, see :func:`evaluated`.
     """
 
     def __init__(
@@ -98,16 +98,17 @@ class _Computed:
         backward = gradient_program(program, ends, starts, between)
         formal = backward.trace.args
         arguments = [_held(program, p) for p in formal[: len(formal) - len(ends)]]
+        arguments = [above_hooks(session, a) for a in arguments] if create_graph else arguments
         values = {p.name: value for p, value in zip(formal, (*arguments, *cotangents), strict=True)}
         self._values, self._gradients = values, backward.gradients
         self.nodes, self.between = starts, between
         self.reached = [g is not None for g in backward.gradients]
-        self.places = evaluated(session, backward, between, values, create_graph)
+        self.steps = evaluated(session, backward, values, create_graph)
 
     def gradient(self, index: int) -> Any:
-        """Return the gradient of an input, if it has been recorded; None if it has none."""
+        """Return the gradient of an input; None if it has none, or if it has not been recorded yet."""
         gradient = self._gradients[index]
-        return None if gradient is None else self._values[gradient.name]
+        return None if gradient is None else self._values.get(gradient.name)
 
 
 def _held(program: FunctionalProgram, value: Any) -> Any:
@@ -172,6 +173,13 @@ def below_hooks(session: TracingSession, x: TensorProxy) -> TensorProxy:
             hint="Use the out-of-place form of the write.",
         )
     return value.first
+
+
+def above_hooks(session: TracingSession, x: Any) -> Any:
+    """Return the tensor of the same values whose gradient passes all hooks, as in eager it always does."""
+    hooked = session.state(TensorHooks).values.values()
+    found = (v.hooked for v in hooked if v.first is x and v.calls and v.last_write is None)
+    return next(found, x)
 
 
 def _refuse_written(program: FunctionalProgram, inputs: Sequence[TensorProxy]) -> None:
