@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import replace
 from typing import Any
 
 from thunder.autograd.kept_calls import package_claimer, why_not_again, why_not_kept
@@ -30,6 +31,7 @@ from thunder.autograd.rule_lookup import Decompose, claimer_of, gradient_of, mis
 from thunder.autograd.tape import BackwardStep, PackageRule, Tape, recording
 from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
+from thunder.base.tags import OpTags
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.refusal import Refusal
 from thunder.ir.decomposition import with_decomposition
@@ -84,7 +86,29 @@ def differentiate(trace: TraceCtx, executors: Sequence[Executor] = (), *, keep_c
     results.update(b.args[0].name for b in body if b.sym is prims.copy_)
     writer.write_all(body, results)
     differentiable = frozenset(trace.names - writer.ignored)
-    return Tape(writer.trace, writer.forward, writer.steps, differentiable, writer.unclaimed)
+    steps = _read_above_hooks(writer.forward, writer.steps)
+    return Tape(writer.trace, writer.forward, steps, differentiable, writer.unclaimed)
+
+
+def _read_above_hooks(forward: Sequence[BoundSymbol], steps: Sequence[BackwardStep]) -> list[BackwardStep]:
+    """Let steps read the results of hooks and not what these get.
+
+    The call that computes a value may have saved it: in a second derivative, its gradient passes the hooks.
+    """
+    above: dict[Variable, Any] = {}
+    for bsym in reversed(forward):
+        if OpTags.HOOKED in bsym.sym.tags:
+            value = bsym.flat_proxy_outs[0]
+            above[Variable(bsym.args[0])] = above.get(Variable(value), value)
+    if not above:
+        return list(steps)
+
+    def reading(bsym: BoundSymbol) -> BoundSymbol:
+        if bsym.sym.id == PUT_GRAD or bsym.sym.id in GETTERS:
+            return bsym
+        return bsym.from_bsym_swap_proxies(above, skip_output=True)
+
+    return [replace(step, bsyms=tuple(map(reading, step.bsyms))) for step in steps]
 
 
 def tape_of_call(trace: TraceCtx, bsym: BoundSymbol) -> tuple[list[BoundSymbol], list[BackwardStep]]:

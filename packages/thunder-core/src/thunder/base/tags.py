@@ -79,6 +79,8 @@ for _tag in (
     "CHECKS_DECISION",
     #: finds a size on which shapes of later calls depend, its last result
     "COMPUTES_SIZE",
+    #: its result is its first argument, of which all that is computed and saved reads the result
+    "HOOKED",
     #: its results are compared with its meta function's when they are computed
     "CHECK_RESULTS",
 ):

@@ -95,6 +95,7 @@ class CustomGradient:
     backward: Callable[[Sequence[Any]], Any]
     function: Callable[[], Any]
     adapt: Callable[[Callable[..., Any]], Callable[..., Any]] = _as_it_is
+    tags: frozenset[OpTags] = frozenset()
 
 
 def call_with_custom_gradient(session: TracingSession, fn: CustomGradient) -> tuple[Any, ...]:
@@ -180,6 +181,7 @@ def _differentiated(
         with_none=returned.with_none,
         saves=any(t is not None for t in fn.context.to_save),
         runs_later=bool(begin),
+        tags=fn.tags,
     )
     _mark_private(
         session, fn, results, (*definitions.values(), *definitions_back.values(), *cotangents.values())

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from thunder.base.errors import MissingGradient
+from thunder.base.tags import OpTags
 from thunder.frontend.epilogue.subtrace import returning
 from thunder.ir.evaluation import eval_trace
 from thunder.ir.gradient_declarations import JointRule
@@ -49,19 +50,22 @@ class CustomRule:
         with_none: bool,
         saves: bool,
         runs_later: bool,
+        tags: frozenset[OpTags] = frozenset(),
     ) -> None:
         self.name, self.forward, self.backward = name, forward, backward
         self.differentiable, self.targets, self.written = differentiable, targets, written
         self.dirty, self.saves, self.runs_later = dirty, saves, runs_later
         self.get_grad = get_grad_or_none if with_none else get_grad
         self.results_alone = returning(forward, forward.output[0])
-        self.whole = Symbol(name, id, self._whole, is_prim=False, gradient=JointRule(self._whole_rule))
+        rule = JointRule(self._whole_rule)
+        self.whole = Symbol(name, id, self._whole, is_prim=False, gradient=rule, tags=tags)
         self.augmented = Symbol(
             f"{name}_forward",
             f"{id}.forward",
             self._augmented,
             is_prim=False,
             gradient=JointRule(self._augmented_rule),
+            tags=tags,
         )
 
     def _whole(self, *tensors: Any) -> Any:

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from thunder.base.errors import UnsupportedProgram
+from thunder.base.tags import OpTags
 from thunder.frontend.custom_gradients.backward_reads import ReadsState
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.custom_call import CustomGradient, call_with_custom_gradient
@@ -192,6 +193,7 @@ def _identity(session: TracingSession, x: TensorProxy, hook: Any) -> tuple[Any, 
             backward=backward,
             function=lambda: hook,
             adapt=_with_context,
+            tags=frozenset({OpTags.HOOKED}),
         ),
     )
 

@@ -98,7 +98,6 @@ class _Computed:
         backward = gradient_program(program, ends, starts, between)
         formal = backward.trace.args
         arguments = [_held(program, p) for p in formal[: len(formal) - len(ends)]]
-        arguments = [above_hooks(session, a) for a in arguments] if create_graph else arguments
         values = {p.name: value for p, value in zip(formal, (*arguments, *cotangents), strict=True)}
         self._values, self._gradients = values, backward.gradients
         self.nodes, self.between = starts, between
@@ -173,13 +172,6 @@ def below_hooks(session: TracingSession, x: TensorProxy) -> TensorProxy:
             hint="Use the out-of-place form of the write.",
         )
     return value.first
-
-
-def above_hooks(session: TracingSession, x: Any) -> Any:
-    """Return the tensor of the same values whose gradient passes all hooks, as in eager it always does."""
-    hooked = session.state(TensorHooks).values.values()
-    found = (v.hooked for v in hooked if v.first is x and v.calls and v.last_write is None)
-    return next(found, x)
 
 
 def _refuse_written(program: FunctionalProgram, inputs: Sequence[TensorProxy]) -> None:
