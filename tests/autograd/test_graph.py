@@ -161,6 +161,22 @@ def test_a_hook_on_a_result_that_a_backward_does_not_reach_gets_none():
     assert seen == [None]
 
 
+def test_leaves_have_their_gradients_when_the_backward_of_their_node_has_run():
+    def seen_by(wrap):
+        seen, x, w = [], leaf(3), leaf(3, seed=1)
+
+        def program(x, w):
+            h = torch.sin(x)
+            h.register_hook(lambda g: seen.append(w.grad is None))
+            return (h * w).sum()
+
+        wrap(program)(x, w).backward()
+        return seen
+
+    assert seen_by(lambda program: program) == [False]
+    assert seen_by(thunder.jit) == [True]
+
+
 def test_more_results_than_nodes_are_kept_apart_for_share_one_node():
     def program(x, *ws):
         results = []

@@ -294,17 +294,24 @@ class Counts(torch.autograd.Function):
         return g * 2
 
 
-def test_a_backward_with_effects_is_refused_inside() -> None:
-    """The program could read what the backward writes, which it would write only when the trace runs."""
+def test_a_region_with_effects_that_runs_again_is_refused_inside() -> None:
+    """The program could read what the region writes, which it would write only when the trace runs."""
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
 
     def checkpointed(x: Tensor) -> Tensor:
         checkpoint(model, x, use_reentrant=False).pow(2).sum().backward()
         return model[1].num_batches_tracked + 0
 
+    refused(checkpointed, torch.randn(4, 3), words="which has effects")
+
+
+def test_a_backward_with_effects_has_them_where_it_runs() -> None:
     def counted(x: Tensor) -> int:
         Counts.apply(x).sum().backward()
         return len(CALLS)
 
-    refused(checkpointed, torch.randn(4, 3), words="which has effects")
-    refused(counted, torch.ones(3, requires_grad=True), words="which has effects")
+    compiled, x = thunder.jit(counted), torch.ones(3, requires_grad=True)
+    for _ in range(3):
+        before = len(CALLS)
+        assert counted(x) == before + 1
+        assert compiled(x) == before + 2

@@ -179,10 +179,9 @@ def test_gradients_pass_hooks_as_in_eager(name: str) -> None:
     torch.testing.assert_close(values, expected)
 
 
-def test_a_hook_that_the_program_leaves_on_a_leaf_is_refused() -> None:
-    w = torch.ones(3, requires_grad=True)
-
+def test_a_hook_on_a_leaf_of_the_program_is_refused_if_it_is_left() -> None:
     def leaves_it(x: Tensor) -> None:
+        w = torch.ones(3, requires_grad=True)
         w.register_post_accumulate_grad_hook(lambda p: None)
         (w * x).sum().backward()
 
