@@ -41,7 +41,7 @@ def test_a_saved_result_passes_the_hooks_on_it_in_a_second_derivative() -> None:
         return (y**3).sum()
 
     def second(program: Any) -> torch.Tensor:
-        x = torch.linspace(-1, 1, 4).requires_grad_()
+        x = torch.linspace(-1, 1, 4, dtype=torch.float64).requires_grad_()
         (g,) = torch.autograd.grad(program(x), x, create_graph=True)
         (h,) = torch.autograd.grad(g.square().sum(), x)
         return h

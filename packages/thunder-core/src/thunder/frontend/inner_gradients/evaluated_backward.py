@@ -47,8 +47,12 @@ def evaluated(
     """
     _refuse_effects(session, backward)
     statements = backward.statements
-    recorder, start = FixedLocation(session.locate()), 0
-    for i, bsym in enumerate(statements):
+    recorder, start = FixedLocation(session.locate()), len(backward.again)
+    held = dict(values)
+    for bsym in backward.again:
+        _record(session, (bsym,), values, recorder, create_graph)
+        values.update(held)  # gradients are those of the values that the program has
+    for i, bsym in enumerate(statements[start:], start):
         run = _in_program(session, bsym)
         if run is None:
             continue

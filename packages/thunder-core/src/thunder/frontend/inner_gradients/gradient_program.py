@@ -24,6 +24,7 @@ from typing import Any
 
 from thunder.autograd.joint_trace import differentiate
 from thunder.autograd.tape import recording
+from thunder.frontend.custom_gradients.eager_backward import run_backward
 from thunder.frontend.epilogue.subtrace import uses_and_definitions
 from thunder.frontend.inner_gradients.functional_program import FunctionalProgram
 from thunder.ir.effects import has_effect
@@ -105,7 +106,7 @@ def gradient_program(
             sums[output.name] = cotangent if total is None else ltorch.add(total, cotangent)
     backward, gradients = tape.backward(trace, sums, inputs)
     results = [g for g in gradients if g is not None]
-    backward = _needed([*additions, *backward], results)
+    backward = [_without_call(b) for b in _needed([*additions, *backward], results)]
     read = uses_and_definitions(backward, tuple(results))[0]
     producers = {p.name: b for b in (*program.body, *tape.forward) for p in b.flat_proxy_outs}
     again = _computed_again(read, producers, program.holders)
@@ -116,6 +117,11 @@ def gradient_program(
     own = {c.name for c in cotangents}
     trace.args = [*(p for name, p in used.items() if name not in own), *cotangents]
     return GradientProgram(trace, gradients, again)
+
+
+def _without_call(bsym: BoundSymbol) -> BoundSymbol:
+    """Return a statement that runs a backward without the forward's state, so that this runs once."""
+    return bsym.from_bsym(args=(None, *bsym.args[1:])) if bsym.sym is run_backward else bsym
 
 
 def _with_constants(bsym: BoundSymbol, computed: set[str]) -> BoundSymbol:
