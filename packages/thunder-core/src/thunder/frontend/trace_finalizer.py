@@ -67,9 +67,7 @@ class TraceFinalizer:
         refuse_written_results(session)
         leaving = proxies_of(session, [*session.writes.values(), result])
         refuse_observed_copies(session, leaving)
-        may_be_differentiated = any(map(requires_grad, leaving)) or any(
-            map(_writes_history, self.trace.bound_symbols)
-        )
+        may_be_differentiated = any(map(requires_grad, leaving)) or self._writes_history()
         is_annotated = (
             session.state(GradRequests).has_any()
             or session.state(WrittenAttributes)
@@ -100,10 +98,7 @@ class TraceFinalizer:
                 f"{builder.parameters.get(tensor, tensor)}.{name} = {builder.expression(value)}"
             ),
         )
-        kept = () if session.state(OpaqueCalls).calls else proxies_of(session, session.writes.values())
-        for leaf in returned_leaves(session, self.trace.args, builder.tensors.values(), kept):
-            if leaf.name not in builder.parameters:
-                builder.emit(f"{leaf.name}.requires_grad_()")
+        self._emit_leaves(builder)
         for tensor in retaining_results(session, builder.tensors.values()):
             builder.emit(f"{tensor.name}.retain_grad()")
         for tensor in retained.inputs.values():
@@ -113,6 +108,17 @@ class TraceFinalizer:
         reached = list(builder.reached.values())
         epilogue = _epilogue(builder.statements, [*builder.tensors, *(name for name, _, _ in reached)])
         return self._computation(), epilogue, [path for _, path, _ in reached]
+
+    def _emit_leaves(self, builder: EpilogueBuilder) -> None:
+        """Let the epilogue set ``requires_grad`` of leaves that leave the program."""
+        session = self.session
+        kept = () if session.state(OpaqueCalls).calls else proxies_of(session, session.writes.values())
+        for leaf in returned_leaves(session, self.trace.args, builder.tensors.values(), kept):
+            if leaf.name not in builder.parameters:
+                builder.emit(f"{leaf.name}.requires_grad_()")
+
+    def _writes_history(self) -> bool:
+        return any(map(_writes_history, self.trace.bound_symbols))
 
     def _computation(self) -> TraceCtx:
         _refuse_hidden(self.session)
