@@ -51,13 +51,13 @@ class TraceFinalizer:
         """Return the computation, its epilogue or None, and the paths of what that needs."""
         close_bars(self.session)
         name_values(self.trace, self.inputs, self.parameters)
-        objects, session = self.session.objects, self.session
+        session = self.session
         refuse_held(session)
         refuse_callbacks(session)
-        refuse_shared_attributes(objects.entries.values())
+        refuse_shared_attributes(session.objects.entries.values())
         self.trace.args = [proxy for proxy, _ in self.inputs]
-        seen: set[int] = set()
-        simple = is_simple(result, seen, objects)
+        seen = set[int]()
+        simple = is_simple(result, seen, session.objects)
         autocast = ambient_state.Modes.now().autocast_after(session.modes)
         self.writes = bool(autocast or session.writes)
         retained = session.state(RetainedGradients)
@@ -99,10 +99,6 @@ class TraceFinalizer:
             ),
         )
         self._emit_leaves(builder)
-        for tensor in retaining_results(session, builder.tensors.values()):
-            builder.emit(f"{tensor.name}.retain_grad()")
-        for tensor in retained.inputs.values():
-            builder.emit(f"{builder.expression(tensor)}.retain_grad()")
         builder.end(result, expression)
         prims.python_return(tuple(builder.tensors.values()))
         reached = list(builder.reached.values())
@@ -110,12 +106,16 @@ class TraceFinalizer:
         return self._computation(), epilogue, [path for _, path, _ in reached]
 
     def _emit_leaves(self, builder: EpilogueBuilder) -> None:
-        """Let the epilogue set ``requires_grad`` of leaves that leave the program."""
+        """Let the epilogue set which of the tensors that leave the program are leaves, or retain gradients."""
         session = self.session
         kept = () if session.state(OpaqueCalls).calls else proxies_of(session, session.writes.values())
         for leaf in returned_leaves(session, self.trace.args, builder.tensors.values(), kept):
             if leaf.name not in builder.parameters:
                 builder.emit(f"{leaf.name}.requires_grad_()")
+        for tensor in retaining_results(session, builder.tensors.values()):
+            builder.emit(f"{tensor.name}.retain_grad()")
+        for tensor in session.state(RetainedGradients).inputs.values():
+            builder.emit(f"{builder.expression(tensor)}.retain_grad()")
 
     def _writes_history(self) -> bool:
         return any(map(_writes_history, self.trace.bound_symbols))
