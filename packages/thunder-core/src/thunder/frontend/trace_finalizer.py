@@ -106,7 +106,7 @@ class TraceFinalizer:
         return self._computation(), epilogue, [path for _, path, _ in reached]
 
     def _emit_leaves(self, builder: EpilogueBuilder) -> None:
-        """Let the epilogue set which of the tensors that leave the program are leaves, or retain gradients."""
+        """Let the epilogue set which tensors are leaves, and which retain gradients."""
         session = self.session
         kept = () if session.state(OpaqueCalls).calls else proxies_of(session, session.writes.values())
         for leaf in returned_leaves(session, self.trace.args, builder.tensors.values(), kept):
