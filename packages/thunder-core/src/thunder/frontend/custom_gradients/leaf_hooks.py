@@ -85,7 +85,7 @@ class LeafHooks(SessionState):
             if entry is not None:
                 yield Write(
                     name=f"{entry.path.source}.{attribute}",
-                    emit=partial(register_again, handle=handle),
+                    emit=partial(_emit, handle=handle),
                     owner=entry.obj,
                     content=(hook,),
                     values=(hook,),
@@ -143,6 +143,10 @@ _METHODS: Final = {
     ON_GRADIENTS: "register_hook",
     POST_ACCUMULATE: "register_post_accumulate_grad_hook",
 }
+
+
+def _emit(builder: EpilogueBuilder, handle: HookHandle) -> None:
+    register_again(builder, handle)
 
 
 def register_again(builder: EpilogueBuilder, handle: HookHandle) -> str:
