@@ -202,7 +202,8 @@ def _whole_node(
     program: Differentiated, interface: Interface, backward_fn: Callable[..., Any], lowering: Lowering
 ) -> Node:
     (segment,), forward = program.segments, program.forward
-    hidden = [forward.graph.source(residual_tensors(forward)[i]) for i in interface.hidden]
+    residuals = residual_tensors(forward)
+    hidden = [forward.graph.source(residuals[i]) for i in interface.hidden]
     wiring = whole_wiring(forward, interface, segment, watched_inputs(forward, program.backward))
     builder = _NodeBuilder(program, forward, segment, (*program.outputs, *hidden), forward.trace.args)
     return builder.node(wiring, lowering, backward_fn)
@@ -231,7 +232,8 @@ def _hidden(program: Differentiated, interface: Interface) -> list[TensorProxy]:
     """
     outputs = {p.name for segment in program.segments for p in segment.outputs}
     connecting = outputs - {p.name for p in program.outputs}
-    hidden = [residual_tensors(program.forward)[i] for i in interface.hidden]
+    residuals = residual_tensors(program.forward)
+    hidden = [residuals[i] for i in interface.hidden]
     return [p for p in hidden if p.name not in connecting]
 
 

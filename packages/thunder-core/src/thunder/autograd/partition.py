@@ -179,8 +179,8 @@ def split(
     backward_part: list[BoundSymbol] = []
     for bsym in bsyms:
         is_sum = BoundSymbolTag.SUM_OF_GRADIENTS in bsym.own_tags
-        if is_sum or any(p.name in dependent for p in bsym.flat_proxy_args):
-            dependent.update(p.name for p in bsym.flat_proxy_outs)
+        if is_sum or not dependent.isdisjoint([p.name for p in bsym.flat_proxy_args]):
+            dependent.update([p.name for p in bsym.flat_proxy_outs])
             backward_part.append(bsym)
         else:
             forward_part.append(bsym)
@@ -202,8 +202,8 @@ def _live_calls(bsyms: Sequence[BoundSymbol], results: Iterable[Any]) -> list[Bo
     """Return the calls that the results depend on, and those that have an effect."""
     needed, live = {p.name for p in results}, []
     for bsym in reversed(bsyms):
-        if has_effect(bsym) or any(p.name in needed for p in bsym.flat_proxy_outs):
-            needed.update(p.name for p in bsym.flat_proxy_args)
+        if has_effect(bsym) or not needed.isdisjoint([p.name for p in bsym.flat_proxy_outs]):
+            needed.update([p.name for p in bsym.flat_proxy_args])
             live.append(bsym)
     live.reverse()
     return live

@@ -20,7 +20,7 @@ from thunder.ir.proxies import TensorProxy, Variable
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
 from thunder.ir.trace import TraceCtx
-from thunder.ir.trace_context import get_tracectx, tracectx
+from thunder.ir.trace_context import get_tracectx, reset_tracectx, set_tracectx
 from thunder.ir.unmodelled_proxies import UnmodelledProxy
 from thunder.ops import prims
 from thunder.ops.prims.gradient import get_grad_or_none
@@ -36,8 +36,16 @@ GET_GRAD = prims.get_grad.id
 def recording(trace: TraceCtx) -> Iterator[list[BoundSymbol]]:
     """Yield the list into which symbols record, with names of ``trace`` and with gradients on."""
     scope: list[BoundSymbol] = []
-    with tracectx(trace), using_language(TORCH), torch.enable_grad(), trace.recording_into(scope):
-        yield scope
+    token, was_enabled = set_tracectx(trace), torch.is_grad_enabled()
+    torch._C._set_grad_enabled(True)
+    trace.push_scope(scope)
+    try:
+        with using_language(TORCH):
+            yield scope
+    finally:
+        trace.pop_scope()
+        torch._C._set_grad_enabled(was_enabled)
+        reset_tracectx(token)
 
 
 @dataclass(frozen=True)
@@ -120,6 +128,7 @@ class _StepRunner:
         self.grads: dict[str, TensorProxy] = dict(cotangents)
         #: results of ``get_grad`` in steps → gradients
         self.substitution: dict[Variable, TensorProxy | None] = {}
+        self.substituted: set[str] = set()
 
     def run(self, step: BackwardStep) -> None:
         """Record the calls of one step, unless no gradient reaches it."""
@@ -131,16 +140,20 @@ class _StepRunner:
         trace = get_tracectx()
         assert trace is not None, "steps run under recording(trace)"
         for bsym in bsyms:
-            if self.substitution and any(Variable(p) in self.substitution for p in bsym.flat_proxy_args):
+            if not self.substituted.isdisjoint([p.name for p in bsym.flat_proxy_args]):
                 bsym = bsym.from_bsym_swap_proxies(self.substitution, skip_output=True)
             if bsym.sym.id == GET_GRAD:
-                self.substitution[Variable(bsym.output)] = self._gradient(bsym.args[0])
+                self._substitute(bsym.output, self._gradient(bsym.args[0]))
             elif bsym.sym.id == get_grad_or_none.id:
-                self.substitution[Variable(bsym.output)] = self.grads.get(bsym.args[0].name)
+                self._substitute(bsym.output, self.grads.get(bsym.args[0].name))
             elif bsym.sym.id == PUT_GRAD:
                 self._put(*bsym.args)
             else:
                 trace.record(bsym)
+
+    def _substitute(self, result: TensorProxy, gradient: TensorProxy | None) -> None:
+        self.substitution[Variable(result)] = gradient
+        self.substituted.add(result.name)
 
     def _gradient(self, value: TensorProxy) -> TensorProxy:
         gradient = self.grads.get(value.name)

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from thunder.base.context_variables import assigned
 from thunder.base.errors import InvalidArgument, UnsupportedProgram, nearest
 
 
@@ -84,5 +83,8 @@ def unknown_torch_function(func: Any) -> Callable[..., Any]:
 def using_language(language: LanguageContext | str | None) -> Iterator[LanguageContext]:
     """Within the context, proxies resolve their methods in ``language``."""
     resolved = resolve_language(language)
-    with assigned(_current, resolved):
+    token = _current.set(resolved)
+    try:
         yield resolved
+    finally:
+        _current.reset(token)

@@ -237,9 +237,12 @@ class Path:
     @property
     def place(self) -> tuple[Any, ...]:
         """Return a key of the place that the path leads to; equal sources may lead to other places."""
-        if self.parent is None:
-            return self.key, id(self.root_object)
-        return *self.parent.place, self.kind, self.key if type(self.key) in (str, int) else id(self.key)
+        steps: list[Any] = []
+        path = self
+        while path.parent is not None:
+            steps += (path.kind, path.key if type(path.key) in (str, int) else id(path.key))
+            path = path.parent
+        return path.key, id(path.root_object), *steps
 
     def fetch(self, roots: dict[str, Any]) -> Any:
         """Return the current value, or ABSENT; ``roots`` has the values of other roots."""

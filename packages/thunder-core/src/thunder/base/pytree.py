@@ -22,6 +22,7 @@ from thunder.base.errors import InvalidArgument, RegistrationError
 __all__ = [
     "LEAF",
     "TreeSpec",
+    "declare_leaf",
     "register_pytree_node",
     "register_pytree_node_dataclass",
     "tree_flatten",
@@ -147,6 +148,18 @@ _nodes: dict[type, _Node] = {
 
 _builtin_nodes = frozenset(_nodes)
 
+#: the usual types of leaves, which are not looked up
+_leaf_types: set[type] = {
+    *(bool, bytes, complex, float, int, slice, str, type(None), type(...)),
+    *(torch.device, torch.dtype, torch.Tensor, torch.nn.Parameter),
+}
+
+
+def declare_leaf(cls: type[_T]) -> type[_T]:
+    """Declare that instances of exactly ``cls`` are leaves; a decorator for types of which there are many."""
+    _leaf_types.add(cls)
+    return cls
+
 
 def _tuple_subclass(cls: type) -> _Node | None:
     """Return the node of a namedtuple or a named tuple of C, None for other types.
@@ -191,6 +204,7 @@ def register_pytree_node(cls: type, flatten: Flatten, unflatten: Unflatten) -> N
     """
     if cls in _builtin_nodes:
         raise RegistrationError(f"{cls.__name__} is a pytree node already and cannot be registered again")
+    _leaf_types.discard(cls)
     _nodes[cls] = _Node(flatten, unflatten)
 
 
@@ -250,12 +264,19 @@ def tree_flatten_with_dataclass(x: Any) -> tuple[list[Any], TreeSpec]:
 
 def _flatten(x: Any, leaves: list[Any], dataclasses_too: bool) -> TreeSpec:
     cls = type(x)
-    node = _nodes.get(cls) or _node_of(cls, dataclasses_too)
+    node = None if cls in _leaf_types else _node_of(cls, dataclasses_too)
     if node is None:
         leaves.append(x)
         return LEAF
     children, context = node.flatten(x)
-    return TreeSpec(cls, context, tuple([_flatten(child, leaves, dataclasses_too) for child in children]))
+    specs = []
+    for child in children:
+        if type(child) in _leaf_types:
+            leaves.append(child)
+            specs.append(LEAF)
+        else:
+            specs.append(_flatten(child, leaves, dataclasses_too))
+    return TreeSpec(cls, context, tuple(specs))
 
 
 def tree_unflatten(leaves: Sequence[Any] | Iterable[Any], spec: TreeSpec) -> Any:
@@ -275,7 +296,7 @@ def _unflatten(leaves: Iterator[Any], spec: TreeSpec) -> Any:
     cls = spec.type
     if cls is None:
         return next(leaves)
-    children = [_unflatten(leaves, child) for child in spec.children]
+    children = [next(leaves) if c.type is None else _unflatten(leaves, c) for c in spec.children]
     node = _nodes.get(cls) or _node_of(cls, True)
     assert node is not None, f"the spec holds {cls!r}, which was a node when the tree was flattened"
     return node.unflatten(spec.context, children)
@@ -302,10 +323,13 @@ def tree_map(fn: Callable[..., Any], tree: Any, *others: Any) -> Any:
 
 def tree_iter(x: Any) -> Iterator[Any]:
     """Yield the leaves of `x` from left to right."""
-    node = _node_of(type(x), False)
+    node = None if type(x) in _leaf_types else _node_of(type(x), False)
     if node is None:
         yield x
         return
     children, _ = node.flatten(x)
     for child in children:
-        yield from tree_iter(child)
+        if type(child) in _leaf_types:
+            yield child
+        else:
+            yield from tree_iter(child)

@@ -36,7 +36,7 @@ from thunder.frontend.ambient_state import Modes
 from thunder.frontend.host_draws.draw_statements import drawn_generators
 from thunder.frontend.host_draws.host_generators import set_state, state_of
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
-from thunder.ir.symbol import BoundSymbol, gather_tags, has_tags, with_parts
+from thunder.ir.symbol import BoundSymbol, has_tags, with_parts
 from thunder.ir.trace import TraceCtx
 from thunder.ops import prims
 from thunder.ops.data_errors import is_opaque
@@ -166,7 +166,7 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
         check_writes_are_last(traces)
     calls = list(with_parts(program.computation.bound_symbols))
     symbols = {b.sym.id for b in calls}
-    tags = frozenset[OpenTag]().union(*map(gather_tags, program.computation.bound_symbols))
+    tags = frozenset[OpenTag]().union(*[b.all_tags for b in program.computation.bound_symbols])
     prints = not symbols.isdisjoint((prims.python_print.id, prims.python_call.id))
     modes = not symbols.isdisjoint(_MODES)
     effects = program.writes or prints or modes or OpTags.IN_PLACE in tags

@@ -34,7 +34,8 @@ class TorchExecutor(OperatorExecutor):
     @property
     def implmap(self) -> Mapping[str, ImplInfo]:
         """Operator id → implementation, for each row that can run eagerly."""
-        self._rows.added = super().implmap
+        if self._merged is None:
+            self._rows.added = super().implmap
         return self._rows
 
 
@@ -48,7 +49,7 @@ class _Rows(Mapping[str, ImplInfo]):
 
     def get(self, operator_id: str, default: Any = None) -> Any:
         """Return the implementation of an operator, or `default`."""
-        added = self.added.get(operator_id)
+        added = self.added.get(operator_id) if self.added else None
         row = row_of(operator_id)
         if row is None:
             return default if added is None else added

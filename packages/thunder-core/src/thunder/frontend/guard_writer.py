@@ -91,11 +91,13 @@ class GuardWriter:
             + [*self.inputs, *self.reached]
         )
         for path in paths:
-            uses[id(path)] += 1
-            while path.parent is not None and id(path) not in seen:
-                seen.add(id(path))
+            place = id(path)
+            uses[place] += 1
+            while path.parent is not None and place not in seen:
+                seen.add(place)
                 path = path.parent
-                uses[id(path)] += 1
+                place = id(path)
+                uses[place] += 1
         return uses
 
     # -- names -----------------------------------------------------------------------------------------------
@@ -133,25 +135,25 @@ class GuardWriter:
         """Return the expression for the value at a path, a variable if it is used again."""
         if path.parent is None:
             return str(path.key) if path.root_object is ABSENT else self.constant(path.root_object)
-        if id(path) in self.frozen_values:
-            return self.identity(self.frozen_values[id(path)])
-        if self.class_values.get(id(path), ABSENT) is not ABSENT:  # compared already, by identity
-            return self.identity(self.class_values[id(path)])
-        variable = self.variables.get(id(path))
-        if variable is not None:
-            return variable
+        place = id(path)
+        if place in self.variables:
+            return self.variables[place]
+        if place in self.frozen_values:
+            return self.identity(self.frozen_values[place])
+        if place in self.class_values and self.class_values[place] is not ABSENT:  # compared already
+            return self.identity(self.class_values[place])
         code = self.fetch(path)
-        if self.uses[id(path)] <= 1:
+        if self.uses[place] <= 1:
             return code
         self.flush()
-        proxy = self.input_names.get(id(path))
+        proxy = self.input_names.get(place)
         if proxy is None:
             name = f"v{len(self.variables)}"
             self.lines.append(f"{name} = {code}")
         else:
             name = f"input_{proxy.name}" if proxy.name in _CALLED else proxy.name
             self.lines.append(f'{name}: "{proxy.type_string()}" = {code}')
-        self.variables[id(path)] = name
+        self.variables[place] = name
         return name
 
     def fetch(self, path: Path) -> str:
@@ -219,10 +221,8 @@ class GuardWriter:
         attributes = ClassGuards(self.identity, self.named)
         self.fail_if(*attributes.conditions(f for f in self.facts if is_of_class(f)))
         for fact in self.facts:
-            if is_of_class(fact):
-                continue
             write = KINDS[fact.kind].write
-            if write is not None:  # else it is part of the batched check of tensors
+            if write is not None and not is_of_class(fact):  # else part of the batched check of tensors
                 self.fail_if(*write(self, fact))
         tensors = [f for f in self.facts if f.kind == "tensor"]
         names = [self._variable(f.path) for f in tensors]

@@ -44,10 +44,12 @@ def name_values(trace: TraceCtx, inputs: list[Input], parameters: list[str]) -> 
 def _name_scope(trace: TraceCtx, bsyms: Any, named: set[int], hints: set[str | None]) -> None:
     for bsym in bsyms:
         for out in bsym.flat_proxy_outs:
-            if id(out) not in named:
-                named.add(id(out))
+            key = id(out)
+            if key not in named:
+                named.add(key)
                 _name(trace, out, hints)
-        _name_scope(trace, bsym.subsymbols, named, hints)
+        if bsym.subsymbols:
+            _name_scope(trace, bsym.subsymbols, named, hints)
 
 
 def _name(trace: TraceCtx, proxy: Any, hints: set[str | None]) -> None:

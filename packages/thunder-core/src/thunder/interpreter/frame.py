@@ -277,7 +277,8 @@ def has_handler(frame: Frame) -> bool:
 
     Its handlers are ``except``, ``finally`` and ``with``.
     """
-    return any(entry.start <= frame.pc < entry.end for entry in frame.decoded.exception_table)
+    table = frame.decoded.exception_table
+    return bool(table) and any(entry.start <= frame.pc < entry.end for entry in table)
 
 
 def _enter_in_traceback(frame: Frame, exc: BaseException) -> None:

@@ -66,6 +66,8 @@ class _Origin:
 
 def views_of(bsym: BoundSymbol) -> list[View]:
     """Return the views among a call's outputs, each with the argument that it is a view of."""
+    if bsym.all_tags.isdisjoint(VIEW_TAGS):
+        return []
     if not bsym.subsymbols:
         return list(_own_view(bsym))
     origins = {p.name: _Origin(p) for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)}
@@ -87,8 +89,6 @@ def views_of(bsym: BoundSymbol) -> list[View]:
 
 
 def _own_view(bsym: BoundSymbol) -> Iterator[View]:
-    if bsym.tags.isdisjoint(VIEW_TAGS) or not bsym.args:
-        return
     source = next((x for x in tree_iter(bsym.args) if isinstance(x, TensorProxy)), None)
     if source is None:
         return
@@ -130,7 +130,8 @@ def escaping(bsyms: Sequence[BoundSymbol]) -> frozenset[str]:
     """Return the names of results, and of values whose memory may be that of a result."""
     names: set[str] = set()
     for bsym in reversed(bsyms):
-        if bsym.sym.id == RETURN or (any(p.name in names for p in bsym.flat_proxy_outs) and may_alias(bsym)):
+        is_in = not names.isdisjoint([p.name for p in bsym.flat_proxy_outs])
+        if bsym.sym.id == RETURN or (is_in and may_alias(bsym)):
             names.update([p.name for p in bsym.flat_proxy_args])
     return frozenset(names)
 

@@ -23,7 +23,7 @@ _MAY_ALIAS = VIEW_TAGS | {OpTags.SHAPE_OP, OpTags.IN_PLACE}
 
 def has_effect(bsym: BoundSymbol) -> bool:
     """Return whether the call, or a part of it, must run even if its outputs are unused."""
-    return has_tags(bsym, KEPT)
+    return not KEPT.isdisjoint(bsym.all_tags)
 
 
 def is_ordered(bsym: BoundSymbol) -> bool:
@@ -36,7 +36,7 @@ def is_ordered(bsym: BoundSymbol) -> bool:
 
 def is_barrier(bsym: BoundSymbol) -> bool:
     """Return whether equal expressions before and after the call may differ."""
-    return has_tags(bsym, BARRIERS)
+    return not BARRIERS.isdisjoint(bsym.all_tags)
 
 
 def may_alias(bsym: BoundSymbol) -> bool:

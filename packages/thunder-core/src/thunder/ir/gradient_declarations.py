@@ -109,4 +109,5 @@ def row_gradient(operator_id: str) -> OperatorGradient | None:
 
 def declared_gradient(operator_id: str) -> OperatorGradient | None:
     """Return the rule of ``register_grad`` for an operator, else that of its row, or None."""
-    return _replacements.get(operator_id) or _declared.get(operator_id)
+    replacement = _replacements.get(operator_id) if _replacements else None
+    return replacement or _declared.get(operator_id)

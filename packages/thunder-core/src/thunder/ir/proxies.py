@@ -18,6 +18,7 @@ import torch
 from thunder.base import devices, dtypes
 from thunder.base.errors import InvalidArgument, UnsupportedProgram
 from thunder.base.langctx import current_language, unknown_torch_function
+from thunder.base.pytree import declare_leaf
 from thunder.ir.metadata_methods import METADATA_METHODS
 from thunder.ir.number_proxies import (
     CONSTRAINT,
@@ -89,6 +90,7 @@ def number_in(x: Any) -> Any:
     return x if value is None else value.item()
 
 
+@declare_leaf
 class TensorProxy(torch.Tensor):
     """A tensor of a trace: metadata without data.
 
@@ -317,7 +319,7 @@ def _without_metadata(cls: type[TensorProxy], shape: tuple[int, ...], dtype: dty
 
     Torch refuses to read the sizes of one with symbolic sizes.
     """
-    torch_dtype = dtypes.to_torch_dtype(dtype)
+    torch_dtype = dtype.torch_dtype
     with torch._C.DisableTorchFunction():
         if _NUMBERS.issuperset(map(type, shape)) or not has_symbols(shape):
             self: TensorProxy = torch.Tensor._make_wrapper_subclass(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from thunder.base.errors import TraceError
-from thunder.base.pytree import tree_flatten_with_dataclass
+from thunder.base.pytree import tree_flatten_with_dataclass, tree_unflatten
 from thunder.ir.proxies import Proxy, TensorProxy, Variable, variableify
 from thunder.ir.symbolic_numbers import SymbolicNumber
 
@@ -38,17 +38,35 @@ def _collect_proxies(tree: Any, proxies: list[Any]) -> None:
             proxies.append(tree)
     elif kind is slice:  # a leaf of pytrees, whose bounds may be symbolic sizes
         _collect_proxies((tree.start, tree.stop, tree.step), proxies)
-    elif kind is tuple or kind is list:
-        for item in tree:
-            _collect_proxies(item, proxies)
-    elif kind is dict:
-        for item in tree.values():
-            _collect_proxies(item, proxies)
+    elif kind is tuple or kind is list or kind is dict:
+        for item in tree.values() if kind is dict else tree:
+            kind = type(item)
+            if kind is TensorProxy:
+                proxies.append(item)
+            elif kind not in _PLAIN:
+                _collect_proxies(item, proxies)
     else:
         leaves, spec = tree_flatten_with_dataclass(tree)
         if not spec.is_leaf:
             for leaf in leaves:
                 _collect_proxies(leaf, proxies)
+
+
+def with_replaced(swap_map: Mapping[Variable, Any], tree: Any) -> Any:
+    """Return a pytree, dataclasses included, with its proxies replaced as by :func:`follow`."""
+    kind = type(tree)
+    if kind in _PLAIN:
+        return tree
+    if kind is TensorProxy:
+        return follow(swap_map, tree)
+    if kind is tuple:
+        return tuple([x if type(x) in _PLAIN else with_replaced(swap_map, x) for x in tree])
+    if kind is list:
+        return [with_replaced(swap_map, x) for x in tree]
+    if kind is dict:
+        return {key: with_replaced(swap_map, x) for key, x in tree.items()}
+    leaves, spec = tree_flatten_with_dataclass(tree)
+    return tree_unflatten([follow(swap_map, leaf) for leaf in leaves], spec)
 
 
 def follow(swap_map: Mapping[Variable, Any], leaf: Any) -> Any:
@@ -60,11 +78,13 @@ def follow(swap_map: Mapping[Variable, Any], leaf: Any) -> Any:
         leaf.refuse_other_sizes({variable.name: value for variable, value in swap_map.items()})
         return leaf
     seen: set[str] = set()
-    while isinstance(leaf, TensorProxy | Proxy) and Variable(leaf) in swap_map:
+    while isinstance(leaf, TensorProxy | Proxy):
+        replacement = swap_map.get(Variable(leaf), leaf)
+        if replacement is leaf:
+            break
         if leaf.name in seen:
             raise TraceError(f"the replacement of {leaf.name} leads back to itself")
         seen.add(leaf.name)
-        replacement = swap_map[Variable(leaf)]
         if isinstance(replacement, (TensorProxy, Proxy)) and replacement.name == leaf.name:
             return replacement  # the same value with other metadata
         leaf = replacement

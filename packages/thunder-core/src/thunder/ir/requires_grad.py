@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeGuard
+from typing import Any, Final, TypeGuard
 
 import torch
 
 from thunder.ir.proxies import TensorProxy
+
+#: types that most arguments that are not tensors have
+_WITHOUT_GRAD: Final = frozenset({bool, int, float, str, type(None), torch.dtype})
 
 
 def requires_grad(x: object) -> TypeGuard[TensorProxy]:
@@ -18,11 +21,16 @@ def requires_grad(x: object) -> TypeGuard[TensorProxy]:
 def any_requires_grad(values: Iterable[Any]) -> bool:
     """Return whether a value requires grad, or one in the tuples and lists among the values."""
     for x in values:
-        if isinstance(x, TensorProxy):
+        kind = type(x)
+        if kind is TensorProxy:
             if x.requires_grad:
                 return True
-        elif isinstance(x, tuple | list) and any_requires_grad(x):
-            return True
+        elif kind not in _WITHOUT_GRAD:
+            if isinstance(x, TensorProxy):
+                if x.requires_grad:
+                    return True
+            elif isinstance(x, tuple | list) and any_requires_grad(x):
+                return True
     return False
 
 

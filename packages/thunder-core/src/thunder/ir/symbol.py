@@ -14,10 +14,7 @@ from typing import Any, Protocol, Self
 from thunder.base.context_variables import assigned
 from thunder.base.errors import Location, OutsideTrace, TraceError
 from thunder.base.extension_origin import is_of_core
-from thunder.base.pytree import (
-    tree_flatten_with_dataclass,
-    tree_unflatten,
-)
+from thunder.base.pytree import tree_flatten_with_dataclass
 from thunder.base.signature import make_normaliser
 from thunder.base.tags import OpenTag, OpTags
 from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration
@@ -37,7 +34,7 @@ from thunder.ir.gradient_declarations import (
     declared_gradient,
 )
 from thunder.ir.proxies import Variable
-from thunder.ir.proxy_leaves import follow, hashable, proxies_in
+from thunder.ir.proxy_leaves import hashable, proxies_in, with_replaced
 from thunder.ir.recorder import PLAIN
 from thunder.ir.requires_grad import any_requires_grad, results_require_grad
 from thunder.ir.trace import Source, get_tracectx
@@ -163,11 +160,11 @@ class Symbol:
                 else:
                     require_no_grad(output, args)
         else:
-            trace.push_scope(subsymbols)
+            trace.scopes.append(subsymbols)
             try:
                 output = self.meta(*args, **kwargs)
             finally:
-                trace.pop_scope()
+                trace.scopes.pop()
             if not subsymbols and is_identity(output, args):
                 return output
             if not subsymbols and any_requires_grad(args) and results_require_grad():
@@ -227,7 +224,8 @@ def with_parts(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
     """Yield each call, followed by the calls that it decomposes into, down to primitives."""
     for bsym in bsyms:
         yield bsym
-        yield from with_parts(bsym.subsymbols)
+        if bsym.subsymbols:
+            yield from with_parts(bsym.subsymbols)
 
 
 def _refused(name: str) -> Callable[[Any, Any], None]:
@@ -250,15 +248,16 @@ class BoundSymbol:
 
     __slots__ = (
         "__weakref__",
-        "_all_tags",
         "_args",
-        "_flat_args",
-        "_flat_outs",
         "_kwargs",
         "_output",
+        "_own_tags",
         "_subsymbols",
         "_sym",
         "_tags",
+        "all_tags",
+        "flat_proxy_args",
+        "flat_proxy_outs",
         "header",
         "source",
     )
@@ -276,12 +275,31 @@ class BoundSymbol:
         tags: Iterable[OpenTag] = (),
     ) -> None:
         self._sym, self._args, self._kwargs, self._output = sym, tuple(args), kwargs, output
-        self._subsymbols, self._tags = tuple(subsymbols), frozenset(tags)
+        self._subsymbols, self._own_tags = tuple(subsymbols), frozenset(tags)
+        self._tags: frozenset[OpenTag] = self._own_tags | sym.tags if self._own_tags else sym.tags
         self.source = source
         self.header: str | list[str] | None = header if header is not None else _header.get()
-        self._flat_args: tuple[Any, ...] | None = None
-        self._flat_outs: tuple[Any, ...] | None = None
-        self._all_tags: frozenset[OpenTag] | None = None
+
+    #: the proxies among the arguments
+    flat_proxy_args: tuple[Any, ...]
+    #: the proxies among the outputs
+    flat_proxy_outs: tuple[Any, ...]
+    #: the tags of the call and of everything below it
+    all_tags: frozenset[OpenTag]
+
+    def __getattr__(self, name: str) -> Any:
+        """Find one of the three above, whose slot is empty until it is read: every pass reads them."""
+        value: Any
+        if name == "flat_proxy_args":
+            value = proxies_in((self._args, self._kwargs) if self._kwargs else self._args)
+        elif name == "flat_proxy_outs":
+            value = proxies_in(self._output)
+        elif name == "all_tags":
+            value = self._tags.union(*[part.all_tags for part in self._subsymbols])
+        else:
+            raise AttributeError(f"a bound symbol has no attribute {name!r}", name=name, obj=self)
+        setattr(self, name, value)
+        return value
 
     sym = property(attrgetter("_sym"), _refused("sym"), doc="The symbol that is called.")
     args = property(attrgetter("_args"), _refused("args"), doc="Positional arguments, a tuple.")
@@ -292,12 +310,8 @@ class BoundSymbol:
         _refused("subsymbols"),
         doc="The calls that this one decomposes into.",
     )
-    tags = property(
-        lambda self: self._tags | self._sym.tags if self._tags else self._sym.tags,
-        _refused("tags"),
-        doc="The tags of the call and of its symbol.",
-    )
-    own_tags = property(attrgetter("_tags"), doc="The tags of the call, without those of its symbol.")
+    tags = property(attrgetter("_tags"), _refused("tags"), doc="The tags of the call and of its symbol.")
+    own_tags = property(attrgetter("_own_tags"), doc="The tags of the call, without those of its symbol.")
     source_filename = property(lambda self: self.source.file if self.source else None, doc="The user's file.")
     source_positions = property(
         lambda self: self.source.line if self.source else None, doc="The user's line."
@@ -308,8 +322,13 @@ class BoundSymbol:
         """The user's line, as errors take it: a list of at most one."""
         return [self.source.location] if self.source is not None else []
 
-    def _key(self) -> dict[str, Any]:
-        return {
+    def from_bsym(self, **changes: Any) -> Self:
+        """Return a copy with fields replaced.
+
+        With another symbol, other arguments or other outputs the copy has no subsymbols, unless they are
+        given: those of a composite are recorded again where they are needed.
+        """
+        fields: dict[str, Any] = {
             "sym": self._sym,
             "args": self._args,
             "kwargs": self._kwargs,
@@ -317,18 +336,14 @@ class BoundSymbol:
             "subsymbols": self._subsymbols,
             "source": self.source,
             "header": self.header,
-            "tags": self._tags,
+            "tags": self._own_tags,
+            **changes,
         }
-
-    def from_bsym(self, **changes: Any) -> Self:
-        """Return a copy with fields replaced.
-
-        With another symbol, other arguments or other outputs the copy has no subsymbols, unless they are
-        given: those of a composite are recorded again where they are needed.
-        """
-        new = type(self)(**{**self._key(), **changes})
-        if changes.keys().isdisjoint(("args", "kwargs", "output")):
-            new._flat_args, new._flat_outs = self._flat_args, self._flat_outs
+        new = type(self)(**fields)
+        if new._args is self._args and new._kwargs is self._kwargs:
+            new.flat_proxy_args = self.flat_proxy_args
+        if new._output is self._output:
+            new.flat_proxy_outs = self.flat_proxy_outs
         if self._subsymbols and "subsymbols" not in changes and not changes.keys().isdisjoint(_COMPUTATION):
             is_same = (
                 new.rhs == self.rhs
@@ -351,14 +366,10 @@ class BoundSymbol:
         if not swap_map:
             return self
 
-        def swap(tree: Any) -> Any:
-            leaves, spec = tree_flatten_with_dataclass(tree)
-            return tree_unflatten([follow(swap_map, leaf) for leaf in leaves], spec)
-
         return self.from_bsym(
-            args=self._args if skip_inputs else swap(self._args),
-            kwargs=self._kwargs if skip_inputs else swap(self._kwargs),
-            output=self._output if skip_output else swap(self._output),
+            args=self._args if skip_inputs else with_replaced(swap_map, self._args),
+            kwargs=self._kwargs if skip_inputs else with_replaced(swap_map, self._kwargs),
+            output=self._output if skip_output else with_replaced(swap_map, self._output),
             subsymbols=self._subsymbols
             if skip_subsymbols
             else tuple(
@@ -375,22 +386,6 @@ class BoundSymbol:
     def flat_outs(self) -> list[Any]:
         """The leaves of the output."""
         return tree_flatten_with_dataclass(self._output)[0]
-
-    @property
-    def flat_proxy_args(self) -> tuple[Any, ...]:
-        """The proxies among the arguments."""
-        proxies = self._flat_args
-        if proxies is None:
-            proxies = self._flat_args = proxies_in((self._args, self._kwargs))
-        return proxies
-
-    @property
-    def flat_proxy_outs(self) -> tuple[Any, ...]:
-        """The proxies among the outputs."""
-        proxies = self._flat_outs
-        if proxies is None:
-            proxies = self._flat_outs = proxies_in(self._output)
-        return proxies
 
     @property
     def flat_variableified_proxy_args(self) -> tuple[Variable, ...]:
@@ -427,17 +422,10 @@ class BoundSymbol:
 
 
 def gather_tags(bsym: BoundSymbol) -> frozenset[OpenTag]:
-    """Return the tags of a bound symbol and of everything below it, which are found once."""
-    tags = bsym._all_tags
-    if tags is None:
-        tags = bsym.tags
-        for part in bsym.subsymbols:
-            if not gather_tags(part) <= tags:
-                tags = tags | gather_tags(part)
-        bsym._all_tags = tags
-    return tags
+    """Return the tags of a bound symbol and of everything below it."""
+    return bsym.all_tags
 
 
 def has_tags(bsym: BoundSymbol, tags: Iterable[OpenTag]) -> bool:
     """Return whether a bound symbol, or anything below it, carries one of the tags."""
-    return not gather_tags(bsym).isdisjoint(tags)
+    return not bsym.all_tags.isdisjoint(tags)

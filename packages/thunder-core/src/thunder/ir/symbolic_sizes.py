@@ -362,6 +362,11 @@ def hint_of(size: Any) -> int:
     return int(size.hint) if isinstance(size, SymbolicInt) else size
 
 
+def hints_of(sizes: tuple[Any, ...]) -> tuple[int, ...]:
+    """Return sizes in the call that is traced."""
+    return sizes if _NUMBERS.issuperset(map(type, sizes)) else tuple(map(hint_of, sizes))
+
+
 def strides_as_products(
     symbols: Sequence[Any], shape: Sequence[int], strides: Sequence[int]
 ) -> tuple[Any, ...]:

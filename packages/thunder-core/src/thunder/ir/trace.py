@@ -172,7 +172,8 @@ class TraceCtx:
             fresh = f"{prefix or 't'}{self._counter}"
             self._counter += 1
             if fresh not in self.names:
-                return self.add_name(fresh)
+                self.names.add(fresh)
+                return fresh
 
     def make_derived_name(self, name: str) -> str:
         """Take and return ``name`` if it is free, else ``name_0``, ``name_1`` …"""

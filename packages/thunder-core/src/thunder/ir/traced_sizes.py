@@ -9,7 +9,7 @@ from thunder.base.pytree import tree_map
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.symbolic_numbers import SymbolicNumber
-from thunder.ir.symbolic_sizes import has_symbols, hint_of
+from thunder.ir.symbolic_sizes import has_symbols, hint_of, hints_of
 from thunder.ir.trace import TraceCtx, from_trace
 
 __all__ = ["call_with_traced_sizes", "tensor_bytes", "with_traced_sizes"]
@@ -19,7 +19,7 @@ def tensor_bytes(value: Any) -> int:
     """Return the bytes of a tensor's elements in the traced call, 0 for another value; no fact is asked."""
     if not isinstance(value, TensorProxy):
         return 0
-    return math.prod(map(hint_of, value.shape)) * value.dtype.itemsize
+    return math.prod(hints_of(value.shape)) * value.dtype.itemsize
 
 
 def with_traced_sizes(trace: TraceCtx) -> TraceCtx:

@@ -100,6 +100,8 @@ class VjpCall:
 
 def wants_grad(value: Any) -> bool:
     """Return whether a value is, or contains, a tensor that requires grad."""
+    if isinstance(value, TensorProxy):
+        return value.requires_grad
     return any(map(requires_grad, tree_iter(value)))
 
 

@@ -154,7 +154,8 @@ def register(
 
 def row_of(symbol_or_id: Symbol | str) -> Operator | None:
     """Return the row of a symbol or id, or None."""
-    entry = _registry.get(symbol_or_id.id if isinstance(symbol_or_id, Symbol) else symbol_or_id)
+    operator_id = symbol_or_id if type(symbol_or_id) is str else symbol_or_id.id  # type: ignore[union-attr]
+    entry = _registry.get(operator_id)
     return entry.row if entry is not None else None
 
 

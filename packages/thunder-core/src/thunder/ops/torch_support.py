@@ -27,9 +27,9 @@ from thunder.base.default_generators import default_generators_kept
 from thunder.base.pytree import tree_iter, tree_map
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import NumberProxy, TensorProxy
-from thunder.ir.requires_grad import any_requires_grad, requires_grad
+from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import BoundSymbol
-from thunder.ir.symbolic_sizes import hint_of
+from thunder.ir.symbolic_sizes import hint_of, hints_of
 from thunder.ops.meta_kernels import is_unchecked
 from thunder.ops.operator import row_of
 from thunder.ops.stand_ins import SMALL, to_hinted_meta
@@ -64,10 +64,10 @@ def missing_kernel(call: BoundSymbol) -> Exception | None:
     with few elements; an answer holds for all sizes where the call is elementwise.
     """
     fn = _eager_of(call)
-    tensors = [x for x in tree_iter((call.args, call.kwargs)) if isinstance(x, TensorProxy)]
+    tensors = [x for x in call.flat_proxy_args if isinstance(x, TensorProxy)] if fn is not None else ()
     if fn is None or not tensors:
         return None
-    shapes = [tuple(map(hint_of, x.shape)) for x in tensors]
+    shapes = [hints_of(x.shape) for x in tensors]
     is_large = sum(map(math.prod, shapes)) > SMALL
     key = _key(call) if not is_large or is_elementwise(call) else (*_key(call), *shapes)
     if key in _missing_kernels:
@@ -87,7 +87,7 @@ def derivative_error(call: BoundSymbol) -> Underivable | None:
     fn = _eager_of(call)
     if fn is None:
         return None
-    if not any_requires_grad((call.args, tuple(call.kwargs.values()))):
+    if not any(map(requires_grad, call.flat_proxy_args)):
         return None
     key = _key(call)
     if key not in _derivative_errors:
@@ -121,7 +121,9 @@ def _eager_of(call: BoundSymbol) -> Callable[..., Any] | None:
 
 
 def _key(call: BoundSymbol) -> tuple[Any, ...]:
-    return (call.sym.id, torch.get_default_dtype(), *map(_kind_of, (*call.args, *call.kwargs.items())))
+    kinds = [_kind_of(x) for x in call.args]
+    kinds += [(name, _kind_of(x)) for name, x in call.kwargs.items()]
+    return (call.sym.id, torch.get_default_dtype(), *kinds)
 
 
 def _kind_of(x: Any) -> Any:
@@ -130,7 +132,8 @@ def _kind_of(x: Any) -> Any:
     A kernel that has nothing to do is not looked for.
     """
     if isinstance(x, TensorProxy):
-        return x.dtype, x.device, bool(x.shape), 0 in map(hint_of, x.shape), x.requires_grad
+        device, shape = x.device, hints_of(x.shape)
+        return x.dtype.torch_dtype, device.type, device.index, bool(shape), 0 in shape, x.requires_grad
     if isinstance(x, tuple | list):
         return tuple(map(_kind_of, x))
     if isinstance(x, bool | str | dtypes.dtype | torch.dtype | NoneType):

@@ -42,7 +42,7 @@ def liveness_of(
         if bsym.sym.id in RELEASES:
             result.append(Liveness.RELEASE)
             continue
-        if any(p.name in read for p in bsym.flat_proxy_outs) or has_effect(bsym):
+        if not read.isdisjoint([p.name for p in bsym.flat_proxy_outs]) or has_effect(bsym):
             result.append(Liveness.LIVE)
         elif is_root(bsym):
             result.append(Liveness.ROOT)

@@ -8,7 +8,7 @@ from typing import Any
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.tags import OpTags
 from thunder.ir.effects import COPY
-from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, gather_tags, with_parts
+from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, with_parts
 
 __all__ = ["COPY", "flattened", "primitives", "writes", "writing_operators"]
 
@@ -18,7 +18,7 @@ _REGION_TAGS = frozenset({BoundSymbolTag.RECOMPUTE_IN_BACKWARD, OpTags.DONT_RECO
 
 def writes(bsym: BoundSymbol) -> bool:
     """Return whether the call, or one that it decomposes into, writes in place."""
-    return OpTags.IN_PLACE in gather_tags(bsym)
+    return OpTags.IN_PLACE in bsym.all_tags
 
 
 def flattened(

@@ -30,7 +30,7 @@ def watch(trace: TraceCtx, only: frozenset[OpTags] | None = None) -> TraceCtx:
     At run time a tensor whose shape, dtype or device differs from its proxy raises PluginError with the
     operator. Without ``only``, kernels of packages are checked further (:mod:`thunder.passes.kernel_checks`).
     """
-    if only is not None and all(only.isdisjoint(bsym.tags) for bsym in trace.bound_symbols):
+    if only is not None and all(map(only.isdisjoint, [bsym.tags for bsym in trace.bound_symbols])):
         return trace
     watched: list[BoundSymbol] = []
     for bsym in trace.bound_symbols:

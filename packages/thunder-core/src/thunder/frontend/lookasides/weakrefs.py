@@ -298,12 +298,12 @@ def hold_weakly(objects: ObjectTable) -> None:
 
     These are the objects that the program reached by weak references, and those that come with the arguments.
     """
-    objects.facts[:] = [_weak_fact(fact, objects.referents) for fact in objects.facts]
+    for place, fact in enumerate(objects.facts):
+        if fact.kind == "is" and fact.expected is not ABSENT:  # which is not an object
+            objects.facts[place] = _weak_fact(fact, objects.referents)
 
 
 def _weak_fact(fact: Fact, referents: set[int]) -> Fact:
-    if fact.kind != "is" or fact.expected is ABSENT:  # ABSENT is not an object
-        return fact
     if not (id(fact.expected) in referents or is_weak(fact.path) or comes_with_arguments(fact.path)):
         return fact
     if not type(fact.expected).__weakrefoffset__:  # such as None

@@ -154,7 +154,7 @@ def numpy() -> types.ModuleType | None:
     In a module that a user has called ``numpy``, classes come from class statements.
     """
     module = sys.modules.get("numpy")
-    if all(_is_static(getattr(module, name, None)) for name in ("ufunc", "generic")):
+    if _is_static(getattr(module, "ufunc", None)) and _is_static(getattr(module, "generic", None)):
         return module
     return None
 

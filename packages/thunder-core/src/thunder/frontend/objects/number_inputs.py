@@ -53,7 +53,7 @@ def needed_values(inputs: Iterable[tuple[Any, Path]], calls: Iterable[BoundSymbo
     origins = {name: {source} for name, source in number_inputs(inputs).items()}
     needed: set[str] = set()
     for bsym in calls:
-        read = set().union(*(origins.get(p.name, ()) for p in bsym.flat_proxy_args))
+        read = set().union(*[origins[p.name] for p in bsym.flat_proxy_args if p.name in origins])
         if bsym.sym is prims.compute_number and read:
             origins |= {p.name: read for p in bsym.flat_proxy_outs}
         elif bsym.sym is prims.check_decision and bsym.kwargs["question"] in _OF_VALUES:
