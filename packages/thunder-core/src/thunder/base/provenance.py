@@ -246,17 +246,28 @@ class Path:
 
     def fetch(self, roots: dict[str, Any]) -> Any:
         """Return the current value, or ABSENT; ``roots`` has the values of other roots."""
-        if self.parent is None:
-            return roots[self.key] if self.root_object is ABSENT else self.root_object
-        parent = self.parent.fetch(roots)
-        return ABSENT if parent is ABSENT else STEPS[self.kind].fetch(parent, self.key)
+        steps: list[Path] = []
+        path = self
+        while path.parent is not None:
+            steps = [path, *steps]
+            path = path.parent
+        value = roots[path.key] if path.root_object is ABSENT else path.root_object
+        for step in steps:
+            if value is ABSENT:
+                break
+            value = STEPS[step.kind].fetch(value, step.key)
+        return value
 
     @property
     def keys(self) -> list[Any]:
         """The keys from the root on, its name included, and without member dictionaries."""
-        is_hidden = self.kind == "array" or (self.kind == "instance" and self.key in MEMBER_DICTS)
-        own = [] if is_hidden else [self.key]
-        return own if self.parent is None else [*self.parent.keys, *own]
+        keys: list[Any] = []
+        path: Path | None = self
+        while path is not None:
+            if path.kind != "array" and (path.kind != "instance" or path.key not in MEMBER_DICTS):
+                keys = [path.key, *keys]
+            path = path.parent
+        return keys
 
 
 def root(name: str) -> Path:

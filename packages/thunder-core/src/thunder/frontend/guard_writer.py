@@ -79,8 +79,11 @@ class GuardWriter:
         self.variables: dict[int, str] = {}
         self.names: dict[int, str] = {}
         self.written: set[str] = set()
-        self.class_values = {id(f.path): f.expected for f in self.facts if is_of_class(f)}
+        self.class_values = {id(f.path): f.expected for f in self._facts_of_classes()}
         self.uses = self._count_uses()
+
+    def _facts_of_classes(self) -> list[Fact]:
+        return [f for f in self.facts if f.kind == "is" and is_of_class(f)]
 
     def _count_uses(self) -> Counter[int]:
         uses: Counter[int] = Counter()
@@ -104,7 +107,7 @@ class GuardWriter:
 
     def constant(self, value: Any) -> str:
         """Return an object's literal, or a name for it."""
-        return repr(value) if is_literal(value) else self.identity(value)
+        return repr(value) if type(value) is str or is_literal(value) else self.identity(value)
 
     def identity(self, value: Any) -> str:
         """Return a name for an object that is compared by identity."""
@@ -219,11 +222,11 @@ class GuardWriter:
     def write(self, roots: dict[str, Any]) -> list[str]:
         """Return the lines of the guard function's body."""
         attributes = ClassGuards(self.identity, self.named)
-        self.fail_if(*attributes.conditions(f for f in self.facts if is_of_class(f)))
+        self.fail_if(*attributes.conditions(self._facts_of_classes()))
         for fact in self.facts:
             write = KINDS[fact.kind].write
-            if write is not None and not is_of_class(fact):  # else part of the batched check of tensors
-                self.fail_if(*write(self, fact))
+            if write is not None and (fact.kind != "is" or not is_of_class(fact)):
+                self.fail_if(*write(self, fact))  # the others are part of the batched check of tensors
         tensors = [f for f in self.facts if f.kind == "tensor"]
         names = [self._variable(f.path) for f in tensors]
         for path in (*self.inputs, *self.numbers):

@@ -22,6 +22,9 @@ Input = tuple[TensorProxy | GeneratorProxy | NumberProxy, Path]
 _PREFIXES: dict[type, str] = {GeneratorProxy: "g", IntegerProxy: "n", FloatProxy: "n"}
 
 
+_NOT_IN_NAMES = re.compile(r"\W")
+
+
 def name_values(trace: TraceCtx, inputs: list[Input], parameters: list[str]) -> None:
     """Give every value its final name, in the order of the program.
 
@@ -86,7 +89,7 @@ def input_name(path: Path, parameters: list[str], prefix: str = "t") -> str:
     if keys[0] == "kwargs" and len(keys) == 2:
         return identifier(str(keys[1]), otherwise=prefix)  # ``f(**{"a b": x})``
     steps = keys[2:] if keys[0] in ("args", "kwargs") and len(keys) > 2 else keys[1:]
-    text = "_".join([prefix, *(re.sub(r"\W", "_", str(k)) for k in steps)])
+    text = "_".join([prefix, *[_NOT_IN_NAMES.sub("_", str(k)) for k in steps]])
     return text if text.isascii() else identifier(text)
 
 

@@ -89,7 +89,11 @@ def views_of(bsym: BoundSymbol) -> list[View]:
 
 
 def _own_view(bsym: BoundSymbol) -> Iterator[View]:
-    source = next((x for x in tree_iter(bsym.args) if isinstance(x, TensorProxy)), None)
+    first = bsym.args[0] if bsym.args else None
+    if isinstance(first, TensorProxy):
+        source: TensorProxy | None = first
+    else:
+        source = next((x for x in tree_iter(bsym.args) if isinstance(x, TensorProxy)), None)
     if source is None:
         return
     for out in bsym.flat_proxy_outs:

@@ -97,13 +97,16 @@ def numbered(kind: str, number: int) -> str:
     return f"_{plain}_{number}"
 
 
+_NOT_IN_NAMES = re.compile(r"\W+")
+
+
 def identifier(text: str, otherwise: str = "value") -> str:
     """Return a name for generated code that begins as a text: a valid one that code does not use otherwise.
 
     ``otherwise`` begins the name where the text alone is none, as that of the module ``69e79323__mypyc``.
     """
     # Python reads a name in this form, so that no other one is found in a namespace
-    name = re.sub(r"\W+", "_", unicodedata.normalize("NFKC", text)).strip("_")
+    name = _NOT_IN_NAMES.sub("_", unicodedata.normalize("NFKC", text)).strip("_")
     if not name.isidentifier():
         name = f"{otherwise}_{name}" if otherwise.isidentifier() and name else "value"
         name = unicodedata.normalize("NFKC", name)

@@ -215,7 +215,8 @@ class TensorProxy(torch.Tensor):
 
     def type_string(self) -> str:
         """Return the text of the type comment: ``cpu f32[2, 4]``."""
-        dims = ", ".join(map(size_text, self.shape))
+        shape = self.shape
+        dims = ", ".join(map(size_text if has_symbols(shape) else str, shape))
         return f"{self.device.device_str()} {self.dtype.shortname()}[{dims}]"
 
     def replace(self, **changes: Any) -> TensorProxy:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,21 +53,26 @@ def _collect_proxies(tree: Any, proxies: list[Any]) -> None:
                 _collect_proxies(leaf, proxies)
 
 
-def with_replaced(swap_map: Mapping[Variable, Any], tree: Any) -> Any:
-    """Return a pytree, dataclasses included, with its proxies replaced as by :func:`follow`."""
+def map_leaves(fn: Callable[[Any], Any], tree: Any) -> Any:
+    """Return a pytree, dataclasses included, with ``fn`` of each leaf that may be a proxy."""
     kind = type(tree)
     if kind in _PLAIN:
         return tree
     if kind is TensorProxy:
-        return follow(swap_map, tree)
+        return fn(tree)
     if kind is tuple:
-        return tuple([x if type(x) in _PLAIN else with_replaced(swap_map, x) for x in tree])
+        return tuple([x if type(x) in _PLAIN else map_leaves(fn, x) for x in tree])
     if kind is list:
-        return [with_replaced(swap_map, x) for x in tree]
+        return [x if type(x) in _PLAIN else map_leaves(fn, x) for x in tree]
     if kind is dict:
-        return {key: with_replaced(swap_map, x) for key, x in tree.items()}
+        return {key: map_leaves(fn, x) for key, x in tree.items()}
     leaves, spec = tree_flatten_with_dataclass(tree)
-    return tree_unflatten([follow(swap_map, leaf) for leaf in leaves], spec)
+    return tree_unflatten([fn(leaf) for leaf in leaves], spec)
+
+
+def with_replaced(swap_map: Mapping[Variable, Any], tree: Any) -> Any:
+    """Return a pytree, dataclasses included, with its proxies replaced as by :func:`follow`."""
+    return map_leaves(partial(follow, swap_map), tree)
 
 
 def follow(swap_map: Mapping[Variable, Any], leaf: Any) -> Any:

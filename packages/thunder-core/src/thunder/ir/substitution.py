@@ -9,10 +9,11 @@ follows them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
-from thunder.base.pytree import tree_flatten_with_dataclass, tree_unflatten
-from thunder.ir.proxies import Variable, is_proxy
+from thunder.ir.proxies import Proxy, TensorProxy, Variable, is_proxy
+from thunder.ir.proxy_leaves import map_leaves
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.symbolic_numbers import SymbolicNumber
 
@@ -28,15 +29,14 @@ __all__ = [
 
 def substitute_in_tree(tree: Any, values: Mapping[str, Any]) -> Any:
     """Return a pytree with proxies replaced by name."""
-    leaves, spec = tree_flatten_with_dataclass(tree)
-    return tree_unflatten([_substituted(x, values) if is_proxy(x) else x for x in leaves], spec)
+    return map_leaves(partial(_substituted, values), tree)
 
 
-def _substituted(proxy: Any, values: Mapping[str, Any]) -> Any:
-    if isinstance(proxy, SymbolicNumber):
-        proxy.refuse_other_sizes(values)
-        return proxy
-    return values.get(proxy.name, proxy)
+def _substituted(values: Mapping[str, Any], leaf: Any) -> Any:
+    if isinstance(leaf, SymbolicNumber):
+        leaf.refuse_other_sizes(values)
+        return leaf
+    return values.get(leaf.name, leaf) if isinstance(leaf, TensorProxy | Proxy) else leaf
 
 
 def substitute(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSymbol:

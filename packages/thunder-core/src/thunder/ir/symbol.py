@@ -225,7 +225,14 @@ def with_parts(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
     for bsym in bsyms:
         yield bsym
         if bsym.subsymbols:
-            yield from with_parts(bsym.subsymbols)
+            yield from _parts(bsym)
+
+
+def _parts(bsym: BoundSymbol) -> list[BoundSymbol]:
+    parts: list[BoundSymbol] = []
+    for part in bsym.subsymbols:
+        parts += [part, *_parts(part)] if part.subsymbols else [part]
+    return parts
 
 
 def _refused(name: str) -> Callable[[Any, Any], None]:
@@ -289,17 +296,20 @@ class BoundSymbol:
 
     def __getattr__(self, name: str) -> Any:
         """Find one of the three above, whose slot is empty until it is read: every pass reads them."""
-        value: Any
         if name == "flat_proxy_args":
-            value = proxies_in((self._args, self._kwargs) if self._kwargs else self._args)
-        elif name == "flat_proxy_outs":
-            value = proxies_in(self._output)
-        elif name == "all_tags":
-            value = self._tags.union(*[part.all_tags for part in self._subsymbols])
-        else:
-            raise AttributeError(f"a bound symbol has no attribute {name!r}", name=name, obj=self)
-        setattr(self, name, value)
-        return value
+            arguments = (self._args, self._kwargs) if self._kwargs else self._args
+            self.flat_proxy_args = proxies = proxies_in(arguments)
+            return proxies
+        if name == "flat_proxy_outs":
+            self.flat_proxy_outs = proxies = proxies_in(self._output)
+            return proxies
+        if name == "all_tags":
+            tags = self._tags
+            if self._subsymbols:
+                tags = tags.union(*[part.all_tags for part in self._subsymbols])
+            self.all_tags = tags
+            return tags
+        raise AttributeError(f"a bound symbol has no attribute {name!r}", name=name, obj=self)
 
     sym = property(attrgetter("_sym"), _refused("sym"), doc="The symbol that is called.")
     args = property(attrgetter("_args"), _refused("args"), doc="Positional arguments, a tuple.")

@@ -137,13 +137,14 @@ def _can_rename(key: str, parameters: Mapping[str, Any]) -> bool:
 
 
 _TORCH_TYPES: dict[type, Fn] = {dtype: to_torch_dtype, Device: to_torch_device}
+_OWN_TYPES = frozenset(_TORCH_TYPES)
 
 
 def _with_torch_types(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Replace thunder's dtypes and devices by torch's: the call runs as one of torch's."""
-    if not _TORCH_TYPES.keys().isdisjoint(map(type, args)):
+    if not _OWN_TYPES.isdisjoint(map(type, args)):
         args = tuple(_TORCH_TYPES[type(a)](a) if type(a) in _TORCH_TYPES else a for a in args)
     for key, value in kwargs.items():
         if type(value) in _TORCH_TYPES:
