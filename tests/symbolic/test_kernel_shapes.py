@@ -17,7 +17,7 @@ from thunder.ir.symbolic_sizes import new_size
 from thunder.ir.trace import TraceCtx
 from thunder.ir.trace_context import tracectx
 from thunder.ops.meta_kernels import torch_meta
-from thunder.torch.rows import kernel_shapes
+from thunder.torch import kernel_shapes
 
 KINDS = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 

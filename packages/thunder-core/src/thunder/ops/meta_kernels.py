@@ -137,16 +137,25 @@ def _error_of(
 
 
 def torch_meta(
-    fn: Callable[..., Any], shape: Callable[..., Sequence[Any]] | None = None
+    fn: Callable[..., Any],
+    shape: Callable[..., Sequence[Any]] | None = None,
+    usual: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
     """Return a meta function that runs ``fn`` on meta tensors.
 
     Results are on the device that :func:`as_proxies` returns. ``shape`` computes the shape of the results
     from symbolic sizes, which torch's function would fix; it must be torch's for the call that is traced.
+    ``usual`` returns the results of usual calls without symbolic sizes, for which ``fn`` does not run, and
+    None for others.
     """
 
     def meta(*args: Any, **kwargs: Any) -> Any:
-        if shape is None or facts_in((args, kwargs)) is None:
+        is_symbolic = (shape is not None or usual is not None) and facts_in((args, kwargs)) is not None
+        if usual is not None and not is_symbolic:
+            results = usual(*args, **kwargs)
+            if results is not None:
+                return results
+        if shape is None or not is_symbolic:
             return as_proxies(_accepted(on_meta, fn, args, kwargs), args, kwargs)
         return as_proxies(_accepted(_on_hints, fn, args, kwargs), args, kwargs, shape(*args, **kwargs))
 
@@ -154,14 +163,17 @@ def torch_meta(
     return meta
 
 
-def torch_check(fn: Callable[..., Any]) -> Callable[..., None]:
+def torch_check(fn: Callable[..., Any], usual: Callable[..., bool] | None = None) -> Callable[..., None]:
     """Return a function that raises the error with which torch refuses a call, on meta tensors.
 
-    What torch cannot tell of symbolic sizes is decided for the call that is traced, without a fact.
+    What torch cannot tell of symbolic sizes is decided for the call that is traced, without a fact. ``usual``
+    returns whether a call without symbolic sizes is one that torch accepts for certain.
     """
 
     def check(*args: Any, **kwargs: Any) -> None:
         facts = facts_in((args, kwargs))
+        if facts is None and usual is not None and usual(*args, **kwargs):
+            return
         if facts is not None:
             with suppress(*TORCH_REFUSALS), with_symbolic_sizes(facts):
                 _run(fn, args, kwargs, to_symbolic_meta, "meta")

@@ -22,6 +22,7 @@ from thunder.ir.symbol import Symbol
 from thunder.ops.meta_kernels import torch_check, torch_meta
 from thunder.torch.inplace import write_back
 from thunder.torch.registration import torch_names, torchsymbol
+from thunder.torch.usual_calls import ACCEPTED, RESULTS
 
 
 def signature_of(parameters: str) -> inspect.Signature:
@@ -47,7 +48,7 @@ def meta_by_torch(
     fn = find_torch(path)
     if fn is None:
         raise RegistrationError(f"torch has no {path}")
-    meta = torch_meta(fn, shape)
+    meta = torch_meta(fn, shape, RESULTS.get(path))
     meta.__signature__ = signature_of(parameters)  # type: ignore[attr-defined]
     meta.__name__ = path.rpartition(".")[2]
     return torchsymbol(*((path, *also) if in_language else ()), id=path, prim=True, **row)(meta)
@@ -64,7 +65,7 @@ def checked_by_torch(path: str, *also: str, **row: Any) -> Callable[[Callable[..
         reference = find_torch(path)
         if reference is None:
             raise RegistrationError(f"torch has no {path}")
-        refuse = torch_check(reference)
+        refuse = torch_check(reference, ACCEPTED.get(path))
 
         @functools.wraps(fn)
         def decomposition(*args: Any, **kwargs: Any) -> Any:

@@ -13,8 +13,10 @@ from thunder.ops import prims
 from thunder.ops.meta_kernels import torch_meta
 from thunder.torch.registration import torchsymbol
 from thunder.torch.rows.cat_split import narrowed
+from thunder.torch.usual_calls import RESULTS
 
-_pad_by_torch = torch_meta(find_torch("torch.nn.functional.pad"))
+_PAD = "torch.nn.functional.pad"
+_pad_by_torch = torch_meta(find_torch(_PAD), usual=RESULTS[_PAD])
 _MODES = ("constant", "reflect", "replicate", "circular")
 
 

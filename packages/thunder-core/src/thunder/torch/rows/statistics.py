@@ -12,12 +12,12 @@ from thunder.ir.symbol import Symbol
 from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.promotion import float_result
+from thunder.torch import kernel_shapes
 from thunder.torch.broadcasting import canonical_dims, integers
 from thunder.torch.meta_by_torch import meta_by_torch
 from thunder.torch.mixed_precision import computed_in
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torch_names, torchsymbol
-from thunder.torch.rows import kernel_shapes
 from thunder.torch.rows.reduction import REDUCTION, Arguments, Dims, keeping, reduced
 
 

@@ -14,9 +14,9 @@ from thunder.base.attribute_paths import find_torch
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.operator import NONDIFFERENTIABLE
+from thunder.torch import kernel_shapes
 from thunder.torch.meta_by_torch import meta_by_torch
 from thunder.torch.registration import SYMBOLS, torch_names, torchsymbol
-from thunder.torch.rows import kernel_shapes
 from thunder.torch.rows.casts import refuse_if_grad_is_retained
 
 ELEMENTWISE = (

@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._prims_common import suggest_memory_format
 
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.casting import cast
@@ -36,6 +35,7 @@ from thunder.torch.rows.nn.norm import (
     rms_factor,
     standardised,
     standardised_groups,
+    suggested_format,
     to_group_norm_layout,
 )
 
@@ -179,7 +179,7 @@ def _group_norm_backward(grad_out: Any, input: Any, *rest: Any) -> Any:
     kernel = torch.ops.aten.native_group_norm_backward.default
     # the cotangent gets the layout of the input: the kernel has one layout for both
     input_in_layout = to_group_norm_layout(input)
-    grad_out = grad_out.contiguous(memory_format=suggest_memory_format(input_in_layout))
+    grad_out = grad_out.contiguous(memory_format=suggested_format(input_in_layout))
     return kernel(grad_out, input_in_layout, mean, rstd, contiguous_parameter(weight), *sizes, groups, mask)
 
 

@@ -181,7 +181,21 @@ def group_norm(
 
 def to_group_norm_layout(x: torch.Tensor) -> torch.Tensor:
     """Return a tensor in the layout of torch's kernel: contiguous, or channels-last on CPUs."""
-    return x.contiguous(memory_format=suggest_memory_format(x)) if x.device.type == "cpu" else x.contiguous()
+    return x.contiguous(memory_format=suggested_format(x)) if x.device.type == "cpu" else x.contiguous()
+
+
+def suggested_format(x: torch.Tensor) -> torch.memory_format:
+    """Return the memory format that torch's kernels give the results for an image.
+
+    Torch's own function, which imports sympy, is asked where lengths of 1 or gaps leave both possible.
+    """
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.ndim)
+    if last is None:
+        return torch.contiguous_format
+    is_first, is_last = x.is_contiguous(), x.is_contiguous(memory_format=last)
+    if is_first != is_last:
+        return torch.contiguous_format if is_first else last
+    return suggest_memory_format(x)
 
 
 def contiguous_parameter(parameter: torch.Tensor | None) -> torch.Tensor | None:

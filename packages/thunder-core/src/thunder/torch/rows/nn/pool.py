@@ -11,10 +11,10 @@ from typing import Any
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
+from thunder.torch import kernel_shapes
 from thunder.torch.meta_by_torch import checked_by_torch, meta_by_torch
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
-from thunder.torch.rows import kernel_shapes
 from thunder.torch.rows.nn.conv import each
 
 _F = "torch.nn.functional."

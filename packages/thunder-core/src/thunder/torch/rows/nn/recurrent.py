@@ -29,6 +29,7 @@ from thunder.torch.fallback.fallback_rows import gradients_by_torch
 from thunder.torch.fallback.unknown_functions import run_by_torch
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torch_names, torchsymbol
+from thunder.torch.usual_calls import RESULTS
 
 #: function → the position that has a tensor only in the form for packed sequences,
 #: ``(data, batch_sizes, hx, params, …)``
@@ -47,7 +48,7 @@ def _refuse_autocast(name: str, input: TensorProxy) -> None:
 
 def _sequence(name: str, packed_at: int) -> None:
     fn = getattr(torch, name.rpartition(".")[2])
-    kernel_meta = torch_meta(fn)
+    kernel_meta = torch_meta(fn, usual=RESULTS[name])
 
     def meta(
         input: TensorProxy,

@@ -1,0 +1,14 @@
+"""Results of usual calls of torch's functions, computed without torch's metadata in Python.
+
+Torch computes the metadata of many functions in Python, and imports sympy and ``torch._dynamo`` for it, which
+takes 0.5 to 2 seconds of a process. A rule has the parameters of its row. It returns the results of a call
+that eager accepts for certain (usual dtypes, lengths that fit), and None for any other: torch is asked then,
+and has the last word about errors. No rule is asked about symbolic sizes.
+"""
+
+from __future__ import annotations
+
+from thunder.torch.usual_calls import images, matrices, networks, selections
+from thunder.torch.usual_calls.conditions import ACCEPTED, RESULTS
+
+__all__ = ["ACCEPTED", "RESULTS", "images", "matrices", "networks", "selections"]
