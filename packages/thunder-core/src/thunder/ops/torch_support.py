@@ -182,21 +182,30 @@ def _to_zeros(x: Any, *, most: int, device: torch.device | None = None) -> Any:
     return torch.zeros(shape, dtype=x.dtype.torch_dtype, device=device or devices.to_torch_device(x.device))
 
 
+def _to_identity(to_zeros: Callable[[Any], Any], x: Any) -> Any:
+    zeros = to_zeros(x)
+    if isinstance(x, TensorProxy) and zeros.ndim >= 2 and x.dtype.is_inexact:
+        zeros.diagonal(dim1=-2, dim2=-1).fill_(1)
+    return zeros
+
+
 def _underivable(fn: Callable[..., Any], call: BoundSymbol) -> Underivable | None:
     """Return how torch's autograd refuses a call, or a backward of it; None if it does not.
 
     A call on a few zeros on the CPU tells it, also of kernels that its backward lacks if the call's own
-    tensors are there. Where torch refuses that one for another reason, one on tensors without data does: for
-    these, torch's functions in Python are imported, which takes most of a second. Some backwards read memory
-    that a tensor without elements does not have, and end the process; without data they do not run.
+    tensors are there. Where torch refuses that one for another reason, one on identity matrices does, which
+    have inverses, then one on tensors without data: for these, torch's functions in Python are imported, which
+    takes most of a second. Some backwards read memory that a tensor without elements does not have, and end
+    the process; without data they do not run.
     """
     tensors = [x for x in tree_iter((call.args, call.kwargs)) if isinstance(x, TensorProxy)]
     shapes = [tuple(map(hint_of, x.shape)) for x in tensors]
     on_cpu = all(x.device.type == "cpu" for x in tensors)
     most = 2 if sum(map(math.prod, shapes)) > SMALL else max(chain.from_iterable(shapes), default=1)
     cpu, meta = torch.device("cpu"), torch.device("meta")
-    ways = ((cpu, partial(_to_zeros, most=most, device=cpu)), (meta, to_hinted_meta))
-    for device, stand_in in ways if all(map(math.prod, shapes)) else ways[1:]:
+    zeros = partial(_to_zeros, most=most, device=cpu)
+    ways = ((cpu, zeros), (cpu, partial(_to_identity, zeros)), (meta, to_hinted_meta))
+    for device, stand_in in ways if all(map(math.prod, shapes)) else ways[2:]:
         refused = _differentiated(fn, call, stand_in, device)
         if refused is None:
             return None

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from thunder.base.dtypes import bool8
+from thunder.base.dtypes import bool8, int64
 from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
@@ -163,7 +163,19 @@ def _index_eager(a: torch.Tensor, indices: Sequence[Any]) -> torch.Tensor:
     return torch.ops.aten.index(a, list(indices))  # type: ignore[no-any-return]
 
 
-_index_shape = torch_meta(_index_eager)
+def _by_equal_indices(a: TensorProxy, indices: Sequence[Any]) -> TensorProxy | None:
+    """Return the result of an index of integers of one shape for neighbouring dimensions; else None."""
+    used = [d for d, i in enumerate(indices) if i is not None]
+    given = [indices[d] for d in used]
+    if used != [*range(used[0], used[0] + len(used))] or len(indices) > len(a.shape) or not all(a.shape):
+        return None
+    if any(i.dtype is not int64 or i.device is not a.device or i.shape != given[0].shape for i in given):
+        return None
+    shape = (*a.shape[: used[0]], *given[0].shape, *a.shape[used[-1] + 1 :])
+    return TensorProxy(shape=shape, device=a.device, dtype=a.dtype)
+
+
+_index_shape = torch_meta(_index_eager, usual=_by_equal_indices)
 
 
 def _index_meta(a: TensorProxy, indices: Sequence[Any]) -> TensorProxy:

@@ -39,7 +39,7 @@ def _spectrum(name: str, several: str) -> Callable[..., Any]:
             or norm not in (None, "ortho", "forward", "backward")
         ):
             return None
-        dims = dims_of(range(len(input.shape)) if dim is None else dim, len(input.shape))
+        dims = dims_of(tuple(range(len(input.shape))) if dim is None else dim, len(input.shape))
         if not dims or (n is not None and (dim is None or lengths(n, len(dims)) is None)):
             return None
         shape = shape_of(input, n, dim, norm)

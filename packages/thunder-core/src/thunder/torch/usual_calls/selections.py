@@ -66,10 +66,13 @@ def _quantile(
 ) -> Any:
     if not alike(input) or type(q) is not float or not 0 <= q <= 1 or type(keepdim) is not bool:
         return None
-    dims = dims_of(dim, len(input.shape)) if type(dim) is int else None
-    if dims is None or interpolation not in ("linear", "lower", "higher", "midpoint", "nearest"):
+    dims = range(len(input.shape)) if dim is None else dims_of(dim, len(input.shape))
+    if dims is None or not (dim is None or type(dim) is int):
         return None
-    return result_of(input, _without(input, dims[0], keepdim))
+    if interpolation not in ("linear", "lower", "higher", "midpoint", "nearest"):
+        return None
+    shape = [1 if d in dims else n for d, n in enumerate(input.shape) if keepdim or d not in dims]
+    return result_of(input, shape)
 
 
 @rule(f"{_F}cosine_similarity")
