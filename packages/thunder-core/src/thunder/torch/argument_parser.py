@@ -29,6 +29,7 @@ from thunder.ir.proxies import FloatProxy, GeneratorProxy, IntegerProxy, NumberP
 from thunder.ir.symbolic_sizes import SizeTuple, SymbolicInt, has_symbols, hint_of
 from thunder.ops.meta_kernels import eager_error
 from thunder.ops.torch_errors import operator_error
+from thunder.torch.usual_calls import is_usual
 
 Fn = Callable[..., Any]
 
@@ -188,6 +189,8 @@ def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 def ask_torch(fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise the error of ``fn`` if it fails when it runs."""
+    if is_usual(fn, args, kwargs):
+        return
     error = eager_error(fn, args, kwargs)
     if error is not None:
         raise operator_error(error, args, kwargs)

@@ -8,7 +8,21 @@ and has the last word about errors. No rule is asked about symbolic sizes.
 
 from __future__ import annotations
 
+from typing import Any
+
+from thunder.base.attribute_paths import find_torch
+from thunder.ops.torch_sizes import facts_in
 from thunder.torch.usual_calls import images, matrices, networks, selections
 from thunder.torch.usual_calls.conditions import ACCEPTED, RESULTS
 
-__all__ = ["ACCEPTED", "RESULTS", "images", "matrices", "networks", "selections"]
+__all__ = ["ACCEPTED", "RESULTS", "images", "is_usual", "matrices", "networks", "selections"]
+
+_BY_FUNCTION = {find_torch(path): rule for path, rule in (*RESULTS.items(), *ACCEPTED.items())}
+
+
+def is_usual(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a call of a function of torch is one that eager accepts for certain."""
+    rule = _BY_FUNCTION.get(fn)
+    if rule is None or facts_in((args, kwargs)) is not None:
+        return False
+    return rule(*args, **kwargs) not in (None, False)

@@ -123,7 +123,7 @@ def _interpolated(
     recompute_scale_factor: Any = None,
     antialias: Any = False,
 ) -> Any:
-    if not alike(input) or recompute_scale_factor not in (None, False):
+    if not alike(input) or type(mode) is not str or recompute_scale_factor not in (None, False):
         return None
     count = len(input.shape) - 2
     takes_corners = mode in ("linear", "bilinear", "bicubic", "trilinear")

@@ -88,10 +88,11 @@ ACCEPTED |= {
 def _is_usual_sample(
     input: Any, grid: Any, mode: Any = "bilinear", padding_mode: Any = "zeros", align_corners: Any = None
 ) -> bool:
+    if not alike(input, grid):
+        return False
     count = len(input.shape) - 2
     return (
-        alike(input, grid)
-        and count in (2, 3)
+        count in (2, 3)
         and len(grid.shape) == count + 2
         and (grid.shape[0], grid.shape[-1]) == (input.shape[0], count)
         and mode in ("bilinear", "nearest")
