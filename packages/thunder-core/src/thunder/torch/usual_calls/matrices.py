@@ -87,14 +87,14 @@ def _slogdet(A: Any) -> Any:
     if not _is_square(A):
         return None
     batch = A.shape[:-2]
-    return torch.return_types.linalg_slogdet((result_of(A, batch), result_of(A, batch, REAL_OF[A.dtype])))
+    return torch.return_types.linalg_slogdet((result_of(A, batch), result_of(A, batch, REAL_OF[A.dtype])))  # type: ignore[attr-defined]
 
 
 @rule("torch.linalg.eigh")
 def _eigh(A: Any, UPLO: Any = "L") -> Any:
     if not _is_square(A) or UPLO not in ("L", "U"):
         return None
-    return torch.return_types.linalg_eigh(
+    return torch.return_types.linalg_eigh(  # type: ignore[attr-defined]
         (result_of(A, A.shape[:-1], REAL_OF[A.dtype]), result_of(A, A.shape))
     )
 
@@ -117,7 +117,7 @@ def _svd(A: Any, full_matrices: Any = True, *, driver: Any = None) -> Any:
         result_of(A, (*batch, k), REAL_OF[A.dtype]),
         result_of(A, (*batch, right, n)),
     )
-    return torch.return_types.linalg_svd(parts)
+    return torch.return_types.linalg_svd(parts)  # type: ignore[attr-defined]
 
 
 @rule("torch.linalg.svdvals")
@@ -133,7 +133,7 @@ def _qr(A: Any, mode: Any = "reduced") -> Any:
         return None
     *batch, m, n = A.shape
     k = min(m, n) if mode == "reduced" else m
-    return torch.return_types.linalg_qr((result_of(A, (*batch, m, k)), result_of(A, (*batch, k, n))))
+    return torch.return_types.linalg_qr((result_of(A, (*batch, m, k)), result_of(A, (*batch, k, n))))  # type: ignore[attr-defined]
 
 
 @rule("torch.linalg.solve")

@@ -51,8 +51,8 @@ def _recurrent(gates: int) -> Callable[..., Any]:
     return result
 
 
-RESULTS |= {"torch.lstm": _recurrent(4), "torch.gru": _recurrent(3)}
-RESULTS |= {"torch.rnn_tanh": _recurrent(1), "torch.rnn_relu": _recurrent(1)}
+RESULTS.update({"torch.lstm": _recurrent(4), "torch.gru": _recurrent(3)})
+RESULTS.update({"torch.rnn_tanh": _recurrent(1), "torch.rnn_relu": _recurrent(1)})
 
 # -- calls that are only checked -----------------------------------------------------------------------------
 
@@ -77,12 +77,14 @@ def _accepts_loss(*names: str) -> Callable[..., bool]:
 
 
 _OLD: Final = ("size_average", "reduce", "reduction")
-ACCEPTED |= {
-    f"{_F}binary_cross_entropy": _accepts_loss("weight", *_OLD),
-    f"{_F}binary_cross_entropy_with_logits": _accepts_loss("weight", *_OLD, "pos_weight"),
-    f"{_F}smooth_l1_loss": _accepts_loss(*_OLD, "beta"),
-    f"{_F}huber_loss": _accepts_loss("reduction", "delta", "weight"),
-}
+ACCEPTED.update(
+    {
+        f"{_F}binary_cross_entropy": _accepts_loss("weight", *_OLD),
+        f"{_F}binary_cross_entropy_with_logits": _accepts_loss("weight", *_OLD, "pos_weight"),
+        f"{_F}smooth_l1_loss": _accepts_loss(*_OLD, "beta"),
+        f"{_F}huber_loss": _accepts_loss("reduction", "delta", "weight"),
+    }
+)
 
 
 def _is_usual_sample(
