@@ -194,7 +194,7 @@ def _underivable(fn: Callable[..., Any], call: BoundSymbol) -> Underivable | Non
 
     A call on a few zeros on the CPU tells it, also of kernels that its backward lacks if the call's own
     tensors are there. Where torch refuses that one for another reason, one on identity matrices does, which
-    have inverses, then one on tensors without data: for these, torch's functions in Python are imported, which
+    have inverses, then one on tensors without data: for these, torch imports its functions in Python, which
     takes most of a second. Some backwards read memory that a tensor without elements does not have, and end
     the process; without data they do not run.
     """
