@@ -12,10 +12,10 @@ from typing import Any
 
 from thunder.base.attribute_paths import find_torch
 from thunder.ops.torch_sizes import facts_in
-from thunder.torch.usual_calls import images, matrices, networks, selections
+from thunder.torch.usual_calls import factorisations, images, networks, selections
 from thunder.torch.usual_calls.conditions import ACCEPTED, RESULTS
 
-__all__ = ["ACCEPTED", "RESULTS", "images", "is_usual", "matrices", "networks", "selections"]
+__all__ = ["ACCEPTED", "RESULTS", "factorisations", "images", "is_usual", "networks", "selections"]
 
 _BY_FUNCTION = {find_torch(path): rule for path, rule in (*RESULTS.items(), *ACCEPTED.items())}
 
