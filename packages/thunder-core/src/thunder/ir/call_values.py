@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from numbers import Number
 from typing import Any
 
 import torch
 
+from thunder.base.errors import OperatorError
 from thunder.base.pytree import is_builtin_node, tree_iter, with_children
-from thunder.ir.proxies import Proxy, TensorProxy
+from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.ir.symbolic_sizes import SizeTuple
 
 #: the most frequent types of arguments that are not containers
@@ -34,6 +37,26 @@ def with_copied_containers(value: Any) -> Any:
         children = value.values() if isinstance(value, dict) else value
         return with_children(value, map(with_copied_containers, children))
     return value
+
+
+def refuse_number(
+    name: str, args: Iterable[tuple[str, Any]], kwargs: Mapping[str, Any], error: AttributeError
+) -> None:
+    """Raise OperatorError if a meta function read a tensor's attribute of a number that it received.
+
+    ``args`` are the positional arguments with the names of their parameters.
+    """
+    number = error.obj
+    if not isinstance(number, Number | NumberProxy):
+        return
+    for parameter, value in (*args, *kwargs.items()):
+        places = {parameter: value}
+        if isinstance(value, list | tuple):
+            places.update({f"{parameter}[{i}]": element for i, element in enumerate(value)})
+        for place, element in places.items():
+            if element is number:
+                found = f"{type(number).__name__} {number}"
+                raise OperatorError(f"{name}(): argument '{place}' must be a tensor, not {found}") from error
 
 
 def is_identity(output: Any, args: tuple[Any, ...]) -> bool:

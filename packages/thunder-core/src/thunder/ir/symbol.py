@@ -21,6 +21,7 @@ from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration
 from thunder.ir.call_values import (
     NO_CONTAINERS,
     is_identity,
+    refuse_number,
     require_grad,
     require_no_grad,
     with_copied_containers,
@@ -153,7 +154,12 @@ class Symbol:
                 return adapted(*args, **kwargs)
         subsymbols: list[BoundSymbol] = []
         if self.is_prim:
-            output = self.meta(*args, **kwargs)
+            try:
+                output = self.meta(*args, **kwargs)
+            except AttributeError as error:
+                if len(trace.scopes) == 1 and not self.is_of_package:  # else a fault of who calls it
+                    refuse_number(self.name, zip(self._parameters, args, strict=False), kwargs, error)
+                raise
             if any_requires_grad(args):
                 if results_require_grad() and self._passes_gradient(args):
                     require_grad(output)
