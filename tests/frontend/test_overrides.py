@@ -267,17 +267,78 @@ def test_a_buffer_that_a_transform_overrode_is_assigned_among_the_overriding_ten
 
 def test_a_program_that_assigns_a_buffer_which_a_transform_stores_is_refused():
     compiled = thunder.jit(Counter(), transforms=[ReadsBuffers()])
-    with pytest.raises(thunder.UnsupportedProgram, match=r"self\.count, which a transform overrode"):
+    with pytest.raises(
+        thunder.UnsupportedProgram, match=r"self\.count, which is overridden, and a transform"
+    ):
         compiled(ramp(3))
 
 
-def test_a_program_that_assigns_an_overridden_buffer_is_refused():
-    model = Counter()
-    wrapped = thunder.jit(model)
-    wrapped.override("count", torch.ones(1))
-    with pytest.raises(thunder.UnsupportedProgram, match=r"self\.count, which a transform overrode"):
-        wrapped(ramp(3))
+@pytest.mark.parametrize("transforms", [[], [OverridesBuffers()]], ids=["alone", "after a transform"])
+def test_a_buffer_that_the_user_overrode_is_assigned_among_the_overriding_tensors(transforms):
+    model, eager = Counter(), Counter()
+    compiled = thunder.jit(model, transforms=transforms)
+    for call in range(6):
+        if call in (0, 3):  # the second one has another shape
+            compiled.override("count", torch.ones(1 + call))
+            eager.count = torch.ones(1 + call)
+        x = ramp(4) * call
+        assert torch.equal(compiled(x, call % 2 == 1), eager(x, call % 2 == 1))
+        assert all(torch.equal(compiled.get_buffer(n), b) for n, b in eager.named_buffers())
     assert torch.equal(model.count, torch.zeros(1))
+
+
+def test_what_is_assigned_to_a_buffer_that_the_user_overrode_has_a_gradient_of_eager():
+    class Scales(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.zeros(3))
+
+        def forward(self, x):
+            self.scale = self.scale * 2
+            return (x * self.scale).sum()
+
+    grads = []
+    for compile in (thunder.jit, lambda module: module):
+        module, x = compile(Scales()), ramp(3).requires_grad_()
+        if compile is thunder.jit:
+            module.override("scale", ramp(3) + 1)
+        else:
+            module.scale = ramp(3) + 1
+        for _ in range(3):
+            module(x).backward()
+        grads.append(x.grad)
+    assert torch.equal(*grads)
+
+
+class TiedCounter(Counter):
+    """Has one tensor under two names."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("others", self.count)
+
+
+@pytest.mark.parametrize("transforms", [[], [OverridesBuffers()]], ids=["the user", "a transform"])
+def test_a_program_that_assigns_an_overridden_buffer_of_two_names_is_refused(transforms):
+    compiled = thunder.jit(TiedCounter(), transforms=transforms)
+    if not transforms:
+        compiled.override("count", torch.ones(1))
+    text = r"self\.count, whose overriding tensor has the names count and others"
+    with pytest.raises(thunder.UnsupportedProgram, match=text):
+        compiled(ramp(3))
+
+
+def test_a_program_that_assigns_none_to_an_overridden_buffer_is_refused():
+    class Ends(Counter):
+        def forward(self, x):
+            self.count = None
+            return x
+
+    compiled = thunder.jit(Ends())
+    compiled.override("count", torch.ones(1))
+    with pytest.raises(thunder.UnsupportedProgram, match=r"assigns None to self\.count, which is overridden"):
+        compiled(ramp(3))
+    assert torch.equal(compiled.get_buffer("count"), torch.ones(1))
 
 
 # -- tensors in use ------------------------------------------------------------------------------------------

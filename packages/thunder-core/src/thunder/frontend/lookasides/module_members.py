@@ -164,7 +164,10 @@ def _store_buffer(session: TracingSession, entry: ObjectEntry, name: str, value:
     if overriding is None:
         overlay.writes[name] = value
     else:
-        _overrides(session, f"{entry.path.source}.{name}", overriding).writes[overriding.key] = value
+        buffer = f"{entry.path.source}.{name}"
+        if value is None:
+            raise UnsupportedProgram(f"the program assigns None to {buffer}, which is overridden")
+        _overrides(session, buffer, overriding).writes[overriding.key] = value
     return True
 
 
@@ -174,12 +177,14 @@ def _overrides(session: TracingSession, buffer: str, path: Path) -> ItemOverlay:
     Raises UnsupportedProgram for one that has several names, or that a transform stores in a form of its own.
     """
     assert path.parent is not None, "an overriding tensor is an item"
-    tensors = path.parent.fetch({})
+    objects, tensors = session.objects, path.parent.fetch({})
     names = [name for name, tensor in tensors.items() if tensor is tensors[path.key]]
-    if path not in session.objects.own_form or len(names) > 1:
+    reason = f"whose overriding tensor has the names {' and '.join(names)}" if len(names) > 1 else None
+    if objects.keeps_original_metadata and path not in objects.own_form:
+        reason = "which is overridden, and a transform may change how it is read"
+    if reason is not None:
         raise UnsupportedProgram(
-            f"the program assigns {buffer}, which a transform overrode",
-            hint="Write into the buffer instead: buffer.copy_(…).",
+            f"the program assigns {buffer}, {reason}", hint="Write into the buffer instead: buffer.copy_(…)."
         )
     return session.objects.item_overlays.setdefault(id(tensors), ItemOverlay(tensors, path.parent))
 

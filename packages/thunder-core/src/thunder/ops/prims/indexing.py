@@ -223,8 +223,9 @@ def _setitem_eager(a: torch.Tensor, key: Any, value: Any) -> torch.Tensor:
 
 
 def _copy_with_setitem_meta(a: TensorProxy, key: Any, value: Any) -> TensorProxy:
+    result = like_meta(a)
     torch_meta(_setitem_eager)(a, key, value)
-    return like_meta(a)
+    return result
 
 
 #: a copy of ``a`` after ``a[key] = value``
