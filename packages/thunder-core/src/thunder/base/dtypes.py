@@ -6,7 +6,7 @@ A thunder dtype is equal to the corresponding torch dtype and has the same hash.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 import torch
 
@@ -142,6 +142,10 @@ def to_dtype(x: Any) -> dtype:
     )
 
 
-def to_torch_dtype(x: Any) -> torch.dtype:
-    """Return the torch dtype of anything that `to_dtype` takes."""
-    return x if isinstance(x, torch.dtype) else to_dtype(x).torch_dtype
+@overload
+def to_torch_dtype(x: None) -> None: ...
+@overload
+def to_torch_dtype(x: Any) -> torch.dtype: ...
+def to_torch_dtype(x: Any) -> torch.dtype | None:
+    """Return the torch dtype of anything that `to_dtype` takes; None, which leaves it to torch, stays."""
+    return x if x is None or isinstance(x, torch.dtype) else to_dtype(x).torch_dtype

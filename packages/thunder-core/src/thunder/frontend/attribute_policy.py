@@ -326,7 +326,7 @@ def _reads_shadow(entry: ObjectEntry, descriptor: Any) -> bool:
 def _load_submodule(module: types.ModuleType, name: str) -> None:
     """Load a submodule that a library's ``__getattr__`` imports at its first use, as ``numpy.random``."""
     names = vars(module)
-    if name in names or "__getattr__" not in names or not is_library(names):
+    if name in names or not names.keys() >= {"__getattr__", "__path__"} or not is_library(names):
         return
     if importlib.util.find_spec(f"{module.__name__}.{name}") is not None:
         getattr(module, name, None)

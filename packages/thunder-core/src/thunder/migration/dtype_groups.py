@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
 from thunder.base.dtypes import (
@@ -22,6 +22,7 @@ from thunder.base.dtypes import (
 from thunder.ops.promotion import python_type_of
 
 __all__ = [
+    "DtypeGroup",
     "all_dtypes_and_numbertypes",
     "all_numbertypes",
     "are_same_dtypes",
@@ -58,13 +59,40 @@ __all__ = [
 ]
 
 
-def _group(belongs: Callable[[dtype], bool]) -> frozenset[dtype]:
-    return frozenset(d for d in all_dtypes if belongs(d))
+class DtypeGroup(Set[dtype]):
+    """A set of dtypes that does not change; `isinstance(d, group)` is `d in group`."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self, members: Iterable[dtype]) -> None:
+        self._members = frozenset(members)
+
+    def __contains__(self, d: object) -> bool:
+        return d in self._members
+
+    def __iter__(self) -> Iterator[dtype]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __hash__(self) -> int:
+        return hash(self._members)
+
+    def __instancecheck__(self, d: object) -> bool:
+        return isinstance(d, dtype) and d in self._members
+
+    def __repr__(self) -> str:
+        return f"DtypeGroup({sorted(self._members, key=repr)})"
+
+
+def _group(belongs: Callable[[dtype], bool]) -> DtypeGroup:
+    return DtypeGroup(d for d in all_dtypes if belongs(d))
 
 
 _NUMBER_TYPES = (bool, int, float, complex)
 
-boolean_dtypes = frozenset({bool8})
+boolean_dtypes = DtypeGroup({bool8})
 integer_dtypes = _group(lambda d: d.is_integer)
 signed_integer_dtypes = _group(lambda d: d.is_integer and d.is_signed)
 unsigned_integer_dtypes = _group(lambda d: d.is_integer and not d.is_signed)
@@ -73,7 +101,7 @@ float_dtypes = _group(lambda d: d.is_floating_point)
 complex_dtypes = _group(lambda d: d.is_complex)
 inexact_dtypes = float_dtypes | complex_dtypes
 float_8bit_dtypes = _group(lambda d: d.is_floating_point and d.name.startswith("float8"))
-float_math_dtypes = frozenset({bfloat16, float16, float32, float64})
+float_math_dtypes = DtypeGroup({bfloat16, float16, float32, float64})
 low_precision_dtypes = inexact_dtypes - {float32, float64, complex64, complex128}
 all_numbertypes = frozenset(_NUMBER_TYPES)
 all_dtypes_and_numbertypes = frozenset(all_dtypes) | all_numbertypes
@@ -82,7 +110,7 @@ _COMPLEX_OF = {float16: complex32, float32: complex64, float64: complex128}
 _REAL_OF = {c: f for f, c in _COMPLEX_OF.items()}
 
 
-def _predicate(group: frozenset[dtype], *number_types: type) -> Callable[[Any], bool]:
+def _predicate(group: Set[dtype], *number_types: type) -> Callable[[Any], bool]:
     def is_in_group(x: Any) -> bool:
         return x in number_types if x in all_numbertypes else to_dtype(x) in group
 

@@ -1,9 +1,9 @@
-"""The overrides of a compiled module as two mappings that can be written to."""
+"""The tensors that a compiled module uses as two mappings that can be written to."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 
@@ -14,15 +14,19 @@ __all__ = ["overrides_buffers", "overrides_parameters"]
 
 
 class _Overrides(MutableMapping[str, torch.Tensor]):
-    """The overriding tensors of one kind, by dotted name; an assignment is a call of `override`."""
+    """The tensors of one kind in use, by dotted name; an assignment is a call of `override`."""
 
     def __init__(self, module: ThunderModule, is_parameter: bool) -> None:
         self._module, self._is_parameter = module, is_parameter
 
     def _selected(self) -> dict[str, torch.Tensor]:
-        buffers = {name for name, _ in self._module._model.named_buffers(remove_duplicate=False)}
-        overrides: Any = self._module.overrides
-        return {name: t for name, t in overrides.items() if (name not in buffers) is self._is_parameter}
+        model, overrides = self._module._model, self._module.overrides
+        parameters, buffers = (
+            dict(named(remove_duplicate=False)) for named in (model.named_parameters, model.named_buffers)
+        )
+        own, others = (parameters, buffers) if self._is_parameter else (buffers, parameters)
+        added = overrides if self._is_parameter else {name: t for name, t in overrides.items() if name in own}
+        return {name: t for name, t in (own | dict(added)).items() if name not in others}
 
     def __getitem__(self, name: str) -> torch.Tensor:
         return self._selected()[name]
@@ -47,10 +51,10 @@ class _Overrides(MutableMapping[str, torch.Tensor]):
 
 
 def overrides_parameters(module: ThunderModule) -> MutableMapping[str, torch.Tensor]:
-    """Return the tensors in use in place of parameters, and those under new names."""
+    """Return the parameters in use, overridden or not, and the tensors under new names."""
     return _Overrides(module, is_parameter=True)
 
 
 def overrides_buffers(module: ThunderModule) -> MutableMapping[str, torch.Tensor]:
-    """Return the tensors in use in place of buffers."""
+    """Return the buffers in use, overridden or not."""
     return _Overrides(module, is_parameter=False)

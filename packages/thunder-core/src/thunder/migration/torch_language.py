@@ -7,18 +7,56 @@ from numbers import Number
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 
 from thunder.base import devices, dtypes
 from thunder.base.langctx import TORCH
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.symbol import Symbol
 
-__all__ = ["DeviceLike", "NumberLike", "TensorLike", "dtypeLike", "register_function", "torch_functions"]
+__all__ = [
+    "DeviceLike",
+    "NumberLike",
+    "TensorLike",
+    "checkpoint",
+    "dim",
+    "dtypeLike",
+    "is_cpu",
+    "is_cuda",
+    "register_function",
+    "size",
+    "stride",
+    "torch_functions",
+]
 
 TensorLike = TensorProxy
 NumberLike = Number | NumberProxy
 DeviceLike = str | devices.Device | torch.device
 dtypeLike = dtypes.dtype | torch.dtype
+
+size = torch.Tensor.size
+dim = torch.Tensor.dim
+stride = torch.Tensor.stride
+
+
+def is_cpu(a: torch.Tensor) -> bool:
+    """Return whether a tensor is in the memory of the host."""
+    return a.is_cpu
+
+
+def is_cuda(a: torch.Tensor) -> bool:
+    """Return whether a tensor is on a GPU."""
+    return a.is_cuda
+
+
+def checkpoint(
+    function: Callable[..., Any], *args: Any, use_reentrant: bool = False, **kwargs: Any
+) -> Any:
+    """Return `function(*args, **kwargs)`, whose intermediate values the backward computes again.
+
+    The other keywords of `torch.utils.checkpoint.checkpoint` are accepted too.
+    """
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=use_reentrant, **kwargs)
 
 
 def register_function(torch_function: Callable[..., Any], symbol: Callable[..., Any]) -> None:
