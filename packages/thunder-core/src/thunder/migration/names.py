@@ -49,7 +49,9 @@ _DTYPE_GROUPS = _aliases(
     "exact": Alias("thunder.migration.dtype_groups:exact_dtypes"),
     "signedinteger": Alias("thunder.migration.dtype_groups:signed_integer_dtypes"),
     "unsignedinteger": Alias("thunder.migration.dtype_groups:unsigned_integer_dtypes"),
-    "bool_": Alias("thunder.base.dtypes:bool8"),
+    "bool_": Alias("thunder.migration.dtype_groups:boolean_dtypes"),
+    "inexactdtype": Alias("thunder.migration.dtype_groups:inexact_dtypes"),
+    "exactdtype": Alias("thunder.migration.dtype_groups:exact_dtypes"),
 }
 _WEAK = _replaced(
     "dtypes are never weak here; numbers in a program promote as in torch. Use the dtype without the last _",
@@ -141,7 +143,22 @@ NAMES: Final[dict[str, Row]] = {
     )
     | _replaced("the ledger has them: thunder.explain(f)", "get_auto_registered_torch_op_names")
     | _replaced("thunder.cache_option(f) returns the mode", "cache_mode")
-    | _replaced(_AUTOCAST, "autocast"),
+    | _replaced(_AUTOCAST, "autocast")
+    | _aliases(
+        "thunder.extend",
+        "add_default_executor remove_default_executor set_default_executors add_always_executor "
+        "remove_always_executor set_always_executors",
+    )
+    | _replaced(
+        "thunder.UnsupportedProgram is raised for what cannot be guarded or replayed; "
+        "sharp_edges='allow' accepts it and 'warn' warns",
+        "ThunderSharpEdgeError ThunderSharpEdgeWarning",
+    )
+    | _replaced("thunder.get_all_executors() returns them", "list_executors")
+    | _replaced(
+        "import it from thunder.executors.sdpaex: sdpa_ex; torch's kernels run attention without it too",
+        "sdpa_executor",
+    ),
     "thunder.functional": {"jit": Alias("thunder.compiler.jit:jit")},
     "thunder.common": _THUNDER_CALLS,
     "thunder.core.baseutils": _CHECKS
@@ -284,6 +301,11 @@ NAMES: Final[dict[str, Row]] = {
     "thunder.executors": _EXECUTOR_GETTERS | {"transform_for_execution": _ONE_TRACE},
     "thunder.executors.utils": _aliases("thunder.migration.regions", "Region")
     | _replaced("wrap an autograd.Function as two operators: docs/executors.md", "Context set_saved_tensors"),
+    "thunder.executors.sdpaex": _aliases("thunder.migration.attention_executor", "sdpa_ex")
+    | _replaced(
+        "sdpa_ex is the executor; its operators are sdpa_ex.opmap",
+        "sdpea_gradfwd sdpea_bwd sdpfa_gradfwd sdpfa_bwd sdpaex_checker",
+    ),
     "thunder.executors.data_dependent_partition": _aliases("thunder.migration.regions", "fuse_bound_symbols")
     | {"Node": Alias("thunder.migration.regions:Group")}
     | _replaced("thunder.core.transforms.bsym_list_to_dag returns the graph", "Graph"),
@@ -299,7 +321,24 @@ NAMES: Final[dict[str, Row]] = {
     )
     | _aliases("thunder.base.dtypes", "to_torch_dtype to_dtype")
     | _aliases("thunder.base.devices", "to_torch_device to_device")
-    | {"to_thunder_dtype": Alias("thunder.base.dtypes:to_dtype")}
+    | {
+        "to_thunder_dtype": Alias("thunder.base.dtypes:to_dtype"),
+        **{name: Alias(f"torch:{name}") for name in ("is_complex", "is_floating_point", "is_tensor", "numel")},
+    }
+    | _aliases("thunder.migration.torch_language", "checkpoint dim is_cpu is_cuda size stride")
+    | _replaced("write a[key]", "getitem")
+    | _replaced("write a.device, which is a torch.device in a program", "device")
+    | _replaced("write a.ndim", "ndim")
+    | _replaced("write torch.rand, or thunder.core.prims.uniform in a meta function", "uniform uniform_like")
+    | _replaced("write torch.conv1d, conv2d or conv3d, or thunder.core.prims.convolution", "convolution")
+    | _replaced("write torch.floor_divide, or torch.div(a, b, rounding_mode='trunc')", "trunc_divide")
+    | _replaced("write torch.autocast in the program", "autocast_enter autocast_exit")
+    | _replaced(
+        "write torch.nn.functional.scaled_dot_product_attention, or ltorch.scaled_dot_product_attention",
+        "sdpa grad_forward_scaled_dot_product_efficient_attention "
+        "scaled_dot_product_efficient_attention_backward",
+    )
+    | _replaced("write the torch function; its gradient is that of the row", "log_softmax_backward")
     | _replaced("write `with thunder.core.langctxs.langctx('torch'):`", "torchctx TorchCtx")
     | _replaced(
         "thunder.core.langctxs.resolve_language('torch').functions", "_torch_to_thunder_function_map"

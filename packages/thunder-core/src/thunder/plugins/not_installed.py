@@ -28,7 +28,6 @@ DOCUMENTED: Final[dict[str, Provider]] = {
     "thunder.executors.fa3ex": Provider("the fa3 executor"),
     "thunder.executors.nvfuserex": Provider("the nvfuser executor", "thunder-nvfuser"),
     "thunder.executors.nvfuserex_impl": Provider("the nvfuser executor", "thunder-nvfuser"),
-    "thunder.executors.sdpaex": Provider("the sdpa executor"),
     "thunder.executors.torch_compile": Provider("the torchcompile executor", "thunder-inductor"),
     "thunder.executors.transformer_engineex": Provider("the transformer_engine executor", "thunder-te"),
     "thunder.executors.triton_crossentropy": Provider("a cross entropy in Triton", "thunder-triton"),

@@ -23,7 +23,8 @@ _OF_TORCH: Final = tuple(
 def divided(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the options for `torch.compile`, and those for `thunder.jit`.
 
-    Raises UnknownOption for a name that neither has, and InvalidArgument for `mode=` and `backend=`.
+    Raises UnknownOption for a name that neither has, and InvalidArgument for `backend=` and for another `mode=` than
+    "default".
     """
     if "backend" in settings:
         raise InvalidArgument(
@@ -31,7 +32,8 @@ def divided(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
         )
     of_torch = {name: value for name, value in settings.items() if name in _OF_TORCH}
     of_thunder = {name: value for name, value in settings.items() if name not in _OF_TORCH}
-    refuse_other_settings({name: of_torch[name] for name in ("mode",) if of_torch.get(name) is not None})
+    if of_torch.get("mode") not in (None, "default"):
+        refuse_other_settings({"mode": of_torch["mode"]})
     of_thunder = {**(of_torch.pop("options", None) or {}), **of_thunder}
     try:
         return of_torch, checked_thunder_options(of_thunder)
@@ -67,11 +69,20 @@ def checked_thunder_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def refuse_other_settings(settings: Mapping[str, Any]) -> None:
     """Raise InvalidArgument for settings of `torch.compile` that mean nothing to this backend."""
     for name, value in settings.items():
+        advice = _MODES.get(value) if name == "mode" else None
         raise InvalidArgument(
             f"the backend thunder has no {name}=",
             found={name: repr(value)},
-            hint="Options of thunder.jit choose executors and transforms.",
+            hint=advice or "Options of thunder.jit choose executors and transforms.",
         )
+
+
+#: mode of torch.compile → what to write
+_MODES: Final = {
+    "reduce-overhead": "thunder.jit(model, transforms=[CUDAGraphTransform()]) replays CUDA graphs.",
+    "max-autotune": "inductor_mode='full' lets TorchInductor compile matrix products too.",
+    "max-autotune-no-cudagraphs": "inductor_mode='full' lets TorchInductor compile matrix products too.",
+}
 
 
 def _nothing() -> None:
