@@ -10,6 +10,7 @@ import torch
 from thunder.core.compile_data import get_compile_data, get_compile_option, using_symbolic_values
 from thunder.core.langctxs import Languages, get_langctx, langctx, resolve_language
 from thunder.executors.data_dependent_partition import fuse_bound_symbols
+from thunder.executors.sdpaex import sdpa_ex
 from thunder.executors.utils import Region
 
 import thunder
@@ -95,6 +96,105 @@ def test_types_of_numbers_are_dtypes_too():
 def test_groups_resolve_to_dtypes():
     assert dtypes.resolve_dtypes((dtypes.floating, dtypes.bool8)) == dtypes.float_dtypes | {dtypes.bool8}
     assert dtypes.resolve_dtypes((dtypes.dtype,)) == set(dtypes.all_dtypes)
+
+
+def test_groups_are_classes_of_dtypes_and_sets():
+    for d in dtypes.all_dtypes:
+        t = dtypes.to_torch_dtype(d)
+        assert isinstance(d, dtypes.inexactdtype) == (t.is_floating_point or t.is_complex)
+        is_exact = isinstance(d, (dtypes.signedinteger, dtypes.unsignedinteger, dtypes.bool_))
+        assert is_exact == (d in dtypes.exact)
+        assert is_exact != isinstance(d, dtypes.floating | dtypes.complexfloating)
+        assert isinstance(d, dtypes.bool_) == (t is torch.bool)
+    assert not isinstance(torch.float32, dtypes.floating)
+    assert not isinstance([], dtypes.floating)
+    assert dtypes.float_dtypes >= dtypes.float_math_dtypes
+    assert dtypes.inexact == set(dtypes.floating) | set(dtypes.complexfloating)
+    assert len({dtypes.inexact, dtypes.inexactdtype}) == 1
+
+
+@pytest.mark.parametrize("x", [torch.ones(2), torch.ones(2, dtype=torch.int64)], ids=["float", "int"])
+def test_a_program_asks_for_the_group_of_a_dtype(x):
+    def program(x):
+        d = dtypes.to_dtype(x.dtype)
+        return x + (1 if isinstance(d, dtypes.floating) else 2) + (10 if d in dtypes.exact_dtypes else 20)
+
+    assert torch.equal(thunder.jit(program)(x), program(x))
+
+
+def test_no_dtype_stays_none():
+    assert dtypes.to_torch_dtype(None) is None
+    assert ltorch.to_torch_dtype(None) is None
+
+
+def test_metadata_of_tensors_are_those_of_torch_in_programs_and_in_meta_functions():
+    def program(a):
+        known = (ltorch.is_complex(a), ltorch.is_floating_point(a), ltorch.is_cpu(a), ltorch.is_cuda(a))
+        known += (*ltorch.size(a), ltorch.size(a, -1), ltorch.numel(a), ltorch.dim(a), *ltorch.stride(a))
+        return a * sum(i * int(n) for i, n in enumerate(known, 1))
+
+    for a in (torch.ones(2, 3), torch.ones(3, 2, dtype=torch.complex64).T, torch.ones(4, dtype=torch.int64)):
+        assert torch.equal(thunder.jit(program)(a), program(a))
+    trace = thunder.trace()(program, torch.ones(2, 3))
+    factor = program(torch.ones(2, 3))[0, 0].item()
+    assert [(b.sym.name, b.args[1]) for b in trace.bound_symbols[:1]] == [("mul", factor)]
+
+
+def test_reductions_of_one_argument_are_torchs():
+    a, b = torch.randn(3, 4), torch.randn(3, 4)
+    for name in ("max", "min", "amax", "amin", "all", "any"):
+        result = thunder.jit(lambda a, name=name: getattr(ltorch, name)(a))(a)
+        assert torch.equal(result, getattr(torch, name)(a))
+    for name in ("max", "min"):
+        with pytest.raises(thunder.ThunderError, match=rf"{name}\(\) of two tensors is {name}imum\(\)"):
+            thunder.jit(lambda a, b, name=name: getattr(ltorch, name)(a, b))(a, b)
+
+
+def test_a_checkpoint_recomputes_in_the_backward():
+    def part(x, scale):
+        return (x.sin() * scale).exp().cos()
+
+    x = torch.randn(3, requires_grad=True)
+    compiled = thunder.jit(lambda x: ltorch.checkpoint(part, x, scale=2.0).sum())
+    result = compiled(x)
+    torch.testing.assert_close(
+        torch.autograd.grad(result, x), torch.autograd.grad(part(x, scale=2.0).sum(), x)
+    )
+    names = [b.sym.name for b in thunder.last_backward_traces(compiled)[-1].bound_symbols]
+    assert "exp" in names
+
+
+def test_default_executors_are_changed_at_top_level():
+    before = thunder.get_default_executors()
+    ex = OperatorExecutor("top_level_ex")
+    op = ex.register_operator("sin", meta=lambda input: TensorProxy(like=input), fn=torch.sin)
+    ex.register_implementation("torch.sin", op)
+    thunder.add_default_executor(ex)
+    try:
+        compiled = thunder.jit(torch.sin)
+        assert torch.equal(compiled(torch.ones(2)), torch.ones(2).sin())
+        assert [row.claimed_by for row in thunder.explain(compiled).rows] == ["top_level_ex"]
+        thunder.remove_default_executor(ex)
+        assert thunder.get_default_executors() == before
+    finally:
+        thunder.set_default_executors(before)
+
+
+def test_the_executor_of_attention_runs_torchs_kernels_forward_and_backward():
+    def attention(q, k, v):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True) * 2
+
+    compiled = thunder.jit(attention, executors=[sdpa_ex])
+    inputs = [torch.randn(2, 3, 4, 8) for _ in range(3)]
+    assert torch.equal(compiled(*inputs), attention(*inputs))
+    assert [r.claimed_by for r in thunder.explain(compiled).rows] == ["sdpa", "torch"]
+    inputs = [x.requires_grad_() for x in inputs]
+    result, expected = compiled(*inputs), attention(*inputs)
+    grads = [torch.autograd.grad(r.sum(), inputs) for r in (result, expected)]
+    torch.testing.assert_close(*grads)
+    rows = thunder.explain(compiled).rows
+    assert {r.trace for r in rows if r.claimed_by == "sdpa"} == {"forward", "backward"}
+    assert thunder.get_executor("sdpa") is sdpa_ex
 
 
 def test_names_of_devices():
@@ -306,7 +406,19 @@ def test_overridden_parameters_are_mappings_that_can_be_written():
     x = torch.randn(3, 2)
     torch.testing.assert_close(compiled(x), 2 * linear(x))
     assert list(compiled._overrides_parameters) == ["weight"]
+    assert compiled._overrides_parameters["weight"] is compiled.get_parameter("weight")
     assert dict(compiled._overrides_buffers) == {}
+
+
+def test_parameters_and_buffers_are_read_before_an_override():
+    model = torch.nn.BatchNorm1d(2)
+    compiled = thunder.jit(model)
+    assert compiled._overrides_parameters["weight"] is model.weight
+    assert list(compiled._overrides_buffers) == [name for name, _ in model.named_buffers()]
+    compiled._overrides_buffers["running_mean"] = torch.ones(2)
+    assert torch.equal(compiled._overrides_buffers["running_mean"], torch.ones(2))
+    assert torch.equal(model.running_mean, torch.zeros(2))
+    assert "running_mean" not in compiled._overrides_parameters
 
 
 def test_attributes_of_the_module_come_before_names_of_the_table():

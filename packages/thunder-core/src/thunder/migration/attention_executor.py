@@ -14,7 +14,7 @@ from thunder.ops.operator import row_of
 
 __all__ = ["sdpa_ex"]
 
-#: before other executors in a list, it keeps attention for torch's kernels, which the torch executor calls too
+#: ahead of others in a list, it keeps attention for the kernels that the torch executor calls too
 sdpa_ex: Final = OperatorExecutor("sdpa")
 
 

@@ -101,6 +101,12 @@ _DIFFERENTIATION = (
     )
     | _INLINE
     | _replaced("thunder.vmap and thunder.jvp", "jvp vmap")
+    | _replaced("toposort_bsym_dag(roots, order) returns the calls in order", "dag_to_bsym_list")
+    | _replaced(
+        "thunder.Transform is the one class: its hooks take the place of the others",
+        "AdditionalTransform PostOptimizationTransform EarlyTransform",
+    )
+    | _replaced("bsym.subsymbols are the calls of a decomposition", "unwrap_one_level_of_subsymbols")
     | _replaced(
         "a gradient rule is registered by register_grad, or by register_augmented_forward and "
         "register_backward; a rule that does not apply is left to the checker of an executor",
@@ -154,11 +160,7 @@ NAMES: Final[dict[str, Row]] = {
         "sharp_edges='allow' accepts it and 'warn' warns",
         "ThunderSharpEdgeError ThunderSharpEdgeWarning",
     )
-    | _replaced("thunder.get_all_executors() returns them", "list_executors")
-    | _replaced(
-        "import it from thunder.executors.sdpaex: sdpa_ex; torch's kernels run attention without it too",
-        "sdpa_executor",
-    ),
+    | _replaced("thunder.get_all_executors() returns them", "list_executors"),
     "thunder.functional": {"jit": Alias("thunder.compiler.jit:jit")},
     "thunder.common": _THUNDER_CALLS,
     "thunder.core.baseutils": _CHECKS
@@ -184,6 +186,7 @@ NAMES: Final[dict[str, Row]] = {
         "langctx": Alias("thunder.migration.languages:langctx"),
     }
     | _replaced("use types.MappingProxyType", "FrozenDict")
+    | _aliases("thunder.base.pytree", "tree_flatten tree_unflatten tree_map")
     | _replaced(
         "DebugOptions(check_traces=True) turns checks on", "enable_debug_asserts debug_asserts_enabled"
     ),
@@ -249,7 +252,12 @@ NAMES: Final[dict[str, Row]] = {
         "trace.make_name() takes a fresh name, trace.is_free(name) says whether it is free",
         "make_proxy_name is_proxy_name_available",
     )
-    | _replaced("thunder.trace makes a proxy of each tensor", "is_proxyable"),
+    | _replaced("thunder.trace makes a proxy of each tensor", "is_proxyable")
+    | _replaced("a tensor of another class is traced as a plain TensorProxy", "SubclassTensorProxy"),
+    "thunder.core.vjp_utils": _replaced(
+        "thunder.vjp(f) differentiates; a rule is registered by thunder.core.transforms.register_grad",
+        "make_aug_forward_and_backward",
+    ),
     "thunder.core.symbol": _replaced(
         "leave python_printer= out: it is the way in which a call is printed",
         "default_python_printer default_python_impl",
@@ -323,7 +331,9 @@ NAMES: Final[dict[str, Row]] = {
     | _aliases("thunder.base.devices", "to_torch_device to_device")
     | {
         "to_thunder_dtype": Alias("thunder.base.dtypes:to_dtype"),
-        **{name: Alias(f"torch:{name}") for name in ("is_complex", "is_floating_point", "is_tensor", "numel")},
+        **{
+            name: Alias(f"torch:{name}") for name in ("is_complex", "is_floating_point", "is_tensor", "numel")
+        },
     }
     | _aliases("thunder.migration.torch_language", "checkpoint dim is_cpu is_cuda size stride")
     | _replaced("write a[key]", "getitem")
@@ -364,8 +374,22 @@ NAMES: Final[dict[str, Row]] = {
     },
     "thunder.dev_utils": _replaced(
         "thunder.transforms.DebugTransform, NvtxProfileTransform, ProfileTransform and NonFiniteDetector",
-        "nvtx_profile_transform NvtxProfileTransform debug_transform DebugTransform utils benchmark "
-        "export_stateful_ex_transform",
+        "NvtxProfileTransform debug_transform DebugTransform utils benchmark export_stateful_ex_transform",
+    ),
+    "thunder.dev_utils.nvtx_profile_transform": _aliases("thunder.transforms", "NvtxProfileTransform"),
+    "thunder.transforms.cpu_offloading": _aliases("thunder.transforms", "CPUOffloading"),
+    "thunder.transforms.qlora": _aliases("thunder.transforms", "LORATransform"),
+    "thunder.recipes": _replaced("Recipe is the class to subclass, or to fill in", "BaseRecipe")
+    | _replaced("thunder.compile(model) finds the recipe of the model's class", "HFTransformers"),
+    "thunder.plugins": _replaced(
+        "thunder.compile(model, plugins=...) takes plugins of recipes by name: 'ddp', 'fsdp', 'fp8', "
+        "'quantize-int4', 'reduce-overhead', where a package provides it",
+        "DDP FSDP FP8 QuantizeInt4 ReduceOverhead register_plugin get_plugin get_plugin_names",
+    ),
+    "thunder.examine": _replaced("get_fusions(trace) returns the fusions, for a look at each", "warn_fusions")
+    | _replaced(
+        "fusions of nvFuser are the values of thunder.examine.get_fusions(trace)",
+        "get_nvfuser_fusion_definition get_nvfuser_repro",
     ),
     "thunder.dev_utils.check_trace": {"check_trace": Alias("thunder.ir.verify:check_trace")},
 }
@@ -395,4 +419,27 @@ ABSENT_MODULES: Final = {
         "ExecutorSpec(..., requires=('triton',)) declares what an executor needs"
     ),
     "thunder.langctxs": Replaced("thunder.core.langctxs"),
+    "thunder.tests.framework": Replaced("pytest.mark.parametrize over the executors of thunder.get_executor"),
+    "thunder.tests.make_tensor": Replaced("torch.testing.make_tensor"),
+    "thunder.tests.opinfos": Replaced("thunder.testing.conformance has samples of operators for executors"),
+    "thunder.tests.llama2_model": Replaced("thunder.tests.litgpt_model.GPT.from_name('llama2-like')"),
+    "thunder.dynamo.utils": Replaced("thunder.dynamo has SplitReason, SplitReasonType and SubgraphInfo"),
+    "thunder.dynamo.compiler": Replaced("thunder.dynamo has ThunderCompiler and thunderfx"),
+    "thunder.dynamo.splitter": Replaced("subgraph_infos of thunderfx's result has the parts of each graph"),
+    "thunder.dynamo.report": Replaced("thunderfx(f).explain() has the parts, their cuts and their ledgers"),
+    "thunder.dynamo.benchmark_utils": Replaced("torch.utils.benchmark measures the result of thunderfx"),
+    "thunder.distributed.transforms": Replaced(
+        "thunder.distributed has ddp, fsdp, DDPTransform and FSDPTransform"
+    ),
+    "thunder.distributed.tensor_parallel": Replaced("thunder.distributed has column_parallel, row_parallel"),
+    "thunder.distributed.utils": Replaced("fsdp(model, ...) chooses when collectives start and are awaited"),
+    "thunder.recipes.base": Replaced("thunder.recipes.Recipe"),
+    "thunder.recipes.hf_transformers": Replaced(
+        "thunder.compile(model) finds the recipe of the model's class"
+    ),
+    "thunder.transforms.utils": Replaced("thunder.core.rewrite has what transforms of traces need"),
+    "thunder.transforms.autocast.AutocastTransform": Replaced("autocast(f, dtype) of this module"),
+    "thunder.benchmarks.utils": Replaced("thunder.benchmarks.targets has backward_only"),
+    "thunder.benchmarks.benchmark_litgpt": Replaced("python -m thunder_benchmarks prints tables of models"),
+    "thunder.benchmarks.run_benchmark": Replaced("torch.utils.benchmark, or python -m thunder_benchmarks"),
 }

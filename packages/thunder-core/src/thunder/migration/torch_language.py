@@ -49,9 +49,7 @@ def is_cuda(a: torch.Tensor) -> bool:
     return a.is_cuda
 
 
-def checkpoint(
-    function: Callable[..., Any], *args: Any, use_reentrant: bool = False, **kwargs: Any
-) -> Any:
+def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool = False, **kwargs: Any) -> Any:
     """Return `function(*args, **kwargs)`, whose intermediate values the backward computes again.
 
     The other keywords of `torch.utils.checkpoint.checkpoint` are accepted too.

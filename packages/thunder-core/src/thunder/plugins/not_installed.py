@@ -40,7 +40,6 @@ DOCUMENTED: Final[dict[str, Provider]] = {
     ),
     "thunder.transforms.materialization": Provider("weights made late", "thunder-transforms"),
     "thunder.transforms.prune_prologue_checks": Provider("a transform of prologues", "thunder-transforms"),
-    "thunder.transforms.qlora": Provider("adapters of quantised weights"),
     "thunder.transforms.quantization": Provider("quantised weights", "thunder-bnb"),
     "thunder.transforms.tensor_subclasses": Provider("the flattening of tensor subclasses"),
     "thunder.transforms.CPUOffloading": Provider("intermediate results in CPU memory", "thunder-transforms"),

@@ -23,8 +23,8 @@ _OF_TORCH: Final = tuple(
 def divided(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the options for `torch.compile`, and those for `thunder.jit`.
 
-    Raises UnknownOption for a name that neither has, and InvalidArgument for `backend=` and for another `mode=` than
-    "default".
+    Raises UnknownOption for a name that neither has, and InvalidArgument for `backend=`, and for a `mode=`
+    that is not "default".
     """
     if "backend" in settings:
         raise InvalidArgument(

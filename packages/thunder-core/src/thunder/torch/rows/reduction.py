@@ -148,14 +148,12 @@ def _with_index(
 
     def spelling(input: Any, dim: Any = None, keepdim: bool = False) -> Arguments:
         if isinstance(dim, torch.Tensor):
-            return (input, dim), {}
+            raise BindingError(f"{name}() of two tensors is {name}imum()")
         _refuse_keepdim(name, dim, keepdim)
         return ((input,) if dim is None else (input, dim, keepdim)), {}
 
     @torchsymbol(id=f"torch.{name}", spelling=spelling, tags=REDUCTION)
-    def symbol(input: TensorProxy, dim: int | TensorProxy | None = None, keepdim: bool = False) -> Any:
-        if isinstance(dim, TensorProxy):
-            return pairwise(input, dim)
+    def symbol(input: TensorProxy, dim: int | None = None, keepdim: bool = False) -> Any:
         if dim is None:
             if math.prod(input.shape) == 0:
                 raise OperatorError(

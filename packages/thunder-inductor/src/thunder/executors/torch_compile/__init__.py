@@ -15,5 +15,7 @@ torch_compile_cat_ex = torch_compile_ex
 def __getattr__(name: str) -> NoReturn:
     text = f"module {__name__!r} has no attribute {name!r}"
     if name == "make_compiled":
-        text = f"{__name__} has no 'make_compiled': torch_compile_ex.compile_regions(regions) compiles regions"
+        text = (
+            f"{__name__} has no 'make_compiled': torch_compile_ex.compile_regions(regions) compiles regions"
+        )
     raise AttributeError(text, name=name)
