@@ -111,7 +111,9 @@ def test_options_are_divided_by_name():
         ({"sharp_edge": "allow"}, thunder.UnknownOption, "Did you mean 'sharp_edges'"),
         ({"cache": "none"}, thunder.InvalidArgument, "cache"),
         ({"backend": "eager"}, thunder.InvalidArgument, "received backend="),
-        ({"mode": "max-autotune"}, thunder.InvalidArgument, "has no mode="),
+        ({"mode": "max-autotune"}, thunder.InvalidArgument, "(?s)has no mode=.*inductor_mode='full'"),
+        ({"mode": "reduce-overhead"}, thunder.InvalidArgument, "(?s)has no mode=.*CUDAGraphTransform"),
+        ({"mode": "other"}, thunder.InvalidArgument, "(?s)has no mode=.*Options of thunder.jit choose"),
         ({"options": {"cze": True}}, thunder.UnknownOption, "no option 'cze'"),
     ],
     ids=["of torch.compile", "of thunder.jit", "value", "backend", "mode", "in options"],
@@ -193,3 +195,9 @@ def test_errors_of_the_program_pass():
 
     with pytest.raises(IndexError, match="out of"):
         thunderfx(f)(torch.ones(3), torch.tensor([7]))
+
+
+@pytest.mark.parametrize("mode", ["default", None])
+def test_the_default_mode_of_torch_compile_is_the_only_one(mode):
+    x = torch.randn(3)
+    assert torch.equal(thunderfx(lambda x: x.sin() + 1, mode=mode)(x), x.sin() + 1)

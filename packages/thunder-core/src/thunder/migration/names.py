@@ -78,7 +78,10 @@ _PROMOTION = _replaced(
 )
 _PRINTING = _replaced(
     "the text of a trace is trace.python(), of one statement bsym.python(indent=0)",
-    "prettyprint to_printable is_printable SigInfo get_siginfo module_shortname Printable Positions",
+    "prettyprint to_printable is_printable module_shortname Printable Positions",
+) | _replaced(
+    "inspect.signature(f) has the parameters of a function, trace.args the arguments of a trace",
+    "SigInfo get_siginfo",
 )
 _INLINE = _replaced(
     "thunder.vjp(f) and thunder.grad(f) return functions to call; no transform has to be inlined", "inline"
