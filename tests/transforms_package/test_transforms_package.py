@@ -23,6 +23,17 @@ def test_every_transform_is_found_by_its_name():
         assert name in dir(thunder.transforms)
 
 
+def test_paths_of_lightning_thunder_lead_to_the_transforms():
+    for path, name in (
+        ("cpu_offloading", "CPUOffloading"),
+        ("qlora", "LORATransform"),
+    ):
+        module = importlib.import_module(f"thunder.transforms.{path}")
+        assert getattr(module, name) is getattr(thunder.transforms, name)
+    profile = importlib.import_module("thunder.dev_utils.nvtx_profile_transform")
+    assert profile.NvtxProfileTransform is thunder.transforms.NvtxProfileTransform
+
+
 def test_facades_are_documented_typed_folders_that_export_names_of_the_package():
     for init in FACADES.glob("*/__init__.py"):
         path = f"thunder.transforms.{init.parent.name}"
