@@ -116,7 +116,16 @@ def test_options_are_divided_by_name():
         ({"mode": "other"}, thunder.InvalidArgument, "(?s)has no mode=.*Options of thunder.jit choose"),
         ({"options": {"cze": True}}, thunder.UnknownOption, "no option 'cze'"),
     ],
-    ids=["of torch.compile", "of thunder.jit", "value", "backend", "mode", "in options"],
+    ids=[
+        "of torch.compile",
+        "of thunder.jit",
+        "value",
+        "backend",
+        "autotune",
+        "graphs",
+        "mode",
+        "in options",
+    ],
 )
 def test_wrong_options_are_errors_before_the_first_call(options, error, text):
     with pytest.raises(error, match=text):

@@ -6,6 +6,7 @@ attention and before the MLP, and a head that shares the embedding.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -112,9 +113,10 @@ class GPT(nn.Module):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.config = config
+        embedding = nn.Embedding(config.vocab_size, config.n_embd)
         self.transformer = nn.ModuleDict(
             {
-                "wte": nn.Embedding(config.vocab_size, config.n_embd),
+                "wte": embedding,
                 "wpe": nn.Embedding(config.block_size, config.n_embd),
                 "drop": nn.Dropout(config.dropout),
                 "h": nn.ModuleList(Block(config) for _ in range(config.n_layer)),
@@ -122,7 +124,7 @@ class GPT(nn.Module):
             }
         )
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
-        self.lm_head.weight = self.transformer["wte"].weight
+        self.lm_head.weight = embedding.weight
 
     @classmethod
     def from_name(cls, name: str, **changes: Any) -> Self:
@@ -135,12 +137,13 @@ class GPT(nn.Module):
         Without targets, the logits are those of the last token, (B, 1, vocab_size), and the loss is None.
         Raises ValueError for more tokens than `block_size`.
         """
-        length, parts = idx.size(1), self.transformer
+        parts: Mapping[str, Any] = self.transformer
+        length = idx.size(1)
         if length > self.config.block_size:
             raise ValueError(f"{length} tokens are more than block_size={self.config.block_size}")
         positions = torch.arange(length, device=idx.device)
         x = parts["drop"](parts["wte"](idx) + parts["wpe"](positions))
-        for block in parts["h"]:  # type: ignore[union-attr]  # a ModuleList
+        for block in parts["h"]:
             x = block(x)
         x = parts["ln_f"](x)
         if targets is None:
