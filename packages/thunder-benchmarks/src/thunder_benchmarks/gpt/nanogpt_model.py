@@ -6,7 +6,6 @@ attention and before the MLP, and a head that shares the embedding.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -137,7 +136,7 @@ class GPT(nn.Module):
         Without targets, the logits are those of the last token, (B, 1, vocab_size), and the loss is None.
         Raises ValueError for more tokens than `block_size`.
         """
-        parts: Mapping[str, Any] = self.transformer
+        parts: Any = self.transformer
         length = idx.size(1)
         if length > self.config.block_size:
             raise ValueError(f"{length} tokens are more than block_size={self.config.block_size}")
