@@ -184,7 +184,8 @@ class LlamaMLPBenchmark(_OfLlama):
 
     def part(self) -> nn.Module:
         """Return the MLP."""
-        return LLaMAMLP(self.config)
+        mlp: nn.Module = LLaMAMLP(self.config)
+        return mlp
 
 
 class LitGPTSwigluBenchmark(_OfLlama):
