@@ -37,7 +37,7 @@ def _all(prefix: str, names: str, why: str) -> dict[str, str]:
 
 #: what is refused by name, and why
 REFUSED: dict[str, str] = {
-    **_all("torch.Tensor", "grad_dtype name output_nr retains_grad volatile", _HISTORY),
+    **_all("torch.Tensor", "grad_dtype output_nr retains_grad volatile", _HISTORY),
     **_all("torch.Tensor", "slice_inverse", _LAYOUT),
     **_all("torch", "slice_inverse", _LAYOUT),
     **_all("torch.Tensor", "as_strided_ requires_grad_ resize_ set_", _METADATA),

@@ -51,6 +51,9 @@ class Underivable:
     in_backward: bool
 
 
+#: tags of rows that are not asked
+_NOT_ASKED: Final = frozenset({OpTags.FALLBACK, OpTags.CHECKS_DECISION})
+
 #: operator, dtypes and constants of a call → the answer
 _missing_kernels: dict[Any, Exception | None] = {}
 _derivative_errors: dict[Any, Underivable | None] = {}
@@ -110,10 +113,11 @@ def is_elementwise(call: BoundSymbol) -> bool:
 def _eager_of(call: BoundSymbol) -> Callable[..., Any] | None:
     """Return the function by which torch is asked; None for a call that is not one of a function of torch.
 
-    Code of the program, which calls of opaque functions run, is never run for an answer.
+    Code of the program, which calls of opaque functions run, is never run for an answer, nor is a function
+    that checks the sizes of its results, which those of zeros do not have.
     """
     row = row_of(call.sym)
-    if row is None or call.sym.is_of_package or OpTags.FALLBACK in row.tags:
+    if row is None or call.sym.is_of_package or _NOT_ASKED & row.tags:
         return None
     if not row.torch and not row.id.startswith("torch."):
         return None
