@@ -78,6 +78,16 @@ def test_a_shape_that_depends_on_data_is_refused_with_line_and_way_out(name: str
     assert error.hint
 
 
+@pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
+def test_programs_whose_shapes_depend_on_data_are_compiled_once(cache: str) -> None:
+    for name, fn in SHAPES.items():
+        compiled = thunder.jit(fn, cache=cache)
+        for _ in range(2):
+            torch.testing.assert_close(compiled(X), fn(X), msg=name)
+        stats = thunder.compile_stats(compiled)
+        assert (stats.cache_misses, stats.cache_hits, stats.runs_by_python) == (1, 1, 0), name
+
+
 @pytest.mark.parametrize("name", VALUES)
 def test_a_value_that_depends_on_data_is_refused_with_line_and_way_out(name: str) -> None:
     error = error_of(VALUES[name])
