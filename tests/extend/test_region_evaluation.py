@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import thunder
 from thunder.base.errors import TraceError
@@ -52,6 +53,19 @@ def test_a_call_without_a_function_of_torch_is_an_error() -> None:
     trace = traced(lambda x: symbol(x), torch.ones(2))
     with pytest.raises(TraceError, match="no function that computes evaluation_test"):
         evaluate_region(region_of(trace, {symbol.id}), (torch.ones(2),))
+
+
+def test_dtypes_are_those_of_the_trace_where_those_of_fake_tensors_differ() -> None:
+    def program(x: Any, w: Any) -> Any:
+        return thunder.torch.native_layer_norm(x, (3,), w, w, 1e-5)
+
+    x, w = torch.arange(6.0).reshape(2, 3).half(), torch.ones(3)
+    region = region_of(traced(program, x, w), {"ltorch.native_layer_norm"})
+    expected = torch.native_layer_norm(x, (3,), w, w, 1e-5)
+    with FakeTensorMode() as mode:
+        results = evaluate_region(region, (mode.from_tensor(x), mode.from_tensor(w)))
+    assert [r.dtype for r in results] == [e.dtype for e in expected]
+    assert torch.equal(evaluate_region(region, (x, w))[1], expected[1])
 
 
 def test_strides_are_derived_from_those_of_the_inputs() -> None:

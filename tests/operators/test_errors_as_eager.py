@@ -199,6 +199,16 @@ def test_whether_there_is_a_kernel_does_not_depend_on_the_size(elements: int) ->
         thunder.jit(lambda x: torch.ceil(x), executors=["torch"])(x)
 
 
+@pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.complex32])
+def test_a_selection_has_no_gradient_where_eager_lacks_a_kernel(dtype: torch.dtype, cache: str) -> None:
+    x, mask = torch.ones(2, 3).to(dtype).requires_grad_(), torch.tensor([True, False, True])
+    for fn in (torch.masked_select, thunder.jit(torch.masked_select, executors=["torch"], cache=cache)):
+        result = fn(x, mask)
+        with pytest.raises(NotImplementedError, match="masked_scatter"):
+            result.backward(torch.ones_like(result))
+
+
 Y = torch.linspace(0.5, 2.0, 3, dtype=torch.float64)
 
 #: programs whose backward has a fault in eager, and the same function without what leads to it

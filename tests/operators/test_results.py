@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -253,3 +254,24 @@ def test_a_shift_by_a_symbolic_size_has_a_gradient() -> None:
         x, y = (torch.arange(float(size)).requires_grad_() for _ in range(2))
         found, expected = (torch.autograd.grad(f(t).sum(), t) for f, t in ((compiled, x), (program, y)))
         torch.testing.assert_close(found, expected)
+
+
+#: functions of which torch's metadata has other dtypes than its kernels for CPUs
+DTYPES_OF_KERNELS: dict[str, Callable[..., Any]] = {
+    "layer norm": lambda x, w: torch.native_layer_norm(x, (3,), None, None, 1e-5),
+    "layer norm, parameters": lambda x, w: torch.native_layer_norm(x, (3,), w, w, 1e-5),
+    "layer norm, one dtype": lambda x, w: torch.native_layer_norm(x, (3,), w.to(x.dtype), None, 1e-5),
+    "layer norm, a bias": lambda x, w: torch.native_layer_norm(x, (3,), None, w, 1e-5),
+    "softmax": lambda x, w: torch._softmax_backward_data(x, x, -1, torch.float32),
+    "log_softmax": lambda x, w: torch._log_softmax_backward_data(x, x, -1, torch.float64),
+}
+
+
+@pytest.mark.parametrize("name", DTYPES_OF_KERNELS)
+def test_dtypes_are_those_of_kernels(name: str) -> None:
+    fn = DTYPES_OF_KERNELS[name]
+    x, w = torch.linspace(-1.0, 1.0, 6).reshape(2, 3).half().requires_grad_(), torch.ones(3)
+    found, expected = thunder.jit(fn, executors=["torch"])(x, w), fn(x, w)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+    leaves = [list(r) if isinstance(r, tuple) else [r] for r in (found, expected)]
+    assert [r.requires_grad for r in leaves[0]] == [r.requires_grad for r in leaves[1]]

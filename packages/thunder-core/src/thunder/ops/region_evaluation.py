@@ -13,7 +13,7 @@ from thunder.base.dtypes import dtype, to_torch_dtype
 from thunder.base.errors import TraceError
 from thunder.base.pytree import tree_map
 from thunder.ir.fusion_regions import Region
-from thunder.ir.proxies import NumberProxy, is_proxy
+from thunder.ir.proxies import NumberProxy, TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ops.operator import row_of
@@ -26,7 +26,8 @@ def evaluate_region(region: Region, inputs: Sequence[Any]) -> list[Any]:
 
     `inputs` are tensors of any kind that torch's functions take, in the order of `region.inputs`. With fake
     tensors under `torch.fx.experimental.proxy_tensor.make_fx`, the region becomes a graph of ATen operators.
-    A call whose operator has no torch function is computed from the calls into which it decomposes.
+    A call whose operator has no torch function is computed from the calls into which it decomposes, and so is
+    one of which torch's decomposition for fake tensors has other dtypes than its kernel.
 
     Gradients are not recorded, and autocast is off. Raises TraceError for a call that has neither.
     """
@@ -61,7 +62,11 @@ def _run(calls: Iterable[BoundSymbol], values: dict[str, Any]) -> None:
         row = row_of(call.sym)
         if row is not None and row.eager is not None:
             args, kwargs = tree_map(value, (call.args, call.kwargs))
-            _bind(call.output, row.eager(*args, **kwargs), values)
+            result = row.eager(*args, **kwargs)
+            if call.subsymbols and not _has_dtypes(call.output, result):
+                _run(call.subsymbols, values)
+            else:
+                _bind(call.output, result, values)
         elif call.subsymbols:
             _run(call.subsymbols, values)
         else:
@@ -75,3 +80,12 @@ def _bind(output: Any, result: Any, values: dict[str, Any]) -> None:
     elif isinstance(output, tuple | list):
         for part, value in zip(output, result, strict=True):
             _bind(part, value, values)
+
+
+def _has_dtypes(output: Any, result: Any) -> bool:
+    """Return whether the tensors of a result have the dtypes of the proxies in an output."""
+    if isinstance(output, TensorProxy):
+        return not isinstance(result, torch.Tensor) or result.dtype is to_torch_dtype(output.dtype)
+    if isinstance(output, tuple | list):
+        return all(map(_has_dtypes, output, result))
+    return True

@@ -252,4 +252,5 @@ def _differentiated(
 
 
 def _total(x: torch.Tensor) -> torch.Tensor:
-    return (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x).to(torch.float32).sum()
+    """Return a number whose gradient has strides of its own: torch cannot view zeros of them as complex."""
+    return (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x).to(torch.float32).square().sum()

@@ -10,13 +10,16 @@ from thunder.ir.symbol import Symbol
 from thunder.torch.registration import torchsymbol
 
 
-def kernel(name: str, **row: Any) -> Callable[[Callable[..., Any]], Symbol]:
+def kernel(name: str, *functions: str, **row: Any) -> Callable[[Callable[..., Any]], Symbol]:
     """Register a decomposition (if ``prim=True``, a meta function) as ``ltorch.<name>``.
 
-    Its parameters are those of the kernel, in order. ``row`` are further arguments of ``torchsymbol``.
+    Its parameters are those of the kernel, in order. ``functions`` are paths of torch's functions that are it,
+    ``row`` further arguments of ``torchsymbol``.
     """
     path = f"torch.ops.aten.{name}.default"
-    return torchsymbol(id=f"ltorch.{name}", **{"eager": find_torch(path), "eager_path": path, **row})
+    return torchsymbol(
+        *functions, id=f"ltorch.{name}", **{"eager": find_torch(path), "eager_path": path, **row}
+    )
 
 
 def computed_by(eager: Callable[..., Any] | None) -> Callable[[Callable[..., Any]], Symbol]:

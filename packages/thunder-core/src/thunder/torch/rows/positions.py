@@ -18,11 +18,10 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.recorder import UNDECIDED
 from thunder.ir.refused_methods import decided
 from thunder.ops import prims
-from thunder.ops.meta_kernels import eager_error
-from thunder.ops.torch_errors import OperatorIndexError, operator_error
+from thunder.ops.torch_errors import OperatorIndexError
 from thunder.torch.broadcasting import broadcast_to_shape, common_shape
 from thunder.torch.index_keys import expanded, is_mask, key_items, rank_of
-from thunder.torch.registration import torch_names
+from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.cat_split import unbind
 from thunder.torch.rows.shape import unsqueeze
 from thunder.torch.sized_calls import record_sized, register_sized
@@ -58,21 +57,25 @@ def argwhere(input: TensorProxy) -> TensorProxy:
     return record_sized(_NONZERO, torch.nonzero, (input,), what="torch.argwhere")
 
 
-def _select(dtype: torch.dtype) -> torch.Tensor:
-    return torch.ones(1, dtype=dtype).masked_select(torch.ones(1, dtype=torch.bool))
-
-
 @torch_names("torch.masked_select", methods=("masked_select",))
 def masked_select(input: TensorProxy, mask: TensorProxy) -> TensorProxy:
     """Return the elements at which a mask is True, in a row: ``(n,)``; both arguments are broadcast."""
     if mask.dtype is not bool8:
         raise OperatorError("masked_select: expected BoolTensor for mask")
-    error = eager_error(_select, (input.dtype,), {}) if input.device.type == "cpu" else None
-    if error is not None:
-        raise operator_error(error, (input, mask), {})
     shape = common_shape([input.shape, mask.shape]) or (1,)
     where = _by_dimension(broadcast_to_shape(mask, shape), "torch.masked_select")
-    return prims.index(broadcast_to_shape(input, shape), list(where))
+    return _selected(input, mask, list(where))
+
+
+def _select(input: torch.Tensor, mask: torch.Tensor, where: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.masked_select(input, mask)
+
+
+@torchsymbol(id="torch.masked_select", eager=_select)
+def _selected(input: TensorProxy, mask: TensorProxy, where: Sequence[TensorProxy]) -> TensorProxy:
+    """Return the elements at the positions ``where`` a mask is True, one tensor for each dimension."""
+    shape = common_shape([input.shape, mask.shape]) or (1,)
+    return prims.index(broadcast_to_shape(input, shape), where)
 
 
 def with_positions(input: TensorProxy, key: Any, what: str) -> Any:

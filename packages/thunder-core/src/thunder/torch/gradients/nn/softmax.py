@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from thunder.base.dtypes import to_dtype
+from thunder.base.dtypes import dtype as Dtype
+from thunder.base.dtypes import float16, float32, to_dtype
+from thunder.base.errors import OperatorError
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.casting import cast
 from thunder.ops.gradient_rules import VjpCall, formulas
@@ -14,7 +16,20 @@ from thunder.torch.namespace import ltorch
 from thunder.torch.rows.nn.softmax import default_dim
 
 
-@kernel("_softmax_backward_data")
+def _dtype_of_gradient(grad_output: TensorProxy, output: TensorProxy, input_dtype: Any) -> Dtype:
+    """Return the dtype in which a kernel returns a gradient: those for CPUs do not look at ``input_dtype``.
+
+    Raises OperatorError for dtypes that they refuse.
+    """
+    dtype, expected = to_dtype(input_dtype), grad_output.dtype
+    if grad_output.device.type != "cpu":
+        return dtype
+    if output.dtype is not expected or (expected is float32 and dtype is float16):
+        raise OperatorError(f"expected {expected}, got {output.dtype} and input_dtype={dtype}")
+    return expected
+
+
+@kernel("_softmax_backward_data", "torch._softmax_backward_data")
 def _softmax_backward_data(
     grad_output: TensorProxy, output: TensorProxy, dim: int, input_dtype: Any
 ) -> TensorProxy:
@@ -22,17 +37,17 @@ def _softmax_backward_data(
     g, y = computed_in(grad_output), computed_in(output)
     products = ltorch.mul(g, y)
     gradient = ltorch.sub(products, ltorch.mul(y, ltorch.sum(products, dim, True)))
-    return cast(gradient, to_dtype(input_dtype))
+    return cast(gradient, _dtype_of_gradient(grad_output, output, input_dtype))
 
 
-@kernel("_log_softmax_backward_data")
+@kernel("_log_softmax_backward_data", "torch._log_softmax_backward_data")
 def _log_softmax_backward_data(
     grad_output: TensorProxy, output: TensorProxy, dim: int, input_dtype: Any
 ) -> TensorProxy:
     """``g - softmax(x) * sum(g)``, where ``softmax(x) = exp(output)``."""
     g, y = computed_in(grad_output), computed_in(output)
     gradient = ltorch.sub(g, ltorch.mul(ltorch.exp(y), ltorch.sum(g, dim, True)))
-    return cast(gradient, to_dtype(input_dtype))
+    return cast(gradient, _dtype_of_gradient(grad_output, output, input_dtype))
 
 
 def _of_softmax(c: VjpCall) -> TensorProxy:

@@ -52,9 +52,9 @@ def standardised(
     return ltorch.mul(ltorch.sub(a, mean), rstd), mean, rstd
 
 
-def _kept(statistic: TensorProxy, input: TensorProxy, weight: TensorProxy | None) -> TensorProxy:
+def _kept(statistic: TensorProxy, input: TensorProxy, *parameters: TensorProxy | None) -> TensorProxy:
     """Return a statistic as torch's kernels save it for the backward, without gradient."""
-    return prims.detach(cast(statistic, statistics_dtype(input, weight)))
+    return prims.detach(cast(statistic, statistics_dtype(input, *parameters)))
 
 
 def _scaled(a: TensorProxy, weight: TensorProxy | None, bias: TensorProxy | None) -> TensorProxy:
@@ -83,7 +83,10 @@ def _as_vector(parameter: TensorProxy | None) -> TensorProxy | None:
 
 
 @torchsymbol(
-    id="ltorch.native_layer_norm", eager=torch.native_layer_norm, eager_path="torch.native_layer_norm"
+    "torch.native_layer_norm",
+    id="ltorch.native_layer_norm",
+    eager=torch.native_layer_norm,
+    eager_path="torch.native_layer_norm",
 )
 def native_layer_norm(
     input: TensorProxy,
@@ -99,7 +102,7 @@ def native_layer_norm(
             raise OperatorError(f"Expected {name} to be of same shape as normalized_shape")
     normal, mean, rstd = standardised(computed_in(input), dims, eps)
     out = cast(_scaled(normal, weight, bias), input.dtype)
-    return out, _kept(mean, input, weight), _kept(rstd, input, weight)
+    return out, _kept(mean, input, weight, bias), _kept(rstd, input, weight, bias)
 
 
 @torchsymbol(f"{_F}layer_norm")
@@ -218,7 +221,7 @@ def native_group_norm(
     """Group normalisation with its ``mean`` and ``rstd: (n, num_groups)``."""
     normal, mean, rstd = standardised_groups(input, num_groups, eps)
     out = cast(_scaled(normal, per_channel(weight, input), per_channel(bias, input)), input.dtype)
-    mean, rstd = (_kept(ltorch.squeeze(s, -1), input, weight) for s in (mean, rstd))
+    mean, rstd = (_kept(ltorch.squeeze(s, -1), input, weight, bias) for s in (mean, rstd))
     return out, mean, rstd
 
 
