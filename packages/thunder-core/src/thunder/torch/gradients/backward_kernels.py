@@ -13,7 +13,7 @@ from thunder.torch.registration import torchsymbol
 def kernel(name: str, *functions: str, **row: Any) -> Callable[[Callable[..., Any]], Symbol]:
     """Register a decomposition (if ``prim=True``, a meta function) as ``ltorch.<name>``.
 
-    Its parameters are those of the kernel, in order. ``functions`` are paths of torch's functions that are it,
+    Its parameters are those of the kernel, in order. ``functions`` are paths of torch's functions for it,
     ``row`` further arguments of ``torchsymbol``.
     """
     path = f"torch.ops.aten.{name}.default"
