@@ -20,6 +20,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from thunder.core.errors import UnsupportedProgram
+from thunder.core.interpreter import is_jitting
 
 from .expert_modules import OwnedLayout
 from .part_gradients import Part, part_of
@@ -39,6 +40,8 @@ def before_steps() -> None:
 
 
 def _before_step(optimizer: Optimizer) -> None:
+    if is_jitting():  # the step of a program that is being traced: its optimizer is as it was before
+        return
     use_parameters_in_use(optimizer)
     if optimizer not in _hooked and any(part_of(p) is not None for p in _parameters(optimizer)):
         _hooked.add(optimizer)
