@@ -39,8 +39,11 @@ def _data_dtype(data: Any) -> Dtype:
     return to_dtype(wide)
 
 
-def _of_tensors(data: Any, *, dtype: Any = None, device: Any = None) -> Any:
-    """Return a tensor of a list of numbers and of tensors of one element, whose numbers torch takes."""
+def _of_tensors(data: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+    """Return a tensor of a list of numbers and of tensors of one element, whose numbers torch takes.
+
+    The other options, such as ``requires_grad``, are checked by ``torch.tensor`` itself.
+    """
     if isinstance(data, TensorProxy) or not any(isinstance(x, TensorProxy) for x in _numbers(data)):
         return NotImplemented
     tensors = [x for x in _numbers(data) if isinstance(x, TensorProxy)]
