@@ -67,7 +67,7 @@ class TraceFinalizer:
         refuse_written_results(session)
         leaving = proxies_of(session, [*session.writes.values(), result])
         refuse_observed_copies(session, leaving)
-        may_be_differentiated = any(map(requires_grad, leaving)) or self._writes_history()
+        may_be_differentiated = self._may_be_differentiated(leaving)
         is_annotated = (
             session.state(GradRequests).has_any()
             or session.state(WrittenAttributes)
@@ -117,7 +117,11 @@ class TraceFinalizer:
         for tensor in session.state(RetainedGradients).inputs.values():
             builder.emit(f"{builder.expression(tensor)}.retain_grad()")
 
-    def _writes_history(self) -> bool:
+    def _may_be_differentiated(self, leaving: list[Any]) -> bool:
+        """Return whether a backward of the program may run later: inputs that leave it have none in it."""
+        inputs = set(map(id, self.trace.args))
+        if any(requires_grad(p) and id(p) not in inputs for p in leaving):
+            return True
         return any(map(_writes_history, self.trace.bound_symbols))
 
     def _computation(self) -> TraceCtx:

@@ -235,9 +235,13 @@ class Tracer(AttributePolicy):
         self.variables.delete_global(namespace, name)
 
     def store_cell(self, cell: types.CellType, value: Any) -> None:
+        if self._backward_stack:
+            backward_reads.check_stored_cell(self, cell)
         self.variables.store_cell(cell, value)
 
     def delete_cell(self, cell: types.CellType) -> None:
+        if self._backward_stack:
+            backward_reads.check_stored_cell(self, cell)
         self.variables.delete_cell(cell)
 
     # -- calls -----------------------------------------------------------------------------------------------

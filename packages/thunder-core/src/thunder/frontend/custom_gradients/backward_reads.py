@@ -16,6 +16,7 @@ value is guarded.
 from __future__ import annotations
 
 import enum
+import functools
 import logging
 import os
 import random
@@ -105,7 +106,7 @@ def check_cell(session: TracingSession, cell: types.CellType) -> None:
         return
     if id(cell) not in session.variables.cell_paths:
         content = cell_content(cell)
-        if not is_fixed(session, content) and session.entry_of(content) is not None:
+        if content is not ABSENT and not (is_fixed(session, content) or _is_code(content)):
             _end(session, "reads a variable of an enclosing function")
         if content is not ABSENT:
             reader = f"the backward of {session.state(BackwardState).stack[-1].name}"
@@ -116,6 +117,23 @@ def check_cell(session: TracingSession, cell: types.CellType) -> None:
             return
         if id(cell) in session.variables.cell_writes or not (content is ABSENT or _is_code(content)):
             _end(session, "reads a variable of an enclosing function")
+
+
+def check_stored_cell(session: TracingSession, cell: types.CellType) -> None:
+    """End the backward where it assigns a variable of an enclosing function."""
+    if id(cell) not in session.state(BackwardState).created:
+        _end(session, "assigns a variable of an enclosing function")
+
+
+def check_hook(session: TracingSession, hook: Any) -> None:
+    """End the tracing of a hook with objects of the program itself, which it may write."""
+    parts = [hook]
+    if isinstance(hook, functools.partial):
+        parts = [hook.func, *hook.args, *hook.keywords.values()]
+    for part in parts:
+        owner = part.__self__ if isinstance(part, types.MethodType | types.BuiltinMethodType) else part
+        if not (is_fixed(session, owner) or _is_code(owner)) and session.entry_of(owner) is None:
+            _end(session, "uses an object that the program has made")
 
 
 def check_defaults(session: TracingSession, fn: types.FunctionType) -> None:

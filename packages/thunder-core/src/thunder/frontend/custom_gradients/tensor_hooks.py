@@ -25,7 +25,7 @@ import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.tags import OpTags
-from thunder.frontend.custom_gradients.backward_reads import ReadsState
+from thunder.frontend.custom_gradients.backward_reads import ReadsState, check_hook
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.custom_call import CustomGradient, call_with_custom_gradient
 from thunder.frontend.custom_gradients.function_context import context_class
@@ -178,6 +178,8 @@ def _identity(session: TracingSession, x: TensorProxy, hook: Any) -> tuple[Any, 
         is_traced_early = session.state(BackwardState).stack
         if is_traced_early and isinstance(hook, types.BuiltinMethodType):  # such as ``gradients.append``
             raise ReadsState("a hook is a method of an object that outlives the call")
+        if is_traced_early:
+            check_hook(session, hook)
         return replaced(hook, session.call(hook, tuple(cotangents), {}), *cotangents)
 
     name = identifier(f"hook_{getattr(hook, '__name__', type(hook).__name__)}")

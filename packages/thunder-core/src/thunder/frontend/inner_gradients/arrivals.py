@@ -25,7 +25,7 @@ from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops.operator import row_of
-from thunder.ops.stand_ins import empty_tensor, to_meta
+from thunder.ops.stand_ins import to_hinted_meta
 
 __all__ = ["Accumulate", "Arrivals"]
 
@@ -133,8 +133,8 @@ def _order_within(call: BoundSymbol, leaves: Sequence[TensorProxy]) -> list[int]
 
     def stand_in(x: Any) -> Any:
         if not isinstance(x, TensorProxy) or not x.requires_grad:
-            return to_meta(x)
-        tensor = empty_tensor(x, "meta").requires_grad_()
+            return to_hinted_meta(x)
+        tensor = to_hinted_meta(x).requires_grad_()
         if x.name not in names:
             return tensor.clone()
         index = names.index(x.name)
