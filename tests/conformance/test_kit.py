@@ -19,6 +19,7 @@ from thunder.extend import OperatorExecutor
 from thunder.testing import ConformanceFailure, Sample, conformance
 from thunder.testing.import_case import check_import, module_of
 from thunder.testing.interleaving import interleaved
+from thunder.testing.rule_cases import RULE_PROPERTIES
 from thunder.testing.subjects import Settings
 from thunder.testing.suite import FUSION_PROPERTIES, OPERATOR_PROPERTIES
 from thunder.testing.transform_cases import TRANSFORM_PROPERTIES
@@ -200,4 +201,10 @@ def test_the_guide_names_each_property_and_each_setting() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "conformance.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([\w-]+)` \|", guide, re.MULTILINE)
     settings = ["operators", "devices", "dtypes", "tolerances", "expected_failures", "module", "programs"]
-    assert rows == [*OPERATOR_PROPERTIES, *FUSION_PROPERTIES, *settings, *TRANSFORM_PROPERTIES]
+    assert rows == [
+        *OPERATOR_PROPERTIES,
+        *FUSION_PROPERTIES,
+        *settings,
+        *RULE_PROPERTIES,
+        *TRANSFORM_PROPERTIES,
+    ]

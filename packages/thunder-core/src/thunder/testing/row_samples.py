@@ -41,7 +41,7 @@ GENERATOR = "it changes or reads the state of a generator, and computes no tenso
 GRADIENT = "it is written in gradient rules, and is in no program that runs"
 MODE = "it changes a mode of torch, and computes no tensor"
 LAYOUT = "it computes with the layout of a tensor without data, and is in gradients of views alone"
-NUMBER = "it computes a number of Python's, and no tensor"
+NUMBER = "it computes numbers of Python's, and no tensor"
 SIZED = "its statement has the metadata of its results, which depend on data, as an argument"
 
 #: id of a row → why it has no samples
@@ -119,12 +119,19 @@ NOT_OPERATORS: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "ltorch.repeated_positions",
-            *(f"torch.{name}" for name in ("bincount", "nonzero", "unique", "unique_consecutive")),
+            f"{name}{end}"
+            for name in (
+                "ltorch.repeated_positions",
+                "torch.bincount",
+                "torch.nonzero",
+                "torch.unique",
+                "torch.unique_consecutive",
+            )
+            for end in ("", "_with_size")
         ),
         SIZED,
     ),
-    "prims.compute_number": NUMBER,
+    **dict.fromkeys(("prims.as_sizes", "prims.compute_number"), NUMBER),
 }
 
 #: operator → operator in whose decomposition it occurs

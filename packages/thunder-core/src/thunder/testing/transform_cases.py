@@ -6,7 +6,9 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
+from unittest import SkipTest
 
 import torch
 from torch import nn
@@ -15,7 +17,14 @@ from thunder.base.errors import Location
 from thunder.compiler.inspection import cache_misses, compile_stats, last_traces
 from thunder.compiler.jit import jit
 from thunder.passes.transform import Transform
-from thunder.testing.conformance_failure import ConformanceFailure, definition_of, described, tensors_in
+from thunder.testing.conformance_failure import (
+    ConformanceFailure,
+    definition_of,
+    described,
+    error_text,
+    tensors_in,
+)
+from thunder.testing.global_state import changed, read_state
 from thunder.testing.suite import Case, expecting
 
 __all__ = ["TRANSFORM_PROPERTIES", "Program", "transform_conformance"]
@@ -136,6 +145,8 @@ class TransformSubject:
 
 _ORDER = "add_input and replace_input keep the inputs of prologue and computation in one order."
 _ANY_SIZE = "Record operators that take any sizes, or leave out keeps_sizes = True."
+_GRADIENT = "A transform that has the hook before autograd gets the gradient of what it records."
+_ORIGINAL = "transform_state_dict_for_submodule and its reverse convert between the forms of all values."
 
 
 def _loss(results: Any) -> torch.Tensor:
@@ -157,7 +168,18 @@ def _check_calls(subject: TransformSubject, *, training: bool, **options: Any) -
 
 def check_values(subject: TransformSubject) -> None:
     """Check the results of calls with varying sizes and numbers, without gradients."""
-    _check_calls(subject, training=False)
+    compiled, module = _check_calls(subject, training=False), subject.module().eval()
+    expected = subject.reference(module)
+    for n, other in pairwise(SIZES):
+        pairs = zip(subject.program.arguments(n), subject.program.arguments(other), strict=True)
+        arguments = [a if tensors_in(a) else b for a, b in pairs]  # one size, and other numbers
+        try:
+            with torch.no_grad():
+                right = expected(*arguments)
+        except Exception:  # the numbers may be sizes of the tensors
+            continue
+        with torch.no_grad():
+            subject.compare("the results", compiled(*arguments), right, _ORDER, call=described(arguments))
 
 
 def check_sizes(subject: TransformSubject) -> None:
@@ -179,8 +201,10 @@ def check_sizes(subject: TransformSubject) -> None:
 def check_training(subject: TransformSubject) -> None:
     """Check that gradients do not depend on which sizes are symbols.
 
-    Those of parameters that the transform leaves as they are, are those of a reference that is a module.
+    Those of arguments are the reference's; of a reference that is a module, so are those of the parameters
+    that the transform leaves as they are.
     """
+    _check_gradients_of_arguments(subject)
     judged = _gradients(subject, cache="constant values")
     for cache in ("symbolic values", "automatic"):
         for found, expected in zip(_gradients(subject, cache=cache), judged, strict=True):
@@ -199,6 +223,21 @@ def check_training(subject: TransformSubject) -> None:
         _loss(reference(*subject.program.arguments(n))).backward()
         expected = {name: p.grad for name, p in trained if p.grad is not None}
         subject.compare("the gradients", {k: found.get(k) for k in expected}, expected, _ANY_SIZE)
+
+
+def _check_gradients_of_arguments(subject: TransformSubject) -> None:
+    """Compare the gradients of floating-point arguments with the reference's, for one size."""
+    module = subject.module()
+    found = []
+    for call in (subject.compiled(module), subject.reference(module)):
+        arguments = copy.deepcopy(subject.program.arguments(SIZES[0]))
+        inputs = [x.requires_grad_() for x in tensors_in(arguments) if x.is_floating_point()]
+        if not inputs:
+            return
+        loss = _loss(call(*arguments))
+        gradients = torch.autograd.grad(loss, inputs, allow_unused=True) if loss.requires_grad else ()
+        found.append([g for g in gradients if g is not None])
+    subject.compare("the gradients of arguments", *found, _GRADIENT)
 
 
 def _gradients(subject: TransformSubject, **options: Any) -> list[dict[str, torch.Tensor]]:
@@ -225,9 +264,18 @@ def check_modes(subject: TransformSubject) -> None:
         )
 
 
+def _structure(module: nn.Module) -> dict[str, Any]:
+    """Return of each module within one, by name: its class, its mode, and the sizes of its attributes."""
+    return {
+        name: (type(m), m.training, {k: len(v) if isinstance(v, dict) else None for k, v in vars(m).items()})
+        for name, m in module.named_modules()
+    }
+
+
 def check_module(subject: TransformSubject) -> None:
-    """Check that the user's module stays as it is."""
-    module = subject.module()
+    """Check that the user's module stays as it is, and the global state of torch."""
+    state, module = read_state(), subject.module()
+    structure = _structure(module)
     tensors: dict[str, tuple[torch.Tensor, torch.Tensor, bool]] = {
         name: (tensor, tensor.clone(), tensor.requires_grad)
         for name, tensor in module.state_dict(keep_vars=True).items()
@@ -235,23 +283,32 @@ def check_module(subject: TransformSubject) -> None:
     compiled = subject.compiled(module)
     _loss(compiled(*subject.program.arguments(3)))
     after = module.state_dict(keep_vars=True)
-    changed = [
+    names = [
         name
         for name, (tensor, value, requires_grad) in tensors.items()
         if after.get(name) is not tensor
         or tensor.requires_grad != requires_grad
         or not torch.equal(tensor, value)
     ]
-    if changed or after.keys() != tensors.keys():
+    found = _structure(module)
+    others = sorted(name or "the module" for name in structure if found.get(name) != structure[name])
+    if names or others or after.keys() != tensors.keys():
         raise subject.failure(
             "it changes the module that is compiled",
             "model.override(name, tensor) puts another tensor into use.",
-            changed=changed or sorted(after.keys() ^ tensors.keys()),
+            changed=names or sorted(after.keys() ^ tensors.keys()) or others,
+        )
+    if modes := changed(state):
+        raise subject.failure(
+            f"it leaves {modes[0]} changed", "Restore in a finally block what a hook changes.", changed=modes
         )
 
 
 def check_state(subject: TransformSubject) -> None:
-    """Check that the state in its original form has the module's names and forms, and can be loaded."""
+    """Check that the state in its original form has the module's names and forms, and can be loaded.
+
+    Its values are those of a reference that is a module. Other values can be loaded, and are in use.
+    """
     module = subject.module().eval()
     compiled = subject.compiled(module)
     state = compiled.original_state_dict()
@@ -262,11 +319,23 @@ def check_state(subject: TransformSubject) -> None:
             "reverse_transform_state_dict_for_submodule returns the original form.",
             names=sorted(state.keys() ^ forms.keys()),
         )
-    arguments = subject.program.arguments(3)
+    reference, arguments = subject.reference(module), subject.program.arguments(3)
+    if isinstance(reference, nn.Module):
+        subject.compare("the values of original_state_dict", state, reference.state_dict(), _ORIGINAL)
     with torch.no_grad():
         before = compiled(*arguments)
         compiled.load_original_state_dict({name: t.clone() for name, t in state.items()})
         subject.compare("the results after loading the original state", compiled(*arguments), before, _ORDER)
+        other = subject.module().eval()
+        for tensor in other.state_dict().values():
+            if tensor.is_floating_point():
+                tensor.mul_(0.75).add_(0.05)
+        compiled.load_original_state_dict(other.state_dict())
+        expected = subject.reference(other)(*arguments)
+        subject.compare("the results after loading other values", compiled(*arguments), expected, _ORIGINAL)
+        if isinstance(reference, nn.Module):
+            loaded = compiled.original_state_dict()
+            subject.compare("the values of original_state_dict", loaded, other.state_dict(), _ORIGINAL)
 
 
 def check_copies(subject: TransformSubject) -> None:
@@ -308,6 +377,20 @@ TRANSFORM_PROPERTIES: Mapping[str, Callable[[TransformSubject], None]] = {
 }
 
 
+def _run(subject: TransformSubject, check: Callable[[TransformSubject], None]) -> None:
+    """Run a check; what a program with the transform raises, is a failure."""
+    try:
+        check(subject)
+    except (ConformanceFailure, SkipTest):
+        raise
+    except Exception as error:
+        raise subject.failure(
+            "a program with it fails",
+            "Each hook returns what the next stage takes.",
+            raised=error_text(error),
+        ) from error
+
+
 def transform_conformance(
     transform: Callable[[], Transform],
     *,
@@ -330,7 +413,7 @@ def transform_conformance(
     Raises InvalidArgument for the name of a case that does not exist.
     """
     cases = [
-        Case(f"{name}-{program}", name, program, partial(check, subject))
+        Case(f"{name}-{program}", name, program, partial(_run, subject, check))
         for program, given in {**PROGRAMS, **(programs or {})}.items()
         for subject in (TransformSubject(transform, given, reference, tolerance, executors),)
         for name, check in TRANSFORM_PROPERTIES.items()
