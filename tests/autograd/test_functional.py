@@ -10,6 +10,7 @@ import thunder
 from comparison.inputs import leaf
 from thunder.base.errors import UnsupportedProgram
 from thunder.compiler.functional_transforms import value_and_grad, vjp
+from thunder.ops import torch_support
 
 
 def loss(x, w):
@@ -176,3 +177,18 @@ def test_thunder_trace_refuses_gradients_by_name(call):
         UnsupportedProgram, match=r"under thunder\.trace, which records operators and computes no"
     ):
         thunder.trace()(call, torch.ones(2))
+
+
+def test_hooks_of_saved_tensors_see_the_program_alone():
+    def seen(disabled=False):
+        packed = []
+        hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t.shape) or t, lambda t: t)
+        none = torch.autograd.graph.disable_saved_tensors_hooks("none here")
+        with none if disabled else hooks:
+            thunder.jit(lambda x: torch.special.erfcx(x).sum())(leaf(3))
+        return packed
+
+    torch_support._derivative_errors.clear()
+    assert seen() == seen()
+    torch_support._derivative_errors.clear()
+    assert seen(disabled=True) == []

@@ -164,10 +164,11 @@ def test_a_counter_goes_on_where_it_is():
     assert compiled(torch.ones(1), tables) == program(torch.ones(1), eager)
 
 
-def test_counters_of_other_numbers_are_refused():
+def test_counters_of_other_numbers_are_advanced_in_each_call():
     counter = itertools.count(0.5)
-    with pytest.raises(UnsupportedProgram, match="only by consuming it"):
-        thunder.jit(lambda x: x * next(counter))(torch.ones(1))
+    compiled = thunder.jit(lambda x: x * next(counter))
+    assert [compiled(torch.ones(1)).item() for _ in range(3)] == [0.5, 1.5, 2.5]
+    assert next(counter) == 3.5
 
 
 def test_a_counter_is_where_the_program_left_it_when_it_raised():

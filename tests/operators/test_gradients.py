@@ -45,6 +45,7 @@ WITHOUT_RULE = {
     "torch._sample_dirichlet": "torch has no derivative of it",
     "torch._standard_gamma_grad": "torch has no derivative of it",
     "ltorch.embedding_bag_backward": "torch does not differentiate it",
+    "prims.add_unmodelled": "the autograd pass alone adds gradients of tensors that compute by themselves",
     "prims.copy_": "the autograd pass itself follows what is written",
     "prims.get_grad": "only in rules",
     "prims.get_grad_or_none": "only in rules",

@@ -74,10 +74,15 @@ def test_a_buffer_that_was_written_where_gradients_are_off_and_where_they_are_on
 
 
 @pytest.mark.parametrize("maxsize", [1, 2])
-def test_a_cached_function_that_its_full_cache_would_run_again_is_refused(maxsize):
-    cached = functools.lru_cache(maxsize)(lambda n: n * 2)
-    with pytest.raises(thunder.UnsupportedProgram, match="full"):
-        thunder.jit(lambda x: x + sum([cached(n) for n in range(3)]))(ramp(3))
+def test_a_cached_function_that_its_full_cache_runs_again_runs_as_in_eager(maxsize):
+    runs, worlds = ([], []), []
+    for world in runs:
+        cached = functools.lru_cache(maxsize)(lambda n, world=world: world.append(n) or n * 2)
+        worlds.append(lambda x, cached=cached: x + sum([cached(n) for n in range(3)]))
+    eager, compiled = worlds[0], thunder.jit(worlds[1])
+    for start in (1.0, 2.0, 3.0):
+        assert torch.equal(compiled(ramp(3, start=start)), eager(ramp(3, start=start)))
+        assert runs[0] == runs[1]
 
 
 def test_a_cached_function_runs_once_where_its_cache_has_room():

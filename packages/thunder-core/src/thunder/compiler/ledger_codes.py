@@ -28,6 +28,7 @@ RefusalCode = Literal[
     "writes",
     "random",
     "package",
+    "values",
 ]
 SkipCode = Literal["claimed-earlier", "already-executable", "fixed", "no-cost", "replaced"]
 AbsenceCode = Literal["not-listed", "unavailable", "failed", "incompatible", "disabled"]
@@ -50,6 +51,7 @@ REFUSED: Mapping[RefusalCode, str] = MappingProxyType(
         "writes": "the call writes to an argument, and is computed by operators that do not write",
         "random": "random numbers are drawn by torch, so that seeds mean the same",
         "package": "the operator belongs to a package, whose executor runs it, or it is taken apart",
+        "values": "torch checks values of its arguments, and the operators in it would not",
     }
 )
 

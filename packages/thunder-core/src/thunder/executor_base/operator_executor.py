@@ -14,6 +14,13 @@ from thunder.base.plugin_calls import plugin_call
 from thunder.base.tags import OpTags
 from thunder.executor_base.caller import caller_location
 from thunder.executor_base.executor import Executor, ImplInfo, Rank
+from thunder.executor_base.functional_forms import (
+    FUNCTIONAL,
+    check_mutates,
+    functional_meta,
+    on_copies,
+    writing_call,
+)
 from thunder.executor_base.implementation_hints import check_hints, check_rules
 from thunder.executor_base.operator_definitions import (
     check_definition,
@@ -24,13 +31,6 @@ from thunder.executor_base.operator_definitions import (
 from thunder.executor_base.operator_ids import operator_id
 from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.torch_spellings import other_spellings
-from thunder.executor_base.writing_operators import (
-    FUNCTIONAL,
-    check_mutates,
-    functional_meta,
-    on_copies,
-    writing_call,
-)
 from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration, check_autocast
 from thunder.ir.gradient_declarations import as_gradient, row_gradient
 from thunder.ir.symbol import BoundSymbol, Symbol
@@ -272,22 +272,7 @@ class OperatorExecutor(Executor):
         Raises RegistrationError for an unknown id (with the nearest one), or if there is nothing to declare.
         """
         target = operator_id(sym_or_id)
-        if op is None and execution_transform is None and grad_transform is None:
-            raise RegistrationError(
-                f"executor {self.name!r} registers an implementation of {target!r} with nothing to run",
-                hint="Pass one of op= (a symbol of this executor), execution_transform= and grad_transform=.",
-            )
-        for what, function in (("execution", execution_transform), ("grad", grad_transform)):
-            if function is not None and not callable(function):
-                raise RegistrationError(
-                    f"{what}_transform= of an implementation of {target!r} has to be a function, and is "
-                    f"{function!r}"
-                )
-        if op is not None and not isinstance(op, Symbol):
-            raise RegistrationError(
-                f"op= of an implementation of {target!r} has to be a symbol, and is {op!r}",
-                hint="register_operator(name, like=symbol, fn=function) defines one that runs a function.",
-            )
+        self._check_runs(target, op, execution_transform, grad_transform)
         if target in self._functional:
             if execution_transform is not None or grad_transform is not None:
                 raise RegistrationError(
@@ -310,6 +295,25 @@ class OperatorExecutor(Executor):
         if info.is_gradient_alone and target in self._own:
             info = self._own[target].merged_with(info)
         self.declare(target, info)
+
+    def _check_runs(self, target: str, op: Any, execution_transform: Any, grad_transform: Any) -> None:
+        """Raise RegistrationError where there is nothing to run, or what is no function or symbol."""
+        if op is None and execution_transform is None and grad_transform is None:
+            raise RegistrationError(
+                f"executor {self.name!r} registers an implementation of {target!r} with nothing to run",
+                hint="Pass one of op= (a symbol of this executor), execution_transform= and grad_transform=.",
+            )
+        for what, function in (("execution", execution_transform), ("grad", grad_transform)):
+            if function is not None and not callable(function):
+                raise RegistrationError(
+                    f"{what}_transform= of an implementation of {target!r} has to be a function, and is "
+                    f"{function!r}"
+                )
+        if op is not None and not isinstance(op, Symbol):
+            raise RegistrationError(
+                f"op= of an implementation of {target!r} has to be a symbol, and is {op!r}",
+                hint="register_operator(name, like=symbol, fn=function) defines one that runs a function.",
+            )
 
     def can_execute(self, bsym: BoundSymbol) -> bool | Refusal:
         """Return True if it implements or defines the operator of the call; else a refusal."""

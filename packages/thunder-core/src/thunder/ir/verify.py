@@ -19,7 +19,7 @@ from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.symbolic_sizes import SymbolicNumber, are_same
-from thunder.ir.trace import TraceCtx, detached_trace
+from thunder.ir.trace import TraceCtx, TraceTag, detached_trace
 
 __all__ = ["check_trace"]
 
@@ -84,7 +84,9 @@ def _inputs(trace: TraceCtx) -> list[str]:
 
 
 def _results(trace: TraceCtx) -> list[str]:
-    return [_type_of(p) for p in proxies_in(trace.output)]
+    """Return the types of a trace's results; what a forward saves for its backward is a stage's to choose."""
+    results = trace.output[0] if TraceTag.AUGMENTED_FORWARD in trace.tags else trace.output
+    return [_type_of(p) for p in proxies_in(results)]
 
 
 def _type_of(p: Any) -> str:

@@ -12,7 +12,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -157,12 +157,23 @@ def _unseen() -> Iterator[None]:
     was_always = torch.is_warn_always_enabled()
     torch.set_warn_always(True)  # what is warned of once is not warned of here
     try:
-        with warnings.catch_warnings(), default_generators_kept(), autocast_as(OFF):
+        with warnings.catch_warnings(), default_generators_kept(), autocast_as(OFF), _unhooked():
             warnings.simplefilter("ignore")
             with torch._C.DisableTorchFunction():
                 yield
     finally:
         torch.set_warn_always(was_always)
+
+
+def _unhooked() -> AbstractContextManager[Any]:
+    """Return a context in which no hooks of the user see what torch's autograd saves."""
+    if torch._C._autograd._saved_tensors_hooks_get_disabled_error_message() is not None:
+        return nullcontext()  # there are none
+    return torch.autograd.graph.saved_tensors_hooks(_itself, _itself)
+
+
+def _itself(x: torch.Tensor) -> torch.Tensor:
+    return x
 
 
 def _error_on_zeros(fn: Callable[..., Any], call: BoundSymbol, most: int) -> Exception | None:

@@ -15,9 +15,9 @@ import torch
 from thunder.base.errors import InvalidArgument, Location, nearest
 from thunder.base.tags import OpTags
 from thunder.executor_base.executor import Executor, ImplInfo
+from thunder.executor_base.functional_forms import FUNCTIONAL, on_copies
 from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.executor_base.operator_executor import OperatorExecutor
-from thunder.executor_base.writing_operators import FUNCTIONAL, on_copies
 from thunder.ir.gradient_declarations import NoGradient
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol

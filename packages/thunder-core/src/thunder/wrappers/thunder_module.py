@@ -129,7 +129,7 @@ class ThunderModule(torch.nn.Module, metaclass=ModuleClass):
         return hash(_state(self).model)
 
     def __dir__(self) -> list[str]:
-        return sorted({*dir(_state(self).model), *_ADDED})
+        return sorted({*dir(_state(self).model), *(name for name in _ADDED if not name.startswith("__"))})
 
     def __repr__(self) -> str:
         inner = repr(_state(self).model).replace("\n", "\n  ")

@@ -354,7 +354,14 @@ _RETURN = "Return tensors, numbers, strings, and tuples, lists and dicts of them
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    return a is b or (type(a) in (int, float) and same_leaf(a, b))
+    """Return whether an input that was read twice is one; an array is another tensor each time."""
+    if a is b or (type(a) in (int, float) and same_leaf(a, b)):
+        return True
+    return _is_followed(a) and _is_followed(b) and _memory(a) == _memory(b)
+
+
+def _memory(t: torch.Tensor) -> tuple[Any, ...]:
+    return t.data_ptr(), t.shape, t.stride(), t.dtype, t.requires_grad
 
 
 def _raw(leaf: Any) -> Any:
