@@ -12,12 +12,13 @@ from documents.blocks import FENCE, comparable, examples, run
 ROOT = Path(__file__).resolve().parents[2]
 READMES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md"))]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
-#: the README of a package beside core is run by the tests of the package; so is a page whose programs set a
-#: variable that Triton reads when it is imported
+#: the README of a package beside core is run by the tests of the package; so are a page whose programs set a
+#: variable that Triton reads when it is imported, and one whose programs need thunder-inductor
+_OF_PACKAGES = (ROOT / "docs/triton.md", ROOT / "docs/first_calls.md")
 DOCUMENTS = [
     path
     for path in (READMES[0], ROOT / "packages/thunder-core/README.md", *DOCS)
-    if examples(path) and path != ROOT / "docs/triton.md"
+    if examples(path) and path not in _OF_PACKAGES
 ]
 PAGES = [
     *READMES,

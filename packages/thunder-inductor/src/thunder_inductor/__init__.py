@@ -46,4 +46,12 @@ def thunder_options() -> list[Option]:
             "Where results in bfloat16 and float16 are rounded: after each operator, as in eager; or, as by "
             "torch.compile, only where a kernel writes them (float32).",
         ),
+        Option(
+            "inductor_compile",
+            Literal["now", "background", "later"],
+            "now",
+            "When regions are compiled: before the program first runs (now); in another process, while "
+            "torch's kernels run them (background); or there, once these have taken as long as compiling "
+            "takes (later). The last two change the last digits of results when code is swapped in.",
+        ),
     ]

@@ -30,14 +30,15 @@ from thunder.extend import (
     refuse_draws,
     refuse_package,
     sizes_of,
-    structural_key,
 )
 
-from .kept_code import key_of, load, open_cache, store
-from .kernels import WORKSPACE, Code, RegionKernel, Strides, failure
+from .background import AwaitedCode
+from .kept_code import load_region, open_cache, store_region
+from .kernels import VERSION, WORKSPACE, Code, RegionKernel, Strides, failure
 from .operators import CHECKERS, MODES, WORTH_A_REGION, is_product, is_view
 from .products import left_to_torch
-from .settings import Settings, current_settings
+from .sent_regions import can_be_sent
+from .settings import Settings, compile_time, current_settings
 from .symbolic_regions import SymbolicCode, SymbolicKernel, function_of_region
 from .toolchain import is_strict, missing_for
 
@@ -114,9 +115,32 @@ class InductorExecutor(FusionExecutor):
             kernel = self.compile_once(region, partial(_kernel, region))
             assert isinstance(kernel, RegionKernel), f"compile_once returned {type(kernel).__name__}"
             kernels[region] = kernel
+        functions = self._awaiting_functions(kernels, strides)
+        kernels = {region: kernel for region, kernel in kernels.items() if region not in functions}
         errors = _add_versions([(kernels[r], strides[r]) for r in kernels if _is_here(r)], compiler)
-        functions = {r: _function(r, kernels[r], strides[r], errors) for r in kernels}
+        functions.update({r: _function(r, kernels[r], strides[r], errors) for r in kernels})
         return [others[region] if region in others else functions[region] for region in regions]
+
+    def _awaiting_functions(
+        self, kernels: Mapping[Region, RegionKernel], strides: Mapping[Region, tuple[Strides, ...]]
+    ) -> dict[Region, RegionFunction | Refusal]:
+        """Return the functions of regions that are compiled in the background; none in other compiles."""
+        when = compile_time()
+        if when == "now":
+            return {}
+        awaited = AwaitedCode(current_settings(), waits=when == "later")
+        regions = [region for region in kernels if can_be_sent(region)]
+        functions: dict[Region, RegionFunction | Refusal] = {
+            region: kernels[region].function_for(strides[region], awaited, is_first=i == 0)
+            for i, region in enumerate(regions)
+        }
+        awaited.start()
+        return functions
+
+    def region_facts(self, function: RegionFunction) -> Mapping[str, Any]:
+        """Return what runs a region, where that is not code which was compiled before its first run."""
+        version = getattr(function, VERSION, None)
+        return {"runs": version.state} if version is not None and version.state else {}
 
     def _symbolic_function(self, region: Region, layouts: ExpectedStrides) -> RegionFunction | Refusal:
         """Return the function of a region with symbolic sizes, or a refusal."""
@@ -161,14 +185,9 @@ class _Compiler:
     def several(self, regions: Sequence[tuple[Region, tuple[Strides, ...]]]) -> list[Code | Exception]:
         """Return the code of regions, or for one that fails the exception that was raised."""
         cache = open_cache()
-        structures = [structural_key(region) for region, _ in regions]
-        keys = [
-            None if structure is None else key_of(structure, strides, self._settings)
-            for structure, (_, strides) in zip(structures, regions, strict=True)
-        ]
         results: dict[int, Code | Exception] = {}
-        for i, key in enumerate(keys):
-            code = None if key is None else load(cache, key)
+        for i, (region, strides) in enumerate(regions):
+            code = load_region(cache, region, strides, self._settings)
             if code is not None:
                 results[i] = code
         missing = [i for i in range(len(regions)) if i not in results]
@@ -176,18 +195,17 @@ class _Compiler:
             inductor = import_module("thunder_inductor.compiler")
             compiled = inductor.compile_regions([regions[i] for i in missing], self._settings, cache)
             for i, result in zip(missing, compiled, strict=True):
-                key = keys[i]
                 if isinstance(result, Exception):
                     results[i] = result
-                    continue
-                results[i], kept = result
-                if key is not None:
-                    store(cache, key, kept)
+                else:
+                    results[i], kept = result
+                    store_region(cache, *regions[i], self._settings, kept)
         return [results[i] for i in range(len(regions))]
 
 
 def _kernel(region: Region) -> RegionKernel:
     """Return the kernel of a region in compiles with the options of the one that is running."""
+    compile_time()  # code that is awaited is not that of a program which has its own at once
     return RegionKernel(region, _Compiler(current_settings()))
 
 

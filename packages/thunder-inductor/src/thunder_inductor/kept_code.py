@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 import thunder
 from thunder import __version__
-from thunder.extend import ArtefactCache
+from thunder.extend import ArtefactCache, Region, structural_key
 
 from .kernels import Strides
 from .libraries import load_library
@@ -28,17 +28,19 @@ from .wrapper_code import function_of
 from .wrapper_memory import bytes_beside_results
 
 __all__ = [
+    "CacheWith",
     "InductorCode",
     "KeptCode",
     "KernelPlace",
     "add_library",
+    "changed_settings",
     "code_of",
-    "key_of",
-    "load",
+    "load_region",
     "open_cache",
-    "store",
+    "store_region",
 ]
 
+_PACKAGE: Final = "thunder-inductor"
 #: variables of the environment that are settings of TorchInductor or of its compiler, by their beginnings
 _SETTINGS = ("TORCHINDUCTOR_", "TORCH_INDUCTOR_", "INDUCTOR_", "CXX", "OMP_")
 #: those of them that do not decide what is compiled
@@ -85,10 +87,32 @@ class KeptCode:
     graph: bytes = b""
 
 
+class CacheWith(ArtefactCache):
+    """The cache of compiled regions with artefacts that are in memory too, by key."""
+
+    def __init__(self, versions: Mapping[str, str], artefacts: Mapping[str, bytes] | None = None) -> None:
+        super().__init__(_PACKAGE, versions)
+        self.artefacts = dict(artefacts or {})
+
+    def get(self, key: str) -> bytes | None:
+        """Return an artefact, and keep it in memory."""
+        content = self.artefacts.get(key)
+        if content is None:
+            content = super().get(key)
+            if content is not None:
+                self.artefacts[key] = content
+        return content
+
+    def put(self, key: str, artefact: bytes) -> None:
+        """Keep an artefact in memory and on disk."""
+        self.artefacts[key] = artefact
+        super().put(key, artefact)
+
+
 def open_cache() -> ArtefactCache:
     """Return the cache of compiled regions; all that decides what TorchInductor generates is a version."""
     return ArtefactCache(
-        "thunder-inductor",
+        _PACKAGE,
         {
             "thunder-inductor": f"{__version__} {_sources()}",
             "torch": f"{torch.__version__} {torch.version.git_version}",
@@ -108,17 +132,17 @@ def _settings() -> str:
         for name, value in os.environ.items()
         if name.startswith(_SETTINGS) and name not in _PLACES
     }
-    config = sys.modules.get("torch._inductor.config")
-    changes = [] if config is None else _changes(config)  # nothing is changed in what was not imported
+    changes = sorted((name, repr(value)) for name, value in changed_settings().items())
     return f"{sorted(variables.items())} {changes}"
 
 
-def _changes(config: Any) -> list[tuple[str, str]]:
-    """Return the settings that differ from those with which a process starts, by name."""
+def changed_settings() -> dict[str, Any]:
+    """Return TorchInductor's settings that differ from those with which a process starts, by name."""
+    config = sys.modules.get("torch._inductor.config")
+    if config is None:
+        return {}  # nothing is changed in what was not imported
     values = config.save_config_portable(ignore_private_configs=False)
-    return sorted(
-        (name, repr(value)) for name, value in values.items() if value != _initial(config._config[name])
-    )
+    return {name: value for name, value in values.items() if value != _initial(config._config[name])}
 
 
 def _initial(entry: Any) -> object:
@@ -162,6 +186,23 @@ def load(cache: ArtefactCache, key: str) -> InductorCode | None:
     """Return the code of a region that was stored under a key by the same versions, or None."""
     content = cache.get(key)
     return None if content is None else code_of(cache, pickle.loads(content))
+
+
+def load_region(
+    cache: ArtefactCache, region: Region, strides: Sequence[Strides], settings: Settings
+) -> InductorCode | None:
+    """Return the code of a region with these input strides, if it was stored, or None."""
+    structure = structural_key(region)
+    return None if structure is None else load(cache, key_of(structure, strides, settings))
+
+
+def store_region(
+    cache: ArtefactCache, region: Region, strides: Sequence[Strides], settings: Settings, code: KeptCode
+) -> None:
+    """Keep the code of a region on disk, unless a constant of it has no complete text."""
+    structure = structural_key(region)
+    if structure is not None:
+        store(cache, key_of(structure, strides, settings), code)
 
 
 def code_of(cache: ArtefactCache, kept: KeptCode) -> InductorCode | None:

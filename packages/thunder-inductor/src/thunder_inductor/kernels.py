@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -13,10 +14,12 @@ from thunder.extend import Region, evaluate_region
 
 from .toolchain import is_strict
 
-__all__ = ["WORKSPACE", "Code", "RegionKernel", "Strides", "failure"]
+__all__ = ["VERSION", "WORKSPACE", "Awaited", "Code", "RegionKernel", "Strides", "Version", "failure"]
 
 #: the attribute of a region's function that has the bytes which a run allocates beside the results
 WORKSPACE = "workspace"
+#: the attribute that has the version which the function runs for the expected strides
+VERSION = "version"
 
 Strides = tuple[int, ...]
 
@@ -37,6 +40,22 @@ class Code(Protocol):
         """The bytes that a run allocates beside the results."""
 
 
+class Awaited(Protocol):
+    """What the regions of a trace await: code that another process compiles."""
+
+    def version(self, region: Region, strides: tuple[Strides, ...]) -> Version:
+        """Return a version that torch's kernels run until its code has arrived."""
+
+    def note(self, version: Version) -> None:
+        """Await the code of a version."""
+
+    def take(self) -> None:
+        """Put the code that has arrived into its versions."""
+
+    def __bool__(self) -> bool:
+        """Return whether some code is awaited."""
+
+
 class RegionKernel:
     """The compiled code of the regions of one structure: a version for each combination of input strides.
 
@@ -46,7 +65,7 @@ class RegionKernel:
     def __init__(self, region: Region, compile: Callable[[Region, tuple[Strides, ...]], Code]) -> None:
         self._region = region
         self._compile = compile
-        self._versions: dict[tuple[Strides, ...], _Version] = {}
+        self._versions: dict[tuple[Strides, ...], Version] = {}
         self._failed: set[tuple[Strides, ...]] = set()
 
     @property
@@ -60,13 +79,20 @@ class RegionKernel:
 
     def add_version(self, strides: tuple[Strides, ...], code: Code) -> None:
         """Add compiled code for inputs of these strides (elements)."""
-        self._versions[strides] = _Version(code)
+        self._versions[strides] = Version(code)
 
-    def version(self, strides: tuple[Strides, ...]) -> _Version:
-        """Return the version for inputs of these strides (elements); compile it if there is none."""
+    def version(self, strides: tuple[Strides, ...], awaited: Awaited | None = None) -> Version:
+        """Return the version for inputs of these strides (elements); compile or await it if there is none."""
         version = self._versions.get(strides)
         if version is None:
-            version = self._versions[strides] = _Version(self._compile(self._region, strides))
+            made = (
+                Version(self._compile(self._region, strides))
+                if awaited is None
+                else awaited.version(self._region, strides)
+            )
+            version = self._versions.setdefault(strides, made)
+        if awaited is not None:
+            awaited.note(version)
         return version
 
     def __call__(self, *tensors: torch.Tensor) -> Sequence[torch.Tensor]:
@@ -88,66 +114,99 @@ class RegionKernel:
                     return version.run(list(tensors))
         return evaluate_region(self._region, tensors)
 
-    def function_for(self, strides: tuple[Strides, ...]) -> Callable[..., Sequence[torch.Tensor]]:
+    def awaiting(self, awaited: Awaited, *tensors: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Return the outputs of the region, in torch's kernels while there is no code for these strides."""
+        version = self.version(tuple(t.stride() for t in tensors), awaited)
+        with torch.no_grad():
+            return version.run(list(tensors))
+
+    def function_for(
+        self, strides: tuple[Strides, ...], awaited: Awaited | None = None, *, is_first: bool = False
+    ) -> Callable[..., Sequence[torch.Tensor]]:
         """Return a function of tensors that probably have these strides.
 
-        It is generated, since it runs in each call of a program:
+        It is generated, since it runs in each call of a program. The second and third line are those of the
+        first region of a trace whose code is `awaited`:
 
             def region(t0, t1):
+                if awaited:
+                    awaited.take()
                 if t0.stride() == s0 and t1.stride() == s1 and not is_grad_enabled():
                     return version.run([t0, t1])
                 return other(t0, t1)
         """
+        version = self.version(strides, awaited)
         names = [f"t{i}" for i in range(len(strides))]
         checks = [f"{name}.stride() == s{i}" for i, name in enumerate(names)]
         source = (
             f"def region({', '.join(names)}):\n"
-            f"    if {' and '.join([*checks, 'not is_grad_enabled()'])}:\n"
+            + ("    if awaited:\n        awaited.take()\n" if is_first else "")
+            + f"    if {' and '.join([*checks, 'not is_grad_enabled()'])}:\n"
             f"        return version.run([{', '.join(names)}])\n"
             f"    return other({', '.join(names)})\n"
         )
         namespace: dict[str, Any] = {
-            "version": self.version(strides),
-            "other": self,
+            "version": version,
+            "awaited": awaited,
+            "other": self if awaited is None else partial(self.awaiting, awaited),
             "is_grad_enabled": torch.is_grad_enabled,
             **{f"s{i}": layout for i, layout in enumerate(strides)},
         }
         exec(compile(source, "<region of inductor>", "exec"), namespace)
         function: Callable[..., Sequence[torch.Tensor]] = namespace["region"]
-        setattr(function, WORKSPACE, self.version(strides).workspace)
+        setattr(function, WORKSPACE, version.workspace)
+        setattr(function, VERSION, version)
         return function
 
 
-class _Version:
-    """Code whose results are examined when it first runs.
+class Version:
+    """Code whose results are examined when it first runs; before there is code, a function in its place.
 
     Attributes:
         run: takes a list of tensors and returns the results, with eager's strides and memory of their own.
-        workspace: the bytes that a run allocates beside the results.
+        workspace: the bytes that a run allocates beside the results; None while there is no code.
+        state: what runs, for the ledger; empty if it is code that was compiled before the first run.
+        job: who compiles the code of a version that has none.
     """
 
-    __slots__ = ("_code", "_copied", "run", "workspace")
+    __slots__ = ("_code", "_copied", "job", "run", "state", "workspace")
 
-    def __init__(self, code: Code) -> None:
-        self._copied: list[bool] = []
+    def __init__(
+        self, code: Code | None, before: Callable[..., Sequence[torch.Tensor]] | None = None
+    ) -> None:
+        self.workspace: int | None = None
+        self.job: object
+        self.state, self.job = "", None
+        if code is not None:
+            self.set_code(code)
+        else:
+            assert before is not None, "a version runs code or a function"
+            self.run: Callable[[list[torch.Tensor]], Sequence[torch.Tensor]] = before
+
+    def set_code(self, code: Code) -> None:
+        """Let the next run be the first one of compiled code."""
+        self._copied: tuple[bool, ...] = ()
         self._code, self.workspace = code, code.workspace
-        self.run: Callable[[list[torch.Tensor]], Sequence[torch.Tensor]] = self._first_run
+        self.run = self._first_run
 
     def _first_run(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Run the code; later runs copy those of its results that need to be.
 
-        The code is straight-line, so that its results have the same layout and aliases in each run.
+        The code is straight-line, so that its results have the same layout and aliases in each run. Several
+        threads may be here at a time, and find the same.
         """
         memory = {t.untyped_storage()._cdata for t in tensors}
         inputs = list(tensors)
         results = self._code.run(tensors)
+        copied: list[bool] = []
         for t, layout in zip(results, self._code.output_strides, strict=True):
             own = t.untyped_storage()._cdata
-            self._copied.append(t.stride() != layout or own in memory)
-            if not self._copied[-1]:
+            copied.append(t.stride() != layout or own in memory)
+            if not copied[-1]:
                 memory.add(own)
         del inputs  # which kept their memory from being given to a result
-        if any(self._copied):
+        if any(copied):
+            self._copied = tuple(copied)
             self.run = self._corrected
             return self._correct(results)
         self.run = self._code.run

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, cast
 
 from thunder.extend import compile_option
 
 from .operators import Mode
 
-__all__ = ["Settings", "current_settings"]
+__all__ = ["CompileTime", "Settings", "compile_time", "current_settings"]
+
+#: when regions are compiled: before the first run, in the background, or there once that is worth it
+CompileTime = Literal["now", "background", "later"]
 
 
 @dataclass(frozen=True)
@@ -27,3 +31,8 @@ class Settings:
 def current_settings() -> Settings:
     """Return the settings of the compile that runs; those of the options' defaults where none runs."""
     return Settings(compile_option("inductor_mode"), compile_option("inductor_rounding") == "eager")
+
+
+def compile_time() -> CompileTime:
+    """Return when the compile that runs compiles its regions, by `inductor_compile`."""
+    return cast(CompileTime, compile_option("inductor_compile"))

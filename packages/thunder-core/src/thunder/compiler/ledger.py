@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TextIO
 
@@ -20,6 +20,7 @@ from thunder.compiler.skipped_executors import absent_executors, skipped_executo
 from thunder.compiler.stats import CacheEntry
 from thunder.compiler.unchanged_tensors import UnchangedTensor, unchanged_tensors
 from thunder.executor_base.executor import Executor
+from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.extend.ledger_facts import ledger_facts
 from thunder.frontend.traced_replacements import ReplacedFunction
 from thunder.passes.placement import Placement
@@ -60,6 +61,7 @@ class Explanation:
         explanation = explain_placements(entry.ledger, entry.backward_ledger, executors)
         return replace(
             explanation,
+            rows=tuple(_with_region_facts(explanation.rows, entry)),
             baked=entry.baked,
             replaced=entry.replaced,
             rewritings=entry.rewritings,
@@ -195,6 +197,21 @@ def explain_placements(
                 )
             )
     return Explanation(tuple(rows))
+
+
+def _with_region_facts(rows: Iterable[LedgerRow], entry: CacheEntry) -> Iterator[LedgerRow]:
+    """Yield rows, those of calls in regions with what the executor shows of the region's function."""
+    facts: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for name, traces in (("forward", entry.computation_traces), ("backward", entry.backward_traces)):
+        for bsym in traces[-1].bound_symbols if traces else ():
+            executor = bsym.sym.executor
+            if bsym.sym.is_fusion and isinstance(executor, FusionExecutor):
+                shown = executor.region_facts(bsym.sym.python_impl)
+                parts = (p.name for part in bsym.subsymbols for p in part.flat_proxy_outs)
+                facts.update({(name, part): shown for part in parts if shown})
+    for row in rows:
+        shown = facts.get((row.trace, row.outputs[0]), {}) if row.via == "fusion" and row.outputs else {}
+        yield replace(row, facts={**row.facts, **shown}) if shown else row
 
 
 def check_requirements(ledger: Explanation, require: Mapping[str, str]) -> None:

@@ -275,6 +275,10 @@ class FusionExecutor(Executor):
         """
         return None
 
+    def region_facts(self, function: RegionFunction) -> Mapping[str, Any]:
+        """Return what the ledger shows of a region's function at the moment, by name; by default nothing."""
+        return {}
+
     def compile_once(self, region: Region, compile: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
         """Return the function that was compiled for a region of equal structure, else compile it now.
 

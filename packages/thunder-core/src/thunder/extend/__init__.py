@@ -36,6 +36,7 @@ from thunder.ir.region_sizes import (
     without_sizes,
 )
 from thunder.ops.kernel_operators import run_kernel
+from thunder.ops.operator import symbol_of
 from thunder.ops.region_evaluation import evaluate_calls, evaluate_region
 from thunder.ops.region_strides import EagerStrides, ExpectedStrides
 
@@ -98,6 +99,7 @@ __all__ = [
     "sizes_of",
     "strides_as_products",
     "structural_key",
+    "symbol_of",
     "without_sizes",
 ]
 
