@@ -295,9 +295,11 @@ def test_a_region_arrives_in_another_process_as_it_was_sent() -> None:
 
 
 PROCESS = """
-import sys, torch, thunder
-from thunder_inductor import executor
+import sys, torch, thunder, thunder_inductor
+from thunder.plugins import get_manager
 from thunder_inductor.background import wait_for_code
+plugin = get_manager().temporary(thunder_inductor, name="inductor-under-test")
+plugin.__enter__()
 def program(x):
     return torch.exp(x) * 2 + 1
 compiled = thunder.jit(program, executors=["inductor"], inductor_compile="background")
