@@ -68,7 +68,8 @@ def _forget_process() -> None:
     _State.process = None
 
 
-os.register_at_fork(after_in_child=_forget_process)
+if hasattr(os, "register_at_fork"):  # POSIX
+    os.register_at_fork(after_in_child=_forget_process)
 
 
 def _process() -> Process:
