@@ -39,7 +39,8 @@ def qlora(wrap: Callable[..., Any]) -> tuple[Callable[[], Any], int]:
         num_key_value_heads=2,
     )
     torch.manual_seed(0)
-    model = wrap(LlamaForCausalLM(config).train())
+    llama: Any = LlamaForCausalLM
+    model = wrap(llama(config).train())
     tokens = torch.randint(0, 128, (2, 32))
     optimiser = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3)
 
@@ -59,10 +60,11 @@ def generate(wrap: Callable[..., Any]) -> tuple[Callable[[], Any], int]:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=128, n_positions=64, n_embd=64, n_layer=2, n_head=4, bos_token_id=0)
+    make_config: Any = GPT2Config
+    config = make_config(vocab_size=128, n_positions=64, n_embd=64, n_layer=2, n_head=4, bos_token_id=0)
     config.eos_token_id = config.pad_token_id = None
-    model = GPT2LMHeadModel(config).eval()
-    model = wrap(model)
+    gpt: Any = GPT2LMHeadModel
+    model = wrap(gpt(config).eval())
     tokens = torch.randint(1, 128, (1, 8))
 
     def call() -> Any:
@@ -78,7 +80,9 @@ def wrapper_of(program: str, way: str) -> Callable[..., Any]:
         import torch
 
         if way == "eager":
-            from bitsandbytes.nn import Linear4bit
+            from bitsandbytes.nn.modules import Linear4bit as QuantisedLinear
+
+            quantised: Any = QuantisedLinear
 
             def adapted(model: Any) -> Any:
                 """As `peft` does: linear layers in 4 bits, each with an adapter of rank 4."""
@@ -87,7 +91,7 @@ def wrapper_of(program: str, way: str) -> Callable[..., Any]:
                 class Adapted(torch.nn.Module):
                     def __init__(self, linear: Any) -> None:
                         super().__init__()
-                        self.base = Linear4bit(
+                        self.base = quantised(
                             linear.in_features, linear.out_features, bias=False, quant_type="nf4"
                         )
                         self.base.load_state_dict(linear.state_dict())
@@ -109,7 +113,7 @@ def wrapper_of(program: str, way: str) -> Callable[..., Any]:
         return lambda model: model
     import thunder
 
-    options = {"inductor_compile": way.partition(",")[0]}
+    options: dict[str, Any] = {"inductor_compile": way.partition(",")[0]}
     if program == "generate":
 
         def compiled(model: Any) -> Any:

@@ -237,7 +237,8 @@ def _check_gradients_of_arguments(subject: TransformSubject) -> None:
         loss = _loss(call(*arguments))
         gradients = torch.autograd.grad(loss, inputs, allow_unused=True) if loss.requires_grad else ()
         found.append([g for g in gradients if g is not None])
-    subject.compare("the gradients of arguments", *found, _GRADIENT)
+    results, expected = found
+    subject.compare("the gradients of arguments", results, expected, _GRADIENT)
 
 
 def _gradients(subject: TransformSubject, **options: Any) -> list[dict[str, torch.Tensor]]:
