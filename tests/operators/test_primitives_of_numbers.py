@@ -18,7 +18,8 @@ X = torch.ones(2, 2)
 
 #: parameters of which a meta function reads nothing
 READS_NOTHING_OF = {
-    *(("embedding_renorm", "a"), ("overwrite", "old"), ("raise_error", "after"), ("replace_data", "old")),
+    *(("add_unmodelled", "b"), ("embedding_renorm", "a"), ("overwrite", "old"), ("raise_error", "after")),
+    ("replace_data", "old"),
     ("scatter_add", "value"),
 }
 #: parameters behind others, which the arguments of this test do not fit, and what the error is about

@@ -19,7 +19,7 @@ __all__ = ["VERSION", "WORKSPACE", "Awaited", "Code", "RegionKernel", "Strides",
 #: the attribute of a region's function that has the bytes which a run allocates beside the results
 WORKSPACE = "workspace"
 #: the attribute that has the version which the function runs for the expected strides
-VERSION = "version"
+VERSION = "region_version"
 
 Strides = tuple[int, ...]
 

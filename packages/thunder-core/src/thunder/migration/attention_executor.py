@@ -7,7 +7,6 @@ from typing import Any, Final
 from thunder import torch as ltorch
 from thunder.executor_base.operator_executor import OperatorExecutor
 from thunder.executor_base.refusal import Refusal
-from thunder.extend.registry import get_registry
 from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import row_of
@@ -35,4 +34,3 @@ def _register(symbol: Symbol, **declared: Any) -> None:
 _register(ltorch.scaled_dot_product_attention, checker=_without_gradient)
 _register(ltorch.flash_attention_for_cpu)
 _register(ltorch.flash_attention_for_cpu_backward)
-get_registry().register_executor(sdpa_ex)

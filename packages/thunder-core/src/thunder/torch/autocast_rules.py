@@ -154,7 +154,7 @@ _CUDA: Final[dict[str, AutocastRule]] = {
     **_all("fp32", *_named("torch.", "reciprocal rsqrt sinh square tan dist renorm rms_norm")),
     **_all("fp32", *_named(_F, "softplus layer_norm group_norm rms_norm cosine_similarity")),
     **_all("fp32", *_named(_F, "upsample upsample_nearest upsample_bilinear")),
-    **_all("fp32", "torch.native_layer_norm"),
+    **_all("fp32", "ltorch.native_layer_norm"),
     **_all("dtype", *_named("torch.", "sum prod cumsum cumprod softmax log_softmax norm")),
     **_all("dtype", *_named("torch.linalg.", "vector_norm matrix_norm")),
     **_all("dtype", *_named(_F, "softmax log_softmax softmin")),
