@@ -10,7 +10,14 @@ import torch
 
 from ir.building import EAGER, body, building, compiled, text, traced, with_sources
 from ir.example_symbols import like, pair, toy
-from thunder.base.errors import InvalidArgument, NoExecutor, PluginError, RequirementNotMet, TraceError
+from thunder.base.errors import (
+    InvalidArgument,
+    Location,
+    NoExecutor,
+    PluginError,
+    RequirementNotMet,
+    TraceError,
+)
 from thunder.base.tags import OpTags
 from thunder.compiler.ledger import check_requirements, explain_placements
 from thunder.executor_base.executor import Executor
@@ -373,3 +380,10 @@ def test_the_text_of_what_the_torch_executor_runs_is_a_public_path_or_a_name():
     ]
     assert "torch_convert_element_type_prim_impl(t0, torch.float64)" in text(trace)
     assert trace.python_callable()(torch.ones(4)).dtype is torch.float64
+
+
+def test_a_file_that_no_directory_of_imports_has_is_named_whole(explanation):
+    (first, *_) = explanation.rows
+    elsewhere = dataclasses.replace(first, source=Location("/nowhere/cell_12.py", 2, "b = sin(x)"))
+    table = str(dataclasses.replace(explanation, rows=(elsewhere,)))
+    assert "/nowhere/cell_12.py:2   b = sin(x)" in table

@@ -30,11 +30,13 @@ def tensor_parallel(
 ) -> list[TensorParallel]:
     """Return the transforms that divide the layers of a model by a plan.
 
+    For example::
+
         thunder.jit(model, transforms=[*tensor_parallel(model), fsdp(process_group=mesh["dp"])])
 
     Args:
         model: the module, whose layers the plan names.
-        plan: names of layers, with `*` for any text, and how each is divided: "colwise" or "rowwise", and the
+        plan: names of layers, with an asterisk for any text, and how each is divided: "colwise" or "rowwise", and the
             other styles of transformers that divide a layer so. A name may leave out the path of the base
             model. None: the `tp_plan` of a model of transformers.
         process_group: a ProcessGroup or one dimension of a DeviceMesh; None for the default group.

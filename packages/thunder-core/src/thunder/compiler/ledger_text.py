@@ -121,5 +121,5 @@ def _short(line: Location) -> str:
     """Return a line with its file relative to the working directory, or to a directory of imports."""
     file = Path(line.file)
     folders = filter(file.is_relative_to, (Path.cwd(), *map(Path, filter(None, sys.path))))
-    deepest = max(folders, key=lambda folder: len(folder.parts), default=Path())
-    return str(line._replace(file=str(file.relative_to(deepest))))
+    deepest = max(folders, key=lambda folder: len(folder.parts), default=None)
+    return str(line if deepest is None else line._replace(file=str(file.relative_to(deepest))))
