@@ -36,9 +36,9 @@ def tensor_parallel(
 
     Args:
         model: the module, whose layers the plan names.
-        plan: names of layers, with an asterisk for any text, and how each is divided: "colwise" or "rowwise", and the
-            other styles of transformers that divide a layer so. A name may leave out the path of the base
-            model. None: the `tp_plan` of a model of transformers.
+        plan: names of layers, with an asterisk for any text, and how each is divided: "colwise" or
+            "rowwise", and the other styles of transformers that divide a layer so. A name may leave out the
+            path of the base model. None: the `tp_plan` of a model of transformers.
         process_group: a ProcessGroup or one dimension of a DeviceMesh; None for the default group.
         arguments: `sequence_dim` of `row_parallel`; `device` and `broadcast_from` of both.
 
