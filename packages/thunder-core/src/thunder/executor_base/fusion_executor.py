@@ -12,7 +12,7 @@ from thunder.base.errors import InvalidArgument, PluginError
 from thunder.base.plugin_calls import shown
 from thunder.executor_base.compiled_regions import CompiledRegions
 from thunder.executor_base.executor import Executor, ImplInfo, Rank
-from thunder.executor_base.implementation_hints import check_hints, check_rules
+from thunder.executor_base.implementation_hints import check_implementation
 from thunder.executor_base.operator_ids import operator_id
 from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.region_compilation import compile_together
@@ -105,17 +105,8 @@ class FusionExecutor(Executor):
         replaced. Raises RegistrationError for an unknown id.
         """
         target = operator_id(sym_or_id)
-        check_hints(self, target, cost=cost, workspace=workspace, rank=rank)
-        check_rules(
-            self,
-            target,
-            checker=checker,
-            execution_transform=execution_transform,
-            grad_transform=grad_transform,
-            cost=cost,
-            workspace=workspace,
-        )
         info = ImplInfo(None, checker, execution_transform, grad_transform, cost, workspace, rank)
+        check_implementation(self, target, info)
         self.declare(target, info)
 
     def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:

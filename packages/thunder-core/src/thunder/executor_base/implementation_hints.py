@@ -8,10 +8,19 @@ from typing import Any
 
 from thunder.base.errors import RegistrationError
 from thunder.base.signature import omittable
-from thunder.executor_base.executor import Executor
+from thunder.executor_base.executor import Executor, ImplInfo
 from thunder.ops.operator import row_of, symbol_of
 
-__all__ = ["check_hints", "check_rules"]
+__all__ = ["check_implementation", "check_rules"]
+
+#: the fields of an implementation that are called with the operator's arguments
+_FUNCTIONS = ("checker", "execution_transform", "grad_transform", "cost", "workspace")
+
+
+def check_implementation(executor: Executor, target: str, info: ImplInfo) -> None:
+    """Raise RegistrationError for an implementation whose hints or functions do not fit the operator."""
+    _check_hints(executor, target, cost=info.cost, workspace=info.workspace, rank=info.rank)
+    check_rules(executor, target, **{name: getattr(info, name) for name in _FUNCTIONS})
 
 
 def check_rules(executor: Executor, target: str, **functions: Callable[..., Any] | None) -> None:
@@ -50,7 +59,7 @@ def _signature(function: Callable[..., Any] | None) -> inspect.Signature | None:
         return None
 
 
-def check_hints(executor: Executor, target: str, *, rank: object, **functions: object) -> None:
+def _check_hints(executor: Executor, target: str, *, rank: object, **functions: object) -> None:
     """Raise RegistrationError for hints that are not functions, and for a rank that is not an int."""
     wrong = [name for name, value in functions.items() if value is not None and not callable(value)]
     if rank is not None and (not isinstance(rank, int) or isinstance(rank, bool)):

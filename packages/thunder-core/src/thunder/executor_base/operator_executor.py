@@ -21,7 +21,7 @@ from thunder.executor_base.functional_forms import (
     on_copies,
     writing_call,
 )
-from thunder.executor_base.implementation_hints import check_hints, check_rules
+from thunder.executor_base.implementation_hints import check_implementation
 from thunder.executor_base.operator_definitions import (
     check_definition,
     check_signatures,
@@ -281,17 +281,8 @@ class OperatorExecutor(Executor):
                 )
             functional = self._functional[target][0]
             target, op = functional.id, functional if op is None or op.id == target else op
-        check_hints(self, target, cost=cost, workspace=workspace, rank=rank)
-        check_rules(
-            self,
-            target,
-            checker=checker,
-            execution_transform=execution_transform,
-            grad_transform=grad_transform,
-            cost=cost,
-            workspace=workspace,
-        )
         info = ImplInfo(op, checker, execution_transform, grad_transform, cost, workspace, rank)
+        check_implementation(self, target, info)
         if info.is_gradient_alone and target in self._own:
             info = self._own[target].merged_with(info)
         self.declare(target, info)
