@@ -18,7 +18,7 @@ import torch
 
 from thunder.base.errors import RegistrationError, UnsupportedOperator, did_you_mean
 from thunder.base.pytree import tree_iter, tree_map
-from thunder.ir.aliasing import DisjointSets, views_of
+from thunder.ir.aliasing import written_and_shared
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import Symbol
@@ -151,22 +151,12 @@ def _check(label: str, targets: Sequence[TensorProxy], tensors: Sequence[TensorP
             found={t.name: f'"{t.type_string()}"' for t in tensors if requires_grad(t)},
             hint="Call it under torch.no_grad(), or register a functional form, without mutates=.",
         )
-    families = _families()
-    for i, target in enumerate(targets):
-        others = [t for t in tensors if t is not target] + list(targets[:i])
-        shared = [t for t in others if families.find(t.name) == families.find(target.name)]
-        if shared or sum(t is target for t in tensors) > 1:
-            raise UnsupportedOperator(
-                f"operator {label} writes to memory that another of its arguments may share",
-                found={target.name: f'"{target.type_string()}"'},
-                hint="Pass a clone of the other argument.",
-            )
-
-
-def _families() -> DisjointSets:
-    """Return the tensors of the program in sets that may share memory."""
-    families, trace = DisjointSets(), get_tracectx()
-    for bsym in (b for scope in (trace.scopes if trace is not None else ()) for b in scope):
-        for view in views_of(bsym):
-            families.union(view.output.name, view.source.name)
-    return families
+    trace = get_tracectx()
+    before = [b for scope in (trace.scopes if trace is not None else ()) for b in scope]
+    target = written_and_shared(before, targets, tensors)
+    if target is not None:
+        raise UnsupportedOperator(
+            f"operator {label} writes to memory that another of its arguments may share",
+            found={target.name: f'"{target.type_string()}"'},
+            hint="Pass a clone of the other argument.",
+        )

@@ -130,6 +130,23 @@ def shared_memory(bsyms: Iterable[BoundSymbol], *, certain: bool = False) -> Dis
     return memory
 
 
+def written_and_shared(
+    bsyms: Iterable[BoundSymbol], written: Sequence[TensorProxy], tensors: Sequence[TensorProxy]
+) -> TensorProxy | None:
+    """Return the first tensor that a call writes, and that another of its tensors may share memory with.
+
+    ``bsyms`` are the calls before it, ``tensors`` all tensors among its arguments. None if there is none.
+    """
+    memory = shared_memory(bsyms)
+    for i, target in enumerate(written):
+        others = [t for t in tensors if t is not target] + list(written[:i])
+        if sum(t is target for t in tensors) > 1 or any(
+            memory.find(t.name) == memory.find(target.name) for t in others
+        ):
+            return target
+    return None
+
+
 def escaping(bsyms: Sequence[BoundSymbol]) -> frozenset[str]:
     """Return the names of results, and of values whose memory may be that of a result."""
     names: set[str] = set()

@@ -20,7 +20,7 @@ from thunder.base.pytree import tree_iter, tree_map
 from thunder.base.tags import OpTags
 from thunder.frontend.inner_gradients.recorded_gradients import grad_mode
 from thunder.frontend.session import TracingSession
-from thunder.ir.aliasing import DisjointSets, views_of
+from thunder.ir.aliasing import written_and_shared
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import Symbol
@@ -62,26 +62,14 @@ def _check(session: TracingSession, op: Overload, args: Args, kwargs: Kwargs) ->
             found={"schema": op._schema},
             hint="Call it under torch.no_grad(), or register a functional form (mutates_args=()).",
         )
-    written = list(_written(op, args, kwargs))
-    families = _families(session)
-    for i, target in enumerate(written):
-        others = [t for t in tensors if t is not target] + written[:i]
-        shared = [t for t in others if families.find(t.name) == families.find(target.name)]
-        if shared or sum(t is target for t in tensors) > 1:
-            raise UnsupportedOperator(
-                f"the operator {name} writes to memory that another argument may share",
-                found={target.name: f'"{target.type_string()}"'},
-                hint="Pass a clone of the other argument.",
-            )
-
-
-def _families(session: TracingSession) -> DisjointSets:
-    """Return the tensors of the program in sets that may share memory."""
-    families = DisjointSets()
-    for bsym in (b for scope in session.trace.scopes for b in scope):
-        for view in views_of(bsym):
-            families.union(view.output.name, view.source.name)
-    return families
+    before = [bsym for scope in session.trace.scopes for bsym in scope]
+    target = written_and_shared(before, list(_written(op, args, kwargs)), tensors)
+    if target is not None:
+        raise UnsupportedOperator(
+            f"the operator {name} writes to memory that another argument may share",
+            found={target.name: f'"{target.type_string()}"'},
+            hint="Pass a clone of the other argument.",
+        )
 
 
 def _tensors(tree: Any) -> Iterator[TensorProxy]:
