@@ -108,7 +108,8 @@ def explain(fn: Any) -> Explanation:
     the tensors that transforms could not change.
     """
     data = _dispatcher(fn).data
-    return Explanation.of_entry(_last_entry(fn), data.executors_list, data.transforms)
+    ledger = Explanation.of_entry(_last_entry(fn), data.executors_list, data.transforms)
+    return ledger.with_absent(data.executors_list)
 
 
 def list_transforms(fn: Any) -> list[Any]:

@@ -57,7 +57,10 @@ class Explanation:
     def of_entry(
         cls, entry: CacheEntry, executors: Sequence[Executor], transforms: Sequence[Transform]
     ) -> Explanation:
-        """Return the ledger of a program compiled with these executors and transforms, in this order."""
+        """Return the ledger of a program compiled with these executors and transforms, in this order.
+
+        It lacks the executors that are absent (`with_absent`).
+        """
         explanation = explain_placements(entry.ledger, entry.backward_ledger, executors)
         return replace(
             explanation,
@@ -65,10 +68,16 @@ class Explanation:
             baked=entry.baked,
             replaced=entry.replaced,
             rewritings=entry.rewritings,
-            absent=absent_executors(executors),
             idle=idle_extensions(executors, transforms),
             unchanged=unchanged_tensors(transforms),
         )
+
+    def with_absent(self, executors: Sequence[Executor]) -> Explanation:
+        """Return the ledger of a compile with these executors with the reasons of all others.
+
+        They are imported for that.
+        """
+        return replace(self, absent=absent_executors(executors))
 
     def why_not(self, executor: str, *, line: int | None = None, symbol: str | None = None) -> Explanation:
         """Return the rows that `executor` does not run, each with its reason.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -44,10 +44,12 @@ class Plan:
     backward_traces: list[TraceCtx]
     prologue_traces: list[TraceCtx]
     epilogue_traces: list[TraceCtx]
+    executors: tuple[Executor, ...]
 
     def explain(self) -> Explanation:
         """Return the placement ledger, as `thunder.explain` does after a call."""
-        return self.ledger
+        with nullcontext() if self.device is None else assuming_device(self.device):
+            return self.ledger.with_absent(self.executors)
 
     @property
     def fits(self) -> bool | None:
@@ -177,6 +179,7 @@ def _as_plan(entry: CacheEntry, profile: DeviceProfile | None, data: CompileData
         backward_traces=entry.backward_traces,
         prologue_traces=entry.prologue_traces,
         epilogue_traces=entry.epilogue_traces,
+        executors=data.executors_list,
     )
 
 
