@@ -24,7 +24,8 @@ every_package = pytest.mark.parametrize("name", MODULES)
 
 def written(folder: Path) -> dict[str, str]:
     """Return the text of each file of a package, by its path."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = (path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
+    paths = sorted(files)
     return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 
