@@ -60,19 +60,28 @@ def _attentions(**options):
 
 
 ATTENTIONS = sliced(
-    3, {f"attentions {name}": partial(_attentions, **options) for name, options in FORMS.items()}
+    4,
+    {f"attentions {name}": partial(_attentions, **options) for name, options in FORMS.items()},
+    start=3,
 )
 
 
-@case
-def operators():
+def _operators(**options):
     torch.manual_seed(4)
     arguments = [torch.randn(3, 8, 4, dtype=torch.float64), torch.randint(0, 4, (3, 8))]
-    module = Operators().double()
-    return [
-        compared(module, arguments, divide={"x": 1}),
-        compared(module, arguments, divide={"classes": 1, "x": -2}, arrangement="plain"),
-    ]
+    return compared(Operators().double(), arguments, **options)
+
+
+OPERATORS = sliced(
+    2,
+    {
+        "operators": partial(_operators, divide={"x": 1}),
+        "operators, arranged plainly": partial(
+            _operators, divide={"classes": 1, "x": -2}, arrangement="plain"
+        ),
+    },
+    start=1,
+)
 
 
 @case

@@ -88,10 +88,14 @@ def random_programs(seeds: range) -> tuple[list[str], set[str]]:
     return wrong, used
 
 
-@case
-def divided_random_programs():
-    wrong, used = random_programs(range(8))
+def _compared_programs(seeds: range) -> tuple[str, list[str]]:
+    wrong, used = random_programs(seeds)
     return "\n".join(wrong), sorted(used)
+
+
+RANDOM_PROGRAMS = sliced(
+    4, {f"random programs {i}": partial(_compared_programs, range(i, i + 2)) for i in range(0, 8, 2)}
+)
 
 
 @case

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import thunder
-from distributed.context_cases import ATTENTIONS, OF_A_MESH, TRAINED
+from distributed.context_cases import ATTENTIONS, OF_A_MESH, OPERATORS, TRAINED
 from distributed.context_models import Mixing, language_model, sequences, texts
 from distributed.launching import Outcome
 from thunder.core.options import DebugOptions
@@ -41,9 +41,10 @@ def test_attention_with_each_mask_is_that_of_one_process(results, name: str):
 
 
 @pytest.mark.multi_process
-def test_operators_compute_parts_from_parts(results):
-    for pair in _values(results, "operators"):
-        assert max(difference for difference, _ in pair) < TOLERANCE
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_compute_parts_from_parts(results, name: str):
+    for difference, _ in _values(results, name):
+        assert difference < TOLERANCE
 
 
 @pytest.mark.multi_process

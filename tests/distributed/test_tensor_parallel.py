@@ -7,7 +7,7 @@ import torch.distributed.checkpoint as torch_checkpoint
 
 from distributed.launching import Outcome
 from distributed.small_models import words
-from distributed.tensor_cases import TRAINED
+from distributed.tensor_cases import RANDOM_PROGRAMS, TRAINED
 from distributed.trainings import distance
 
 pytestmark = pytest.mark.multi_process
@@ -41,8 +41,9 @@ def test_processes_that_would_draw_other_numbers_are_refused(outcomes):
     assert results[0][1] == results[1][1]
 
 
-def test_random_programs_on_parts_compute_what_eager_computes(outcomes):
-    for wrong, used in both(outcomes, "divided_random_programs"):
+@pytest.mark.parametrize("name", RANDOM_PROGRAMS)
+def test_random_programs_on_parts_compute_what_eager_computes(outcomes, name: str):
+    for wrong, used in both(outcomes, name):
         assert wrong == ""
         assert used == ["all_gather", "all_reduce", "reduce_scatter"]
 
