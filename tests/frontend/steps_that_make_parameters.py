@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from tests.frontend.backwards_with_effects import inputs
 from torch import Tensor, nn
+
+from frontend.backwards_with_effects import inputs
 
 Jit = Callable[[Any], Any]
 STEPS: dict[str, Callable[[Jit], Any]] = {}

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.frontend.backwards_with_effects import CASES, outcome
-from tests.frontend.steps_that_make_parameters import STEPS
 
 import thunder
 from comparison.derivatives import assert_same_log
+from frontend.backwards_with_effects import CASES, outcome
+from frontend.steps_that_make_parameters import STEPS
 from sweeping import one_in
 
 

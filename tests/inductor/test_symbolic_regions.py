@@ -7,11 +7,11 @@ import warnings
 import pytest
 import sympy
 import torch
-from tests.sweeping import one_in
 from torch.nn import functional as F
 from torch.utils._sympy import functions
 
 import thunder
+from sweeping import one_in
 from thunder.core.errors import PluginWarning
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_sizes import new_size

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.symbolic.static_reasons import failure_of
 from torch import nn
 from transformers import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
@@ -13,6 +12,7 @@ from transformers.modeling_outputs import BaseModelOutput
 import thunder
 from comparison.results import assert_same
 from sweeping import in_turn, one_in
+from symbolic.static_reasons import failure_of
 
 from . import transformers_zoo
 from .transformers_zoo import ARRANGED, Arguments

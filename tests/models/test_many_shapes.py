@@ -13,10 +13,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from tests.sweeping import one_in
-from tests.symbolic.static_reasons import failure_of
 
 import thunder
+from sweeping import one_in
+from symbolic.static_reasons import failure_of
 
 Batch = Callable[[int, int], dict[str, Any]]
 _SMALL = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}

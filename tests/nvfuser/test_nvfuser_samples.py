@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.sweeping import one_in
 from torch.testing._internal.common_methods_invocations import op_db
 
 import thunder
+from sweeping import one_in
 from thunder_nvfuser.data_types import names
 from thunder_nvfuser.executor import replaying_executor
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.sweeping import in_turn, one_in
-from tests.symbolic.static_reasons import failure_of
 from torch.nn import functional as F
 
 import thunder
+from sweeping import in_turn, one_in
+from symbolic.static_reasons import failure_of
 from thunder_nvfuser import kernels
 from thunder_nvfuser.executor import replaying_executor
 from thunder_nvfuser.recorder import RecordedDefinition

@@ -7,8 +7,9 @@ import random
 from collections.abc import Callable, Mapping
 
 import torch
-from tests.symbolic.shape_programs import program_of
-from tests.symbolic.shape_steps import matrix
+
+from symbolic.shape_programs import program_of
+from symbolic.shape_steps import matrix
 
 Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

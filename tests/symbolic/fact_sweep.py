@@ -12,22 +12,28 @@ import collections
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from symbolic.broken_computed_facts import DataSubject, random_calls
 from symbolic.broken_facts import Subject, other_tensors
 from symbolic.data_steps import random_data_program
-from symbolic.fact_outcomes import Verdict
+from symbolic.fact_outcomes import Verdict, arguments, outcome, sources_of
 from symbolic.shape_programs import STEPS, random_program
 from symbolic.shape_steps import STEPS as FURTHER
 
 PROGRAMS = 1000
+#: how many shapes are tried for a program that eager does not run for the first ones
+ATTEMPTS = 20
 
 
 def _subject(seed: int) -> Subject:
     """Return a random program of sizes that are not 0, of which no eager call fails for its tensors alone."""
     rng = random.Random(seed)
     program, _ = random_program(rng, {**STEPS, **FURTHER})
-    template = [[rng.randint(1, 6) for _ in range(rng.randint(1, most))] for most in (3, 2)]
+    for _ in range(ATTEMPTS):
+        template = [[rng.randint(1, 6) for _ in range(rng.randint(1, most))] for most in (3, 2)]
+        if outcome(program, partial(arguments, template, sources_of(template))).run is not None:
+            break
     return Subject(program, template, cache="symbolic values")
 
 

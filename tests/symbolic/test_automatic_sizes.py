@@ -3,9 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.symbolic.static_reasons import failure_of
 
 import thunder
+from symbolic.static_reasons import failure_of
 from thunder.core.errors import InternalError
 from thunder.extend import FusionExecutor, evaluate_region
 from thunder.ir.size_facts import SizeFacts

@@ -3,8 +3,8 @@
 import random
 
 import pytest
-from tests.sweeping import one_in
 
+from sweeping import one_in
 from symbolic.broken_facts import Subject, other_tensors
 from symbolic.deciding_programs import PROGRAMS
 from symbolic.fact_outcomes import sources_of

@@ -4,10 +4,10 @@ import random
 
 import pytest
 import torch
-from tests.sweeping import one_in
-from tests.symbolic.cached_programs import ACTIONS, World, calls_of
 
 import thunder
+from sweeping import one_in
+from symbolic.cached_programs import ACTIONS, World, calls_of
 
 
 def _called(world, run, call, values):

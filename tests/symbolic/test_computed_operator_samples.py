@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from tests.symbolic.operator_samples import ENTRIES, samples
 
 import thunder
+from symbolic.operator_samples import ENTRIES, samples
 from thunder.base.pytree import tree_iter, tree_map
 
 #: entry → the least number of its samples in which the computation finds the size

@@ -5,14 +5,14 @@ import re
 
 import pytest
 import torch
-from tests.sweeping import one_in
-from tests.symbolic.data_steps import DATA_STEPS, random_data, random_data_program
-from tests.symbolic.shape_programs import STEPS
-from tests.symbolic.shape_steps import STEPS as FURTHER
-from tests.symbolic.static_reasons import failure_of
-from tests.symbolic.test_random_shape_programs import _assert_same, _outcome
 
 import thunder
+from sweeping import one_in
+from symbolic.data_steps import DATA_STEPS, random_data, random_data_program
+from symbolic.shape_programs import STEPS
+from symbolic.shape_steps import STEPS as FURTHER
+from symbolic.static_reasons import failure_of
+from symbolic.test_random_shape_programs import _assert_same, _outcome
 from thunder.base.errors import DecisionChanged, SizesChanged
 from thunder.base.integer_polynomials import Polynomial
 from thunder.ir.size_facts import SizeFacts

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from tests.sweeping import one_in
-from tests.symbolic.shape_programs import STEPS
-from tests.symbolic.shape_steps import STEPS as FURTHER
-from tests.symbolic.static_reasons import failure_of
 
 import thunder
+from sweeping import one_in
+from symbolic.shape_programs import STEPS
+from symbolic.shape_steps import STEPS as FURTHER
+from symbolic.static_reasons import failure_of
 
 #: steps that need the numbers of some sizes, and why
 FIXING = {

@@ -4,8 +4,8 @@ import math
 import random
 
 import pytest
-from tests.sweeping import one_in
 
+from sweeping import one_in
 from thunder.base.integer_operations import INTEGER_OPERATIONS
 from thunder.base.integer_polynomials import Interval, Polynomial
 

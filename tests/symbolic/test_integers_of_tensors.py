@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import thunder
+from symbolic.static_reasons import failure_of
 
 
 def _jagged(x, mask):
@@ -57,6 +58,23 @@ def test_a_few_programs_serve_all_values(name, cache):
         else:
             torch.testing.assert_close(result, expected, rtol=0, atol=0)
     assert thunder.cache_misses(compiled) <= most
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_no_integer_has_the_name_of_a_size(count):
+    """The integer is value 2, 3, 4 or 5 of the program, and the tensor has three sizes."""
+
+    def program(x, start, n):
+        for _ in range(count):
+            x = x + 1
+        return torch.narrow(x, 1, start, n)
+
+    compiled = thunder.jit(program, executors=["torch"], cache="symbolic values")
+    for sizes, start, n in (((5, 6, 7), 2, 2), ((9, 8, 7), 3, 4)):
+        args = torch.randn(sizes), torch.tensor(start), n
+        assert torch.equal(compiled(*args), program(*args))
+    assert thunder.cache_misses(compiled) == 1
+    assert failure_of(compiled) is None
 
 
 def test_a_program_that_needs_the_values_decides_on_them():

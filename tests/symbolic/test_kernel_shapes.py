@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.symbolic.static_reasons import failure_of
 
 import thunder
+from symbolic.static_reasons import failure_of
 from thunder.base import devices
 from thunder.base.errors import InternalError
 from thunder.ir.proxies import TensorProxy

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.symbolic.number_consumers import CONSUMERS, Layers
-from tests.symbolic.test_symbolic_programs import PROGRAMS
 
 import thunder
+from symbolic.number_consumers import CONSUMERS, Layers
+from symbolic.test_symbolic_programs import PROGRAMS
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.symbolic_sizes import SymbolicFloat, SymbolicInt
 

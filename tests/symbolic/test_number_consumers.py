@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tests.sweeping import MARK, in_turn
-from tests.symbolic.number_consumers import CALLS, CONSUMERS, NUMBERS, Layers
 
 import thunder
+from sweeping import MARK, in_turn
+from symbolic.number_consumers import CALLS, CONSUMERS, NUMBERS, Layers
 
 
 @pytest.mark.parametrize(("consumer", "number"), in_turn(CONSUMERS, list(NUMBERS)))

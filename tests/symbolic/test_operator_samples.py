@@ -1,8 +1,8 @@
 """A slice of torch's samples of operators with symbolic sizes (`hatch run sweep symbolic-operators`)."""
 
 import pytest
-from tests.sweeping import one_in
 
+from sweeping import one_in
 from symbolic.operator_samples import ENTRIES, Outcome, passes, recorded, run_with_gradients, verdict
 
 

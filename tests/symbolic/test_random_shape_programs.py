@@ -7,11 +7,11 @@ import random
 
 import pytest
 import torch
-from tests.sweeping import one_in
-from tests.symbolic.shape_programs import STEPS, random_program, random_shapes
-from tests.symbolic.shape_steps import STEPS as FURTHER
 
 import thunder
+from sweeping import one_in
+from symbolic.shape_programs import STEPS, random_program, random_shapes
+from symbolic.shape_steps import STEPS as FURTHER
 
 
 def _outcome(fn, arguments):

@@ -3,11 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.symbolic.static_reasons import failure_of
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
 import thunder
+from symbolic.static_reasons import failure_of
 
 
 class _Sum(Function):

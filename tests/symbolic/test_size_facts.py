@@ -4,8 +4,8 @@ import math
 import random
 
 import pytest
-from tests.sweeping import one_in
 
+from sweeping import one_in
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.integer_polynomials import Polynomial
 from thunder.ir.size_facts import SizeFacts
@@ -26,7 +26,7 @@ def test_a_comparison_is_a_fact_with_the_answer_for_the_traced_call():
     assert n > 2
     assert n != m
     assert (n * m) % 4 == 0
-    assert _texts(facts) == ["i0 >= 3", "i0 != i1", "((i0 * i1) % 4) == 0"]
+    assert _texts(facts) == ["size0 >= 3", "size0 != size1", "((size0 * size1) % 4) == 0"]
 
 
 def test_what_follows_from_facts_is_not_asked_again():
@@ -37,7 +37,7 @@ def test_what_follows_from_facts_is_not_asked_again():
     assert m > 0
     assert m != 1
     assert not n < 0
-    assert _texts(facts) == ["i0 == i1", "i0 >= 2"]
+    assert _texts(facts) == ["size0 == size1", "size0 >= 2"]
 
 
 def test_the_bounds_of_a_size_are_those_of_an_equal_one():
@@ -49,7 +49,7 @@ def test_the_bounds_of_a_size_are_those_of_an_equal_one():
     assert n <= 9
     assert n < 11
     assert n + 1 != 3
-    assert _texts(facts) == ["i1 >= 3", "i1 <= 9", "i0 == i1"]
+    assert _texts(facts) == ["size1 >= 3", "size1 <= 9", "size0 == size1"]
 
 
 def test_an_upper_bound_answers_weaker_questions():
@@ -62,7 +62,7 @@ def test_an_upper_bound_answers_weaker_questions():
     assert n + m >= 5
     assert n + m != 5
     assert n + m != 4
-    assert _texts(facts) == ["i0 <= 9", "2 * i0 <= 7", "i0 + i1 >= 5", "i0 + i1 != 5"]
+    assert _texts(facts) == ["size0 <= 9", "2 * size0 <= 7", "size0 + size1 >= 5", "size0 + size1 != 5"]
 
 
 def test_questions_that_are_forgotten_are_asked_again():
@@ -81,7 +81,7 @@ def test_questions_that_are_forgotten_are_asked_again():
     assert n >= 2
     assert s > 0.25
     assert n == m
-    assert _texts(facts) == ["i0 >= 2", "f2 > 0.25", "i0 == i1"]
+    assert _texts(facts) == ["size0 >= 2", "float2 > 0.25", "size0 == size1"]
 
 
 def test_a_bound_of_a_float_implies_weaker_ones_only():
@@ -100,10 +100,10 @@ def test_a_bound_of_a_float_implies_weaker_ones_only():
     assert s != 2
     assert s < 3
     assert not s >= 2.5
-    assert _texts(facts) == ["f0 > 1", "f1 > 1", "f0 < 2"]
+    assert _texts(facts) == ["float0 > 1", "float1 > 1", "float0 < 2"]
     assert t != 0.5
     assert t != 1.75
-    assert _texts(facts) == ["f0 > 1", "f1 > 1", "f0 < 2", "f1 != 1.75"]
+    assert _texts(facts) == ["float0 > 1", "float1 > 1", "float0 < 2", "float1 != 1.75"]
 
 
 def test_a_bound_says_nothing_of_another_float_and_does_not_exclude_itself():
@@ -112,7 +112,7 @@ def test_a_bound_says_nothing_of_another_float_and_does_not_exclude_itself():
     assert s >= 1
     assert t > 0.5
     assert s != 1
-    assert _texts(facts) == ["f0 >= 1", "f1 > 0.5", "f0 != 1"]
+    assert _texts(facts) == ["float0 >= 1", "float1 > 0.5", "float0 != 1"]
 
 
 def test_a_float_that_is_fixed_answers_all_questions():
@@ -124,10 +124,10 @@ def test_a_float_that_is_fixed_answers_all_questions():
     assert s * 2 == 3.0
     assert s * n > 1
     assert facts.values() == {"s": 1.5, "n": None}
-    assert _texts(facts) == ["f0 == 1.5", "f0 * i1 > 1"]
+    assert _texts(facts) == ["float0 == 1.5", "float0 * size1 > 1"]
     facts.complete()
     assert s > 0.5
-    with pytest.raises(UnsupportedProgram, match=r"after the program was compiled: f0 \* i1 > 2"):
+    with pytest.raises(UnsupportedProgram, match=r"after the program was compiled: float0 \* size1 > 2"):
         s * n > 2  # noqa: B015
 
 
@@ -140,7 +140,7 @@ def test_the_opposite_of_a_fact_is_no_other_fact():
     assert m * 3 != n * 2
     assert n % 3 == 1
     assert 3 * (n // 3) == n - 1
-    assert _texts(facts) == ["i0 + i1 >= 5", "2 * i0 != 3 * i1", "(i0 % 3) == 1"]
+    assert _texts(facts) == ["size0 + size1 >= 5", "2 * size0 != 3 * size1", "(size0 % 3) == 1"]
 
 
 def test_a_size_that_is_not_its_bound_is_beyond_it():
@@ -152,7 +152,7 @@ def test_a_size_that_is_not_its_bound_is_beyond_it():
     assert m != 2
     assert m != 0
     assert m >= 1
-    assert _texts(facts) == ["i0 != 0", "i0 != 1", "i1 != 2", "i1 != 0"]
+    assert _texts(facts) == ["size0 != 0", "size0 != 1", "size1 != 2", "size1 != 0"]
 
 
 def test_a_number_fixes_a_size_and_the_other_facts_about_it_are_implied():
@@ -161,7 +161,7 @@ def test_a_number_fixes_a_size_and_the_other_facts_about_it_are_implied():
     assert int(n) == 5
     assert [0] * n == [0] * 5
     assert {n: 1} == {5: 1}
-    assert _texts(facts) == ["i0 == 5"]
+    assert _texts(facts) == ["size0 == 5"]
     assert float(n) == 5.0
 
 
@@ -180,7 +180,7 @@ def test_a_question_after_the_compile_is_refused_unless_the_facts_answer_it():
     assert n > 2
     facts.complete()
     assert n > 1
-    with pytest.raises(UnsupportedProgram, match=r"after the program was compiled: i0 - 4 >= 0"):
+    with pytest.raises(UnsupportedProgram, match=r"after the program was compiled: size0 - 4 >= 0"):
         n > 3  # noqa: B015
     with pytest.raises(UnsupportedProgram, match=r"after the program was compiled"):
         int(m)

@@ -6,14 +6,14 @@ import random
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.sweeping import one_in
-from tests.symbolic.static_reasons import failure_of
 
 import thunder
 from comparison.derivatives import compare, ran
 from comparison.inputs import leaf
+from sweeping import one_in
 from symbolic.broken_facts import Subject
 from symbolic.fact_outcomes import sources_of
+from symbolic.static_reasons import failure_of
 
 MODES = ("automatic", "symbolic values")
 SPECIAL = (0.0, -0.0, math.nan, math.inf, -math.inf, 3, True, None, 1e300, -1.0)

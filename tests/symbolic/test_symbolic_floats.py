@@ -7,9 +7,9 @@ import random
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.sweeping import one_in
 
 import thunder
+from sweeping import one_in
 from thunder.base.float_expressions import FUNCTIONS
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_floats import SymbolicFloat, of_function
@@ -137,22 +137,22 @@ def test_a_number_of_a_float_argument_has_the_value_of_python_wherever_the_facts
 def test_half_of_a_size_rounds_without_fixing_it():
     facts = SizeFacts()
     n = new_size(facts, 5, "size")
-    assert math.floor(n * 1.5).text == "i0 + (i0 // 2)"
-    assert math.ceil(n / 2).for_values({"i0": 7}) == 4
-    assert math.floor(n / 3).text == "(i0 // 3)"
-    assert [fact.text(facts.names.__getitem__) for fact in facts.checked()] == ["i0 <= 1099511627776"]
+    assert math.floor(n * 1.5).text == "size0 + (size0 // 2)"
+    assert math.ceil(n / 2).for_values({"size0": 7}) == 4
+    assert math.floor(n / 3).text == "(size0 // 3)"
+    assert [fact.text(facts.names.__getitem__) for fact in facts.checked()] == ["size0 <= 1099511627776"]
 
 
 #: name → a rounding, and its text
 ROUNDINGS = {
-    "half of a half": (lambda n: math.floor((n // 2) * 1.0 * 0.5), "((i0 // 2) // 2)"),
-    "remainder": (lambda n: math.floor((n % 3) * 0.5), "((i0 % 3) // 2)"),
-    "factor": (lambda n: math.floor(1.7 * n), "math.floor(1.7 * i0)"),
-    "ceiling": (lambda n: math.ceil(n * 0.3) + 1, "math.ceil(i0 * 0.3) + 1"),
-    "towards 0": (lambda n: math.trunc(n * -0.3) * n, "i0 * math.trunc(i0 * (-0.3))"),
-    "nearest": (lambda n: round(n / 3), "round(i0 / 3)"),
-    "root": (lambda n: math.floor(_called(math.sqrt, n)), "math.floor(math.sqrt(i0))"),
-    "of a rounding": (lambda n: round(math.floor(n * 0.7) / 3), "round(math.floor(i0 * 0.7) / 3)"),
+    "half of a half": (lambda n: math.floor((n // 2) * 1.0 * 0.5), "((size0 // 2) // 2)"),
+    "remainder": (lambda n: math.floor((n % 3) * 0.5), "((size0 % 3) // 2)"),
+    "factor": (lambda n: math.floor(1.7 * n), "math.floor(1.7 * size0)"),
+    "ceiling": (lambda n: math.ceil(n * 0.3) + 1, "math.ceil(size0 * 0.3) + 1"),
+    "towards 0": (lambda n: math.trunc(n * -0.3) * n, "size0 * math.trunc(size0 * (-0.3))"),
+    "nearest": (lambda n: round(n / 3), "round(size0 / 3)"),
+    "root": (lambda n: math.floor(_called(math.sqrt, n)), "math.floor(math.sqrt(size0))"),
+    "of a rounding": (lambda n: round(math.floor(n * 0.7) / 3), "round(math.floor(size0 * 0.7) / 3)"),
 }
 
 
@@ -164,8 +164,8 @@ def test_the_rounding_of_a_float_is_an_expression(name):
     assert found.text == text
     assert facts.values() == {"n": None}
     for value in (*range(2000), 10**6, 2**30):
-        assert found.for_values({"i0": value}) == rounding(value)
-        assert eval(found.text, {"math": math, "i0": value}) == rounding(value)
+        assert found.for_values({"size0": value}) == rounding(value)
+        assert eval(found.text, {"math": math, "size0": value}) == rounding(value)
 
 
 def test_a_number_that_is_not_finite_has_no_text_in_a_fact():
@@ -177,7 +177,7 @@ def test_a_number_that_is_not_finite_has_no_text_in_a_fact():
     assert isinstance(n * 1e308, SymbolicFloat)
     assert n * 1e308 == math.inf
     texts = [fact.text(facts.names.__getitem__) for fact in facts.checked()]
-    assert texts == ["i0 * 1e+308 > 1.7976931348623157e+308"]
+    assert texts == ["size0 * 1e+308 > 1.7976931348623157e+308"]
 
 
 def _attention(q, k, v):

@@ -7,10 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from tests.sweeping import one_in
-from tests.symbolic.static_reasons import failure_of
 
 import thunder
+from sweeping import one_in
+from symbolic.static_reasons import failure_of
 
 X = torch.arange(20.0).reshape(4, 5)
 NUMBERS = (2, 3, 4, 0, -1, 5, -3, 1, 10, 3)

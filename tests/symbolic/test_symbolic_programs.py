@@ -5,10 +5,10 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.sweeping import one_in
-from tests.symbolic.static_reasons import failure_of
 
 import thunder
+from sweeping import one_in
+from symbolic.static_reasons import failure_of
 
 R = torch.randn
 

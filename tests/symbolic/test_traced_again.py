@@ -6,9 +6,9 @@ import weakref
 
 import pytest
 import torch
-from tests.symbolic.static_reasons import failure_of
 
 import thunder
+from symbolic.static_reasons import failure_of
 from thunder.extend import OperatorExecutor, deregister_executor, register_executor
 from thunder.ir.proxies import TensorProxy
 

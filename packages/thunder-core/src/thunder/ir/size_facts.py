@@ -89,7 +89,9 @@ class SizeFacts:
     def add(self, hint: float, source: str, low: int | None = 0, *, computed: bool = False) -> int:
         """Return the number of a new variable: a size, which is not negative, or a float."""
         number = len(self.hints)
-        self.names.append(f"{'u' if computed else 'f' if isinstance(hint, float) else 'i'}{number}")
+        kind = "found" if computed else "float" if isinstance(hint, float) else "size"
+        # until the values of the program are named: a name that no other proxy takes
+        self.names.append(f"{kind}{number}")
         if computed:
             self.computed.add(number)
         self.hints.append(hint)

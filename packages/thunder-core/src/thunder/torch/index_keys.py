@@ -263,6 +263,8 @@ def _whole(rows: Any) -> Any:
     """
     if isinstance(rows, list):
         return [_whole(x) for x in rows]
+    if isinstance(rows, SymbolicInt):
+        return rows
     if isinstance(rows, TensorProxy | NumberProxy):
         raise UnsupportedOperator(
             "indexing with a list of tensors", hint="Use torch.stack, and index with what it gives."

@@ -29,7 +29,7 @@ from thunder.frontend.torch_functions.override_state import TorchFunctions, seen
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
-from thunder.ir.symbolic_sizes import SymbolicNumber, has_symbols
+from thunder.ir.symbolic_sizes import SymbolicInt, SymbolicNumber, has_symbols
 
 TABLE = LookasideTable()
 
@@ -276,7 +276,8 @@ def _is_neg(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, An
 
 @TABLE.lookaside(torch.broadcast_shapes)
 def _broadcast_shapes(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Size:
-    shape: torch.Size = torch.broadcast_shapes(*args, **kwargs)
+    shapes = [(x,) if isinstance(x, SymbolicInt) else x for x in args]
+    shape: torch.Size = torch.broadcast_shapes(*shapes, **kwargs)
     return shape
 
 

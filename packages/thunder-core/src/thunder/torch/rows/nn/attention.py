@@ -50,6 +50,8 @@ def scaled_dot_product_attention(
         raise OperatorError("Expected query, key, and value to have the same dtype and at least 2 dimensions")
     if isinstance(scale, SymbolicNumber):  # torch chooses a kernel by numbers alone
         scale = scale.value
+    if isinstance(dropout_p, SymbolicNumber) and not dropout_p > 0.0:
+        dropout_p = 0.0
     arguments = (query, key, value, dropout_p, is_causal)
     if _takes_flash_kernel(*arguments, attn_mask, scale, enable_gqa):
         return _by_flash_kernel(query, key, value, attn_mask, dropout_p, is_causal, scale)
@@ -127,12 +129,11 @@ def _takes_flash_kernel(
     if query.device.type != "cpu" or not all(x.numel() for x in (query, key, value)):
         return False
     _ask_relations(query, key, value, mask)
+    drops = float(dropout_p > 0.0)  # how much is dropped makes no difference
     with torch._C.DisableTorchFunction():
         q, k, v = (_stand_in(x) for x in (query, key, value))
         added = _stand_in(mask) if mask is not None else None
-        choice = torch._fused_sdp_choice(
-            q, k, v, added, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )
+        choice = torch._fused_sdp_choice(q, k, v, added, drops, is_causal, scale=scale, enable_gqa=enable_gqa)
     return int(choice) == _FLASH
 
 
