@@ -71,6 +71,13 @@ def _filled(*parameters: Any, dtype: torch.dtype = torch.float32) -> Callable[[]
     ]
 
 
+def _selected() -> Calls:
+    calls = []
+    for shape, mask in (((3, 4), torch.rand(3, 4) > 0.5), ((2, 3, 4), torch.rand(3, 1) > 0.5)):
+        calls.append(_call(_x(*shape), mask, list(mask.broadcast_to(shape).nonzero(as_tuple=True))))
+    return calls
+
+
 def _window() -> Calls:
     return [_call(8), _call(7, periodic=False), _call(1), _call(5, dtype=torch.float64)]
 
@@ -159,6 +166,7 @@ WRITTEN: Mapping[str, Callable[[], Calls]] = {
     "prims.as_strided_scatter": lambda: [_call(_x(12), _x(2, 3), (2, 3), (4, 1), 1)],
     "torch.Tensor.view_dtype": lambda: [_call(_x(3, 4), torch.int32), _call(_x(3, 4), torch.float16)],
     "prims.take_along_axis": lambda: [_call(_x(3, 4), torch.randint(3, (2, 4)), 0)],
+    "torch.masked_select": _selected,
     "prims.dynamic_select": lambda: [_call(_x(3, 4), torch.tensor(i), 1) for i in (2, -1)],
     "prims.copy_with_setitem": lambda: [_call(_x(3, 4), (slice(1, 3), 0), _x(2)), _call(_x(3, 4), 1, 2.0)],
     "ltorch.setitem": lambda: [_call(_x(3, 4), (slice(1, 3), 0), _x(2)), _call(_x(3, 4), 1, 2.0)],
