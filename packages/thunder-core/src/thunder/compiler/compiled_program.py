@@ -11,11 +11,11 @@ import torch
 
 from thunder.autograd.lowering import Lowering, connected
 from thunder.autograd.wiring import Interface
+from thunder.compiler.connected_trace import connected_trace
 from thunder.compiler.context import Branch, Context
 from thunder.compiler.running_compile import compiling
 from thunder.compiler.running_stages import run_step
 from thunder.compiler.stages import LATE_STAGES
-from thunder.ir.proxies import is_proxy
 from thunder.ir.trace import TraceCtx
 from thunder.passes.placement import Placement
 from thunder.passes.rewriting.rewriting_result import Rewriting
@@ -39,8 +39,8 @@ class Compiled:
     rewritings: list[Rewriting] = field(default_factory=list)
     #: the prologue after each transform that may change it
     prologues: list[TraceCtx] = field(default_factory=list)
-    #: the traces of the writes and views that run after torch's autograd node
-    deferred_traces: list[TraceCtx] = field(default_factory=list)
+    #: the traces of the writes and views that run after torch's autograd node, and of what runs round it
+    connected_traces: list[TraceCtx] = field(default_factory=list)
 
 
 def compiled_program(context: Context) -> Compiled:
@@ -58,29 +58,41 @@ def compiled_program(context: Context) -> Compiled:
         prologues=context.prologues,
     )
     if autograd is None or autograd.program is None or backward is None:
-        return compiled
+        return _connected(compiled, context)
     assert backward.fn is not None, "the stage that generates code runs for the backward too"
     lowering = Lowering(
         context.executors, context.options.get("rematerialization", "min-cut"), partial(_lower_late, context)
     )
     interface = Interface.of(forward.traces[-1])
-    fn: Callable[..., Any] = connected(
+    fn = connected(
         autograd.program, forward.fn, backward.fn, lowering, interface, context.backward_is_changed
     )
-    if not torch.is_grad_enabled():  # a region of torch.enable_grad has computed what requires grad
-        fn = torch.enable_grad()(fn)
-    deferred_traces: list[TraceCtx] = []
-    if autograd.deferred is not None:
-        deferred = _late_branch(context, autograd.deferred)
-        deferred_traces, fn = deferred.traces, _with_deferred_writes(fn, deferred, forward.traces[-1])
-    return replace(
+    differentiable = replace(
         compiled,
         fn=fn,
         backward_fn=backward.fn,
         backward_traces=backward.traces,
         backward_ledger=backward.placements,
-        deferred_traces=deferred_traces,
     )
+    return _connected(differentiable, context)
+
+
+def _connected(compiled: Compiled, context: Context) -> Compiled:
+    """Return the program with the statements round its forward, which are in a trace of their own."""
+    autograd = context.autograd
+    deferred = None if autograd is None or autograd.deferred is None else autograd.deferred
+    traces = [] if deferred is None else _late_branch(context, deferred).traces
+    trace = connected_trace(
+        compiled.traces[-1],
+        compiled.fn,
+        requests=context.grad_requests,
+        deferred=traces[-1] if traces else None,
+        # a region of torch.enable_grad has computed what requires grad
+        enables_grad=compiled.backward_fn is not None and not torch.is_grad_enabled(),
+    )
+    if trace is None:
+        return compiled
+    return replace(compiled, fn=trace.python_callable(), connected_traces=[*traces, trace])
 
 
 def _late_branch(context: Context, trace: TraceCtx) -> Branch:
@@ -100,16 +112,3 @@ def _lower_late(context: Context, trace: TraceCtx) -> Callable[..., Any]:
         fn = _late_branch(context, trace).fn
     assert fn is not None, "the last of these stages generates code"
     return fn
-
-
-def _with_deferred_writes(fn: Callable[..., Any], deferred: Branch, forward: TraceCtx) -> Callable[..., Any]:
-    """Return ``fn``, followed by the deferred writes on its results and inputs."""
-    positions = {p.name: i for i, p in enumerate(forward.args) if is_proxy(p)}
-    read = tuple(positions[p.name] for p in deferred.traces[0].args if p.name in positions)
-    finish = deferred.fn
-    assert finish is not None, "the deferred writes have been through the stage that generates code"
-
-    def run(*args: Any) -> Any:
-        return finish(*fn(*args), *[args[i] for i in read])
-
-    return run

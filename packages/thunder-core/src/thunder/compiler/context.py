@@ -83,6 +83,8 @@ class Context:
     replaced_calls: list[Placement] = field(default_factory=list)
     #: what rewrite rules did, and did not, in the program
     rewritings: list[Rewriting] = field(default_factory=list)
+    #: the names of inputs that require grad because the program sets it
+    grad_requests: frozenset[str] = frozenset()
     #: why the program is compiled again; empty for a first compile
     reasons: tuple[RecompileReason, ...] = ()
     #: position of a transform → the forms of overriding tensors that later ones have changed

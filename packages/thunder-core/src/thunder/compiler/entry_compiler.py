@@ -384,6 +384,7 @@ class EntryCompiler:
                     check=data.debug_options.check_traces,
                     prologue=program.prologue,
                     epilogue=program.epilogue,
+                    grad_requests=program.grad_requests,
                     reasons=self.stats.last_recompile_reasons,
                     forms_for=None if self.overrides is None else self.overrides.forms_for,
                 )

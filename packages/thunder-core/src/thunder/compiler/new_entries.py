@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from thunder.compiler.failed_calls import plan_for_failures
 from thunder.compiler.pipeline import Compiled
@@ -37,17 +36,17 @@ def new_entry(
     epilogue = compiled.epilogue or program.epilogue
     values = {} if program.sizes is None else program.sizes.all_values()
     failures = plan_for_failures(
-        program, [traces[-1] for traces in (compiled.traces, compiled.deferred_traces) if traces]
+        program, [traces[-1] for traces in (compiled.traces, compiled.connected_traces) if traces]
     )
     return CacheEntry(
         prologue_fn=prologues[-1].python_callable(),
         prologue_traces=list(prologues),
-        computation_fn=_with_grad_requests(program, compiled),
+        computation_fn=compiled.fn,
         computation_traces=compiled.traces,
         backward_fn=compiled.backward_fn,
         backward_traces=compiled.backward_traces,
         epilogue_fn=epilogue.python_callable() if epilogue is not None else None,
-        epilogue_traces=[*compiled.deferred_traces, *([epilogue] if epilogue is not None else [])],
+        epilogue_traces=[*compiled.connected_traces, *([epilogue] if epilogue is not None else [])],
         ledger=compiled.ledger,
         backward_ledger=compiled.backward_ledger,
         rewritings=tuple(compiled.rewritings),
@@ -71,19 +70,3 @@ def dropped_facts(before: Sequence[Fact], after: Sequence[Fact]) -> tuple[Fact, 
     """Return the facts of a program that a prologue which transforms changed does not check."""
     checked = {(fact.kind, fact.path.source) for fact in after}
     return tuple(fact for fact in before if (fact.kind, fact.path.source) not in checked)
-
-
-def _with_grad_requests(program: Acquisition, compiled: Compiled) -> Callable[..., Any]:
-    """Return the computation, before which the inputs require grad of which the program sets it."""
-    computation = compiled.fn
-    names = [getattr(a, "name", None) for a in compiled.traces[-1].args]
-    positions = [i for i, name in enumerate(names) if name in program.grad_requests]
-    if not positions:
-        return computation
-
-    def requesting(*inputs: Any) -> Any:
-        for position in positions:
-            inputs[position].requires_grad_()
-        return computation(*inputs)
-
-    return requesting

@@ -168,12 +168,14 @@ class Pipeline:
         check: bool = False,
         prologue: TraceCtx | None = None,
         epilogue: TraceCtx | None = None,
+        grad_requests: frozenset[str] = frozenset(),
         reasons: Sequence[RecompileReason] = (),
         forms_for: Callable[[int], Mapping[str, Any]] | None = None,
     ) -> Compiled:
         """Run all stages on a program. `executors` ends with the fallback executors.
 
-        With `check` each new trace is verified. `reasons` are those of a recompile. `forms_for` returns the
+        With `check` each new trace is verified. `grad_requests` are the names of inputs that require grad
+        because the program sets it. `reasons` are those of a recompile. `forms_for` returns the
         forms of overriding tensors that the transform at a position knows. Raises PluginError for a
         stage that does not return a trace.
         """
@@ -184,6 +186,7 @@ class Pipeline:
             check,
             prologue=prologue,
             epilogue=epilogue,
+            grad_requests=grad_requests,
             reasons=tuple(reasons),
             forms_for=forms_for,
         )
