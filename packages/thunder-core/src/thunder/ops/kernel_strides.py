@@ -48,6 +48,8 @@ _STRIDES_OF_COMPARISONS = frozenset(
 )
 #: operators whose results are contiguous if their first argument is a number, but not without data
 _POWERS = frozenset({"torch.float_power", "torch.pow"})
+#: operators whose results are contiguous, but not without data
+_CONTIGUOUS = frozenset({"ltorch._log_softmax_backward_data"})
 #: operators whose results have the strides of a dense argument, but without data others where a length is 1
 _NEW_LIKE = frozenset(
     f"torch.{name}_like" for name in ("empty", "full", "ones", "rand", "randint", "randn", "zeros")
@@ -62,7 +64,7 @@ def with_strides_of_kernel(operator: str, args: Sequence[Any], kwargs: Any, resu
     elif operator in _STRIDES_OF_COMPARISONS:
         first, second = sorted(args[:2], key=lambda x: not isinstance(x, torch.Tensor))  # torch.eq(x, 2)
         strides = torch.eq(first, second).stride()
-    elif operator in _POWERS and not isinstance(args[0], torch.Tensor):
+    elif operator in _CONTIGUOUS or (operator in _POWERS and not isinstance(args[0], torch.Tensor)):
         strides = contiguous_strides(result.shape)
     elif operator in _NEW_LIKE and _is_preserved(kwargs) and 1 in result.shape:
         (like, *_) = args

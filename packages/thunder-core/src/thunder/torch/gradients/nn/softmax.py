@@ -37,7 +37,7 @@ def _softmax_backward_data(
     g, y = computed_in(grad_output), computed_in(output)
     products = ltorch.mul(g, y)
     gradient = ltorch.sub(products, ltorch.mul(y, ltorch.sum(products, dim, True)))
-    return cast(gradient, _dtype_of_gradient(grad_output, output, input_dtype))
+    return ltorch.contiguous(cast(gradient, _dtype_of_gradient(grad_output, output, input_dtype)))
 
 
 @kernel("_log_softmax_backward_data", "torch._log_softmax_backward_data")
@@ -47,7 +47,7 @@ def _log_softmax_backward_data(
     """``g - softmax(x) * sum(g)``, where ``softmax(x) = exp(output)``."""
     g, y = computed_in(grad_output), computed_in(output)
     gradient = ltorch.sub(g, ltorch.mul(ltorch.exp(y), ltorch.sum(g, dim, True)))
-    return cast(gradient, _dtype_of_gradient(grad_output, output, input_dtype))
+    return ltorch.contiguous(cast(gradient, _dtype_of_gradient(grad_output, output, input_dtype)))
 
 
 def _of_softmax(c: VjpCall) -> TensorProxy:
