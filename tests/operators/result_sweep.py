@@ -37,7 +37,8 @@ OTHER_GRADIENTS = frozenset(
         *("nn.functional.adaptive_max_pool1d", "nn.functional.adaptive_max_pool2d"),
         *("nn.functional.bilinear", "nn.functional.interpolate.area", "nn.functional.max_pool1d"),
         *("nn.functional.max_pool2d", "nn.functional.max_pool3d"),
-        *("nn.functional.pad.constant", "_softmax_backward_data"),
+        *("nn.functional.pad.constant", "nn.functional.pad.replicate_negative"),
+        *("nn.functional.binary_cross_entropy", "_softmax_backward_data"),
     }
 )
 #: calls that eager runs and thunder does not (docs/differences.md)
