@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import thunder
 from operators.database import op_db, seed_cpu
 from thunder.base.attribute_paths import find_torch
 from thunder.base.pytree import tree_flatten, tree_map
@@ -75,6 +76,16 @@ def test_samples_are_as_in_eager(path: str, whole_run: bool) -> None:
             for sample in itertools.islice(samples, None if whole_run else 80):
                 answered += is_as_eager(path, (sample.input, *sample.args), sample.kwargs)
     assert answered or path in WITHOUT_SAMPLES
+
+
+@pytest.mark.parametrize("path", [path for path in RULES if op_of(path) is not None])
+def test_a_call_is_a_program_with_one_entry(path: str) -> None:
+    """To ask whether a call is usual records nothing and decides nothing."""
+    op = op_of(path)
+    sample = next(iter(op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd)))
+    compiled = thunder.jit(op.op, executors=["torch"])
+    compiled(sample.input, *sample.args, **sample.kwargs)
+    assert len(thunder.compile_stats(compiled).interpreter_cache) == 1
 
 
 @pytest.mark.parametrize("path", [p for p in RULES if getattr(op_of(p), "error_inputs_func", None)])

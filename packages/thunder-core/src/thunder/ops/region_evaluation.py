@@ -10,7 +10,7 @@ import torch
 from thunder.base.autocast_state import OFF, autocast_as
 from thunder.base.devices import Device, to_torch_device
 from thunder.base.dtypes import dtype, to_torch_dtype
-from thunder.base.errors import TraceError
+from thunder.base.errors import InternalError, TraceError
 from thunder.base.pytree import tree_map
 from thunder.ir.fusion_regions import Region
 from thunder.ir.proxies import NumberProxy, TensorProxy, is_proxy
@@ -49,9 +49,11 @@ def _run(calls: Iterable[BoundSymbol], values: dict[str, Any]) -> None:
         if isinstance(leaf, SymbolicNumber):
             return leaf.for_values(values)
         if is_proxy(leaf):
-            if leaf.name not in values and isinstance(leaf, NumberProxy):
+            if leaf.name in values:
+                return values[leaf.name]
+            if isinstance(leaf, NumberProxy):
                 return leaf.value
-            return values[leaf.name]
+            raise InternalError("a value is read that no earlier call computes", found={"value": leaf.name})
         if isinstance(leaf, dtype):
             return to_torch_dtype(leaf)
         if isinstance(leaf, slice):  # a leaf of pytrees, whose bounds may be symbolic sizes

@@ -304,6 +304,8 @@ def _errors_of_program() -> Iterator[None]:
         raise RaisedEarly(
             _refusal("the early run computes other sizes than the compiled program", str(change.answer))
         ) from None
+    except InternalError:
+        raise
     except ThunderError as error:
         raise _refusal("a part of it has no torch function", str(error)) from error
     except Exception as error:

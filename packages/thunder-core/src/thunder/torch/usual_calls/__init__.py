@@ -25,4 +25,5 @@ def is_usual(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     rule = _BY_FUNCTION.get(fn)
     if rule is None or facts_in((args, kwargs)) is not None:
         return False
-    return rule(*args, **kwargs) not in (None, False)
+    result = rule(*args, **kwargs)
+    return result is not None and result is not False
