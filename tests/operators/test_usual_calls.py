@@ -83,7 +83,8 @@ def test_a_call_is_a_program_with_one_entry(path: str) -> None:
     """To ask whether a call is usual records nothing and decides nothing."""
     op = op_of(path)
     sample = next(iter(op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd)))
-    compiled = thunder.jit(op.op, executors=["torch"])
+    fn = op.op if path == "torch.polygamma" else find_torch(path)  # whose sample has the order last
+    compiled = thunder.jit(fn, executors=["torch"])
     compiled(sample.input, *sample.args, **sample.kwargs)
     assert len(thunder.compile_stats(compiled).interpreter_cache) == 1
 
