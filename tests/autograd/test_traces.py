@@ -71,15 +71,15 @@ def backward_fn(saved_for_backward, cotangents):
   # x: "cpu f32[4]"
   clear_mutable_collection(C0)
   del C0
-  a1 = torch.cos(x)  # a1: "cpu f32[4]"
-    # a1 = ltorch.cos(x)  # a1: "cpu f32[4]"
-      # a1 = prims.cos(x)  # a1: "cpu f32[4]"
+  y_1 = torch.cos(x)  # y_1: "cpu f32[4]"
+    # y_1 = ltorch.cos(x)  # y_1: "cpu f32[4]"
+      # y_1 = prims.cos(x)  # y_1: "cpu f32[4]"
   del x
-  a2 = torch.mul(a0, a1)  # a2: "cpu f32[4]"
-    # a2 = ltorch.mul(a0, a1)  # a2: "cpu f32[4]"
-      # a2 = prims.mul(a0, a1)  # a2: "cpu f32[4]"
-  del a1
-  return (a2, a0)
+  y_2 = torch.mul(a0, y_1)  # y_2: "cpu f32[4]"
+    # y_2 = ltorch.mul(a0, y_1)  # y_2: "cpu f32[4]"
+      # y_2 = prims.mul(a0, y_1)  # y_2: "cpu f32[4]"
+  del y_1
+  return (y_2, a0)
 """
 
 

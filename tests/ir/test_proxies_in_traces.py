@@ -152,7 +152,7 @@ def test_a_proxy_has_no_metadata_that_are_not_declared():
 
 
 #: attributes of a trace that a new trace of the same program does not take over
-FRESH = {"scopes", "provenance", "recorder", "_complete"}
+FRESH = {"scopes", "provenance", "recorder", "_complete", "_beginning"}
 
 
 def test_from_trace_keeps_every_fact():
@@ -165,6 +165,7 @@ def test_from_trace_keeps_every_fact():
     trace.input_forms = {"x": ((1,), dtypes.float32)}
     trace.make_object_name(object())
     trace.recorder = Recorder()
+    trace._beginning, trace._next_numbers = "t0", {"t0": 3}
     trace.set_provenance(TraceProvenance("Test"))
     trace.mark_complete()
     new, empty = from_trace(trace), TraceCtx()

@@ -40,7 +40,7 @@ from thunder.ir.proxies import ProxyTag, TensorProxy, Variable, is_proxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.substitution import follow_replacements, rename_results, substitute
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, with_parts
-from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace
+from thunder.ir.trace import AGAIN, TraceCtx, TraceProvenance, from_trace
 from thunder.ir.trace_context import get_tracectx, tracectx
 from thunder.ops import prims
 from thunder.ops.extension_code import call_extension
@@ -232,14 +232,17 @@ class _TapeWriter:
         """
         self.forward.append(bsym)
         with tracectx(self.trace):
-            second = {p.name: p.replace(name=self.trace.make_name()) for p in _computed(bsym)}
+            second = {
+                p.name: p.replace(name=self.trace.make_derived_name(f"{AGAIN}{p.name}"))
+                for p in _computed(bsym)
+            }
         start = len(self.forward)
         self._write(substitute(bsym, second), gradient, {second[name].name for name in with_gradient})
         for b in self.forward[start:]:
             for p in b.flat_proxy_outs:
                 p.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
         outputs = {p.name: p for p in bsym.flat_proxy_outs}
-        with recording(self.trace) as step:
+        with recording(self.trace, bsym, "p") as step:
             for name, value in second.items():
                 if name in with_gradient:
                     prims.put_grad(value, prims.get_grad(outputs[name]))
@@ -262,7 +265,7 @@ class _TapeWriter:
     def _run_rule(self, rule: Callable[..., Any], bsym: BoundSymbol) -> None:
         """Write what a rule computes for the call's result, and the rest of the rule as the step."""
         is_complete = is_complete_by_contract(rule)
-        with recording(self.trace) as recorded:
+        with recording(self.trace, bsym, "p" if is_complete else "") as recorded:
             if is_complete:
                 result = call_extension(rule, bsym.args, bsym.kwargs)
                 result = _with_distinct_results(bsym, recorded, result)
@@ -303,7 +306,7 @@ def _step_of(
 ) -> list[BoundSymbol]:
     """Return what the formulas of a call record, where these of its results have a gradient."""
     out, is_complete = bsym.output, is_complete_by_contract(author_of(gradient))
-    with recording(trace) as step:
+    with recording(trace, bsym, "p" if is_complete else "") as step:
         if isinstance(out, TensorProxy):
             g: Any = prims.get_grad(out)
         else:

@@ -23,7 +23,7 @@ from thunder.ir.proxies import CollectionProxy, TensorProxy, Variable, is_proxy
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
 from thunder.ir.symbolic_numbers import SymbolicNumber
-from thunder.ir.trace import TraceCtx, TraceProvenance, TraceTag, from_trace
+from thunder.ir.trace import AGAIN, TraceCtx, TraceProvenance, TraceTag, from_trace
 from thunder.ir.trace_context import tracectx
 from thunder.ops import prims
 
@@ -368,4 +368,4 @@ class _Rematerialiser:
     def _renamed(self, p: Any) -> Any:
         if p.name not in self.forward_names:
             return p
-        return p.replace_name(f"bw_{p.name}", disambiguate=True)
+        return p.replace_name(f"{AGAIN}{p.name}", disambiguate=True)

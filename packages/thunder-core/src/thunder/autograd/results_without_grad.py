@@ -34,7 +34,8 @@ def detach_results_without_grad(trace: TraceCtx) -> TraceCtx:
     new.provenance = trace.provenance
     with tracectx(new):
         for bsym in trace.bound_symbols:
-            results = {Variable(p): p.replace(name=new.make_name()) for p in _declared(bsym)}
+            with new.naming_after(bsym.flat_proxy_outs, "e"):
+                results = {Variable(p): p.replace(name=new.make_name()) for p in _declared(bsym)}
             new.add_bound_symbol(bsym.from_bsym_swap_proxies(results, skip_inputs=True))
             for old, result in results.items():
                 new.add_bound_symbol(prims.detach.bind(result, output=old.proxy))

@@ -33,14 +33,20 @@ GET_GRAD = prims.get_grad.id
 
 
 @contextmanager
-def recording(trace: TraceCtx) -> Iterator[list[BoundSymbol]]:
-    """Yield the list into which symbols record, with names of ``trace`` and with gradients on."""
+def recording(
+    trace: TraceCtx, call: BoundSymbol | None = None, mark: str = ""
+) -> Iterator[list[BoundSymbol]]:
+    """Yield the list into which symbols record, with names of ``trace`` and with gradients on.
+
+    The names of new values are derived from that of the result of ``call``, if one is passed, and a mark.
+    """
     scope: list[BoundSymbol] = []
     token, was_enabled = set_tracectx(trace), torch.is_grad_enabled()
     torch._C._set_grad_enabled(True)
     trace.push_scope(scope)
     try:
-        with using_language(TORCH):
+        values = call.flat_proxy_outs if call is not None else ()
+        with using_language(TORCH), trace.naming_after(values, mark):
             yield scope
     finally:
         trace.pop_scope()
@@ -137,8 +143,7 @@ class _StepRunner:
             bsyms = step.record_all()
         elif not any(name in self.grads for name in step.reads):
             return
-        trace = get_tracectx()
-        assert trace is not None, "steps run under recording(trace)"
+        trace = _trace()
         for bsym in bsyms:
             if not self.substituted.isdisjoint([p.name for p in bsym.flat_proxy_args]):
                 bsym = bsym.from_bsym_swap_proxies(self.substitution, skip_output=True)
@@ -160,7 +165,8 @@ class _StepRunner:
         if gradient is not None:
             return gradient
         # full depends on the shape alone, so that no tensor is saved for it, as zeros_like would
-        return prims.full(value.shape, 0.0, device=value.device, dtype=value.dtype)  # type: ignore[no-any-return]
+        with _trace().naming_after((value,), "g"):
+            return prims.full(value.shape, 0.0, device=value.device, dtype=value.dtype)  # type: ignore[no-any-return]
 
     def _put(self, value: TensorProxy, grad: TensorProxy | None) -> None:
         if grad is None:
@@ -168,10 +174,10 @@ class _StepRunner:
         total = self.grads.get(value.name)
         if total is None:
             self.grads[value.name] = grad
-        elif isinstance(value, UnmodelledProxy):
-            self.grads[value.name] = prims.add_unmodelled(total, grad)
-        else:
-            self.grads[value.name] = _sum(total, grad)
+            return
+        with _trace().naming_after((value,), "g"):
+            is_unmodelled = isinstance(value, UnmodelledProxy)
+            self.grads[value.name] = (prims.add_unmodelled if is_unmodelled else _sum)(total, grad)
 
 
 def _sum(total: TensorProxy, gradient: TensorProxy) -> TensorProxy:
@@ -181,8 +187,12 @@ def _sum(total: TensorProxy, gradient: TensorProxy) -> TensorProxy:
     backward that is recorded has its own sums, so that none can be saved for another one.
     """
     result: TensorProxy = ltorch.add(total, gradient)
-    trace = get_tracectx()
-    assert trace is not None, "steps run under recording(trace)"
-    calls = trace.peek_scope()
+    calls = _trace().peek_scope()
     calls[-1] = calls[-1].from_bsym(tags=calls[-1].own_tags | {BoundSymbolTag.SUM_OF_GRADIENTS})
     return result
+
+
+def _trace() -> TraceCtx:
+    trace = get_tracectx()
+    assert trace is not None, "steps run under recording(trace)"
+    return trace

@@ -28,7 +28,13 @@ def with_decomposition(bsym: BoundSymbol, trace: TraceCtx) -> BoundSymbol:
     if bsym.subsymbols or symbol.is_prim or symbol.meta is None:
         return bsym
     recorded: list[BoundSymbol] = []
-    with tracectx(trace), using_language(TORCH), torch.enable_grad(), trace.recording_into(recorded):
+    with (
+        tracectx(trace),
+        using_language(TORCH),
+        torch.enable_grad(),
+        trace.recording_into(recorded),
+        trace.naming_after(bsym.flat_proxy_outs, "d"),
+    ):
         result = symbol.meta(*bsym.args, **bsym.kwargs)
     if not recorded:
         return bsym

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from thunder.base.errors import InvalidArgument, Location, TraceError
 from thunder.base.generated_source import compile_text
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "AGAIN",
     "RESERVED_NAMES",
     "Source",
     "TraceCtx",
@@ -42,6 +43,9 @@ __all__ = [
     "tracectx",
     "with_bound_symbols",
 ]
+
+#: before the name of a value that a backward computes again
+AGAIN: Final = "bw_"
 
 
 class TraceTag(OpenTag):
@@ -120,6 +124,9 @@ class TraceCtx:
         #: how calls are recorded now; :func:`tracectx` installs another one
         self.recorder = PLAIN
         self._counter = 0
+        #: of what fresh names are made, see :meth:`naming_after`; and the next number for each such beginning
+        self._beginning: str | None = None
+        self._next_numbers: dict[str, int] = {}
         self._object_names: dict[int, tuple[str, Any]] = {}
         self._complete = False
 
@@ -168,6 +175,12 @@ class TraceCtx:
         """Take and return ``name``, or a fresh one: the prefix (``t``) and the next free number."""
         if name is not None:
             return self.add_name(name)
+        if (beginning := self._beginning) is not None:
+            n = self._next_numbers.get(beginning, 0)
+            while not self.is_free(f"{beginning}{n}"):
+                n += 1
+            self._next_numbers[beginning] = n + 1
+            return self.add_name(f"{beginning}{n}")
         while True:
             fresh = f"{prefix or 't'}{self._counter}"
             self._counter += 1
@@ -181,6 +194,21 @@ class TraceCtx:
         while derived in self.names or derived in RESERVED_NAMES:
             derived, n = f"{name}_{n}", n + 1
         return self.add_name(derived)
+
+    @contextmanager
+    def naming_after(self, values: Iterable[Any], mark: str = "") -> Iterator[None]:
+        """Within the context, fresh names are ``name_0``, ``name_1`` … of the first of ``values``, if any.
+
+        So names of what is recorded for one call do not depend on what was recorded for others, and traces of
+        a program for different executors can be compared by name. What only some executors record for it, or
+        what is recorded for it in another pass, has a ``mark``: ``name_p0``, ``name_p1`` …
+        """
+        outer = self._beginning
+        self._beginning = next((f"{p.name.removeprefix(AGAIN)}_{mark}" for p in values), outer)
+        try:
+            yield
+        finally:
+            self._beginning = outer
 
     def make_object_name(self, obj: Any) -> str:
         """Return the name of an object that has no literal form; one name per object."""
@@ -309,7 +337,8 @@ def from_trace(trace: TraceCtx) -> TraceCtx:
     new.input_aliases, new.computed_inputs = trace.input_aliases, trace.computed_inputs
     new.input_forms = trace.input_forms
     new.names = set(trace.names)
-    new._counter, new._object_names = trace._counter, dict(trace._object_names)
+    new._counter, new._next_numbers = trace._counter, dict(trace._next_numbers)
+    new._object_names = dict(trace._object_names)
     return new
 
 

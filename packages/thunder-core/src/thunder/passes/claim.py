@@ -83,13 +83,14 @@ class Claimer:
 
     def place(self, bsym: BoundSymbol, earlier: Refusals = ()) -> None:
         """Assign one bound symbol to an executor; `earlier` are its refusals so far."""
-        if is_executable(bsym.sym):
-            self._place_executable(bsym)
-            return
-        bsym = follow_replacements(bsym, self._replaced)
-        refusals = self._claimed(self.executors, bsym, earlier)
-        if refusals is not None:
-            self._decompose(bsym, refusals)
+        with self.trace.naming_after(bsym.flat_proxy_outs, "e"):
+            if is_executable(bsym.sym):
+                self._place_executable(bsym)
+                return
+            bsym = follow_replacements(bsym, self._replaced)
+            refusals = self._claimed(self.executors, bsym, earlier)
+            if refusals is not None:
+                self._decompose(bsym, refusals)
 
     def _place_executable(self, bsym: BoundSymbol) -> None:
         """Keep an executable call, unless another executor claims it or its checker refuses."""
