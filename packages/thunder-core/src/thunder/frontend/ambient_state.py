@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 from thunder.base.autocast_state import AUTOCAST_DEVICES
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.active_modes import has_active_modes
+from thunder.wrappers.traced_source import FX, is_symbolic_tracing
 
 
 def _dual_level() -> int:
@@ -69,9 +70,9 @@ def needs_details(quick: tuple[Any, ...]) -> bool:
 def torch_traces() -> bool:
     """Return whether torch itself traces the operators of the call, one by one, or computes something else.
 
-    ``torch.jit.trace``, ``torch.export`` and ``make_fx`` trace, and modes of ``TorchDispatchMode`` such as
-    ``FakeTensorMode`` and ``FlopCounterMode``; ``torch.vmap``, ``torch.func.grad`` and dual numbers
-    transform; with ``torch._C.DisableTorchFunctionSubclass`` no override is called. With none of them a guard
+    ``torch.jit.trace``, ``torch.export``, ``make_fx`` and ``torch.fx`` trace, and modes of
+    ``TorchDispatchMode`` such as ``FakeTensorMode`` and ``FlopCounterMode``; ``torch.vmap``,
+    ``torch.func.grad`` and dual numbers transform; with ``torch._C.DisableTorchFunctionSubclass`` no override is called. With none of them a guard
     holds.
     """
     return (
@@ -81,6 +82,7 @@ def torch_traces() -> bool:
         or torch._C._functorch.peek_interpreter_stack() is not None
         or _dual_level() >= 0
         or not torch._C._is_torch_function_enabled()
+        or is_symbolic_tracing()
     )
 
 
@@ -88,7 +90,11 @@ def tracing_tool() -> str | None:
     """Return which tool of torch traces the call to keep what it traces as a program, or None."""
     if torch.compiler.is_exporting():
         return "torch.export"
-    return "torch.jit.trace" if torch._C._is_tracing() else None
+    if torch._C._is_tracing():
+        return "torch.jit.trace"
+    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None:
+        return "make_fx"
+    return FX if is_symbolic_tracing() else None
 
 
 def refuse_foreign_modes() -> None:

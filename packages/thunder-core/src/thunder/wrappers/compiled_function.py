@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from thunder.wrappers.overrides import Overrides
+from thunder.wrappers.traced_source import symbolically_traced
 
 
 class Recompiler(Protocol):
@@ -66,6 +67,8 @@ class CompiledFunction:
     def __getattribute__(self, name: str) -> Any:
         if name in _OWN:
             return object.__getattribute__(self, name)
+        if name == "__code__":
+            symbolically_traced(None)
         fn = object.__getattribute__(self, "_thunder_fn")
         return fn if name == "__wrapped__" else getattr(fn, name)
 

@@ -21,7 +21,7 @@ from thunder.wrappers.forwarding import forwarded, runs_on_any, special_method, 
 from thunder.wrappers.meta_weights import explanation
 from thunder.wrappers.module_class import ModuleClass, class_for
 from thunder.wrappers.module_state import ModuleState
-from thunder.wrappers.traced_source import scriptable
+from thunder.wrappers.traced_source import scriptable, symbolically_traced
 
 _Module = torch.nn.Module
 
@@ -366,6 +366,14 @@ _HOOKS = (
     "register_full_backward_pre_hook",
     "register_backward_hook",
 )
+
+
+def _traced(state: ModuleState) -> ModuleState:
+    """Return the state of a module whose name is read, which a tracer of torch.fx reads first."""
+    symbolically_traced(state.overrides)
+    return state
+
+
 #: the compiled module's own attributes under names that every module has
 _OWN: dict[str, Callable[[Any], Any]] = {
     "__call__": _method(ThunderModule.__call__),
@@ -377,6 +385,7 @@ _OWN: dict[str, Callable[[Any], Any]] = {
     "__reduce_ex__": _method(ThunderModule.__reduce_ex__),
     "__repr__": _method(ThunderModule.__repr__),
     "__setstate__": _method(ThunderModule.__setstate__),
+    "_get_name": lambda module: _traced(_state(module)).model._get_name,
     "_call_impl": lambda module: types.MethodType(type(_state(module).model)._call_impl, module),
     "forward": lambda module: _state(module).compiled_forward(),
     "load_state_dict": _method(_load_state_dict),

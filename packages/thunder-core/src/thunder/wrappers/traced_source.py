@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import functools
 import warnings
+from typing import Final
 
 import torch
+import torch.fx._symbolic_trace
 
 from thunder.base.errors import ThunderWarning, UnsupportedProgram
 from thunder.wrappers.overrides import Overrides
 
-__all__ = ["scriptable", "warn_of_source"]
+__all__ = ["FX", "is_symbolic_tracing", "scriptable", "symbolically_traced", "warn_of_source"]
+
+#: tracers of torch.fx, such as those of symbolic_trace and of quantisation in graph mode
+FX: Final = "torch.fx"
 
 
 @functools.cache
@@ -28,10 +33,28 @@ def scriptable(model: torch.nn.Module, overrides: Overrides) -> torch.nn.Module:
 
     Raises UnsupportedProgram where overriding tensors change what the module computes.
     """
-    if overrides.tensors:
-        raise UnsupportedProgram(
-            "torch.jit.script of a module with transforms that replace its tensors",
-            hint="Script the module that was compiled, compiled._orig_mod.",
-        )
-    warn_of_source("torch.jit.script")
+    _note("torch.jit.script", overrides)
     return model
+
+
+def is_symbolic_tracing() -> bool:
+    """Return whether a tracer of `torch.fx` runs, which reads the function of a program."""
+    return torch.fx._symbolic_trace._is_fx_tracing_flag
+
+
+def symbolically_traced(overrides: Overrides | None) -> None:
+    """Say that a tracer of `torch.fx`, if one runs, reads the user's program in place of the compiled one.
+
+    Raises UnsupportedProgram where overriding tensors change what the module computes.
+    """
+    if is_symbolic_tracing():
+        _note(FX, overrides)
+
+
+def _note(tool: str, overrides: Overrides | None) -> None:
+    if overrides is not None and overrides.tensors:
+        raise UnsupportedProgram(
+            f"{tool} of a module with transforms that replace its tensors",
+            hint="Give it the module that was compiled, compiled._orig_mod.",
+        )
+    warn_of_source(tool)
