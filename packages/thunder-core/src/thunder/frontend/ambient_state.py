@@ -72,8 +72,8 @@ def torch_traces() -> bool:
 
     ``torch.jit.trace``, ``torch.export``, ``make_fx`` and ``torch.fx`` trace, and modes of
     ``TorchDispatchMode`` such as ``FakeTensorMode`` and ``FlopCounterMode``; ``torch.vmap``,
-    ``torch.func.grad`` and dual numbers transform; with ``torch._C.DisableTorchFunctionSubclass`` no override is called. With none of them a guard
-    holds.
+    ``torch.func.grad`` and dual numbers transform; with ``torch._C.DisableTorchFunctionSubclass`` no override
+    is called. With none of them a guard holds.
     """
     return (
         torch._C._is_tracing()
