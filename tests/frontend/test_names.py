@@ -87,6 +87,20 @@ def items_and_attributes(name):
 
 
 @program
+def attributes_of_a_class_in_python(name):
+    if hasattr(object, name):
+        return None
+    owner = type("Owner", (), {})()
+    setattr(owner, name, 0)
+
+    def program(x):
+        setattr(owner, name, getattr(owner, name) + 1)
+        return x * getattr(owner, name)
+
+    return program, lambda: vars(owner)
+
+
+@program
 def own_module(name):
     if not name or "." in name or hasattr(torch.nn.Module(), name):
         return None

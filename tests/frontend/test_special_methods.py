@@ -5,12 +5,15 @@ import bisect
 import cmath
 import collections
 import functools
+import inspect
 import itertools
 import math
 import operator
 import os
+import random
 import re
 import struct
+import types
 
 import numpy as np
 import pytest
@@ -19,7 +22,7 @@ import torch.nn.functional as F
 
 import thunder
 from sweeping import one_in
-from thunder.base.errors import ThunderError
+from thunder.base.errors import InternalError, ThunderError
 
 X = torch.arange(24.0).reshape(4, 6)
 NUMBER = 1
@@ -40,7 +43,12 @@ def of_length(obj):
     return len(GROWING)
 
 
-STATES = (of_attribute, of_global, of_length)
+def of_counted_attribute(obj):
+    obj.calls += 1
+    return obj.n
+
+
+STATES = (of_attribute, of_global, of_length, of_counted_attribute)
 
 
 def change(obj, n):
@@ -86,6 +94,14 @@ METHODS = {
         "trunc": lambda read: lambda self: read(self),
     },
     "format": {"format": lambda read: lambda self, spec: "a" * read(self)},
+    "repr": {"repr": lambda read: lambda self: f"<{read(self)}>"},
+    "str": {"str": lambda read: lambda self: f"<{read(self)}>", "repr": lambda read: lambda self: "k"},
+    "hash": {
+        "hash": lambda read: lambda self: hash(read(self)),
+        "eq": lambda read: lambda self, o: o is self,
+    },
+    "call": {"call": lambda read: lambda self, *args: read(self)},
+    "setitem": {"setitem": lambda read: lambda self, key, value: setattr(self, "n", read(self) + 1)},
 }
 
 
@@ -93,7 +109,7 @@ def object_with(methods, read):
     """Return an object of a new class whose special methods read their state by a function."""
 
     def start(self):
-        self.n = 1
+        self.n, self.calls = 1, 0
 
     body = {f"__{name}__": make(read) for name, make in methods.items()}
     return type("Special", (), {"__init__": start, **body})()
@@ -216,6 +232,96 @@ def truth_of(k):
     return lambda _: k
 
 
+#: texts that native code makes of objects that show others
+TEXTS = """
+    repr(k); str(k); ascii(k); f"{k}"; f"{k!a}"; "%s" % k; "%r" % [k]; "{!r}".format({1: k}); str([k])
+    repr((k,))
+    repr({k}); repr(frozenset([k])); str({k: 1}); str({1: [k]}); "%s|%s" % (collections.deque([k], 3), [k])
+    str(collections.OrderedDict(a=k)); repr(collections.defaultdict(list, {"a": k})); repr({1: k}.items())
+    str({1: k}.values()); repr({k: 1}.keys()); repr(slice(k)); f"{types.SimpleNamespace(a=k)}"
+    str(types.MappingProxyType({1: k})); str(types.MappingProxyType(collections.OrderedDict(a=k)))
+    repr(functools.partial(max, k, key=k)); str(ValueError(k)); repr(ValueError(k, 1)); str(KeyError(k))
+    f"{Failure(k)}"; repr(Failure(k)); str(ListOf([k])); repr(SetOf([k])); f"{DequeOf([k])}"
+    repr(DictOf(a=k))
+    repr(DefaultOf(list, a=k)); str(OrderedOf(a=k)); list.__repr__([k]); [k].__str__()
+    object.__str__(k).startswith("<")
+    {1: k}.__repr__(); str(ExceptionGroup("a", [ValueError(k)]))
+    changed([1], lambda l: l.append(str([l, k]))); collections.Counter([k]).__repr__(); str(Pair(k, 1))
+    "".join(map(str, [k]))
+    print(k, [k]); "%(a)s" % {"a": k}; "{0[0]}{0}".format([k]); f"{[k]!s:>9}"; str(array_of(k))
+    repr(inspect.Parameter("a", inspect.Parameter.KEYWORD_ONLY, default=k)); str(Shown(k))
+    repr([[k], {1: (k,)}])
+"""
+
+#: native code that calls arguments, or stores into them
+CALLS = """
+    list(map(k, [1])); sorted([2, 1], key=k); max([1, 2], key=k); functools.reduce(k, [1, 2])
+    functools.partial(k, 1)()
+    list(filter(k, [1])); collections.defaultdict(k)["a"]; next(iter(k, 99))
+    re.sub("a", lambda m: str(k()), "aba")
+    torch.vmap(lambda row: row * k())(x); [1, 2].sort(key=k); list(itertools.starmap(k, [(1, 2)]))
+    list(itertools.accumulate([1, 2], k)); operator.call(k); random.choice(k)
+    changed([1, 2, 3], lambda l: l.__setitem__(slice(0, 1), k)); random.choices(k, k=2)
+    operator.setitem(k, 0, 1)
+    changed([1, 2, 3], lambda l: operator.setitem(l, slice(0, 1), k)); len({k, 2}); {1: 2, k: 3}.get(k)
+    k in {1, 2}
+    changed(collections.deque([1]), lambda d: d.extend(k)); dict.fromkeys([k], 1).get(k)
+    [1, 2][bounds(k)]; x[bounds(k)]
+"""
+
+
+class Failure(ValueError):
+    """An error without a text of its own."""
+
+
+class ListOf(list):
+    """A list."""
+
+
+class SetOf(set):
+    """A set."""
+
+
+class DequeOf(collections.deque):
+    """A deque."""
+
+
+class DictOf(dict):
+    """A dict."""
+
+
+class DefaultOf(collections.defaultdict):
+    """A defaultdict."""
+
+
+class OrderedOf(collections.OrderedDict):
+    """An ordered dict."""
+
+
+class Shown:
+    """Its text is that of its class's base."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __repr__(self):
+        return f"Shown({self.value!r})"
+
+    def __str__(self):
+        return f"[{super().__str__()}]"
+
+
+Pair = collections.namedtuple("Pair", "first second")
+
+
+def array_of(k):
+    return np.arange(2)
+
+
+def bounds(k):
+    return slice(k, None)
+
+
 def programs(text):
     return [line.strip() for line in text.replace("\n", ";").split(";") if line.strip()]
 
@@ -224,13 +330,17 @@ def programs(text):
 
 
 def outcomes(program, obj, numbers):
-    """Return the results of calls, each with another state of the object; errors are results."""
+    """Return the results of calls, each with another state of the object, and what its methods have counted.
+
+    Errors are results.
+    """
     found = []
     for n in numbers:
         change(obj, n)
         torch.manual_seed(0)
+        random.seed(0)
         try:
-            found.append(program(X.clone(), obj))
+            found.append((program(X.clone(), obj), obj.n, obj.calls))
         except Exception as error:
             found.append(error)
     return found
@@ -248,6 +358,9 @@ def is_equal(a, b):
     return type(a) is type(b) and a == b
 
 
+SOURCES = [source for text in (OTHERS, POSITIONS, TEXTS, CALLS) for source in programs(text)]
+
+
 def both(source, methods, read, numbers):
     """Return the results of eager and of the compiled program, on objects that are equal."""
     program = eval(f"lambda x, k: {source}", globals())
@@ -262,15 +375,56 @@ def test_an_object_with_an_index_is_read_in_each_call(source, read):
     assert all(map(is_equal, eager, compiled)), (eager, compiled)
 
 
-@pytest.mark.parametrize(
-    ("source", "name"), one_in(83, itertools.product([*programs(OTHERS), *programs(POSITIONS)], METHODS), 7)
-)
+@pytest.mark.parametrize(("source", "name"), one_in(293, itertools.product(SOURCES, METHODS), 7))
 def test_no_special_method_is_called_unseen(source, name):
     for before, now in zip(*both(source, METHODS[name], of_attribute, (1, 2, 3, 2)), strict=True):
         if isinstance(now, Exception):
             assert isinstance(now, ThunderError | type(before))
+            assert not isinstance(now, InternalError)
         else:
             assert is_equal(before, now)
+
+
+@pytest.mark.parametrize(("source", "name"), one_in(293, itertools.product(SOURCES, METHODS), 19))
+def test_what_a_special_method_writes_is_repeated_or_refused(source, name):
+    for before, now in zip(*both(source, METHODS[name], of_counted_attribute, (1, 2, 2, 3)), strict=True):
+        if isinstance(now, ThunderError):
+            assert not isinstance(now, InternalError)
+            return  # what eager has counted, the refused call has not
+        if isinstance(now, Exception):
+            assert isinstance(now, type(before))
+        else:
+            assert is_equal(before, now)
+
+
+@pytest.mark.parametrize(
+    ("source", "name"), one_in(5, itertools.product(programs(TEXTS), ["repr", "str"]), 2)
+)
+def test_a_text_shows_the_present_state_of_what_it_names(source, name):
+    eager, compiled = both(source, METHODS[name], of_counted_attribute, (1, 2, 2, 3))
+    assert all(map(is_equal, eager, compiled)), (eager, compiled)
+
+
+class Bounded:
+    """Its bounds are objects of the caller."""
+
+    def __init__(self):
+        self.bound = object_with(METHODS["index"], of_attribute)
+        self.part = slice(self.bound, None)
+
+
+@pytest.mark.parametrize("use", [lambda x, p: x[p], lambda x, p: [1, 2, 3][p], lambda x, p: str(range(9)[p])])
+@pytest.mark.parametrize("held", [lambda o: o.part, lambda o: (o.part, 1)[0], lambda o: [o.part][0]])
+def test_the_bounds_of_a_slice_of_the_caller_are_read_in_each_call(use, held):
+    owner = Bounded()
+    compiled = thunder.jit(lambda x, o: use(x, held(o)))
+    for n in (1, 2, 1, 3):
+        owner.bound.n = n
+        assert is_equal(use(X, owner.part), compiled(X, owner))
+    as_argument = thunder.jit(lambda x, part: use(x, part[0]))
+    for n in (1, 2, 3):
+        owner.bound.n = n
+        assert is_equal(use(X, owner.part), as_argument(X, (owner.part, 1)))
 
 
 class Counting:

@@ -182,3 +182,19 @@ def test_an_unused_view_raises_nothing() -> None:
     with pytest.raises(RuntimeError, match="view size is not compatible"):
         program(memory())
     assert torch.equal(thunder.jit(program)(memory()), memory() + 1)
+
+
+@pytest.mark.parametrize("key", [lambda k: k, lambda k: (k, 0), lambda k: (slice(None), k), lambda k: (k, k)])
+def test_an_augmented_assignment_at_a_position_in_a_tensor(key: Any) -> None:
+    def program(y: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        for k in positions:
+            y[key(k)] += 1
+            y[key(k)] = y[key(k)] * 2
+        return y
+
+    compiled = thunder.jit(program)
+    for positions in ([1, 1, 2], [0, 2, -1]):
+        expected, found = torch.zeros(3, 3), torch.zeros(3, 3)
+        program(expected, torch.tensor(positions))
+        compiled(found, torch.tensor(positions))
+        assert torch.equal(expected, found)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import inspect
 import itertools
+import operator
 import types
 import warnings
 from typing import Any, Final
 
 __all__ = [
     "FUNCTION",
+    "GETTERS",
     "OF_ELEMENTS",
     "OVER_ITERATORS",
     "POSITION",
@@ -44,6 +46,9 @@ READABLE: Final = frozenset(
     if "__reduce__" in vars(cls)
 )
 
+#: callables with parts that never change
+GETTERS: Final = frozenset({operator.attrgetter, operator.itemgetter, operator.methodcaller})
+
 
 def reduced(iterator: Any) -> Any:
     """Return what makes an iterator, the arguments, and the state, as ``__reduce__`` does."""
@@ -57,10 +62,16 @@ def reduced(iterator: Any) -> Any:
 def parts_and_position(iterator: Any) -> tuple[tuple[Any, ...], Any]:
     """Return the parts of an iterator in ``READABLE``, and its position, or None if it has none.
 
-    The parts of a ``cycle`` are the elements that it keeps, and, until these are all, whether it is past the
-    first pass, and the iterator that it advances.
+    Those of a callable in ``GETTERS`` are its arguments; their number and the names of the last are in place
+    of the position. The parts of a ``cycle`` are the elements that it keeps, and, until these are all, if
+    it is past the first pass, and the iterator that it advances.
     """
-    _, args, *state = reduced(iterator)
+    made_by, args, *state = reduced(iterator)
+    if type(iterator) in GETTERS:  # keywords are in a partial of the class
+        keywords = made_by.keywords if made_by is not type(iterator) else {}
+        before = made_by.args if made_by is not type(iterator) else ()
+        parts = (*before, *args, *keywords.values())
+        return parts, (len(parts), *keywords)
     if type(iterator) in (enumerate, itertools.repeat):  # the position is the second argument
         return args[:1], (args[1] if len(args) > 1 else None)
     if type(iterator) is itertools.cycle:
@@ -96,7 +107,7 @@ def part_of_iterator(iterator: Any, key: Any, absent: Any) -> Any:
         return (
             (function_of(iterator) or absent) if key == FUNCTION else variables_of(iterator).get(key, absent)
         )
-    if type(iterator) not in READABLE:
+    if type(iterator) not in READABLE | GETTERS:
         return absent
     parts, position = parts_and_position(iterator)
     if key == POSITION:

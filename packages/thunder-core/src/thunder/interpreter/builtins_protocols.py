@@ -38,10 +38,12 @@ for _operator, _convert in [
     (bool, truth),
     (repr, string_protocols.to_repr),
     (str, string_protocols.to_str),
+    (ascii, string_protocols.to_ascii),
     (hash, string_protocols.to_hash),
     (abs, _to_absolute),
     (operator.index, operator_protocols.index),
     (operator.truth, truth),
+    *string_protocols.text_methods(),
 ]:
     ENTRIES.one_operand(_operator, _convert)
 ENTRIES.one_operand(operator.not_, lambda machine, value: not truth(machine, value))
@@ -150,6 +152,20 @@ def _setitem(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
     if kwargs or len(args) != 3:
         return machine.policy.call_native(operator.setitem, args, kwargs)
     operator_protocols.store_item(machine, *args)
+
+
+@ENTRIES.entry(list.__setitem__)
+def _set_list_item(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    if kwargs or len(args) != 3:
+        return machine.policy.call_native(list.__setitem__, args, kwargs)
+    operator_protocols.store_natively(machine, list.__setitem__, *args)
+
+
+@ENTRIES.entry(operator.call)
+def _call(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        return machine.policy.call_native(operator.call, args, kwargs)
+    return machine.policy.call(args[0], args[1:], kwargs)
 
 
 def call_attrgetter(machine: Machine, getter: Any, args: Args, kwargs: Kwargs) -> Any:

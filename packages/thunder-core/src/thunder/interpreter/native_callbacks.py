@@ -178,6 +178,7 @@ ROWS: Final = [
         CallbackRow(method, values=(1,))
         for cls in (list, tuple, collections.deque)
         for method in _methods(cls, *(f"__{name}__" for name in _OF_SEQUENCES))
+        if method is not list.__setitem__
     ),
     *(CallbackRow(m, values=(1,)) for m in (list.insert, collections.deque.insert, collections.deque.rotate)),
     CallbackRow(list.pop, values=(1,)),

@@ -397,9 +397,14 @@ def store_item(machine: Machine, obj: Any, key: Any, value: Any) -> None:
     if method is not MISSING:
         call_special(machine, method, obj, key, value)
     else:
-        if type(key) is slice and is_a(obj, list | bytearray) and not is_a(value, list | tuple):
-            value = machine.native_iterable(value)
-        machine.policy.call_native(operator.setitem, (obj, _native_key(machine, obj, key), value), {})
+        store_natively(machine, operator.setitem, obj, key, value)
+
+
+def store_natively(machine: Machine, native: Any, obj: Any, key: Any, value: Any) -> None:
+    """Store an item by code in C, which reads the key, and iterates over what replaces a slice."""
+    if type(key) is slice and is_a(obj, list | bytearray) and not is_a(value, list | tuple):
+        value = machine.native_iterable(value)
+    machine.policy.call_native(native, (obj, _native_key(machine, obj, key), value), {})
 
 
 def delete_item(machine: Machine, obj: Any, key: Any) -> None:

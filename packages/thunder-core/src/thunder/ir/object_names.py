@@ -97,6 +97,12 @@ def numbered(kind: str, number: int) -> str:
     return f"_{plain}_{number}"
 
 
+def is_attribute_name(name: str) -> bool:
+    """Return whether ``obj.<name>`` in generated code is the attribute that ``setattr`` sets under a name."""
+    is_read_as_written = name.isidentifier() and unicodedata.normalize("NFKC", name) == name
+    return is_read_as_written and not keyword.iskeyword(name) and name != "__debug__"
+
+
 _NOT_IN_NAMES = re.compile(r"\W+")
 
 

@@ -44,7 +44,7 @@ from thunder.frontend.output.output_replay import formatted
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.made_parameters import MadeParameters
 from thunder.interpreter.policy import MISSING
-from thunder.ir.object_names import identifier, readable_name
+from thunder.ir.object_names import identifier, is_attribute_name, readable_name
 from thunder.ir.proxies import AnyProxy, GeneratorProxy, NumberProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.symbolic_numbers import SymbolicNumber
@@ -441,4 +441,4 @@ def _begins_with(items: list[Any], start: list[Any]) -> bool:
 
 def _has_plain_setattr(obj: Any, name: str) -> bool:
     plain = lookup_type(type(obj), "__setattr__") is object.__setattr__
-    return plain and name.isidentifier() and not hasattr(lookup_type(type(obj), name), "__set__")
+    return plain and is_attribute_name(name) and not hasattr(lookup_type(type(obj), name), "__set__")

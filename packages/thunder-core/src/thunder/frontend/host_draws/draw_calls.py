@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from typing import Any
 
@@ -167,11 +168,11 @@ def _choice(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
         return self, seq
 
     generator, seq = choice(*args, **kwargs)
-    count = session.call(len, (seq,), {})
-    if not count:
+    if not session.call(len, (seq,), {}):
         return method_of(generator, "choice")(())  # raises IndexError
+    count = session.call(len, (seq,), {})  # Python asks twice
     positions = _positions(session, _own(generator, "choice"), "choice", (range(count),), {})
-    return session.call_native(_getitem, (seq, positions), {})
+    return session.call(operator.getitem, (seq, positions), {})
 
 
 @TABLE.lookaside(random.Random.choices)
@@ -182,7 +183,7 @@ def _choices(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     generator, population, rest, options = choices(*args, **kwargs)
     count = session.call(len, (population,), {})
     positions = _positions(session, _own(generator, "choices"), "choices", (range(count), *rest), options)
-    return [session.call_native(_getitem, (population, i), {}) for i in positions]
+    return [session.call(operator.getitem, (population, i), {}) for i in positions]
 
 
 @TABLE.lookaside(random.Random.sample)
@@ -242,10 +243,6 @@ class _Shuffle(HostDraw):
         positions = list(self.args[0])
         method_of(self.generator, self.name)(positions)
         return tuple(positions)
-
-
-def _getitem(sequence: Any, position: int) -> Any:
-    return sequence[position]
 
 
 # -- NumPy's generators --------------------------------------------------------------------------------------

@@ -217,7 +217,6 @@ def _of_proxy(method: Callable[..., Any]) -> LookasideRule:
     TensorProxy.__repr__,
     TensorProxy.__format__,
     torch.Tensor.__repr__,
-    torch.Tensor.__str__,
     torch.Tensor.__format__,
 )
 def _text(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -84,11 +84,40 @@ def _has_such_parts(value: Any) -> bool:
     return any(map(has_python_key, value)) or any(map(has_python_key, pairs))
 
 
+@contextmanager
+def _without_writes(session: TracingSession, parts: Sequence[Any]) -> Iterator[None]:
+    """Refuse methods of keys that write: C code calls them again, unseen."""
+    own = [part for part in parts if has_python_key(part)]
+    before, attributes = session.writes.mark(), [dict(_attributes(part)) for part in own]
+    yield
+    if session.writes.mark() != before or any(map(_has_changed, own, attributes)):
+        raise UnsupportedProgram(
+            f"native code compares or hashes objects of the class {type(own[0]).__qualname__}, whose __eq__ "
+            "or __hash__ writes",
+            hint="Write the comparison in Python.",
+        )
+
+
+def _attributes(part: Any) -> dict[str, Any]:
+    return object.__getattribute__(part, "__dict__") if type(part).__dictoffset__ else {}
+
+
+def _has_changed(part: Any, before: dict[str, Any]) -> bool:
+    now = _attributes(part)
+    return len(now) != len(before) or any(now[name] is not before.get(name, before) for name in now)
+
+
 def settle(session: TracingSession, keys: Iterable[Any], others: Iterable[Any] = ()) -> None:
     """Interpret the hashes of keys, and the comparisons of those whose hashes are equal."""
     distinct = {id(k): k for k in (*others, *keys)}
-    if not any(map(has_python_key, distinct.values())):
+    parts = [part for key in distinct.values() for part in _parts(key)]
+    if not any(map(has_python_key, parts)):
         return
+    with _without_writes(session, parts):
+        _settle(session, distinct)
+
+
+def _settle(session: TracingSession, distinct: dict[int, Any]) -> None:
     by_hash: dict[int, list[Any]] = {}
     for key in distinct.values():
         if isinstance(key, Proxy | TensorProxy):  # it equals itself alone
@@ -126,6 +155,12 @@ def settle_pairs(session: TracingSession, values: Sequence[Any]) -> None:
                 hint="Write the comparison in Python.",
             )
         session.objects.identity_observed |= entry is not None
+    with _without_writes(session, own):
+        _compare(session, own, parts)
+
+
+def _compare(session: TracingSession, own: Sequence[Any], parts: Sequence[Any]) -> None:
+    for value in own:
         method = session.type_attr(type(value), "__eq__")
         for other in parts if isinstance(method, types.FunctionType) else ():
             if other is not value:

@@ -95,6 +95,14 @@ class OfTheTrace:
         raise NotImplementedError
 
 
+def is_plain(value: Any) -> bool:
+    """Return whether a value is a leaf; a slice is one if its bounds are."""
+    cls = type(value)
+    return cls in LEAVES and (
+        cls is not slice or all(type(bound) in LEAVES for bound in (value.start, value.stop, value.step))
+    )
+
+
 def plain_base(cls: type) -> type:
     """Return the builtin that ``cls`` derives from without adding anything, or ``object``."""
     base = _plain_bases.get(cls)

@@ -21,6 +21,7 @@ import torch
 
 from thunder.base.devices import to_torch_device
 from thunder.base.errors import UnsupportedProgram
+from thunder.base.iterator_parts import GETTERS
 from thunder.base.provenance import (
     ABSENT,
     Path,
@@ -46,13 +47,14 @@ from thunder.frontend.objects.class_kinds import (
     has_python_key,
     is_container,
     is_foreign,
+    is_plain,
     is_read_plainly,
     plain_base,
 )
 from thunder.frontend.objects.container_keys import adopt_dict_key, adopt_keys
 from thunder.frontend.objects.entry_table import EntryTable
 from thunder.frontend.objects.object_entry import ObjectEntry
-from thunder.frontend.objects.reached_iterators import adopt_iterator
+from thunder.frontend.objects.reached_iterators import adopt_getter, adopt_iterator
 from thunder.frontend.objects.shadow_copies import SEQUENCES, Shadow, views_whole
 from thunder.frontend.objects.tensor_classes import overrides_torch
 from thunder.frontend.objects.unmodelled_tensors import is_modelled, refuse_without_data
@@ -122,6 +124,8 @@ class ObjectTable(EntryTable):
         Raises UnsupportedProgram for opaque objects.
         """
         t = type(raw)
+        if t is slice and not is_plain(raw):
+            return self._adopt_slice(raw, path)
         if t in LEAVES or is_numpy_scalar(raw) or plain_base(t) in LEAVES:
             if t in (int, float) and (path.source in self.varying or self.is_symbol(raw, path)):
                 return self.adopt_number(raw, path)
@@ -278,6 +282,8 @@ class ObjectTable(EntryTable):
             return self._adopt_method(raw, path)
         if t is functools.partial:
             return self._adopt_partial(raw, path)
+        if t in GETTERS:
+            return adopt_getter(self, raw, path)
         if t is types.MappingProxyType:
             view = types.MappingProxyType(self.adopt(proxied(raw), path.step("proxied", "proxied")))
             self.track(raw, path, view)
@@ -367,7 +373,7 @@ class ObjectTable(EntryTable):
 
     def _adopt_tuple(self, raw: tuple[Any, ...], path: Path) -> Any:
         t = type(raw)
-        if t is tuple and raw and all(type(v) in LEAVES for v in raw):
+        if t is tuple and raw and all(map(is_plain, raw)):
             self.note("equal", path, raw)
             return raw
         self.note("len", path, tuple.__len__(raw))
@@ -378,6 +384,18 @@ class ObjectTable(EntryTable):
         if value != () or t is not tuple:  # the empty tuple is one object in the whole process
             self.track(raw, path, value)
         return value
+
+    def _adopt_slice(self, raw: slice, path: Path) -> Any:
+        """Adopt a slice whose bounds are objects or tensors, which C code reads when it is used."""
+        entry = self.entries.get(id(raw))
+        if entry is None:
+            self.note("type", path, slice)
+            names = ("start", "stop", "step")
+            bounds = [self.adopt(getattr(raw, name), path.step("attribute", name)) for name in names]
+            entry = self.track(raw, path, slice(*bounds))
+        elif entry.path is not path:
+            self.note("same", path, True, others=(entry.path,))
+        return entry.value
 
     def _adopt_bytes(self, raw: Any, path: Path) -> Any:
         """Adopt a bytearray or an array, whose bytes are a fact, or a view of all bytes of an object."""

@@ -31,7 +31,7 @@ from thunder.frontend.objects.number_counters import Count, advance
 if TYPE_CHECKING:
     from thunder.frontend.objects.object_table import ObjectTable
 
-__all__ = ["ReachedIterator", "adopt_iterator"]
+__all__ = ["ReachedIterator", "adopt_getter", "adopt_iterator"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +112,18 @@ def adopt_iterator(table: ObjectTable, raw: Any, path: Path) -> Any:
             hint="Pass a list or tuple of its elements.",
         )
     return copied
+
+
+def adopt_getter(table: ObjectTable, raw: Any, path: Path) -> Any:
+    """Return an ``itemgetter`` or the like of the user over its adopted arguments."""
+    parts, position = parts_and_position(raw)
+    table.note("equal", path.step("iterated", POSITION), position)
+    adopted = [table.adopt(part, path.step("iterated", i)) for i, part in enumerate(parts)]
+    count, *names = position
+    plain = count - len(names)
+    getter = type(raw)(*adopted[:plain], **dict(zip(names, adopted[plain:], strict=True)))
+    table.track(raw, path, getter)
+    return getter
 
 
 def _adopt_count(table: ObjectTable, count: Count) -> Any:

@@ -162,16 +162,12 @@ def LOAD_SUPER_ATTR_TO_CALL(frame: Frame, stack: list[Any], arg: tuple[str, bool
 
 # -- formatting ----------------------------------------------------------------------------------------------
 
-CONVERSIONS = {1: string_protocols.to_str, 2: string_protocols.to_repr}
-"""``!s`` and ``!r``; ``!a`` is in :func:`convert_value`."""
+CONVERSIONS = {1: string_protocols.to_str, 2: string_protocols.to_repr, 3: string_protocols.to_ascii}
+"""``!s``, ``!r`` and ``!a`` of replacement fields."""
 
 
 def convert_value(frame: Frame, value: Any, conversion: int) -> Any:
     """``!s``, ``!r`` and ``!a`` of replacement fields."""
-    if conversion == 3:
-        return (
-            string_protocols.to_repr(frame.machine, value).encode("ascii", "backslashreplace").decode("ascii")
-        )
     return CONVERSIONS[conversion](frame.machine, value)
 
 

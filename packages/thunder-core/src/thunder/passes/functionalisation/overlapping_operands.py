@@ -180,14 +180,16 @@ def _is_basic(key: Any) -> bool:
 
 
 def _are_same_views(key: Any, other: Any) -> bool:
-    """Return whether indexing by two keys gives the same view in all calls."""
-    if not (_is_basic(key) and _is_basic(other)):
-        return False
+    """Return whether indexing by two keys gives the same view, or views without a common element."""
     parts, others = ((k if isinstance(k, tuple) else (k,)) for k in (key, other))
     return len(parts) == len(others) and all(map(_are_same_parts, parts, others))
 
 
 def _are_same_parts(a: Any, b: Any) -> bool:
+    if isinstance(a, TensorProxy):  # a position, at two moments perhaps
+        return a is b and a.ndim == 0 and a.dtype is not bool8
+    if not (_is_basic(a) and _is_basic(b)):
+        return False
     if isinstance(a, slice) and isinstance(b, slice):
         return are_same((a.start, a.stop, a.step), (b.start, b.stop, b.step))
     return type(a) is type(b) and are_same((a,), (b,))
