@@ -5,6 +5,7 @@ from __future__ import annotations
 import _locale
 import datetime
 import functools
+import itertools
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -237,7 +238,8 @@ def _own_repr(machine: Machine, value: Any, native: Callable[[Any], str]) -> str
     return to_repr(machine, value)
 
 
-_KEYS, _VALUES, _ITEMS = (type(view) for view in ({}.keys(), {}.values(), {}.items()))
+_VIEWED: Final[dict[Any, Any]] = {}
+_KEYS, _VALUES, _ITEMS = type(_VIEWED.keys()), type(_VIEWED.values()), type(_VIEWED.items())
 _TEXT_ROWS: Final[list[tuple[Any, _Text]]] = [
     (list.__repr__, _brackets("[", "]", list)),
     (tuple.__repr__, _brackets("(", ")", tuple)),
@@ -249,7 +251,10 @@ _TEXT_ROWS: Final[list[tuple[Any, _Text]]] = [
     (OrderedDict.__repr__, _rebuilt(_flat, lambda d, parts: OrderedDict(_pairs(parts)), "...")),
     (_KEYS.__repr__, _rebuilt(list, lambda d, parts: dict.fromkeys(parts).keys(), "...")),
     (_VALUES.__repr__, _rebuilt(list, lambda d, parts: dict(enumerate(parts)).values(), "...")),
-    (_ITEMS.__repr__, _rebuilt(lambda d: sum(d, ()), lambda d, parts: dict(_pairs(parts)).items(), "...")),
+    (
+        _ITEMS.__repr__,
+        _rebuilt(lambda d: list(itertools.chain(*d)), lambda d, parts: dict(_pairs(parts)).items(), "..."),
+    ),
     (slice.__repr__, _rebuilt(lambda s: [s.start, s.stop, s.step], lambda s, parts: slice(*parts), "...")),
     (types.SimpleNamespace.__repr__, _namespace),
     (functools.partial.__repr__, _partial),
