@@ -64,8 +64,8 @@ def test_every_norm_of_a_model_is_the_kernel(found: Any) -> None:
 
 
 def test_the_grad_transform_connects_the_kernels(found: Any) -> None:
-    assert "(t0, (t1, _, _)) = kernel_forward(x, t_weight, 1e-06)" in found["gradient"]["forward"]
-    assert "= kernel_backward(x, t_weight, t1, 128, 4, " in found["gradient"]["backward"]
+    assert "(t0, (t0_p0, _, _)) = kernel_forward(x, t_weight, 1e-06)" in found["gradient"]["forward"]
+    assert "= kernel_backward(x, t_weight, t0_p0, 128, 4, " in found["gradient"]["backward"]
     kernels = [row for row in found["gradient"]["claimed"] if row[2] == "my_ex"]
     assert kernels == [
         ["forward", "my_ex.kernel_forward", "my_ex"],
