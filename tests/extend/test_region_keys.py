@@ -156,3 +156,30 @@ def test_a_region_with_a_constant_without_text_has_no_key(constant: Any) -> None
     (region,) = executor.regions
     call = region.bsyms[0].from_bsym(kwargs={"how": constant})
     assert structural_key(Region.of((call, *region.bsyms[1:]), [p.name for p in region.outputs])) is None
+
+
+def of_a_function(body: Callable[..., Any]) -> Callable[..., Any]:
+    """A program with a function of autograd that has one name, whatever it computes."""
+
+    class Given(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return body(x)
+
+        @staticmethod
+        def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+            return g * 2
+
+    return lambda x: Given.apply(x * 1.0).cos()  # type: ignore[no-any-return]
+
+
+def test_functions_of_autograd_with_one_name_have_the_keys_of_what_they_compute() -> None:
+    def key_of(body: Callable[..., Any]) -> list[str | None]:
+        executor = Collecting()
+        thunder.jit(of_a_function(body), executors=[executor])(torch.randn(4, 4, requires_grad=True))
+        assert any("Given" in bsym.sym.name for region in executor.regions for bsym in region.bsyms)
+        return [structural_key(region) for region in executor.regions]
+
+    first = key_of(lambda x: x.sin() * 2.0)
+    assert first not in (key_of(lambda x: x.sin() * 3.0), key_of(lambda x: x.cos() * 2.0))
+    assert key_of(lambda y: y.sin() * 2.0) == first

@@ -12,6 +12,7 @@ from thunder.base import devices, dtypes
 from thunder.ir.fusion_regions import Region
 from thunder.ir.literals import Names, value_text
 from thunder.ir.proxies import Proxy, TensorProxy
+from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.symbolic_sizes import SymbolicInt, SymbolicNumber, has_symbols
 
 __all__ = ["structural_key"]
@@ -33,9 +34,10 @@ def structural_key(region: Region, *, requires_grad: bool = False) -> str | None
     The structure is: the operators in their order with their constants; which argument of a call is which
     input or which value of an earlier call; which values are outputs; the type, shape, dtype and device of
     each value, and of results the strides that their operator declares; with `requires_grad` also whether
-    values require grad, for executors whose code depends on it. Names, source lines and the decompositions
-    of calls do not count. What inputs are only when the region runs (their strides, the memory that they
-    share) is not in it either.
+    values require grad, for executors whose code depends on it. An operator of the program itself, such as
+    an autograd.Function, counts by its decomposition: another one may have its id. Names, source lines and
+    other decompositions do not count. What inputs are only when the region runs (their strides, the memory
+    that they share) is not in it either.
 
     Symbolic sizes count by their places, not by their values, so that regions of other sizes have the key.
 
@@ -44,9 +46,7 @@ def structural_key(region: Region, *, requires_grad: bool = False) -> str | None
     writer = _Writer(requires_grad)
     try:
         lines = [writer.definitions(map(_without_strides, region.inputs))]
-        for call in region.bsyms:
-            arguments = f"{writer.text(call.args)} {writer.text(call.kwargs)}"
-            lines.append(f"{call.sym.id} {arguments} → {writer.definitions(call.flat_proxy_outs)}")
+        lines += map(writer.call, region.bsyms)
         lines.append(f"return {writer.text(region.outputs)}")
     except _NotPrinted:
         return None
@@ -58,12 +58,24 @@ def _without_strides(p: Any) -> Any:
     return p.replace(strides=None) if isinstance(p, TensorProxy) else p
 
 
+def _is_its_decomposition(symbol: Symbol) -> bool:
+    """Return whether nothing runs an operator but its decomposition, so that its id alone says little."""
+    return not (symbol.is_prim or symbol.call_path or symbol.python_impl)
+
+
 class _Writer:
     """Writes values, with proxies numbered in the order of their first occurrence."""
 
     def __init__(self, requires_grad: bool) -> None:
         self._requires_grad = requires_grad
         self._numbers: dict[str, int] = {}
+
+    def call(self, call: BoundSymbol) -> str:
+        """Return the text of a call; raises _NotPrinted."""
+        parts = [self.call(part) for part in call.subsymbols] if _is_its_decomposition(call.sym) else []
+        operator = f"{{{'; '.join(parts)}}}" if parts else call.sym.id
+        arguments = f"{self.text(call.args)} {self.text(call.kwargs)}"
+        return f"{operator} {arguments} → {self.definitions(call.flat_proxy_outs)}"
 
     def definitions(self, proxies: Iterable[Any]) -> str:
         """Return the text of values where they first occur, with their metadata."""
