@@ -10,9 +10,6 @@ from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, lookup_instance, own_name, reads_natively
-from thunder.frontend.checkpoints.region_state import RegionState
-from thunder.frontend.custom_gradients import backward_reads
-from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.lookasides import imports, module_members
 from thunder.frontend.natives.libraries import is_library
 from thunder.frontend.objects.callable_kinds import DICT_GETTERS, METHODS
@@ -51,18 +48,15 @@ _CLASS = vars(object)["__class__"]
 class AttributePolicy(TracingSession):
     """The part of the tracing policy that reads and writes attributes.
 
-    While a backward is traced (``_backward_stack``), each read of state ends its tracing first, see
-    :mod:`~thunder.frontend.custom_gradients.backward_reads`.
+    Within a backward each read of state ends its tracing first, see
+    :mod:`~thunder.frontend.custom_gradients.backward_policy`.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.classes = ClassAttributes(self)
-        self._backward_stack = self.state(BackwardState).stack  # read at every attribute
 
     def type_attr(self, cls: type, name: str) -> Any:
-        if self._backward_stack:
-            backward_reads.check_class(self, cls, name)
         value = self.classes.values.get((cls, name), self)
         return value if value is not self else self.classes.find(cls, name)
 
@@ -72,14 +66,10 @@ class AttributePolicy(TracingSession):
         self.classes.values.clear()
 
     def super_attr(self, start: type, after: type, name: str) -> Any:
-        if self._backward_stack:
-            backward_reads.check_class(self, start, name)
         mro = start.__mro__
         return self.classes.find_in(mro[mro.index(after) + 1 :], name)
 
     def instance_attr(self, obj: Any, name: str) -> Any:
-        if self._backward_stack:
-            backward_reads.check_attribute(self, obj, name)
         entry = self.resolve_entry(obj)
         if entry is None:
             value = lookup_instance(obj, name)
@@ -159,9 +149,9 @@ class AttributePolicy(TracingSession):
     def _frame_that_reads(self, name: str | None) -> Frame | None:
         """Return the running frame if its instruction reads ``name``, a cell if that is None.
 
-        Within a backward or a checkpointed region, whose effects are compared, all containers are read: None.
+        None where the program is in a part whose effects are compared: all containers are read there.
         """
-        if self._backward_stack or self.state(RegionState).stack or not self.machine.frames:
+        if self.reads_all_lists or not self.machine.frames:
             return None
         frame = self.machine.frames[-1]
         load, argument = frame.decoded.instructions[frame.pc]
@@ -211,8 +201,6 @@ class AttributePolicy(TracingSession):
         return value
 
     def set_instance_attr(self, obj: Any, name: str, value: Any) -> None:
-        if self._backward_stack:
-            backward_reads.check_store(self, obj, name)
         entry = self.resolve_entry(obj)
         if entry is None:
             storing_class(obj).__setattr__(obj, name, value)
@@ -231,8 +219,6 @@ class AttributePolicy(TracingSession):
             entry.write(name, value)
 
     def delete_instance_attr(self, obj: Any, name: str) -> None:
-        if self._backward_stack:
-            backward_reads.check_store(self, obj, name)
         entry = self.resolve_entry(obj)
         if entry is None:
             storing_class(obj).__delattr__(obj, name)
@@ -248,20 +234,14 @@ class AttributePolicy(TracingSession):
             entry.delete(name)
 
     def set_type_attr(self, cls: type, name: str, value: Any) -> None:
-        if self._backward_stack:
-            backward_reads.check_store(self, cls, name)
         self.note_write()
         self.classes.write(cls, name, value)
 
     def delete_type_attr(self, cls: type, name: str) -> None:
-        if self._backward_stack:
-            backward_reads.check_store(self, cls, name)
         self.note_write()
         self.classes.delete(cls, name)
 
     def native_get(self, descriptor: Any, obj: Any, owner: type, name: str) -> Any:
-        if self._backward_stack:
-            backward_reads.check_slot(self, descriptor, obj, name)
         if descriptor is _CLASS:
             return self.class_of(obj)
         entry = self.resolve_entry(obj)
@@ -286,8 +266,6 @@ class AttributePolicy(TracingSession):
         return value
 
     def native_set(self, descriptor: Any, obj: Any, value: Any, name: str) -> None:
-        if self._backward_stack:
-            backward_reads.check_store(self, obj, name)
         entry = self.resolve_entry(obj)
         if entry is None:
             type(descriptor).__set__(descriptor, obj, value)
@@ -300,8 +278,6 @@ class AttributePolicy(TracingSession):
         entry.write(name, value)
 
     def native_delete(self, descriptor: Any, obj: Any, name: str) -> None:
-        if self._backward_stack:
-            backward_reads.check_store(self, obj, name)
         self.note_write()
         entry = self.resolve_entry(obj)
         if entry is None:

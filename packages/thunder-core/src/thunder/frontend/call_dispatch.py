@@ -30,11 +30,14 @@ from typing import Any, Final
 import torch
 
 from thunder.base.cache_queries import CACHED
+from thunder.frontend import places
 from thunder.frontend.inner_transforms.derivative_functions import call_derivative, is_derivative
 from thunder.frontend.lookasides import custom_operators, legacy_constructors, module_members, tensors
+from thunder.frontend.lookasides.environment_queries import is_query
 from thunder.frontend.lookasides.lookaside_registry import CallHandler, LookasideTable
 from thunder.frontend.lookasides.operator_arguments import bound_to_function
 from thunder.frontend.natives import cached_functions, native_calls, opaque_functions, validators
+from thunder.frontend.natives.descriptors import descriptor_of
 from thunder.frontend.natives.libraries import library_module
 from thunder.frontend.opaque_calls import native_functions, opaque_acquisition, unmodelled_operands
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
@@ -91,6 +94,20 @@ class CallResolver:
             if handler is not None:
                 return handler
         return None
+
+    def effect_of(self, fn: Any) -> places.Effect:
+        """Return what a call of ``fn`` does that its arguments do not show; OTHER if nothing says it."""
+        if fn in self.opaque.callables:
+            return places.CALLS_OPAQUE
+        if self.replacements.of(fn) is not None:
+            return places.COMPUTES  # what is called in its place says it
+        handler, code = self._find(fn), getattr(fn, "__code__", None)
+        keys = id(fn), id(code), getattr(code, "co_qualname", None), id(descriptor_of(fn))
+        effects = self.lookasides.effects
+        if handler is None:  # interpreted, or native code that reads its arguments
+            return places.READS_SURROUNDINGS if is_query(fn) else effects.get(keys[3], places.COMPUTES)
+        of_rule = next((effects[key] for key in keys if key in effects), places.OTHER)
+        return _EFFECTS.get(handler, of_rule)
 
     def forget(self) -> None:
         """Release the callables."""
@@ -217,6 +234,24 @@ def _call_scripted(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs)
 def _call_symbol(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     session.calls_symbols = True
     return tensors.call_symbol(session, fn, args, kwargs)
+
+
+#: what calls do that no lookaside does
+_EFFECTS: Final[dict[CallHandler, places.Effect]] = {
+    opaque_functions.call_opaque: places.READS,
+    opaque_acquisition.call: places.CALLS_OPAQUE,
+    native_functions.call: places.CALLS_PACKAGE,
+    unmodelled_operands.call: places.CALLS_PACKAGE,
+    _call_cached: places.READS,
+    **dict.fromkeys(
+        (
+            *(_call_accessor, _call_compiled, _call_operator, _call_origin, _call_scripted, _call_symbol),
+            *(call_derivative, custom_operators.call_custom, legacy_constructors.construct),
+            *(module_members.call_module, tensors.call_unknown),
+        ),
+        places.COMPUTES,
+    ),
+}
 
 
 # -- the order -----------------------------------------------------------------------------------------------

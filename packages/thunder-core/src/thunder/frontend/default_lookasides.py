@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
+from thunder.frontend import places
 from thunder.frontend.arrays import array_arguments
 from thunder.frontend.checkpoints import checkpoint_regions
 from thunder.frontend.custom_gradients import (
@@ -56,66 +59,56 @@ from thunder.frontend.opaque_calls import opaque_iterators
 from thunder.frontend.output import logging_calls, printing, progress_bars, warning_calls
 from thunder.frontend.torch_functions import mode_stack, tensor_subclasses
 
-_MODULES = (
-    argument_checks,
-    clocks,
-    array_arguments,
-    draw_calls,
-    number_functions,
-    integers_of_tensors,
-    python_functions,
-    ranges,
-    rebound_tensors,
-    mode_regions,
-    mode_stack,
-    tensor_subclasses,
-    environment_queries,
-    accumulated_gradients,
-    autograd_calls,
-    dual_numbers,
-    forward_derivatives,
-    linear_maps,
-    mapped_calls,
-    function_levels,
-    autograd_functions,
-    checkpoint_regions,
-    cache_contents,
-    compiler_marks,
-    context_values,
-    control_flow,
-    tensor_hooks,
-    leaf_hooks,
-    module_backward_hooks,
-    retained_gradients,
-    copying,
-    custom_operators,
-    rng_generators,
-    saved_tensor_hooks,
-    grad_requests,
-    imports,
-    introspection,
-    kernel_calls,
-    kernel_flags,
-    legacy_constructors,
-    library_texts,
-    locks,
-    made_values,
-    logging_calls,
-    module_conversions,
-    module_members,
-    module_tracking,
-    opaque_iterators,
-    optimizer_steps,
-    packed_sequences,
-    pickles,
-    process_groups,
-    transformer_masks,
-    printing,
-    progress_bars,
-    warning_calls,
-    weakrefs,
-)
-_TABLE = LookasideTable.merged(module.TABLE for module in _MODULES)
+#: the modules of rules, by what the calls of the functions do; the rules of some say more
+_MODULES: Final[dict[places.Effect, tuple[Any, ...]]] = {
+    places.COMPUTES: (
+        argument_checks,
+        autograd_functions,
+        checkpoint_regions,
+        compiler_marks,
+        control_flow,
+        copying,
+        custom_operators,
+        forward_derivatives,
+        function_levels,
+        imports,
+        integers_of_tensors,
+        introspection,
+        kernel_calls,
+        legacy_constructors,
+        library_texts,
+        linear_maps,
+        mapped_calls,
+        mode_regions,
+        mode_stack,
+        module_conversions,
+        module_members,
+        module_tracking,
+        number_functions,
+        optimizer_steps,
+        packed_sequences,
+        pickles,
+        python_functions,
+        ranges,
+        saved_tensor_hooks,
+        tensor_subclasses,
+        transformer_masks,
+    ),
+    places.READS: (cache_contents, opaque_iterators, weakrefs),
+    places.READS_SURROUNDINGS: (context_values, environment_queries, kernel_flags, process_groups),
+    places.WRITES: (grad_requests, locks),
+    places.OUTPUT: (logging_calls, printing, progress_bars, warning_calls),
+    places.DRAWS: (rng_generators,),
+    places.DRAWS_ON_HOST: (draw_calls,),
+    places.READS_CLOCK: (clocks, made_values),
+    places.MAKES_ARRAY: (array_arguments,),
+    places.REBINDS: (rebound_tensors,),
+    places.HOOKS_LEAF: (leaf_hooks,),
+    places.HOOKS_TENSOR: (module_backward_hooks, retained_gradients, tensor_hooks),
+    places.COMPUTES_GRADIENTS: (accumulated_gradients, autograd_calls),
+    places.OPENS_DUAL_LEVEL: (dual_numbers,),
+}
+_TABLE = LookasideTable.merged((effect, m.TABLE) for effect, modules in _MODULES.items() for m in modules)
 
 
 def default_lookasides() -> LookasideTable:

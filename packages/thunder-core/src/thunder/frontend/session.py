@@ -32,10 +32,12 @@ from thunder.base.errors import (
 from thunder.base.langctx import LanguageContext
 from thunder.base.provenance import Path
 from thunder.frontend import ambient_state
+from thunder.frontend.facts import GuardKind
 from thunder.frontend.objects.namespaces import Variables
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.objects.writes import Write, Writes
+from thunder.frontend.places import CALLS_PACKAGE, Effect, Place, Places
 from thunder.frontend.source_locations import locations, source_of
 from thunder.interpreter.policy import Policy
 from thunder.ir.proxies import Proxy, TensorProxy
@@ -80,6 +82,8 @@ class TracingSession(Policy):
         assumed_device: the device on which all tensors from outside are taken to be, or None for their own.
     """
 
+    #: whether lists to which the program only appends are read too
+    reads_all_lists = False
     uncatchable = (UnsupportedProgram, InternalError, TraceError, PluginError)
 
     def __init__(
@@ -95,7 +99,10 @@ class TracingSession(Policy):
         self.note, self.adopt = objects.note, objects.adopt
         self.entry_of, self.path_of = objects.entry_of, objects.path_of
         self.object_root, self.guard_identity = objects.object_root, objects.guard_identity
-        self.variables = Variables(objects, self.note_write)
+        self.variables = Variables(objects, lambda: self.note_write())
+        #: the special parts of the program in which it is
+        self.place = Places(self.place_changed)
+        self.place.add_state(Place.DECOMPOSITION, lambda: len(trace.scopes) > 1)
         #: what the program has written so far outside of it
         self.writes = Writes()
         self.writes.add_kind(objects.writes)
@@ -130,6 +137,9 @@ class TracingSession(Policy):
             self.writes.add_kind(state.writes)
         return state
 
+    def place_changed(self, places: frozenset[Place]) -> None:
+        """Called when the program enters or leaves a part, with all in which it then is."""
+
     # -- objects ---------------------------------------------------------------------------------------------
 
     def resolve_entry(self, obj: Any) -> ObjectEntry | None:
@@ -155,8 +165,15 @@ class TracingSession(Policy):
         """Let attributes, items and variables be read again, except for what the program has written."""
         raise NotImplementedError
 
+    def may_run_unseen(self) -> bool:
+        """Return whether code that thunder does not see may run here, once in each call of the program."""
+        return self.speculation is not None and self.place.allows(CALLS_PACKAGE)
+
     def note_write(self) -> None:
         """Called before the program writes to a Python object."""
+
+    def check_fact(self, kind: GuardKind, path: Path, expected: Any) -> None:
+        """Called before a new fact is noted; may raise."""
 
     def note_operator(self) -> None:
         """Called before the program records an operator."""
@@ -169,6 +186,14 @@ class TracingSession(Policy):
         """Guard the settings of autocast when the call began, which what follows depends on."""
         settings = self.object_root(ambient_state.autocast_settings, "torch's autocast")
         self.note("state", settings, self.autocast_settings)
+
+    def effect_of(self, fn: Any) -> Effect:
+        """Return what a call of a function does that its arguments do not show."""
+        raise NotImplementedError
+
+    def run_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call native code by the tables of natives, when nothing overrides the call."""
+        raise NotImplementedError
 
     def call_unmodelled(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function on tensors that thunder does not model, see Note [Unmodelled tensors]."""
@@ -216,4 +241,4 @@ class TracingSession(Policy):
         self.objects.forget()
         self.machine.has_ended = True
         self.speculation = None
-        del self.machine, self.handled_outside
+        del self.machine, self.handled_outside, self.place

@@ -8,6 +8,7 @@ the program calls C code  →   by the table of natives, or not at all
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import threading
@@ -32,10 +33,8 @@ from thunder.frontend.arrays.array_memory import is_array
 from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.attribute_policy import AttributePolicy
 from thunder.frontend.call_dispatch import CallResolver
-from thunder.frontend.checkpoints import region_effects
-from thunder.frontend.checkpoints.region_state import RegionState
-from thunder.frontend.custom_gradients import backward_reads
-from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.checkpoints.region_effects import RegionPolicy
+from thunder.frontend.custom_gradients.backward_policy import BackwardPolicy
 from thunder.frontend.host_draws import created_generators, draw_calls
 from thunder.frontend.host_draws.host_generators import has_numpy_state
 from thunder.frontend.lookasides import (
@@ -77,6 +76,7 @@ from thunder.frontend.output import logging_calls, printing, warning_calls
 from thunder.frontend.output.deferred_texts import combined, copies_texts
 from thunder.frontend.output.percent_texts import is_percent, percent_text
 from thunder.frontend.output.progress_bars import draws_bar
+from thunder.frontend.places import Effect, Place
 from thunder.frontend.raised_errors import name_tensors
 from thunder.frontend.seen_classes import seen_class
 from thunder.frontend.torch_functions import override_calls
@@ -121,8 +121,11 @@ class Tracer(AttributePolicy):
         self._parts: dict[int, tuple[Any, FunctionParts]] = {}
         self._constants: set[int] | None = None  # ids of those of the code that was interpreted
         self._torch_functions = self.state(TorchFunctions)
-        self._region_stack = self.state(RegionState).stack
-        self._created_in_backwards = self.state(BackwardState).created
+
+    def place_changed(self, places: frozenset[Place]) -> None:
+        """Let the policies of the parts in which the program is come before that of its own level."""
+        self.__class__ = _class_within(places)
+        self.machine.on_make, self.objects.before_fact = self.on_make, self.check_fact
 
     # -- attributes ------------------------------------------------------------------------------------------
 
@@ -130,8 +133,6 @@ class Tracer(AttributePolicy):
         if isinstance(obj, TensorProxy):
             if type(obj) is UnmodelledProxy:
                 return unmodelled_operands.load_attr(self, obj, name)
-            if self._backward_stack:
-                backward_reads.check_tensor(self, name)
             return tensors.load_attr(self, obj, name)
         if type(obj) in NUMBERS:
             return number_members.load_attr(self, obj, name)
@@ -139,8 +140,6 @@ class Tracer(AttributePolicy):
             return native_functions.load_attr(self, obj, name)
         getter = self.type_attr(type(obj), "__getattribute__")
         if isinstance(obj, torch.nn.Module):
-            if self._backward_stack:
-                backward_reads.check_attribute(self, obj, name)
             member = module_members.load_member(self, obj, name) if getter is _PLAIN_GETTER else MISSING
             if member is not MISSING:
                 return member
@@ -170,8 +169,6 @@ class Tracer(AttributePolicy):
         return self.machine.generic_load_attr(obj, name)
 
     def store_attr(self, obj: Any, name: str, value: Any) -> None:
-        if self._backward_stack and isinstance(obj, TensorProxy | torch.nn.Module):
-            backward_reads.check_store(self, obj, name)
         if type(obj) is UnmodelledProxy:
             unmodelled_operands.store_attr(self, obj, name, value)
         elif type(obj) is UnmodelledObject:
@@ -206,8 +203,6 @@ class Tracer(AttributePolicy):
     # -- variables -------------------------------------------------------------------------------------------
 
     def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
-        if self._backward_stack:
-            backward_reads.check_global(self, namespace, builtin_names, name)
         raw = namespace.get(name)
         if type(raw) in SEQUENCES and (self.is_appended(name) or self.is_counted(raw, name)):
             path = self.variables.unread_global(namespace, name)
@@ -216,8 +211,6 @@ class Tracer(AttributePolicy):
         return self.variables.load_global(namespace, builtin_names, name)
 
     def load_cell(self, cell: types.CellType) -> Any:
-        if self._backward_stack:
-            backward_reads.check_cell(self, cell)
         content = cell_content(cell)
         if type(content) in SEQUENCES and (self.is_appended(None) or self.is_counted(content, None)):
             path = self.variables.unread_cell(cell)
@@ -235,13 +228,9 @@ class Tracer(AttributePolicy):
         self.variables.delete_global(namespace, name)
 
     def store_cell(self, cell: types.CellType, value: Any) -> None:
-        if self._backward_stack:
-            backward_reads.check_stored_cell(self, cell)
         self.variables.store_cell(cell, value)
 
     def delete_cell(self, cell: types.CellType) -> None:
-        if self._backward_stack:
-            backward_reads.check_stored_cell(self, cell)
         self.variables.delete_cell(cell)
 
     # -- calls -----------------------------------------------------------------------------------------------
@@ -249,8 +238,6 @@ class Tracer(AttributePolicy):
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call ``fn`` by its handler, see Note [Order of dispatch]."""
         try:
-            if self._backward_stack:
-                backward_reads.check_call(self, fn)
             if self._torch_functions.applies:
                 result = override_calls.call(self, fn, args, kwargs)
                 if result is not override_calls.NOT_OVERRIDDEN:
@@ -287,11 +274,12 @@ class Tracer(AttributePolicy):
             if made_values.are_read(self, fn, descriptor, args, kwargs):
                 return made_values.derived(self, fn, args, kwargs)
             fn, args, kwargs = unread_items.readable_call(self, fn, descriptor, args, kwargs)
-        call = region_effects.call_native if self._region_stack else native_calls.call
         if self._torch_functions.applies or override_calls.has_foreign(args):
-            return override_calls.call_native(self, call, fn, args, kwargs)
-        result = call(self, fn, args, kwargs)
-        return result if self._region_stack else combined(self, result)
+            return override_calls.call_native(self, fn, args, kwargs)
+        return combined(self, self.run_native(fn, args, kwargs))
+
+    def run_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return native_calls.call(self, fn, args, kwargs)
 
     def call_unmodelled(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return unmodelled_operands.call(self, fn, args, kwargs)
@@ -335,8 +323,6 @@ class Tracer(AttributePolicy):
         return weakrefs.referent_of(self, reference)
 
     def function_parts(self, fn: types.FunctionType) -> FunctionParts:
-        if self._backward_stack:
-            backward_reads.check_defaults(self, fn)
         if id(fn) in self.created_by_program or self.is_native(fn):
             return super().function_parts(fn)
         read = self._parts.get(id(fn))
@@ -372,6 +358,9 @@ class Tracer(AttributePolicy):
     def interprets(self, fn: Any) -> bool:
         return self._calls.resolve(fn) is None and not self.is_native(fn)
 
+    def effect_of(self, fn: Any) -> Effect:
+        return self._calls.effect_of(fn)
+
     def is_native(self, fn: types.FunctionType) -> bool:
         return libraries.is_own(fn.__globals__)
 
@@ -401,8 +390,6 @@ class Tracer(AttributePolicy):
     def on_make(self, obj: Any) -> Any:
         if isinstance(obj, types.FunctionType | types.CellType | type):
             self.created_by_program[id(obj)] = obj
-            if self._backward_stack:
-                self._created_in_backwards.add(id(obj))
         elif isinstance(obj, dict | set | frozenset):
             native_arguments.note_keys(self, obj)
             key_protocols.note_container(self, obj)
@@ -425,26 +412,19 @@ class Tracer(AttributePolicy):
         self._calls.forget()
         super().forget()
 
-    def note_write(self) -> None:
-        """Note in the checkpointed regions that the program writes to a Python object; end a backward."""
-        if self._backward_stack:
-            backward_reads.check_write(self)
-        if self._region_stack:
-            region_effects.note_write(self)
-
-    def note_operator(self) -> None:
-        if self._region_stack:
-            region_effects.note_changes(self)
-
-    def note_state(self, query: Callable[[], Any], name: str, answer: Any) -> None:
-        """Guard what a query of the surroundings answers; end a backward, which asks when it runs."""
-        if self._backward_stack:
-            backward_reads.check_state(self, name)
-        super().note_state(query, name, answer)
-
     def locate(self) -> Source | None:
         self.handles_errors = self.handles_errors or any(map(has_handler, self.machine.frames))
         return super().locate()
+
+
+#: the policies of special parts of a program
+_POLICIES = {Place.BACKWARD: BackwardPolicy, Place.REGION: RegionPolicy}
+
+
+@functools.cache
+def _class_within(places: frozenset[Place]) -> type[Tracer]:
+    policies = tuple(policy for place, policy in _POLICIES.items() if place in places)
+    return type(Tracer.__name__, (*policies, Tracer), {}) if policies else Tracer
 
 
 _PLAIN_GETTER = object.__getattribute__

@@ -18,7 +18,7 @@ from thunder.frontend.arrays.array_memory import copied, is_array
 from thunder.frontend.arrays.traced_arrays import Arrays, TracedArray, arrays_in
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.natives.libraries import is_numpy_scalar
-from thunder.frontend.places import place_of
+from thunder.frontend.places import MAKES_ARRAY
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
@@ -273,7 +273,7 @@ def array_of(session: TracingSession, x: TensorProxy) -> Any:
             f"can't convert {x.device.device_str()} device type tensor to numpy. Use Tensor.cpu() to copy "
             "the tensor to host memory first."
         )
-    if place_of(session) is not None:
+    if not session.place.allows(MAKES_ARRAY):
         return REFUSED_METHODS["numpy"](x)
     if requires_grad(x):
         x = session.call(torch.Tensor.detach, (x,), {})

@@ -33,8 +33,8 @@ from thunder.frontend.custom_gradients.rebuilding import Rebuilding
 from thunder.frontend.epilogue.subtrace import recorded, uses_and_definitions
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.rng_generators import Generators
+from thunder.frontend.places import CHECKPOINTS, Place
 from thunder.frontend.session import SessionState, TracingSession
-from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.ir.proxies import ProxyTag, TensorProxy, Variable
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.requires_grad import requires_grad
@@ -85,11 +85,7 @@ def _region(
     respect_saved_tensors_hooks: bool | None = None,  # selective checkpointing: what it saves
 ) -> Any:
     """Trace a checkpointed call of ``function`` with the options of ``checkpoint``."""
-    if session.state(TorchFunctions).has_modes:
-        raise UnsupportedProgram(
-            "checkpoint under a torch function mode, which eager leaves before it computes the region again",
-            hint="Enter the mode inside of the checkpointed function.",
-        )
+    session.place.check(CHECKPOINTS, "the program calls checkpoint")
     if use_reentrant is None:
         session.call(warnings.warn, (_REENTRANT_NOT_PASSED,), {"stacklevel": 2})
     reentrant = use_reentrant is None or bool(use_reentrant)
@@ -199,13 +195,9 @@ class _Region:
         session = self.session
         region = Region(len(session.trace.peek_scope()), reentrant)
         session.state(RegionState).mark = session.writes.mark()
-        session.state(RegionState).stack.append(region)
-        try:
-            with recorded(session.trace) as calls:
-                result = session.call(self.function, self.inputs, self.keywords)
-                note_changes(session)
-        finally:
-            session.state(RegionState).stack.pop()
+        with session.place.entered(Place.REGION, region), recorded(session.trace) as calls:
+            result = session.call(self.function, self.inputs, self.keywords)
+            note_changes(session)
         if reentrant:
             _check_reentrant(self.inputs, calls, result)
         is_random = any(map(_is_random, calls))
@@ -268,7 +260,7 @@ class _Region:
             scope[-1] = scope[-1].from_bsym_swap_proxies({Variable(new): p})
 
     def _check_effects(self, effects: Effects, tensors: Iterable[TensorProxy]) -> None:
-        if self.session.state(RegionState).stack:
+        if self.session.place.is_in(Place.REGION):
             raise UnsupportedProgram(
                 "a checkpointed region with effects inside of another",
                 hint="Checkpoint the outer region alone.",

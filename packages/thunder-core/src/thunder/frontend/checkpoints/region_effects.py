@@ -26,7 +26,7 @@ from thunder.frontend.checkpoints.region_state import RegionState
 from thunder.frontend.custom_gradients.backward_reads import is_in_library
 from thunder.frontend.custom_gradients.custom_rule import CustomRule
 from thunder.frontend.epilogue.subtrace import make_subtrace, uses_and_definitions, writes
-from thunder.frontend.natives import native_calls
+from thunder.frontend.places import Place
 from thunder.frontend.session import TracingSession
 from thunder.ir.gradient_declarations import JointRule
 from thunder.ir.proxies import NumberProxy, TensorProxy
@@ -48,7 +48,7 @@ class Effects:
 def note_write(session: TracingSession) -> None:
     """Note that the program writes to a Python object."""
     count = len(session.trace.peek_scope())
-    for region in session.state(RegionState).stack:
+    for region in session.place.parts(Place.REGION):
         region.marks.append(count - region.start)
 
 
@@ -62,24 +62,36 @@ def note_changes(session: TracingSession) -> None:
 
 def note_one_call(session: TracingSession, start: int) -> None:
     """Count everything that was recorded after the first ``start`` calls as one call."""
-    for region in session.state(RegionState).stack:
+    for region in session.place.parts(Place.REGION):
         region.marks = [min(mark, start - region.start) for mark in region.marks]
 
 
-def call_native(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call native code inside a region, and note whether it changes what is the user's."""
-    if (
-        fn is torch.is_grad_enabled
-        and any(r.reentrant for r in session.state(RegionState).stack)
-        and not is_in_library(session)
-    ):
-        raise UnsupportedProgram(
-            "a region with use_reentrant=True that reads whether gradients are on",
-            hint="Write use_reentrant=False: torch recommends it too.",
-        )
-    result = native_calls.call(session, fn, args, kwargs)
-    note_changes(session)
-    return result
+class RegionPolicy(TracingSession):
+    """The policy within a checkpointed region: each effect is noted with the number of calls before it."""
+
+    reads_all_lists = True
+
+    def run_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if (
+            fn is torch.is_grad_enabled
+            and any(r.reentrant for r in self.place.parts(Place.REGION))
+            and not is_in_library(self)
+        ):
+            raise UnsupportedProgram(
+                "a region with use_reentrant=True that reads whether gradients are on",
+                hint="Write use_reentrant=False: torch recommends it too.",
+            )
+        result = super().run_native(fn, args, kwargs)
+        note_changes(self)
+        return result
+
+    def note_write(self) -> None:
+        super().note_write()
+        note_write(self)
+
+    def note_operator(self) -> None:
+        super().note_operator()
+        note_changes(self)
 
 
 def effects_of(marks: Iterable[int], calls: Sequence[BoundSymbol]) -> Effects:

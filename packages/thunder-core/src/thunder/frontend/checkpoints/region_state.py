@@ -22,9 +22,8 @@ class Region:
 
 
 class RegionState(SessionState):
-    """The checkpointed regions that are being traced, innermost last."""
+    """What the checkpointed regions that are being traced have in common."""
 
     def __init__(self, session: TracingSession) -> None:
-        self.stack: list[Region] = []
         #: what the program had written when its writes were compared last
         self.mark: Mark | None = None

@@ -16,11 +16,9 @@ RunInProgram: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], tuple[Any, ..
 
 
 class BackwardState(SessionState):
-    """The backwards that are being traced, and what is checked of them when the program ends."""
+    """What is checked of the backwards that were traced when the program ends."""
 
     def __init__(self, session: TracingSession) -> None:
-        self.stack: list[Any] = []  # the functions whose backward is being traced, innermost last
-        self.forwards: list[Any] = []  # the functions whose forward is being traced
         self.created: set[int] = set()  # ids of the functions, classes and cells that a backward created
         #: values of a subtrace that no other part may use: by id, the value and the function
         self.private: dict[int, tuple[Any, str]] = {}

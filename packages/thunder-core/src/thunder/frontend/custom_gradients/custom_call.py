@@ -3,7 +3,7 @@
 Note [Custom gradients]
 Forward and backward are interpreted at once, one after the other. What the forward reads is guarded; a
 backward that reads more than the forward saved for it is not traced, but called as it is when it runs
-(:mod:`~thunder.frontend.custom_gradients.backward_reads`). The call becomes one composite; its decomposition
+(:mod:`~thunder.frontend.custom_gradients.backward_policy`). The call becomes one composite; its decomposition
 is the forward, and its gradient rule both:
 
     class Cube(Function):                             def rule(x, c):              # c: captured
@@ -39,7 +39,6 @@ from thunder.base.pytree import tree_map
 from thunder.base.tags import OpTags
 from thunder.frontend import ambient_state
 from thunder.frontend.checkpoints.region_effects import note_one_call
-from thunder.frontend.custom_gradients.backward_reads import ReadsState
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.custom_results import Results
 from thunder.frontend.custom_gradients.custom_rule import CustomRule
@@ -56,6 +55,7 @@ from thunder.frontend.epilogue.subtrace import (
     writes,
 )
 from thunder.frontend.epilogue.value_parts import proxies_of
+from thunder.frontend.places import Place, ReadsState
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.frontend.traced_replacements import ReplacedCalls
@@ -119,13 +119,8 @@ def call_with_custom_gradient(session: TracingSession, fn: CustomGradient) -> tu
 def _forward(session: TracingSession, fn: CustomGradient, needed: bool) -> tuple[list[BoundSymbol], Results]:
     """Return the calls of the forward, and its results."""
     with torch.set_grad_enabled(False):
-        forwards = session.state(BackwardState).forwards
-        forwards.append(fn)
-        try:
-            with recorded(session.trace) as calls:
-                returned = fn.forward()
-        finally:
-            forwards.pop()
+        with session.place.entered(Place.FORWARD, fn), recorded(session.trace) as calls:
+            returned = fn.forward()
         defined = set(uses_and_definitions(calls)[1])
         with recorded(session.trace) as copies, session.state(TorchFunctions).recording():
             results = Results(fn.context, fn.inputs, returned, needed, defined)
@@ -146,7 +141,7 @@ def _differentiated(
     back: list[BoundSymbol] = []
     gradients: tuple[Any, ...] | None = None
     begin: list[BoundSymbol] = []
-    if sum(outer.key == fn.key for outer in session.state(BackwardState).stack) < _DEEPEST:
+    if sum(outer.key == fn.key for outer in session.place.parts(Place.BACKWARD)) < _DEEPEST:
         try:
             with _backward_environment(session, fn), recorded(session.trace) as back:
                 gradients = _gradients(session, fn, returned, cotangents)
@@ -346,17 +341,16 @@ def _backward_environment(session: TracingSession, fn: CustomGradient) -> Iterat
         torch._C._set_grad_enabled(True)
         for device in AUTOCAST_DEVICES:
             torch.set_autocast_enabled(device, False)
-        session.state(BackwardState).stack.append(fn)
         trace = get_tracectx()
         assert trace is not None, "a backward is recorded into a trace"
         recorder = trace.recorder
         assert recorder is not PLAIN, "a backward is recorded while its program is acquired"
         outside, recorder.in_backward = recorder.in_backward, True
         try:
-            yield
+            with session.place.entered(Place.BACKWARD, fn):
+                yield
         finally:
             recorder.in_backward = outside
-            session.state(BackwardState).stack.pop()
 
 
 def _gradients(

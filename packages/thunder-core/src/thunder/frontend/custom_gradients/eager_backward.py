@@ -1,6 +1,6 @@
 """Backwards of the program that are called as they are, each time that they run.
 
-:mod:`~thunder.frontend.custom_gradients.backward_reads` says which.
+:mod:`~thunder.frontend.custom_gradients.backward_policy` says which.
 
     y = Cube.apply(x)     →     forward:    call = begin_backward(Cube); y = x**3
                                 backward:   (g_x,) = run_backward(call, (x,), (g_y,))

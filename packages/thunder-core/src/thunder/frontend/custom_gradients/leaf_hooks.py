@@ -17,7 +17,7 @@ from thunder.base.errors import Location, UnsupportedProgram
 from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.writes import Write
-from thunder.frontend.places import place_of
+from thunder.frontend.places import HOOKS_LEAF
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.torch.inplace import is_leaf
@@ -93,13 +93,8 @@ class LeafHooks(SessionState):
 
     def add(self, session: TracingSession, x: TensorProxy, attribute: str, hook: Any) -> HookHandle:
         """Register a hook on a leaf or an input; raises UnsupportedProgram in a part of the program."""
-        place = place_of(session)
-        if place is not None:
-            raise UnsupportedProgram(
-                f"the program registers a hook on a leaf in {place}",
-                found={x.name: f'"{x.type_string()}"'},
-                hint="Register it outside of the checkpointed or transformed function.",
-            )
+        found = {x.name: f'"{x.type_string()}"'}
+        session.place.check(HOOKS_LEAF, "the program registers a hook on a leaf", found=found)
         entry = session.entry_of(x)
         if entry is not None:
             session.note_write()

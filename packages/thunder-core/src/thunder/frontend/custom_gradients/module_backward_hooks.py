@@ -24,13 +24,12 @@ import torch
 from torch.utils.hooks import BackwardHook
 
 from thunder.base.errors import OperatorError, UnsupportedProgram
-from thunder.frontend.custom_gradients.backward_reads import ReadsState
-from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.custom_call import CustomGradient, call_with_custom_gradient
 from thunder.frontend.custom_gradients.function_context import context_class
 from thunder.frontend.custom_gradients.recorded_memory import written_names
 from thunder.frontend.epilogue.subtrace import recorded, uses_and_definitions
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import OTHER
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy, Variable
@@ -168,9 +167,8 @@ def _identity(
     context.materialize_grads = False
 
     def backward(cotangents: Sequence[Any]) -> Any:
-        if not traced and session.state(BackwardState).stack:
-            raise ReadsState(f"{name} calls the hooks of a module")
         if not traced:  # the program itself runs it
+            session.place.check(OTHER, f"{name} calls the hooks of a module")
             return gradients(*cotangents, call=lambda hook, *values: session.call(hook, values, {}))
         return (*cotangents, *cotangents)
 

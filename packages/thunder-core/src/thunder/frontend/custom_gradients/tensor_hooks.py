@@ -25,14 +25,14 @@ import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.tags import OpTags
-from thunder.frontend.custom_gradients.backward_reads import ReadsState, check_hook
-from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.custom_gradients.backward_reads import check_hook
 from thunder.frontend.custom_gradients.custom_call import CustomGradient, call_with_custom_gradient
 from thunder.frontend.custom_gradients.function_context import context_class
 from thunder.frontend.custom_gradients.leaf_hooks import ON_GRADIENTS, HookHandle, LeafHooks
 from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
 from thunder.frontend.epilogue.subtrace import recorded, uses_and_definitions
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import HOOKS_TENSOR, OTHER, ReadsState
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.aliasing import views_of
 from thunder.ir.object_names import identifier
@@ -85,6 +85,8 @@ def add_hook(session: TracingSession, x: TensorProxy, hook: Any) -> HookHandle:
     entry = session.entry_of(x)
     if entry is not None:
         return session.state(LeafHooks).add(session, x, ON_GRADIENTS, hook)
+    found = {x.name: f'"{x.type_string()}"'}
+    session.place.check(HOOKS_TENSOR, "the program registers a hook", found=found)
     values, handle = session.state(TensorHooks).values, HookHandle()
     scope = session.trace.peek_scope()
     producer = next((i for i, b in enumerate(scope) if any(p is x for p in b.flat_proxy_outs)), None)
@@ -175,7 +177,7 @@ def _identity(session: TracingSession, x: TensorProxy, hook: Any) -> tuple[Any, 
     """Record an identity whose backward is a hook, and return its result."""
 
     def backward(cotangents: Sequence[Any]) -> Any:
-        is_traced_early = session.state(BackwardState).stack
+        is_traced_early = not session.place.allows(OTHER)
         if is_traced_early and isinstance(hook, types.BuiltinMethodType):  # such as ``gradients.append``
             raise ReadsState("a hook is a method of an object that outlives the call")
         if is_traced_early:

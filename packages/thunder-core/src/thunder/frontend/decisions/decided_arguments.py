@@ -15,6 +15,7 @@ import torch
 
 from thunder.base.errors import DataDependentControlFlow
 from thunder.base.pytree import tree_flatten, tree_map, tree_unflatten
+from thunder.frontend.places import DECIDES
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import IntegerProxy, NumberProxy, TensorProxy, constant_value
 from thunder.ir.recorder import UNDECIDED
@@ -93,7 +94,7 @@ def call_with_decided_arguments(
 
     Raises the error if there are none, or if they cannot be decided.
     """
-    if session.speculation is None or len(session.trace.scopes) > 1:
+    if session.speculation is None or not session.place.allows(DECIDES):
         raise error
     speculation = session.speculation
 

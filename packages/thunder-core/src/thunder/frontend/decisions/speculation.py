@@ -12,11 +12,10 @@ from typing import Any
 
 from thunder.base.errors import DataDependentControlFlow, ThunderError
 from thunder.base.pytree import tree_iter, tree_map
-from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.decisions.computed_sizes import ComputedSizes
 from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.decisions.early_run import EarlyRun
-from thunder.frontend.inner_transforms.inner_programs import InnerPrograms
+from thunder.frontend.places import DECIDES
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import IntegerProxy, Proxy, TensorProxy, is_proxy, pytype
 from thunder.ir.recorder import UNDECIDED
@@ -284,12 +283,7 @@ class Speculation:
         several examples, nor in the decomposition of an operator, which may be recorded again or replaced by
         another.
         """
-        session = self._session
-        return (
-            len(session.trace.scopes) == 1
-            and not session.state(BackwardState).stack
-            and not session.state(InnerPrograms).stack
-        )
+        return self._session.place.allows(DECIDES)
 
 
 #: elements of the largest tensor that are sizes

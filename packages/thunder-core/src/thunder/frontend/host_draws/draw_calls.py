@@ -36,7 +36,7 @@ from thunder.frontend.host_draws.host_generators import (
 )
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.natives.libraries import numpy
-from thunder.frontend.places import place_of
+from thunder.frontend.places import DRAWS_ON_HOST
 from thunder.frontend.session import SessionState, TracingSession
 
 __all__ = ["TABLE", "HostDraws", "draw_natively", "load_attr"]
@@ -69,7 +69,7 @@ class HostDraws(SessionState):
 
 def _draw(session: TracingSession, generator: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
     """Return what a method of a generator draws: a value of the trace, or a decision."""
-    _refuse_place(session, name)
+    _check_place(session, name)
     args = tuple(known_argument(session, name, a) for a in args)
     kwargs = {key: known_argument(session, name, a) for key, a in kwargs.items()}
     if is_created(session, generator):
@@ -106,13 +106,8 @@ def _decided(session: TracingSession, draw: HostDraw, answer: Any, drawn: Any) -
     return drawn
 
 
-def _refuse_place(session: TracingSession, name: str) -> None:
-    place = place_of(session)
-    if place is not None:
-        raise UnsupportedProgram(
-            f"the program draws a random number ({name}) of Python or NumPy in {place}",
-            hint="Draw it before, or use torch's random numbers.",
-        )
+def _check_place(session: TracingSession, name: str) -> None:
+    session.place.check(DRAWS_ON_HOST, f"the program draws a random number ({name}) of Python or NumPy")
 
 
 # -- generators that the program creates ---------------------------------------------------------------------
@@ -223,7 +218,7 @@ def _shuffle_list(session: TracingSession, generator: Any, x: Any) -> None:
 
 def _positions(session: TracingSession, generator: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
     """Return the positions that a method chooses among those of a sequence; they are a decision."""
-    _refuse_place(session, name)
+    _check_place(session, name)
     args = tuple(known_argument(session, name, a) for a in args)
     kwargs = {key: known_argument(session, name, a) for key, a in kwargs.items()}
     kind = _Shuffle if name == "shuffle" else HostDraw

@@ -4,7 +4,7 @@
     h.register_hook(log.append)    interpreted:  the hook, on the gradient of h
     y = linear(h, w2)              recorded:     the gradients of linear(x, w1); w1.grad
 
-A backward that reads state or has effects (:mod:`~thunder.frontend.custom_gradients.backward_reads`) runs
+A backward that reads state or has effects (:mod:`~thunder.frontend.custom_gradients.backward_policy`) runs
 where torch's engine runs it, and may do whatever the program may do at this place.
 """
 

@@ -19,6 +19,7 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.inner_gradients.recorded_gradients import gradients
 from thunder.frontend.lookasides.grad_requests import request_grad
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import Place
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
@@ -52,6 +53,7 @@ class Levels(SessionState):
     def __init__(self, session: TracingSession) -> None:
         self.all: list[Level] = []
         self.open: list[Level] = []
+        session.place.add_state(Place.DIFFERENTIATED, lambda: self.open)
 
 
 @TABLE.lookaside(_functorch._grad_increment_nesting)

@@ -23,8 +23,8 @@ from thunder.frontend.inner_transforms.forward_derivatives import (
     end_level,
     tangents_or_none,
 )
-from thunder.frontend.inner_transforms.inner_programs import InnerPrograms
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import OPENS_DUAL_LEVEL
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
@@ -57,11 +57,7 @@ def _enter(session: TracingSession, args: Args, kwargs: Kwargs) -> int:
     state = session.state(DualNumbers)
     if state.level is not None:
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
-    if session.state(InnerPrograms).stack or len(session.trace.scopes) > 1:
-        raise UnsupportedProgram(
-            "a level of dual numbers within a function that is mapped, differentiated or checkpointed",
-            hint="Use torch.func.jvp there.",
-        )
+    session.place.check(OPENS_DUAL_LEVEL, "the program opens a level of dual numbers")
     state.start, state.level = len(session.trace.peek_scope()), begin_level(session, require_grad=None)
     return 0
 

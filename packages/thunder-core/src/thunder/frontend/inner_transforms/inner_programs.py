@@ -20,7 +20,8 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.epilogue.subtrace import recorded, uses_and_definitions, writes
 from thunder.frontend.lookasides.grad_requests import GradRequests
-from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.places import Place
+from thunder.frontend.session import TracingSession
 from thunder.ir.aliasing import shared_memory
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
@@ -28,14 +29,7 @@ from thunder.ir.trace import TraceCtx, from_trace
 from thunder.ops import prims
 from thunder.passes.functionalise import functionalise
 
-__all__ = ["InnerProgram", "InnerPrograms", "inner_program"]
-
-
-class InnerPrograms(SessionState):
-    """The functions that are being interpreted to be transformed, innermost last."""
-
-    def __init__(self, session: TracingSession) -> None:
-        self.stack: list[str] = []
+__all__ = ["InnerProgram", "inner_program"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,14 +55,9 @@ def inner_program(
     ``arguments`` are the proxies that no statement computes. Raises UnsupportedProgram where it writes in
     place to memory that another value shares.
     """
-    stack = session.state(InnerPrograms).stack
-    stack.append(name)
     outside = torch.is_grad_enabled()
-    try:
-        with recorded(session.trace) as calls:
-            result = call()
-    finally:
-        stack.pop()
+    with session.place.entered(Place.MAPPED, name), recorded(session.trace) as calls:
+        result = call()
     assert torch.is_grad_enabled() == outside, "a function leaves the grad mode as it was"
     tensors = tuple(proxies_in(result))
     used, defined = uses_and_definitions(calls, tensors)

@@ -21,8 +21,8 @@ from thunder.frontend.inner_transforms.forward_derivatives import (
     open_level,
     tangents_or_none,
 )
-from thunder.frontend.inner_transforms.inner_programs import InnerPrograms
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import Place
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.torch.namespace import ltorch
@@ -39,7 +39,7 @@ def _linearize(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str,
             "torch.func.linearize at something else than tensors of floating-point numbers",
             hint="Pass tensors, and close over the rest.",
         )
-    depth = len(session.state(InnerPrograms).stack)
+    depth = len(session.place.parts(Place.MAPPED))
     with open_level(session) as level:
         duals = [dual(session, level, x) for x in inputs]
         start = len(session.trace.peek_scope())
@@ -61,7 +61,7 @@ def _linearize(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str,
     def linear_map(*tangents: Any) -> Any:
         directions, directions_spec = tree_flatten(list(tangents))
         _check(inputs, directions, spec == directions_spec)
-        if len(session.state(InnerPrograms).stack) != depth:
+        if len(session.place.parts(Place.MAPPED)) != depth:
             raise UnsupportedProgram(
                 "a function of torch.func.linearize is called within a mapped function",
                 hint="Use torch.func.jvp there.",

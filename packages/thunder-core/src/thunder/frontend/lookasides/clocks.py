@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.places import place_of
+from thunder.frontend.places import READS_CLOCK
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import NumberProxy
 from thunder.ops import prims
@@ -29,7 +28,7 @@ def _read(name: str, clock: Callable[[], Any]) -> None:
     def rule(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args or kwargs:
             raise TypeError(f"time.{name}() takes no arguments ({len(args) + len(kwargs)} given)")
-        check_place(session, f"reads time.{name}()")
+        session.place.check(READS_CLOCK, f"the program reads time.{name}()")
         return prims.read_clock(name)
 
 
@@ -39,17 +38,8 @@ for _name, _clock in CLOCKS.items():
 
 @TABLE.lookaside(time.sleep)
 def _sleep(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    check_place(session, "calls time.sleep()")
+    session.place.check(READS_CLOCK, "the program calls time.sleep()")
     (seconds,) = args
     if not isinstance(seconds, int | float | NumberProxy):
         raise TypeError(f"'{type(seconds).__name__}' object cannot be interpreted as an integer")
     prims.python_call(time.sleep, seconds)
-
-
-def check_place(session: TracingSession, what: str) -> None:
-    """Refuse what differs from call to call in a special part of the program."""
-    place = place_of(session)
-    if place is not None:
-        raise UnsupportedProgram(
-            f"the program {what} in {place}", hint="Read the clock around the call of it."
-        )

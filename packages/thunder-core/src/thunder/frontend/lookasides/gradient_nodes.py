@@ -12,11 +12,10 @@ from typing import Any, Final, NoReturn
 import torch
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.frontend.inner_gradients.function_levels import Levels
-from thunder.frontend.inner_transforms.inner_programs import InnerPrograms
 from thunder.frontend.lookasides.tensors import original_of
 from thunder.frontend.objects.class_kinds import OfTheTrace
 from thunder.frontend.output.node_names import LEAVES, node_class
+from thunder.frontend.places import READS_NODE
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 
@@ -72,7 +71,7 @@ def gradient_node(session: TracingSession, x: TensorProxy) -> GradientNode:
     Raises UnsupportedProgram in a function that torch.func transforms, where a tensor may have none.
     """
     original = original_of(session, x)
-    if session.state(InnerPrograms).stack or session.state(Levels).open:
+    if not session.place.allows(READS_NODE):
         what = "reads, in a function that torch.func transforms, the grad_fn of a tensor"
         _refuse(GradientNode(original, None), what)
     count = sum(map(len, session.trace.scopes))

@@ -12,9 +12,9 @@ from thunder.base.errors import UnsupportedOperator, UnsupportedProgram
 from thunder.base.memory_layout import contiguous_strides
 from thunder.base.tags import OpTags
 from thunder.frontend.inner_gradients.recorded_gradients import grad_mode
-from thunder.frontend.inner_transforms.inner_programs import InnerPrograms
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.natives.written_state import reached_write
+from thunder.frontend.places import LAUNCHES_KERNEL
 from thunder.frontend.session import TracingSession
 from thunder.frontend.source_locations import source_of
 from thunder.frontend.traced_replacements import ReplacedCalls
@@ -101,11 +101,7 @@ def _package(module: str) -> str:
 
 
 def _check_values(session: TracingSession, name: str, kernel: Any, arguments: Sequence[Any]) -> None:
-    if session.state(InnerPrograms).stack:
-        raise UnsupportedOperator(
-            f"the kernel {name} is launched in a mapped or differentiated function",
-            hint="Launch it outside, or in an autograd.Function.",
-        )
+    session.place.check(LAUNCHES_KERNEL, f"the kernel {name} is launched", UnsupportedOperator)
     for value in arguments:
         if not isinstance(value, _VALUES):
             raise UnsupportedOperator(

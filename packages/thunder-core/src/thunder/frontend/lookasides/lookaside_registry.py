@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from thunder.base.errors import InternalError
 from thunder.frontend.decisions.number_arguments import with_plain_arguments
+from thunder.frontend.places import Effect
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.machine import Machine
 from thunder.interpreter.native_registry import Native
@@ -33,10 +34,15 @@ class LookasideTable:
         self.named: dict[str, tuple[str, CallHandler]] = {}
         #: by the id of a descriptor: for methods implemented in C, which are bound at each read
         self.class_methods: dict[int, Native] = {}
+        #: what a call does that its arguments do not show, by the keys of these
+        self.effects: dict[Any, Effect] = {}
         self._held: list[Any] = []  # the functions, so that no id is used again
 
-    def lookaside(self, *fns: Any) -> Callable[[LookasideRule], LookasideRule]:
-        """Register a rule for functions; those that this version of a library lacks are None."""
+    def lookaside(self, *fns: Any, effect: Effect | None = None) -> Callable[[LookasideRule], LookasideRule]:
+        """Register a rule for functions; those that this version of a library lacks are None.
+
+        ``effect`` is what a call does, if it is not what the calls of all rules of the module do.
+        """
 
         def register(rule: LookasideRule) -> LookasideRule:
             for fn in fns:
@@ -44,6 +50,8 @@ class LookasideTable:
                     self.class_methods[id(fn)] = _native(rule)
                 elif fn is not None:
                     self.functions[id(fn)] = _without_function(rule)
+                if effect is not None:
+                    self.effects[id(fn)] = effect
                 self._held.append(fn)
             return rule
 
@@ -103,13 +111,15 @@ class LookasideTable:
         return register
 
     @classmethod
-    def merged(cls, tables: Iterable[LookasideTable]) -> LookasideTable:
-        """Return one table with the rows of all.
+    def merged(cls, tables: Iterable[tuple[Effect, LookasideTable]]) -> LookasideTable:
+        """Return one table with the rows of all, and the effects of their calls.
 
         Raises InternalError if two have one function.
         """
         merged = cls()
-        for table in tables:
+        for effect, table in tables:
+            keys = (*table.functions, *table.closures, *table.named, *table.class_methods)
+            merged.effects.update(dict.fromkeys(keys, effect) | table.effects)
             _add_rows(merged.functions, table.functions)
             _add_rows(merged.closures, table.closures)
             _add_rows(merged.named, table.named)

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.frontend.lookasides.clocks import check_place
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.natives.native_tables import ALLOWED, is_value_preserving
 from thunder.frontend.objects.class_kinds import DATES, LEAVES
@@ -29,6 +28,7 @@ from thunder.frontend.objects.object_table import describe
 from thunder.frontend.objects.unknown_values import DeferredText, MadeInCall
 from thunder.frontend.output.deferred_texts import deferred, template_of
 from thunder.frontend.output.output_replay import formatted
+from thunder.frontend.places import READS_CLOCK
 from thunder.frontend.raised_errors import text_refusal
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.number_proxies import decided_value
@@ -83,7 +83,7 @@ def make_value(
     kwargs: dict[str, Any],
 ) -> Any:
     """Return what a statement makes in each call."""
-    check_place(session, f"calls {name}()")
+    session.place.check(READS_CLOCK, f"the program calls {name}()")
     args = tuple(decided_value(a, name) for a in args)
     kwargs = {key: decided_value(value, name) for key, value in kwargs.items()}
     for value in (*args, *kwargs.values()):
@@ -209,7 +209,7 @@ def derived(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dic
     given = [a if type(a) is MadeInCall or type(a) in LEAVES else decided_value(a, "a value") for a in args]
     if any(type(a) is not MadeInCall and type(a) not in LEAVES for a in given):
         raise made.refusal()
-    check_place(session, f"reads {made.description()}")
+    session.place.check(READS_CLOCK, f"the program reads {made.description()}")
     sample = fn(*(a.sample if type(a) is MadeInCall else a for a in given), **kwargs)
     if sample is NotImplemented:
         return sample

@@ -17,6 +17,7 @@ import torch
 from torch.utils._device import _device_constructors
 
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import WRITES, Place
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ops import prims
 
@@ -31,6 +32,7 @@ class InferenceModes(SessionState):
         self.is_on = False
         self.had_regions = False
         self.had_grad = False  # whether gradients were enabled inside of inference mode
+        session.place.add_state(Place.INFERENCE, lambda: self.is_on)
 
 
 Args = tuple[Any, ...]
@@ -46,7 +48,7 @@ def _set_grad_enabled(session: TracingSession, args: Args, kwargs: Kwargs) -> No
         prims.set_grad_enabled(mode)
 
 
-@TABLE.lookaside(torch.set_default_dtype)
+@TABLE.lookaside(torch.set_default_dtype, effect=WRITES)
 def _set_default_dtype(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
     torch.set_default_dtype(*args, **kwargs)
     prims.set_default_dtype(torch.get_default_dtype())

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder.base.errors import Location, OperatorError, UnsupportedProgram
-from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
 from thunder.frontend.epilogue.subtrace import recorded
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.writes import Write
-from thunder.frontend.places import place_of
+from thunder.frontend.places import REBINDS, REBINDS_ARGUMENT, Place
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy, Variable
@@ -252,11 +251,9 @@ def _refusal(x: TensorProxy, what: str) -> UnsupportedProgram:
 
 def _check_rebinding(session: TracingSession, x: TensorProxy, what: str) -> None:
     """Raise UnsupportedProgram in a part of the program that is recorded again, or at another time."""
-    place = place_of(session)
-    if any(x is i for fn in session.state(BackwardState).forwards for i in fn.inputs):
-        place = "a function with a gradient of its own"
-    if place is not None:
-        raise _refusal(x, f"{what} in {place}")
+    is_argument = any(x is i for fn in session.place.parts(Place.FORWARD) for i in fn.inputs)
+    effect = REBINDS_ARGUMENT if is_argument else REBINDS
+    session.place.check(effect, f"the program {what}", found={x.name: f'"{x.type_string()}"'})
 
 
 def _rebind(session: TracingSession, x: TensorProxy, result: TensorProxy, change: Callable[[], Any]) -> None:

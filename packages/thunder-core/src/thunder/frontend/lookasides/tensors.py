@@ -26,7 +26,6 @@ from thunder.frontend.lookasides.rebound_tensors import assign_data
 from thunder.frontend.lookasides.written_attributes import WrittenAttributes
 from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.objects.object_entry import ObjectEntry
-from thunder.frontend.places import place_of
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions import override_calls, tensor_subclasses
 from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
@@ -397,7 +396,7 @@ def call_unknown(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs
     try:
         return unknown_torch_function(fn)(*passed[0], **passed[1])
     except UnsupportedOperator as refusal:
-        has_data = session.speculation is not None and place_of(session) is None
+        has_data = session.may_run_unseen()
         if (
             not (refusal.facts.get("needs_data") and has_data) or fn is torch.Tensor.is_set_to
         ):  # asks for memory

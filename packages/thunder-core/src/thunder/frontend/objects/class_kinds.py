@@ -37,8 +37,8 @@ LEAVES: frozenset[type] = frozenset(
     | {torch.iinfo, torch.finfo}
     | {torch._C._SDPBackend, *DATES, Decimal, ZoneInfo}
 )
-#: objects of which the program depends on *which* they are: guarded by identity
-IDENTITY_TYPES: tuple[type, ...] = (
+#: parts of a program's text: of these it depends only on which they are, and on what is read of them
+CODE_TYPES: tuple[type, ...] = (
     type,
     types.FunctionType,
     types.BuiltinFunctionType,
@@ -59,20 +59,24 @@ IDENTITY_TYPES: tuple[type, ...] = (
     staticmethod,
     classmethod,
     enum.Enum,
-    torch.nn.Module,
-    random.Random,
     torch._ops.OpOverload,
     torch._ops.OpOverloadPacket,
     torch.torch_version.TorchVersion,
     re.Pattern,
-    type(functools.lru_cache(len)),
     CompiledFunction,
-    ContextVar,
     functools.cached_property,
     functools.partialmethod,
     functools.singledispatchmethod,
     torch.jit.ScriptFunction,
     type(abc.ABC.__dict__["_abc_impl"]),
+)
+#: objects of which the program depends on *which* they are: guarded by identity
+IDENTITY_TYPES: tuple[type, ...] = (
+    *CODE_TYPES,
+    torch.nn.Module,
+    random.Random,
+    type(functools.lru_cache(len)),
+    ContextVar,
 )
 #: locks, of which only the program's own calls matter
 LOCKS: frozenset[type] = frozenset({type(threading.Lock()), type(threading.RLock())})

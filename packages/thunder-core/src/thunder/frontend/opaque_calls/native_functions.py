@@ -28,7 +28,6 @@ from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.frontend.opaque_calls import opaque_acquisition
 from thunder.frontend.opaque_calls.opaque_run import VALUES, MadeObject, ThisResult
 from thunder.frontend.opaque_calls.unmodelled_operands import asks
-from thunder.frontend.places import place_of
 from thunder.frontend.session import TracingSession
 from thunder.frontend.traced_replacements import full_name
 from thunder.ir.proxies import NumberProxy, TensorProxy
@@ -111,7 +110,7 @@ def takes(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[
         makes = is_class and not issubclass(fn, _FOLLOWED) and bool(fn.__module__)
         if not makes or _uses_torch(str(_package_of(fn))):
             return False
-    return all(map(_is_known, leaves)) and session.speculation is not None and place_of(session) is None
+    return all(map(_is_known, leaves)) and session.may_run_unseen()
 
 
 def load_attr(session: TracingSession, x: UnmodelledObject, name: str) -> Any:
@@ -153,7 +152,7 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
         fn, args = _called, (fn, *args)
     leaves, spec = tree_flatten((args, kwargs))
     takes_data = any(isinstance(x, TensorProxy | UnmodelledObject) or is_array(x) for x in leaves)
-    may_run = takes_data or (session.speculation is not None and place_of(session) is None)
+    may_run = takes_data or session.may_run_unseen()
     if not (may_run and all(map(_is_known, leaves))):
         return session.machine.generic_call(fn, args, kwargs)
     values = [_tensor_of(session, x) for x in leaves]

@@ -18,7 +18,6 @@ from thunder.base.tags import VIEW_TAGS
 from thunder.frontend.custom_gradients.rebuilding import Rebuilding
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import first_failure, unchanged_check
-from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.lookasides.tensors import original_of
 from thunder.frontend.lookasides.written_attributes import WrittenAttributes
 from thunder.frontend.natives.unread_items import refuse
@@ -34,9 +33,8 @@ from thunder.frontend.opaque_calls.opaque_run import (
     class_named_after,
 )
 from thunder.frontend.opaque_calls.opaque_statements import run_opaque
-from thunder.frontend.places import place_of
+from thunder.frontend.places import CALLS_OPAQUE
 from thunder.frontend.session import SessionState, TracingSession
-from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.frontend.traced_replacements import full_name
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import has_tags, with_parts
@@ -65,7 +63,7 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     Raises UnsupportedProgram where it could not run at its place in each call.
     """
     name = full_name(fn)
-    _refuse_place(session, name)
+    _check_place(session, name)
     _refuse_written(session, name, fn, (*args, *kwargs.values()))
     calls, speculation = session.state(OpaqueCalls), session.speculation
     assert speculation is not None, "a program that is not run early is refused"
@@ -127,19 +125,14 @@ def _refuse_written(session: TracingSession, name: str, fn: Any, passed: tuple[A
         )
 
 
-def _refuse_place(session: TracingSession, name: str) -> None:
-    inner = place_of(session)
-    places = (
-        (session.speculation is None, "in a program that is only planned, or with data_dependent='refuse'"),
-        (inner is not None, f"in {inner}"),
-        (session.state(InferenceModes).is_on, "in inference mode"),
-        (session.state(TorchFunctions).has_modes, "under a torch function mode"),
-    )
-    for is_there, place in places:
-        if is_there:
-            raise UnsupportedProgram(
-                f"the opaque callable {name} is called {place}", hint="Call it elsewhere."
-            )
+def _check_place(session: TracingSession, name: str) -> None:
+    what = f"the opaque callable {name} is called"
+    if session.speculation is None:
+        raise UnsupportedProgram(
+            f"{what} in a program that is only planned, or with data_dependent='refuse'",
+            hint=CALLS_OPAQUE.hint,
+        )
+    session.place.check(CALLS_OPAQUE, what)
 
 
 def _original(session: TracingSession, value: Any) -> Any:

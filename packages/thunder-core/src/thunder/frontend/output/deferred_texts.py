@@ -17,12 +17,11 @@ import torch
 
 from thunder.base.errors import ThunderError, UnsupportedProgram
 from thunder.base.tags import OpTags
-from thunder.frontend.checkpoints.region_state import RegionState
-from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.unknown_values import DeferredText
 from thunder.frontend.output import output_replay
 from thunder.frontend.output.node_names import node_name
+from thunder.frontend.places import MAKES_TEXT, Place
 from thunder.frontend.raised_errors import text_refusal
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions.override_state import seen_type
@@ -62,8 +61,7 @@ _PLAIN = re.compile(r"(?:[^%]|%%|%(?:\(\w+\))?s)*")
 
 def can_defer(session: TracingSession) -> bool:
     """Return whether a text of values can be made in each call where the program is now."""
-    is_outermost = len(session.trace.scopes) == 1 and not session.state(BackwardState).stack
-    return is_outermost and session.speculation is not None
+    return session.speculation is not None and session.place.allows(MAKES_TEXT)
 
 
 def deferred(session: TracingSession, proxy: Any, spec: str | None) -> str | None:
@@ -80,7 +78,7 @@ def deferred(session: TracingSession, proxy: Any, spec: str | None) -> str | Non
     if name is not None and (spec is None or proxy.shape):
         spec = output_replay.NODE + name
     texts = session.state(Texts)
-    regions = session.state(RegionState).stack  # the calls of which become one call
+    regions = session.place.parts(Place.REGION)  # the calls of which become one call
     texts.starts.append(regions[0].start if regions else len(session.trace.bound_symbols))
     texts.values.append((proxy, spec))
     return _tracked(session, f"{_MARK}{len(texts.values) - 1}{_MARK}")

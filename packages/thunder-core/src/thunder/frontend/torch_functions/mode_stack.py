@@ -10,6 +10,7 @@ from torch.utils._device import DeviceContext
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.active_modes import HELD, modes_path
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import READS_SURROUNDINGS
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions import override_calls
 from thunder.frontend.torch_functions.override_state import Disabled, TorchFunctions
@@ -96,7 +97,7 @@ def _leave_device(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     return None
 
 
-@TABLE.lookaside(torch.get_default_device)
+@TABLE.lookaside(torch.get_default_device, effect=READS_SURROUNDINGS)
 def _get_default_device(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     if session.state(TorchFunctions).modes:
         return session.machine.generic_call(torch.get_default_device, args, kwargs)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 import torch
@@ -261,18 +261,13 @@ class _Bridge:
         return self._session.call(func, args, kwargs or {})
 
 
-def call_native(
-    session: TracingSession, call: Callable[..., Any], fn: Any, args: Args, kwargs: Kwargs
-) -> Any:
-    """Do ``call(session, fn, args, kwargs)``, a call of native code such as ``operator.mul``.
-
-    Its calls of torch may be overridden.
-    """
+def call_native(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Call native code such as ``operator.mul``, whose calls of torch may be overridden."""
     if not _calls_operators(fn) or not any(isinstance(v, TensorProxy) for v in _leaves(args, kwargs)):
-        return call(session, fn, args, kwargs)
+        return session.run_native(fn, args, kwargs)
     torch._C._push_on_torch_function_stack(_Bridge(session))
     try:
-        return call(session, fn, args, kwargs)
+        return session.run_native(fn, args, kwargs)
     finally:
         torch._C._pop_torch_function_stack()
 

@@ -15,6 +15,7 @@ import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, lookup_type
+from thunder.frontend.places import Place
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
@@ -41,6 +42,7 @@ class TorchFunctions(SessionState):
         self.applies = False
         self._has_overriding_tensors = bool(session.objects.tensor_classes)
         session.objects.note_overriding_tensor = self.note_overriding
+        session.place.add_state(Place.MODE, lambda: self.has_modes)
 
     @property
     def modes(self) -> tuple[Any, ...]:
