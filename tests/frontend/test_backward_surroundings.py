@@ -19,6 +19,8 @@ import thunder
 
 VARIABLE = contextvars.ContextVar("VARIABLE", default=2.0)
 SETTINGS = {"scale": 2.0}
+OF_SETTINGS = SETTINGS.get
+LEVEL = 2.0
 LOCAL = threading.local()
 LOGGER = logging.getLogger("thunder-tests-surroundings")
 MODULE = types.ModuleType("surroundings")
@@ -57,6 +59,9 @@ def deterministic(value):
 READS = {
     "context variable": (lambda: VARIABLE.get(), lambda v: VARIABLE.set(v)),
     "cached": (lambda: cached(1), lambda v: (SETTINGS.update(scale=v), cached.cache_clear())),
+    "method of a dict": (lambda: OF_SETTINGS("scale"), lambda v: SETTINGS.update(scale=v)),
+    "globals of a frame": (lambda: sys._getframe().f_globals["LEVEL"], lambda v: globals().update(LEVEL=v)),
+    "all globals": (lambda: globals()["LEVEL"], lambda v: globals().update(LEVEL=v)),
     "class": (lambda: Owner.level, lambda v: setattr(Owner, "level", v)),
     "class method": (lambda: Owner.read(), lambda v: setattr(Owner, "level", v)),
     "function": (lambda: function(), lambda v: setattr(function, "level", v)),
@@ -127,6 +132,20 @@ def of_a_hook(read):
     return program
 
 
+def of_what_it_holds(held, read):
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.held = held
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * read(ctx.held)
+
+    return Scaled.apply
+
+
 def gradients(fn, change):
     found = []
     for before, after, size in ((2.0, 2.0, 3), (2.0, 3.0, 3), (3.0, 3.0, 4), (3.0, 2.0, 5)):
@@ -145,6 +164,29 @@ def test_a_backward_reads_its_surroundings_when_it_runs(name, make):
     read, change = READS[name]
     expected = contextvars.copy_context().run(gradients, make(read), change)
     assert contextvars.copy_context().run(gradients, thunder.jit(make(read)), change) == expected
+
+
+#: an object that the forward keeps, how the backward reads it, and the function that changes it
+HELD = {
+    "cached": (cached, lambda fn: fn(1), READS["cached"][1]),
+    "method of a dict": (SETTINGS.get, lambda get: get("scale"), lambda v: SETTINGS.update(scale=v)),
+    "method of a dict of attributes": (
+        function.__dict__.get,
+        lambda get: get("level"),
+        lambda v: setattr(function, "level", v),
+    ),
+    "context variable": (VARIABLE, lambda variable: variable.get(), lambda v: VARIABLE.set(v)),
+    "thread": (LOCAL, lambda local: local.x, lambda v: setattr(LOCAL, "x", v)),
+    "module": (MODULE, lambda module: module.x, lambda v: setattr(MODULE, "x", v)),
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_what_a_backward_holds_is_read_when_it_runs(name):
+    held, read, change = HELD[name]
+    expected = contextvars.copy_context().run(gradients, of_what_it_holds(held, read), change)
+    program = thunder.jit(of_what_it_holds(held, read))
+    assert contextvars.copy_context().run(gradients, program, change) == expected
 
 
 def test_a_lock_of_a_backward_is_taken_when_it_runs():

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 import pickle
+import sys
 import threading
 import types
 import typing
@@ -346,3 +347,15 @@ def test_a_protocol_that_is_not_for_run_time_is_no_answer_for_its_base() -> None
 
     assert torch.equal(thunder.jit(program)(X, Mine()), program(X, Theirs()))
     assert issubclass(Filled, collections.abc.Sized)
+
+
+LEVEL = 2.0
+
+
+@pytest.mark.parametrize("read", [lambda: globals()["LEVEL"], lambda: sys._getframe().f_globals["LEVEL"]])
+def test_a_global_that_is_read_by_its_dictionary_is_guarded(read, monkeypatch):
+    compiled = thunder.jit(lambda x: x * read())
+    for level in (2.0, 3.0, 2.0):
+        monkeypatch.setitem(globals(), "LEVEL", level)
+        assert compiled(X).tolist() == (X * level).tolist()
+    assert thunder.cache_misses(compiled) == 2

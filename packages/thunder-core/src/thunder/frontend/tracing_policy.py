@@ -49,6 +49,7 @@ from thunder.frontend.lookasides import (
     tensors,
     weakrefs,
 )
+from thunder.frontend.lookasides.globals_view import GlobalsView
 from thunder.frontend.lookasides.gradient_nodes import GradientNode
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.number_members import NUMBERS
@@ -220,6 +221,9 @@ class Tracer(AttributePolicy):
 
     def namespace(self, namespace: Any) -> Any:
         return python_functions.namespace_of(self, namespace)
+
+    def globals_of(self, namespace: dict[str, Any]) -> GlobalsView:
+        return GlobalsView(self, namespace)
 
     def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
         self.variables.store_global(namespace, name, value)

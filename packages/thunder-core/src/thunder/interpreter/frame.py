@@ -95,9 +95,9 @@ class Frame:
         return self.code
 
     @property
-    def f_globals(self) -> dict[str, Any]:
-        """The globals of the running function."""
-        return self.globals
+    def f_globals(self) -> Any:
+        """The globals of the running function, as the program sees them."""
+        return self.machine.policy.globals_of(self.globals)
 
     @property
     def f_builtins(self) -> Mapping[str, Any]:

@@ -171,6 +171,10 @@ class Policy:
         """Return the dictionary of globals for an ``eval`` or ``exec`` with this argument."""
         return namespace
 
+    def globals_of(self, namespace: dict[str, Any]) -> Any:
+        """Return what the program sees of the globals of a frame."""
+        return namespace
+
     def load_cell(self, cell: CellType) -> Any:
         """Return the content of a closure cell, or MISSING if it is empty."""
         try:

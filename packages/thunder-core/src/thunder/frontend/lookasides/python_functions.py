@@ -291,7 +291,7 @@ def _native_of_torch(session: TracingSession, args: tuple[Any, ...], kwargs: dic
 
 @TABLE.lookaside(builtins.globals)
 def _globals(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return GlobalsView(session, session.machine.globals)
+    return session.globals_of(session.machine.globals)
 
 
 def namespace_of(session: TracingSession, namespace: Any) -> Any:
