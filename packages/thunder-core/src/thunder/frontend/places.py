@@ -147,7 +147,7 @@ EFFECTS: Final = tuple(value for value in dict(vars()).values() if isinstance(va
 class Places:
     """The parts of a program in which it is: those that it has entered, and states that are on.
 
-    ``changed`` is called with the kinds of the parts when one begins or ends.
+    ``changed`` is called with the places that the program has entered, when one begins or ends.
     """
 
     def __init__(self, changed: Callable[[frozenset[Place]], None]) -> None:
@@ -178,7 +178,7 @@ class Places:
         return [part for k, part in self._entered if k is kind]
 
     def place_that_refuses(self, effect: Effect) -> Place | None:
-        """Return the kind of a part in which the program is and an effect may not happen; None if it may."""
+        """Return a place in which the program is and an effect may not happen; None if it may."""
         for kind in Place:
             if kind not in effect.allowed and self.is_in(kind):
                 return kind

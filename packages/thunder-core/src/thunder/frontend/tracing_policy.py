@@ -126,7 +126,8 @@ class Tracer(AttributePolicy):
     def place_changed(self, places: frozenset[Place]) -> None:
         """Let the policies of the parts in which the program is come before that of its own level."""
         self.__class__ = _class_within(places)
-        self.machine.on_make, self.objects.before_fact = self.on_make, self.check_fact
+        self.machine.on_make = self.on_make
+        self.objects.before_fact = self.check_fact if Place.BACKWARD in places else None
 
     # -- attributes ------------------------------------------------------------------------------------------
 
@@ -282,8 +283,7 @@ class Tracer(AttributePolicy):
             return override_calls.call_native(self, fn, args, kwargs)
         return combined(self, self.run_native(fn, args, kwargs))
 
-    def run_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return native_calls.call(self, fn, args, kwargs)
+    run_native = native_calls.call
 
     def call_unmodelled(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return unmodelled_operands.call(self, fn, args, kwargs)

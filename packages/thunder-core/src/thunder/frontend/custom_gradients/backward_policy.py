@@ -34,7 +34,7 @@ from thunder.frontend.facts import GuardKind
 from thunder.frontend.natives.libraries import is_library, is_library_class, is_library_module
 from thunder.frontend.natives.native_tables import IMPURE_MODULES
 from thunder.frontend.objects.class_kinds import LEAVES, is_immutable
-from thunder.frontend.places import COMPUTES_GRADIENTS, OUTPUT, READS, READS_SURROUNDINGS, Place
+from thunder.frontend.places import COMPUTES_GRADIENTS, OUTPUT, READS, READS_SURROUNDINGS, Outcome, Place
 from thunder.frontend.session import TracingSession
 from thunder.frontend.traced_replacements import ReplacedCalls, full_name
 from thunder.interpreter.frame import Frame
@@ -246,7 +246,8 @@ class BackwardPolicy(TracingSession):
         if fn in _ENVIRONMENT:
             self.place.end_backward("reads the environment")
         effect = self.effect_of(fn)
-        if not (self.place.allows(effect) or (effect in _OF_LIBRARIES and is_in_library(self))):
+        is_allowed = effect.outcome(Place.BACKWARD) is Outcome.ALLOWED
+        if not (is_allowed or (effect in _OF_LIBRARIES and is_in_library(self))):
             self.place.end_backward(f"calls {full_name(fn)}, which {effect.name},")
         if isinstance(fn, types.BuiltinFunctionType | types.MethodType):
             module = getattr(fn, "__module__", None) or ""

@@ -39,8 +39,8 @@ class EntryTable:
         self.has_decimals = False
         #: the path of each submodule, parameter and buffer of the compiled module, by id
         self.members: dict[int, Path] = {}
-        #: called with each fact that is new; may raise
-        self.before_fact: Callable[[GuardKind, Path, Any], None] = lambda kind, path, expected: None
+        #: called with each fact that is new, in a part of the program that looks at them; may raise
+        self.before_fact: Callable[[GuardKind, Path, Any], None] | None = None
         self._noted: set[tuple[Any, ...]] = set()
         self._object_roots: dict[int, Path] = {}
 
@@ -60,7 +60,8 @@ class EntryTable:
                     f"{path.source} has a time in a time zone of another class than timezone and ZoneInfo",
                     hint="Pass a time in UTC, or its timestamp.",
                 )
-            self.before_fact(kind, path, expected)
+            if self.before_fact is not None:
+                self.before_fact(kind, path, expected)
             self._noted.add(mark)
             self.has_decimals |= holds_decimal(expected)
             self.facts.append(Fact(kind, path, expected, others))
