@@ -48,6 +48,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--sample", type=int, default=300, help="bytes to generate (default: %(default)s)")
     add("--seed", type=int, default=0, help="of the weights, batches and sample (default: %(default)s)")
     add("--out", type=Path, default=Path("demo.png"), help="the picture (default: %(default)s)")
+    add("--save", type=Path, help="write the trained weights, which serve.py --weights reads")
     add("--traces", action="store_true", help="print the forward and the backward that thunder runs")
     return parser.parse_args(arguments)
 
@@ -167,6 +168,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{parameters} parameters, {len(source)} bytes of text, {tokens_of_step(chosen)} in each step")
     eager = train("eager", reference, reference, source, chosen)
     jitted = train("thunder", model, compiled, source, chosen)
+    if chosen.save is not None:
+        torch.save(model.state_dict(), chosen.save)
     if chosen.traces:
         print(thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1], sep="\n\n")
     draw([eager, jitted], chosen.out)

@@ -1,15 +1,15 @@
 """The Llama of this folder over a paged cache: keys and values of many requests in pages of one memory.
 
-Sources: Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention" (2023);
-tokens of prompts and generated tokens as rows of one batch: Agrawal et al., "SARATHI: Efficient LLM Inference by
-Piggybacking Decodes with Chunked Prefills" (2023).
+Sources: Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention"
+(2023); for tokens of prompts and generated tokens as rows of one batch Agrawal et al., "SARATHI: Efficient
+LLM Inference by Piggybacking Decodes with Chunked Prefills" (2023).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,7 @@ SCRAP = 0
 
 @dataclass(frozen=True, kw_only=True)
 class PageSizes:
-    """A cache has `count` pages beside the scrap page, each with room for the keys and values of `size` tokens."""
+    """A cache has `count` pages beside the scrap page, each with room for `size` tokens."""
 
     count: int = 256
     size: int = 16
@@ -62,7 +62,7 @@ class PagePool:
 
 
 class Piece(NamedTuple):
-    """The tokens of one request that a step adds to the cache, the position of the first, and all its pages."""
+    """The tokens of one request that a step adds, the position of the first, and the request's pages."""
 
     tokens: Sequence[int]
     start: int
@@ -72,10 +72,10 @@ class Piece(NamedTuple):
 class Batch(NamedTuple):
     """The arguments of one step, int64.
 
-    `tokens`, `positions`, `owners`: `(rows,)`, a token, its position in its request, and the row of `tables` that
-    is its request's. `tables`: `(requests, width)`, the pages of a request in the order of its tokens, filled up
-    with the scrap page. `last`: `(requests,)`, the row of each request whose logits are wanted. The first request
-    has the scrap page alone; the rows that fill up are its.
+    `tokens`, `positions`, `owners`: `(rows,)`, a token, its position in its request, and the row of `tables`
+    that is its request's. `tables`: `(requests, width)`, the pages of a request in the order of its tokens,
+    filled up with the scrap page. `last`: `(requests,)`, the row of each request whose logits are wanted. The
+    first request has the scrap page alone; rows that fill up the batch are its rows.
     """
 
     tokens: Tensor
@@ -88,11 +88,14 @@ class Batch(NamedTuple):
 def make_batch(pieces: Sequence[Piece], device: torch.device, least: tuple[int, int, int]) -> Batch:
     """Lay out pieces of requests as one batch, filled up to at least so many rows, requests and pages.
 
-    `least` is `(rows, requests, width)`, each at least 2: a size of one is another program, since it broadcasts.
+    `least` is `(rows, requests, width)`, each at least 2: a size of 1 broadcasts, so it is another program.
     """
     rows, requests, width = least
     width = max(width, *(len(piece.pages) for piece in pieces)) if pieces else width
-    tokens, positions, owners, last = [], [], [], [0]
+    tokens: list[int] = []
+    positions: list[int] = []
+    owners: list[int] = []
+    last = [0]
     tables = [[SCRAP] * width]
     for owner, piece in enumerate(pieces, start=1):
         tokens += piece.tokens
@@ -142,17 +145,18 @@ class PagedAttention(nn.Module):
 
 
 class PagedLlama(nn.Module):
-    """A step: each row of a batch adds one token to its request, all requests at once, whatever their lengths."""
+    """A step: each row of a batch adds one token to its request, whatever the lengths of the requests."""
 
     def __init__(self, model: Llama, sizes: PageSizes) -> None:
         super().__init__()
         self.model, self.sizes = model, sizes
-        self.attentions = nn.ModuleList(PagedAttention(block.attention, sizes) for block in model.blocks)
+        blocks: list[Any] = list(model.blocks)
+        self.attentions = nn.ModuleList(PagedAttention(block.attention, sizes) for block in blocks)
 
     def forward(
         self, tokens: Tensor, positions: Tensor, owners: Tensor, tables: Tensor, last: Tensor
     ) -> Tensor:
-        """Return the logits `(requests, vocabulary)` at the rows `last`; for the arguments see :class:`Batch`."""
+        """Return the logits `(requests, vocabulary)` at the rows `last` of a :class:`Batch`."""
         model, size = self.model, self.sizes.size
         tables = tables[owners]
         pages = tables.gather(1, (positions // size)[:, None])[:, 0]
@@ -160,6 +164,7 @@ class PagedLlama(nn.Module):
         seen = (places <= positions[:, None])[:, None, None]
         cos, sin = (table[positions][:, None, None] for table in (model.cos, model.sin))
         x = model.embedding(tokens)
+        block: Any
         for block, attention in zip(model.blocks, self.attentions, strict=True):
             x = x + attention(block.attention_norm(x), pages, positions % size, tables, seen, cos, sin)
             x = x + block.network(block.network_norm(x))
