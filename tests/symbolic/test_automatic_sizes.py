@@ -341,3 +341,37 @@ def test_the_line_that_needs_a_size_is_the_reason(name):
     reason = thunder.compile_stats(compiled).last_static_reason
     assert "the program needs the value of args[0].shape[0], 4" in str(reason)
     assert f'"{name}": ' in str(reason)
+
+
+class _Layer:
+    """A part of a cache that is made in the first call, and counts what it has seen."""
+
+    def __init__(self) -> None:
+        self.is_made, self.count = False, 0
+
+
+def _counted(x, layers):
+    for layer in layers:
+        if not layer.is_made:
+            layer.is_made = True
+        layer.count += x.shape[0]
+        x = x + layer.count
+    return x
+
+
+def test_counters_of_all_layers_vary_though_the_first_call_has_made_the_layers():
+    compiled = _compiled(_counted)
+    ours, eagers = ([_Layer() for _ in range(3)] for _ in range(2))
+    for length in (5, 1, 1, 1, 1):
+        x = R(length)
+        torch.testing.assert_close(compiled(x, ours), _counted(x, eagers))
+    assert [layer.count for layer in ours] == [layer.count for layer in eagers] == [9] * 3
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_a_number_varies_though_the_tensor_before_it_is_of_another_kind():
+    compiled = _compiled(lambda x, n: x * n)
+    for number in (6, 7, 8, 9):
+        x = R(2).double() if number == 6 else R(2)
+        torch.testing.assert_close(compiled(x, number), x * number)
+    assert thunder.cache_misses(compiled) == 2

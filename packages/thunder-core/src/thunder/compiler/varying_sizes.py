@@ -40,10 +40,10 @@ class VaryingSizes:
         f(ones(4, 8))    x: "cpu f32[4, 8]"
         f(ones(5, 8))    x: "cpu f32[i0, 8]", and the entry serves all later lengths for which its facts hold
 
-    Numbers among the arguments, and integers that a program writes, are symbols in the same way. A tensor
-    that no entry knows may hold what an earlier call has computed, such as a cache. Where a size has
-    differed, the sizes of such a tensor that are as long as that size was are symbols too, unless the program
-    can be compiled without these alone:
+    Numbers among the arguments, and integers that a program writes, are symbols in the same way, also where
+    the call differs in other facts from all entries. A tensor that no entry knows may hold what an earlier call
+    has computed, such as a cache. Where a size has differed, the sizes of such a tensor that are as long as that
+    size was are symbols too, unless the program can be compiled without these alone:
 
         f(ones(1, 8), cache)    the cache is empty
         f(ones(1, 1), cache)    x: "cpu f32[1, i0]", cache.keys: "cpu f32[1, i1, 16]", i1 is 8 in this call
@@ -156,32 +156,36 @@ class VaryingSizes:
 def differing_sizes(entry: CacheEntry, roots: dict[str, object]) -> Differences:
     """Return the sizes and numbers that are constants of an entry and others in a call.
 
-    The facts are compared in their order, as the prologue does, up to the first that differs in more than
-    sizes: what follows may not exist in the call.
+    The facts are compared in their order, as the prologue does. After the first that differs in more than
+    sizes numbers alone are compared: other facts may not exist in the call. So a counter in each layer of a
+    cache varies from the second call on, though the first call has made the cache.
     """
     return dict(_differing_facts(entry, roots))
 
 
-def _differing_facts(entry: CacheEntry, roots: dict[str, object]) -> Iterator[tuple[str, int | None]]:
+def _differing_facts(entry: CacheEntry, roots: dict[str, object]) -> Iterator[tuple[str, float | None]]:
+    is_another_case = False
     for fact in entry.guards:
+        may_vary = comes_with_arguments(fact.path) or fact.source in entry.written
+        if is_another_case and not (may_vary and fact.kind in ("int", "equal")):
+            continue
         try:
             if fact.failure(roots) is None:
                 continue
             found = fact.path.fetch(roots)
         except LOST:
-            return
+            is_another_case = True
+            continue
         if fact.kind == "size":
             sources = {path.source for path in (fact.path, *fact.others)}
             yield from dict.fromkeys(sources & entry.fixed_sizes).items()
             continue
-        may_vary = comes_with_arguments(fact.path) or fact.source in entry.written
         is_float = type(fact.expected) is type(found) is float and fact.source not in entry.written
         if may_vary and ((fact.kind == "int" and type(found) is int) or (fact.kind == "equal" and is_float)):
             yield fact.source, fact.expected
-            continue
-        if fact.kind != "tensor" or not _has_other_sizes(fact.expected, found):
-            return
-        if why_sizes_are_numbers(found, fact.path) is None:
+        elif fact.kind != "tensor" or not _has_other_sizes(fact.expected, found):
+            is_another_case = True
+        elif why_sizes_are_numbers(found, fact.path) is None:
             yield from _differing(fact, found)
 
 
