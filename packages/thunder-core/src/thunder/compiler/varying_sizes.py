@@ -41,9 +41,9 @@ class VaryingSizes:
         f(ones(5, 8))    x: "cpu f32[i0, 8]", and the entry serves all later lengths for which its facts hold
 
     Numbers among the arguments, and integers that a program writes, are symbols in the same way, also where
-    the call differs in other facts from all entries. A tensor that no entry knows may hold what an earlier call
-    has computed, such as a cache. Where a size has differed, the sizes of such a tensor that are as long as that
-    size was are symbols too, unless the program can be compiled without these alone:
+    the call differs in other facts from all entries. A tensor that no entry knows may hold what an earlier
+    call has computed, such as a cache. Where a size has differed, the sizes of such a tensor that are as long
+    as that size was are symbols too, unless the program can be compiled without these alone:
 
         f(ones(1, 8), cache)    the cache is empty
         f(ones(1, 1), cache)    x: "cpu f32[1, i0]", cache.keys: "cpu f32[1, i1, 16]", i1 is 8 in this call
