@@ -209,10 +209,10 @@ def test_a_page_is_given_back_once() -> None:
     pool = PagePool(PageSizes(count=2))
     pages = [pool.take(), pool.take()]
     assert sorted(pages) == [1, 2]
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="pop from empty list"):
         pool.take()
     pool.give_back(pages)
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match=str(pages[0])):
         pool.give_back(pages[:1])
 
 
