@@ -59,8 +59,10 @@ NOT_IN_EAGER = {
 MORE = {
     # the layer decides whether its exact part is empty, grows, or is full; it grows from one token on
     **{("quantised", way): 5 for way in ("greedy", "sampled")},
-    # the strides of a cropped cache are those of the longer one, and numbers; so is the count of kept logits
-    **{(cache, "assisted"): 8 for cache in ("dynamic", "paged")},
+    # the count of kept logits is a number
+    ("paged", "assisted"): 8,
+    # and the strides of a cropped cache are those of the longer one, and numbers: most crops cost a compile
+    ("dynamic", "assisted"): 36,
 }
 #: with a window: the slice of a cache that the prompt has left has strides of the prompt's length
 WINDOWS = {("dynamic", way): 3 for way in ("greedy", "sampled", "beams")}
