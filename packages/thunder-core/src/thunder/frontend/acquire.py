@@ -210,7 +210,7 @@ def acquire(
             finalizer = TraceFinalizer(session, inputs, fn)
             computation, epilogue, reached = finalizer.run(result)
         with torch._C.DisableTorchFunction():
-            note_last_facts(session, inputs, roots, contributed or {}, inputs_are_disjoint)
+            note_last_facts(session, inputs, roots, result, contributed or {}, inputs_are_disjoint)
             added = _added_tensors(session, inputs, overrides if rewrites_inputs else None)
             interface = Interface(objects.facts, finalizer.inputs, reached, added, sizes)
             prologue = prologue_trace(interface, roots, trusted, objects_of_one_call(session, inputs))

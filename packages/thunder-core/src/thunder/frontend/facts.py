@@ -81,7 +81,7 @@ def _text_of(shape: Sequence[Any]) -> str:
 GuardKind = Literal[
     "is", "refers", "type", "instance", "equal", "int", "str", "len", "keys", "order", "lacks", "has_key",
     "lacks_key", "empty", "tensor", "dir", "offset", "seed", "state", "same", "overlap", "distinct",
-    "different", "array", "apart", "size",
+    "different", "array", "apart", "size", "silent",
 ] | Comparison
 # fmt: on
 
@@ -315,6 +315,12 @@ KINDS: dict[GuardKind, FactKind | Relation] = {
         lambda x, e: e.holds(x),
         _fails_if("not {e}.holds({x})"),
         "array",
+        lambda fact, x: fact.expected.found(x),
+    ),
+    "silent": FactKind(
+        lambda x, e: e.holds(x),
+        _fails_if("not {e}.holds({x})"),
+        "what dies",
         lambda fact, x: fact.expected.found(x),
     ),
     "apart": Relation(are_apart, _has_other_relation, lambda fact: f"separate memory of {fact.sources}"),

@@ -15,6 +15,7 @@ from thunder.frontend.objects.input_overlap import Member, overlapping_groups
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls, check_state_after_calls
 from thunder.frontend.ran_code import refuse_changed_facts
+from thunder.frontend.released_objects import note_releases
 from thunder.frontend.session import TracingSession
 from thunder.frontend.value_names import Input
 from thunder.ir.aliasing import InputAlias
@@ -30,6 +31,7 @@ def note_last_facts(
     session: TracingSession,
     inputs: list[Input],
     roots: dict[str, Any],
+    result: Any,
     contributed: Mapping[str, Callable[[], Mapping[str, Any]]],
     inputs_are_disjoint: bool,
 ) -> None:
@@ -43,6 +45,7 @@ def note_last_facts(
             hint="Draw all in opaque callables, or none.",
         )
     check_state_after_calls(session)
+    note_releases(session, inputs, roots, result)
     classes = {type(path.fetch(roots)) for _, path in tensors_of(inputs)}
     patches.note_special_methods(session, classes | {cls for _, cls in objects.tensor_classes.values()})
     _note_shared_memory(session.trace, objects, tensors_of(inputs), roots, inputs_are_disjoint)

@@ -72,6 +72,7 @@ CHECKS: dict[GuardKind, Symbol] = {
     "dir": prims.check_dir,
     "offset": prims.check_storage_offset,
     "array": prims.check_array,
+    "silent": prims.check_silent_deaths,
     "seed": prims.check_initial_seed,
     "state": prims.check_state,
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from contextvars import Context, ContextVar, Token
 from typing import Any, NoReturn
@@ -36,6 +37,7 @@ class ContextVariables(SessionState):
     """
 
     def __init__(self, session: TracingSession) -> None:
+        self._session = session
         self._tokens: _Tokens = {}
         self._set_before: frozenset[int] = frozenset()
         self.contexts: dict[int, tuple[Context, frozenset[int], _Tokens]] = {}
@@ -76,24 +78,26 @@ class ContextVariables(SessionState):
             self._tokens.pop(id(variable), None)
 
     def writes(self) -> Iterator[Write]:
-        return (_write(variable, variable.get()) for variable, _ in self._tokens.values())
+        return itertools.starmap(self._write, self._tokens.values())
+
+    def _write(self, variable: ContextVar[Any], tokens: list[Token[Any]]) -> Write:
+        value, name = variable.get(), f"the context variable {variable.name}"
+        return Write(
+            name=name,
+            emit=lambda builder: builder.write_context_variable(variable, value),
+            owner=variable,
+            path=self._session.object_root(variable, name),
+            content=(value,),
+            values=(value,),
+            before=(tokens[0].old_value,),
+            read_anywhere=True,  # also by library code
+        )
 
     def end(self) -> None:
         self.contexts.clear()
         for variable, tokens in self._tokens.values():
             variable.reset(tokens[0])
         self._tokens.clear()
-
-
-def _write(variable: ContextVar[Any], value: Any) -> Write:
-    return Write(
-        name=f"the context variable {variable.name}",
-        emit=lambda builder: builder.write_context_variable(variable, value),
-        owner=variable,
-        content=(value,),
-        values=(value,),
-        read_anywhere=True,  # also by library code
-    )
 
 
 class _Methods(OfTheTrace):

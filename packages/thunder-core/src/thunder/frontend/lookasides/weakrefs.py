@@ -151,7 +151,7 @@ def refuse_callbacks(session: TracingSession) -> None:
     """Refuse a program that may release an object to which it has made a weak reference with a callback."""
     _refuse_held(session)
     for raw, where in session.state(Callbacks).objects:
-        if _may_be_dead(session, raw):
+        if may_be_dead(session, raw):
             raise UnsupportedProgram(
                 "the program makes a weak reference with a callback, and writes to what may hold the object",
                 found={"object": describe(raw)},
@@ -171,7 +171,7 @@ def referent_of(session: TracingSession, reference: weakref.ref[Any]) -> Any:
     if raw is None:
         return session.adopt(None, entry.path.step("referent", "referent"))
     path = entry.path.step("referent", "referent")
-    if _may_be_dead(session, raw):
+    if may_be_dead(session, raw):
         return MaybeDead(raw, path, session.locations())
     session.objects.referents.add(id(raw))
     return session.adopt(raw, path)
@@ -183,14 +183,14 @@ def referent_of(session: TracingSession, reference: weakref.ref[Any]) -> Any:
 Place = tuple[Any, ...]
 
 
-def _place(path: Path) -> Place:
+def place_by_keys(path: Path) -> Place:
     """Return a path as its root and its keys.
 
     Two paths to one place, such as those by an attribute and by ``__dict__``, have one result.
     """
     if path.parent is None:
         return (id(path),)
-    before = _place(path.parent)
+    before = place_by_keys(path.parent)
     return before if path.key == "__dict__" else (*before, path.key)
 
 
@@ -201,7 +201,7 @@ class _OverwrittenPlaces:
         self.places: set[Place] = set()
         for write in session.writes:
             if write.path is not None:
-                at = _place(write.path)
+                at = place_by_keys(write.path)
                 self.places |= {at} if write.keys is None else {(*at, key) for key in write.keys}
 
     def __bool__(self) -> bool:
@@ -209,11 +209,11 @@ class _OverwrittenPlaces:
 
     def has(self, path: Path) -> bool:
         """Return whether a path leads through such a place."""
-        place = _place(path)
+        place = place_by_keys(path)
         return any(place[:size] in self.places for size in range(1, len(place) + 1))
 
 
-def _may_be_dead(session: TracingSession, raw: Any) -> bool:
+def may_be_dead(session: TracingSession, raw: Any) -> bool:
     """Return whether eager may have released an object of the user's.
 
     That is so if the program has written, and no path to the object is without such a place.

@@ -65,6 +65,7 @@ class CachedCalls(SessionState):
     """The calls of cached functions in one acquisition."""
 
     def __init__(self, session: TracingSession) -> None:
+        self._session = session
         #: results of interpreted calls, by id of the wrapper, which is held
         self.interpreted: dict[int, tuple[Any, OrderedDict[Any, Any]]] = {}
         self.last: dict[int, dict[Any, Any]] = {}  # results of caches that are asked each time, by id and key
@@ -87,15 +88,15 @@ class CachedCalls(SessionState):
                 query.count()
 
     def writes(self) -> Iterator[Write]:
-        return map(_clearing, self.cleared.values())
+        return map(self._clearing, self.cleared.values())
 
-
-def _clearing(fn: Any) -> Write:
-    return Write(
-        name=f"the cache of {_name(fn)}",
-        emit=lambda builder: builder.emit(f"{builder.constant('cached', fn)}.cache_clear()"),
-        owner=fn,
-    )
+    def _clearing(self, fn: Any) -> Write:
+        return Write(
+            name=f"the cache of {_name(fn)}",
+            emit=lambda builder: builder.emit(f"{builder.constant('cached', fn)}.cache_clear()"),
+            owner=fn,
+            path=self._session.object_root(fn, _name(fn)),
+        )
 
 
 def call_cached(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

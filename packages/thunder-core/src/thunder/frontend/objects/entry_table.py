@@ -183,7 +183,22 @@ class EntryTable:
             yield from overlay.written_items()
         for entry in {id(e): e for e in self.entries.values() if e.writes}.values():
             for name, value in entry.writes.items():
-                yield _attribute(entry, name, value)
+                yield self._written_attribute(entry, name, value)
+
+    def _written_attribute(self, entry: ObjectEntry, name: str, value: Any) -> Write:
+        path, obj = entry.path, entry.obj
+        if isinstance(obj, type):  # as of the reads of its attributes
+            path = self.object_root(obj, obj.__qualname__)
+        return Write(
+            name=f"{entry.path.source}.{name}",
+            emit=lambda builder: builder.write_attribute(entry, name, value),
+            owner=obj,
+            kind=type(obj),
+            path=path,
+            keys=(name,),
+            content=(value,),
+            values=() if value is DELETED else (value,),
+        )
 
 
 #: classes of objects that are guarded by identity, of which two are never taken for one
@@ -198,17 +213,5 @@ def _advance(count: Any) -> Write:
         kind=type(count.original),
         path=count.path,
         state=count.steps,
-    )
-
-
-def _attribute(entry: ObjectEntry, name: str, value: Any) -> Write:
-    return Write(
-        name=f"{entry.path.source}.{name}",
-        emit=lambda builder: builder.write_attribute(entry, name, value),
-        owner=entry.obj,
-        kind=type(entry.obj),
-        path=entry.path,
-        keys=(name,),
-        content=(value,),
-        values=() if value is DELETED else (value,),
+        keys=None if count.has_ended else (),
     )

@@ -44,6 +44,11 @@ class Count:
         assert position is not None, "a copy counts integers"
         return (position[0] - self.start) // self.step if self.step else 0
 
+    @property
+    def has_ended(self) -> bool:
+        """Return False: there is always another number."""
+        return False
+
     def effect(self) -> tuple[Callable[..., Any], Any]:
         """Return the function that advances the user's counter as far, and its second argument."""
         return advance, self.steps

@@ -63,6 +63,11 @@ class ReachedIterator:
         steps: int = (position - self.start) % count
         return steps
 
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the program has taken all items, so that the iterator releases what it holds."""
+        return type(self.original) in OF_ELEMENTS and parts_and_position(self.copy)[1] is None
+
     def effect(self) -> tuple[Callable[..., Any], Any]:
         """Return the function that advances the user's iterator as far, and its second argument.
 

@@ -130,7 +130,8 @@ class Shadow:
     def changed_keys(self) -> tuple[list[Any] | None, list[Any]]:
         """Return the keys whose values are others than before, or gone, and the keys that are new.
 
-        The first are None for a set or deque from which something is gone.
+        The first are None for a set from which something is gone, and for a deque with a ``maxlen`` whose
+        content has not been read.
         """
         now, before = self.content, self.snapshot
         if isinstance(self.copy, dict):
@@ -138,7 +139,9 @@ class Shadow:
             changed = [key for key, value in before.items() if values.get(id(key), ABSENT) is not value]
             old = set(map(id, before))
             return changed, [key for key in now if id(key) not in old]
-        if isinstance(self.copy, list):
+        if isinstance(self.copy, deque) and self.copy.maxlen is not None and not before:
+            return None, []
+        if isinstance(self.copy, list | deque):
             changed = [i for i, value in enumerate(before) if i >= len(now) or now[i] is not value]
             return changed, list(range(len(before), len(now)))
         is_kept = isinstance(self.copy, set) and set(map(id, before)) <= set(map(id, now))

@@ -36,6 +36,7 @@ class Write:
         added: the keys of parts that are new.
         content: the values that the place has now, compared by identity.
         values: those of them that the epilogue builds.
+        before: what the place had before, if it has the new content while the program is traced.
         state: what else the place has now, compared by equality.
         read_anywhere: whether any function may read the place without a reference to its owner.
     """
@@ -50,6 +51,7 @@ class Write:
     added: Sequence[Any] = ()
     content: tuple[Any, ...] = ()
     values: tuple[Any, ...] = ()
+    before: tuple[Any, ...] = ()
     state: Any = None
     read_anywhere: bool = False
 

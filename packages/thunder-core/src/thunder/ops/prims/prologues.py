@@ -29,13 +29,14 @@ from thunder.ops.prims.declaration import composite, primitive
 __all__ = [
     "Constant", "check_apart", "check_array", "check_compare", "check_contains", "check_different",
     "check_dir", "check_empty", "check_has_attr", "check_initial_seed", "check_instance", "check_keys",
-    "check_len", "check_literal_like", "check_none", "check_number_type_and_value", "check_other_object",
-    "check_overlap", "check_referent", "check_same_object", "check_set", "check_slice_value", "check_state",
-    "check_storage_offset", "check_string_value", "check_tensor_shape_and_metadata", "check_tensors",
-    "check_type", "numpy_array_to_torch_tensor", "unpack_attr", "unpack_buffer", "unpack_cached",
-    "unpack_cell", "unpack_closure", "unpack_content", "unpack_default", "unpack_dict_key",
-    "unpack_function_obj", "unpack_getitem", "unpack_global", "unpack_iterated", "unpack_length",
-    "unpack_list", "unpack_outer_metadata", "unpack_own_attr", "unpack_parameter", "unpack_plain_tensor",
+    "check_len", "check_literal_like", "check_none", "check_number_type_and_value",
+    "check_other_object", "check_overlap", "check_referent", "check_same_object", "check_set",
+    "check_silent_deaths", "check_slice_value", "check_state", "check_storage_offset",
+    "check_string_value", "check_tensor_shape_and_metadata", "check_tensors", "check_type",
+    "numpy_array_to_torch_tensor", "unpack_attr", "unpack_buffer", "unpack_cached", "unpack_cell",
+    "unpack_closure", "unpack_content", "unpack_default", "unpack_dict_key", "unpack_function_obj",
+    "unpack_getitem", "unpack_global", "unpack_iterated", "unpack_length", "unpack_list",
+    "unpack_outer_metadata", "unpack_own_attr", "unpack_parameter", "unpack_plain_tensor",
     "unpack_proxied", "unpack_reference", "unpack_referent", "unpack_slot", "unpack_submodule",
     "unpack_tuple", "unpack_type_attr",
 ]
@@ -370,6 +371,12 @@ def check_storage_offset(t: torch.Tensor, offset: int) -> bool:
 def check_array(a: Any, expected: Any) -> bool:
     """Check the layout or the content of a NumPy array; ``expected`` compares it."""
     return bool(expected.holds(a))
+
+
+@_check
+def check_silent_deaths(owner: Any, releases: Any) -> bool:
+    """Check that what a program overwrites of an object dies without running code of the user's."""
+    return bool(releases.holds(owner))
 
 
 @_check

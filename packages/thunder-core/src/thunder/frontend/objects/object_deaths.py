@@ -1,0 +1,138 @@
+"""Objects of the caller that a program overwrites: whether their death runs code that the program may see.
+
+    self.o = None          →   fact: what self.o has been dies without running code
+    n = len(self.log)
+
+In eager an object dies at the write, and then its ``__del__`` and the callbacks of weak references to it run.
+A compiled program writes in the epilogue, when it has read what they may have changed.
+"""
+
+from __future__ import annotations
+
+import dis
+import gc
+import logging
+import weakref
+from collections import deque
+from collections.abc import Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import CellType, FunctionType, GeneratorType, MemberDescriptorType, ModuleType
+from typing import Any, Final
+
+import torch
+
+from thunder.base.cache_queries import CACHED
+from thunder.base.provenance import (
+    ABSENT,
+    cell_content,
+    content_of,
+    lookup_instance,
+    lookup_slot,
+    lookup_type,
+)
+
+__all__ = ["SILENT", "WEAK_CONTAINERS", "Releases", "values_at"]
+
+#: classes whose objects die without an effect, and hold no other objects
+SILENT: Final = frozenset(
+    {int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, torch.layout}
+)
+WEAK_CONTAINERS: Final = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
+
+#: what other objects keep alive: classes, modules, the loggers of the process
+_KEPT: Final = (type, ModuleType, logging.Logger)
+
+
+@dataclass(frozen=True)
+class Releases:
+    """The parts of an object or container that a program overwrites.
+
+    ``keys`` are those of the parts; None is the whole content. With ``has_weak_containers`` the program sees
+    weak containers, from which a dead object is removed.
+    """
+
+    keys: tuple[Any, ...] | None
+    has_weak_containers: bool
+
+    def holds(self, owner: Any) -> bool:
+        """Return whether what is in the places can die without running code of the user's."""
+        return self.found(owner) is None
+
+    def found(self, owner: Any) -> type | None:
+        """Return the class of an object that runs code when it dies, or None."""
+        if self.keys is None:
+            return self.found_in(_content(owner), owner)
+        return self.found_in([v for key in self.keys for v in values_at(owner, key)], owner)
+
+    def found_in(self, values: Iterable[Any], owner: Any) -> type | None:
+        """Return the class of an object among the values, and what they hold, that runs code, or None."""
+        pending, seen = [v for v in values if type(v) not in SILENT], {id(owner)}
+        while pending:
+            value = pending.pop()
+            if id(value) in seen or isinstance(value, _KEPT):
+                continue
+            seen.add(id(value))
+            if _runs_code(value) or self._has_callback(value):
+                return type(value)
+            pending += (v for v in _held_by(value) if type(v) not in SILENT)
+        return None
+
+    def _has_callback(self, value: Any) -> bool:
+        if not weakref.getweakrefcount(value):
+            return False
+        callbacks = (r.__callback__ for r in weakref.getweakrefs(value))
+        return any(
+            c is not None and not (_is_of_container(c) and not self.has_weak_containers) for c in callbacks
+        )
+
+
+def values_at(owner: Any, key: Any) -> list[Any]:
+    """Return the item of a container and the attribute of an object under a key; runs no user code."""
+    found = [lookup_instance(owner, key)] if type(key) is str else []
+    if isinstance(owner, dict):
+        found.append(dict.get(owner, key, ABSENT))
+    elif isinstance(owner, list | deque) and type(key) is int:
+        base: Any = list if isinstance(owner, list) else deque
+        found.append(base.__getitem__(owner, key) if key < len(content_of(owner)) else ABSENT)
+    elif isinstance(owner, torch.Tensor) and key == "grad":
+        found.append(torch.Tensor.grad.__get__(owner))  # type: ignore[attr-defined]
+    elif type(key) is str and isinstance(lookup_type(type(owner), key), MemberDescriptorType):
+        found.append(lookup_slot(owner, key))
+    return found
+
+
+def _content(owner: Any) -> Iterable[Any]:
+    """Return the whole content of a place."""
+    if isinstance(owner, CellType):
+        return (cell_content(owner),)
+    if isinstance(owner, ContextVar):
+        return (owner.get(ABSENT),)
+    if type(owner) is CACHED:
+        return [v for v in gc.get_referents(owner) if v is not owner.__wrapped__ and v is not vars(owner)]
+    return gc.get_referents(owner)
+
+
+def _runs_code(value: Any) -> bool:
+    if type(value) is GeneratorType:  # closing it runs its ``finally`` and ``with`` blocks
+        return value.gi_suspended and any(
+            i.opname == "PUSH_EXC_INFO" for i in dis.get_instructions(value.gi_code)
+        )
+    return lookup_type(type(value), "__del__") is not ABSENT
+
+
+def _is_of_container(callback: Any) -> bool:
+    """Return whether a callback removes the dead object from a weak container."""
+    return (
+        type(callback) is FunctionType
+        and callback.__qualname__.startswith("Weak")
+        and (callback.__module__, callback.__name__)
+        in {("weakref", "remove"), ("_weakrefset", "_remove"), ("torch.utils.weak", "remove")}
+    )
+
+
+def _held_by(value: Any) -> list[Any]:
+    held = gc.get_referents(value)
+    if type(value) is FunctionType:  # its module has the variables
+        return [v for v in held if v is not value.__globals__ and v is not value.__builtins__]
+    return held
