@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import collections
+import contextvars
+import functools
+import itertools
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import thunder
-
-Result = tuple[torch.Tensor, list[str]]
+from sweeping import one_in
 
 
 class Node:
@@ -19,6 +24,9 @@ class Node:
 
     def __init__(self) -> None:
         self.child: Any = None
+
+    def method(self) -> None:
+        """Do nothing."""
 
 
 class Logged(Node):
@@ -32,90 +40,166 @@ class Logged(Node):
         self.log.append("died")
 
 
-class State:
-    """What a program writes; one of the places holds the object."""
+class Slots:
+    """An object without a dictionary."""
+
+    __slots__ = ("o",)
+
+
+class State(types.SimpleNamespace):
+    """What a program writes: ``log``, and one more place."""
 
     def __init__(self) -> None:
-        self.log: list[str] = []
-        self.o: Any = None
-        self.items: list[Any] = [None]
-        self.table: dict[str, Any] = {"k": None}
-        self.watch: Any = None
+        super().__init__(log=[], watch=None)
 
 
-def with_reference(state: State) -> Node:
+def with_reference(state: State) -> Any:
     node, log = Node(), state.log
     state.watch = weakref.ref(node, lambda _: log.append("died"))
     return node
 
 
-def with_finalizer(state: State) -> Node:
+def with_reference_to_a_method(state: State) -> Any:
+    node, log = Node(), state.log
+    state.watch = weakref.WeakMethod(node.method, lambda _: log.append("died"))
+    return node
+
+
+def with_finalizer(state: State) -> Any:
     node = Node()
     weakref.finalize(node, state.log.append, "died")
     return node
 
 
-WATCHED: dict[str, Callable[[State], Node]] = {
+def with_finally(state: State) -> Any:
+    log = state.log
+
+    def generator() -> Any:
+        try:
+            yield 1
+        finally:
+            log.append("died")
+
+    begun = generator()
+    next(begun)
+    return begun
+
+
+WATCHED: dict[str, Callable[[State], Any]] = {
     "reference": with_reference,
+    "reference to a method": with_reference_to_a_method,
     "finalizer": with_finalizer,
+    "finally": with_finally,
     "method": lambda state: Logged(state.log),
 }
 
-
-def put_attribute(state: State, value: Any) -> None:
-    state.o = value
+VARIABLE: contextvars.ContextVar[Any] = contextvars.ContextVar("VARIABLE")
 
 
-def put_item(state: State, value: Any) -> None:
-    state.items[0] = value
+def with_cell(o: Any) -> Any:
+    def put(value: Any = None, *, deletes: bool = False) -> None:
+        nonlocal o
+        if deletes:
+            del o
+        else:
+            o = value
+
+    return put
 
 
-def put_value(state: State, value: Any) -> None:
-    state.table["k"] = value
+def with_global(o: Any) -> Any:
+    namespace = {"G": o}
+    exec("def put(value):\n    global G\n    G = value\ndef drop():\n    global G\n    del G", namespace)
+    return types.SimpleNamespace(put=namespace["put"], drop=namespace["drop"])
 
 
-def overwrite(state: State) -> None:
-    state.o = None
+def with_cache(o: Any) -> Any:
+    held = [o]
+    cached = functools.lru_cache(lambda key: held.pop())
+    cached(1)
+    return cached
 
 
-def delete(state: State) -> None:
-    del state.o
+def with_module(o: Any) -> nn.Module:
+    module = nn.Module()
+    module.o = o
+    return module
 
 
-def pop(state: State) -> None:
-    state.items.pop()
+def with_attribute_of_tensor(o: Any) -> torch.Tensor:
+    tensor = torch.ones(2)
+    tensor.o = o
+    return tensor
 
 
-def clear(state: State) -> None:
-    state.items.clear()
+def with_module_of_python(o: Any) -> types.ModuleType:
+    module = types.ModuleType("written")
+    module.o = o
+    return module
 
 
-def replace(state: State) -> None:
-    state.items[0] = 3
+Release = Callable[[Any], object]
+#: where the object is → what makes the place, and the writes that release it
+PLACES: dict[str, tuple[Callable[[Any], Any], dict[str, Release]]] = {
+    "attribute": (
+        lambda o: types.SimpleNamespace(o=o),
+        {
+            "=": lambda p: setattr(p, "o", None),
+            "del": lambda p: delattr(p, "o"),
+            "clear": lambda p: vars(p).clear(),
+        },
+    ),
+    "slot": (
+        lambda o: (slots := Slots(), setattr(slots, "o", o))[0],
+        {"=": lambda p: setattr(p, "o", None), "del": lambda p: delattr(p, "o")},
+    ),
+    "class": (
+        lambda o: type("Kind", (), {"o": o}),
+        {"=": lambda p: setattr(p, "o", None), "del": lambda p: delattr(p, "o")},
+    ),
+    "module": (with_module, {"=": lambda p: setattr(p, "o", None)}),
+    "tensor": (with_attribute_of_tensor, {"=": lambda p: setattr(p, "o", None)}),
+    "module of Python": (with_module_of_python, {"=": lambda p: setattr(p, "o", None)}),
+    "list": (
+        lambda o: [o],
+        {
+            "=": lambda p: p.__setitem__(0, 3),
+            "pop": lambda p: p.pop(),
+            "clear": lambda p: p.clear(),
+            "del": lambda p: p.__delitem__(slice(None)),
+        },
+    ),
+    "dict": (
+        lambda o: {"k": o},
+        {"=": lambda p: p.update(k=3), "pop": lambda p: p.pop("k"), "clear": lambda p: p.clear()},
+    ),
+    "key": (lambda o: {o: 1}, {"clear": lambda p: p.clear()}),
+    "set": (lambda o: {o}, {"clear": lambda p: p.clear()}),
+    "deque": (
+        lambda o: collections.deque([o], maxlen=1),
+        {"append": lambda p: p.append(3), "pop": lambda p: p.pop()},
+    ),
+    "ordered": (lambda o: collections.OrderedDict(k=o), {"popitem": lambda p: p.popitem()}),
+    "list of a class": (lambda o: type("Items", (list,), {})([o]), {"clear": lambda p: p.clear()}),
+    "object": (
+        lambda o: types.SimpleNamespace(child=types.SimpleNamespace(o=o)),
+        {"=": lambda p: setattr(p, "child", None), "below": lambda p: setattr(p.child, "o", None)},
+    ),
+    "tuple": (lambda o: types.SimpleNamespace(t=(o,)), {"=": lambda p: setattr(p, "t", None)}),
+    "cell": (with_cell, {"=": lambda p: p(3), "del": lambda p: p(deletes=True)}),
+    "global": (with_global, {"=": lambda p: p.put(3), "del": lambda p: p.drop()}),
+    "cache": (with_cache, {"clear": lambda p: p.cache_clear()}),
+    "iterator": (lambda o: iter([o]), {"list": lambda p: len(list(p))}),
+    "generator": (lambda o: (v for v in [o]), {"list": lambda p: len(list(p))}),
+    "context variable": (lambda o: VARIABLE.set(o), {"set": lambda p: VARIABLE.set(3)}),
+}
+RELEASES = [(place, name) for place, (_, releases) in PLACES.items() for name in releases]
+Program = Callable[[torch.Tensor, State], Any]
 
 
-def pop_value(state: State) -> None:
-    state.table.pop("k")
-
-
-def delete_value(state: State) -> None:
-    del state.table["k"]
-
-
-RELEASES = [
-    (put_attribute, overwrite),
-    (put_attribute, delete),
-    (put_item, pop),
-    (put_item, clear),
-    (put_item, replace),
-    (put_value, pop_value),
-    (put_value, delete_value),
-]
-
-
-def program_of(release: Callable[[State], None]) -> Callable[[torch.Tensor, State], torch.Tensor]:
+def program_of(release: Release) -> Program:
     def program(x: torch.Tensor, state: State) -> torch.Tensor:
-        release(state)
+        release(state.place)
         died = len(state.log)
         state.log.append("program")
         return x * (died + 1)
@@ -123,28 +207,58 @@ def program_of(release: Callable[[State], None]) -> Callable[[torch.Tensor, Stat
     return program
 
 
-@pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize("watched", WATCHED)
-@pytest.mark.parametrize(("put", "release"), RELEASES, ids=lambda f: f.__name__)
+def run(call: Program, place: str, make: Callable[[State], Any], nested: bool) -> Any:
+    """Return the result, and the log, of a call where one place holds the object."""
+    state = State()
+    held = make(state)
+    if nested:
+        inner, held = held, Node()
+        held.child = inner
+        del inner
+    made = PLACES[place][0](held)
+    del held
+    state.place = None if place == "context variable" else made
+    del made  # a token holds what a variable has had
+    return call(torch.ones(()), state).item(), state.log
+
+
+CELLS = [  # a generator is refused as a key
+    (release, watched, nested)
+    for release, watched, nested in itertools.product(RELEASES, WATCHED, (False, True))
+    if nested or watched != "finally" or release[0] not in ("key", "set")
+]
+
+
+@pytest.mark.parametrize(("release", "watched", "nested"), one_in(13, CELLS, 3))
 def test_what_runs_when_an_overwritten_object_dies_is_seen_in_each_call(
-    put: Any, release: Any, watched: str, nested: bool
+    release: tuple[str, str], watched: str, nested: bool
 ) -> None:
-    program = program_of(release)
-    compiled = thunder.jit(program, executors="torch")
+    place, name = release
+    program = program_of(PLACES[place][1][name])
+    compiled = thunder.jit(program)
 
-    def run(call: Any, make: Callable[[State], Node]) -> Result:
-        state, holder = State(), Node()
-        holder.child = made = make(state)
-        put(state, holder if nested else made)
-        del holder, made
-        return call(torch.ones(()), state), state.log
+    def check() -> None:
+        assert run(compiled, place, lambda state: Node(), nested) == (1.0, ["program"])
+        assert run(program, place, WATCHED[watched], nested) == (2.0, ["died", "program"])
+        with pytest.raises(thunder.UnsupportedProgram, match="at the write"):
+            run(compiled, place, WATCHED[watched], nested)
 
-    for _ in range(2):  # an object that nobody watches
-        assert run(compiled, lambda state: Node()) == run(program, lambda state: Node())
+    contextvars.copy_context().run(check)
+
+
+def test_one_entry_serves_all_objects_that_die_silently() -> None:
+    def program(x: torch.Tensor, state: State) -> torch.Tensor:
+        state.o, state.items[0] = x, None
+        state.table.pop("k")
+        return x * 2
+
+    compiled = thunder.jit(program)
+    for old in (Node(), 3.0, "text", torch.ones(2), [Node(), (x for x in [1])], nn.Linear(2, 2), len):
+        state = State()
+        state.o, state.items, state.table = old, [Node()], {"k": Node()}
+        compiled(torch.ones(()), state)
+        assert state.items == [None]
     assert thunder.cache_misses(compiled) == 1
-    assert run(program, WATCHED[watched]) == (torch.tensor(2.0), ["died", "program"])
-    with pytest.raises(thunder.UnsupportedProgram, match="at the write"):
-        run(compiled, WATCHED[watched])
 
 
 def rotate(state: State) -> Any:
@@ -159,21 +273,34 @@ def return_it(state: State) -> Any:
     return state.items.pop()
 
 
-@pytest.mark.parametrize("watched", WATCHED)
-@pytest.mark.parametrize("move", [rotate, hand_over, return_it])
+def insert_before_it(state: State) -> Any:
+    state.items.insert(0, 1)
+
+
+def put_back(state: State) -> Any:
+    token = VARIABLE.set(3)
+    VARIABLE.reset(token)
+
+
+# a program that moves a generator that has begun is refused
+@pytest.mark.parametrize("watched", [name for name in WATCHED if name != "finally"])
+@pytest.mark.parametrize("move", [rotate, hand_over, return_it, insert_before_it, put_back])
 def test_what_a_program_moves_does_not_die(move: Callable[[State], Any], watched: str) -> None:
     def program(x: torch.Tensor, state: State) -> Any:
         return x * 2, move(state)
 
-    seen = []
-    for call in (program, thunder.jit(program)):
+    def seen(call: Program) -> tuple[Any, ...]:
         state = State()
-        state.items[0] = WATCHED[watched](state)
+        state.o, state.items = None, [WATCHED[watched](state), 1]
+        VARIABLE.set(state.items[0])
         _, moved = call(torch.ones(()), state)
-        seen.append((list(state.log), len(state.items), state.o is None, moved is None))
-        del state.log[:]
-    assert seen[0] == seen[1]
-    assert seen[0][0] == []
+        result = list(state.log), len(state.items), state.o is None, moved is None
+        VARIABLE.set(None)
+        return result
+
+    expected, found = (contextvars.copy_context().run(seen, call) for call in (program, thunder.jit(program)))
+    assert expected == found
+    assert found[0] == []
 
 
 @pytest.mark.parametrize("is_seen", [False, True])

@@ -341,6 +341,21 @@ def attribute_and_list_written():
 
 
 @program
+def objects_overwritten():
+    def program(x, o, cache):
+        o.last, before = type(o)(), cache["key"]
+        cache["key"] = x * 2
+        return before + x, isinstance(o.last, float), isinstance(cache["key"], float)
+
+    class Holder:
+        last = None
+
+    o = Holder()
+    o.last = Holder()
+    return world(program, ramp(2), o, {"key": ramp(2, start=3.0)})
+
+
+@program
 def mlp():
     return world(
         numbered(nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Dropout(0.0), nn.Linear(4, 2, bias=False))),

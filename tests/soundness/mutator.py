@@ -10,6 +10,7 @@ import contextlib
 import functools
 import random
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -77,6 +78,8 @@ def after_change(build: Callable[[], World], index: int, compiler: Compiler) -> 
     expected, found = call(theirs.program, theirs), call(compiled, ours)
     if is_a(found.error, "UnsupportedProgram"):
         afresh = build()
+        for _ in range(2):
+            call(afresh.program, afresh)
         changes(afresh)[index].apply()
         refused = type(call(compiler.jit(afresh.program), afresh).error) is type(found.error)
         return [] if refused else [f"refused: {describe(found.error)}"]
@@ -161,6 +164,7 @@ def _tensor(t, assign):
     yield "another tensor", lambda: assign(kind(_other_values(base)))
     yield "another dtype", lambda: assign(kind(_other_dtype(base)))
     yield "none", lambda: assign(None)
+    yield "a finalizer", lambda: _finalize(t, assign)
     if base.is_floating_point():
         yield "requires_grad flipped", lambda: t.requires_grad_(not t.requires_grad)
     if t.ndim:
@@ -276,11 +280,17 @@ def _doubled_number(value):
     return value * 2 if isinstance(value, (int, float, torch.Tensor)) else value
 
 
+def _finalize(value, assign):
+    """Let the slot have a number when the object in it dies, which a program may have overwritten."""
+    weakref.finalize(value, assign, 7.0).atexit = False
+
+
 def _object(o, assign):
     if hasattr(o, "__dict__") and not isinstance(
         o, (type, types.ModuleType, functools.partial, types.MethodType)
     ):
         yield "an attribute more", lambda: o.__dict__.update(another=3.0)
+        yield "a finalizer", lambda: _finalize(o, assign)
         for name, method in vars(type(o)).items():
             if isinstance(method, types.FunctionType) and not name.startswith("__"):
                 yield f"{name} shadowed", lambda name=name: o.__dict__.update({name: lambda *a, **k: 7.0})

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from types import CellType, FunctionType, GeneratorType, MemberDescriptorType, ModuleType
+from types import CellType, CodeType, FrameType, FunctionType, GeneratorType, MemberDescriptorType, ModuleType
 from typing import Any, Final
 
 import torch
@@ -40,8 +40,8 @@ SILENT: Final = frozenset(
 )
 WEAK_CONTAINERS: Final = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
 
-#: what other objects keep alive: classes, modules, the loggers of the process
-_KEPT: Final = (type, ModuleType, logging.Logger)
+#: what other objects keep alive: classes, modules, code, running calls, the loggers of the process
+_KEPT: Final = (type, ModuleType, CodeType, FrameType, logging.Logger)
 
 
 @dataclass(frozen=True)
@@ -131,8 +131,11 @@ def _is_of_container(callback: Any) -> bool:
     )
 
 
-def _held_by(value: Any) -> list[Any]:
-    held = gc.get_referents(value)
-    if type(value) is FunctionType:  # its module has the variables
-        return [v for v in held if v is not value.__globals__ and v is not value.__builtins__]
-    return held
+def _held_by(value: Any) -> Iterable[Any]:
+    """Return what an object holds that may die with it: of a tensor, what a program has added to it."""
+    if isinstance(value, torch.Tensor):
+        return lookup_slot(value, "__dict__").values()  # type: ignore[no-any-return]
+    if type(value) is FunctionType:  # its module has its variables
+        cells, keywords = value.__closure__ or (), value.__kwdefaults__ or {}
+        return [*cells, *(value.__defaults__ or ()), *keywords.values(), *vars(value).values()]
+    return gc.get_referents(value)
