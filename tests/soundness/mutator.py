@@ -101,11 +101,11 @@ def along_a_walk(
     theirs, ours, choice = build(), build(), random.Random(seed)
     program, compiled, made = ours.program, compiler.jit(ours.program, recompile_limit=None), []
     for _ in range(length):
-        possible = changes(theirs)
+        possible = _lasting(changes(theirs))
         index = choice.randrange(len(possible))
         made.append(possible[index].name)
         possible[index].apply()
-        changes(ours)[index].apply()
+        _lasting(changes(ours))[index].apply()
         expected, found = call(theirs.program, theirs), call(compiled, ours)
         if ours.program is not program or expected.error is not None:
             return []  # what follows an error is another story: eager keeps the effects before it
@@ -116,6 +116,11 @@ def along_a_walk(
         if lines:
             return [" → ".join(made), *lines]
     return []
+
+
+def _lasting(found: list[Change]) -> list[Change]:
+    """The changes that a later one does not undo: it would run a finalizer."""
+    return [change for change in found if change.what != "a finalizer"]
 
 
 def _aliases(path: str, slot: Slot, tensors: list[tuple[str, Slot]]) -> Iterator[Change]:
