@@ -26,7 +26,6 @@ from thunder.base.cache_queries import CACHED
 from thunder.base.provenance import (
     ABSENT,
     cell_content,
-    content_of,
     lookup_instance,
     lookup_slot,
     lookup_type,
@@ -36,8 +35,13 @@ __all__ = ["SILENT", "WEAK_CONTAINERS", "Releases", "values_at"]
 
 #: classes whose objects die without an effect, and hold no other objects
 SILENT: Final = frozenset(
-    {int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, torch.layout}
+    {
+        *(int, float, complex, bool, str, bytes, type(None), type(ABSENT)),
+        *(torch.dtype, torch.device, torch.Size, torch.layout),
+    }
 )
+#: classes of tensors that only weak references and attributes can make run code
+_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 WEAK_CONTAINERS: Final = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
 
 #: what other objects keep alive: classes, modules, code, running calls, the loggers of the process
@@ -67,7 +71,7 @@ class Releases:
 
     def found_in(self, values: Iterable[Any], owner: Any) -> type | None:
         """Return the class of an object among the values, and what they hold, that runs code, or None."""
-        pending, seen = [v for v in values if type(v) not in SILENT], {id(owner)}
+        pending, seen = [v for v in values if not _is_silent(v)], {id(owner)}
         while pending:
             value = pending.pop()
             if id(value) in seen or isinstance(value, _KEPT):
@@ -75,7 +79,7 @@ class Releases:
             seen.add(id(value))
             if _runs_code(value) or self._has_callback(value):
                 return type(value)
-            pending += (v for v in _held_by(value) if type(v) not in SILENT)
+            pending += (v for v in _held_by(value) if not _is_silent(v))
         return None
 
     def _has_callback(self, value: Any) -> bool:
@@ -87,17 +91,27 @@ class Releases:
         )
 
 
+def _is_silent(value: Any) -> bool:
+    """Return whether an object runs nothing when it dies, and holds no others, where that is soon found."""
+    cls = type(value)
+    if cls in _TENSORS:
+        return not (weakref.getweakrefcount(value) or object.__getattribute__(value, "__dict__"))
+    return cls in SILENT
+
+
 def values_at(owner: Any, key: Any) -> list[Any]:
     """Return the item of a container and the attribute of an object under a key; runs no user code."""
+    if type(owner) is dict:
+        return [owner.get(key)]
     found = [lookup_instance(owner, key)] if type(key) is str else []
     if isinstance(owner, dict):
         found.append(dict.get(owner, key, ABSENT))
-    elif isinstance(owner, list | deque) and type(key) is int:
+    elif isinstance(owner, (list, deque)) and type(key) is int:
         base: Any = list if isinstance(owner, list) else deque
-        found.append(base.__getitem__(owner, key) if key < len(content_of(owner)) else ABSENT)
+        found.append(base.__getitem__(owner, key) if key < base.__len__(owner) else ABSENT)
     elif isinstance(owner, torch.Tensor) and key == "grad":
         found.append(torch.Tensor.grad.__get__(owner))  # type: ignore[attr-defined]
-    elif type(key) is str and isinstance(lookup_type(type(owner), key), MemberDescriptorType):
+    elif found and found[0] is ABSENT and isinstance(lookup_type(type(owner), key), MemberDescriptorType):
         found.append(lookup_slot(owner, key))
     return found
 
