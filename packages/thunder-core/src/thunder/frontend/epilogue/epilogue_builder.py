@@ -409,12 +409,12 @@ class EpilogueBuilder:
         text = self.constant("settings", value) if is_settings(value) else self.expression(value)
         self.emit(f"{self.constant('variable', variable)}.set({text})")
 
-    def write_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
-        """Write or delete a global variable."""
+    def write_global(self, namespace: dict[str, Any], name: str, value: Any, *, moves: bool) -> None:
+        """Write or delete a global variable, which comes last if it was deleted before."""
         module = self.refer(namespace)
-        if value is MISSING:
+        if moves:
             self.emit(f"{module}.pop({name!r}, None)")
-        else:
+        if value is not MISSING:
             self.emit(f"{module}[{name!r}] = {self.expression(value)}")
 
     def write_cell(self, path: Path, value: Any) -> None:

@@ -8,8 +8,10 @@ import dataclasses
 import functools
 import inspect
 import reprlib
+import sys
 import types
 import typing
+from collections.abc import Iterator
 from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
@@ -73,7 +75,7 @@ def _type_hints(session: TracingSession, args: Args, kwargs: Kwargs) -> dict[str
     if not is_own or any(v is not None and type(v) is not bool for v in (*others, *kwargs.values())):
         return session.machine.generic_call(typing.get_type_hints, args, kwargs)  # type: ignore[no-any-return]
     entry = session.resolve_entry(obj)
-    if entry is not None and entry.writes:
+    if entry is not None and session.writes.touch(_sources_of_hints(obj)):
         raise UnsupportedProgram(
             f"typing.get_type_hints of {entry.path.source}, to which the program has written before",
             hint="Ask for the annotations before the write.",
@@ -87,6 +89,18 @@ def _type_hints(session: TracingSession, args: Args, kwargs: Kwargs) -> dict[str
 
 
 _ANNOTATED = (type, types.FunctionType, types.ModuleType)
+
+
+def _sources_of_hints(obj: Any) -> Iterator[Any]:
+    """Yield what ``get_type_hints`` reads: objects, their annotations, and the variables that these name."""
+    for owner in obj.__mro__ if isinstance(obj, type) else (obj,):
+        module = sys.modules.get(owner.__module__) if isinstance(owner, type) else None
+        names = owner.__dict__ if isinstance(owner, type) else {"__annotations__": owner.__annotations__}
+        yield from (
+            owner,
+            names.get("__annotations__"),
+            getattr(owner, "__globals__", module and vars(module)),
+        )
 
 
 @TABLE.lookaside(inspect.signature)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.base.provenance import ABSENT, Path, comes_with_arguments, is_weak
+from thunder.base.provenance import ABSENT, Path, comes_with_arguments, is_weak, lookup_slot
 from thunder.frontend.lookasides.globals_view import GlobalsView, namespace_of_view
 from thunder.frontend.lookasides.lookaside_registry import LookasideRule, LookasideTable
 from thunder.frontend.lookasides.tensors import is_inference, is_marked, storage_offset
@@ -311,9 +311,12 @@ def _dir(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any])
     entry = session.entry_of(args[0]) if args else None
     if entry is None:
         return session.machine.generic_call(dir, args, kwargs)
-    if entry.writes or type(session.type_attr(type(entry.obj), "__dir__")) is type(_dir):
+    obj = entry.obj
+    classes = obj.__mro__ if isinstance(obj, type) else type(obj).__mro__
+    is_written = session.writes.touch((obj, lookup_slot(obj, "__dict__"), *classes))
+    if is_written or type(session.type_attr(type(obj), "__dir__")) is type(_dir):
         raise UnsupportedProgram(f"dir({entry.path.source}) after a write, or with a __dir__ in Python")
-    names = dir(entry.obj)
+    names = dir(obj)
     session.note("dir", entry.path, names)
     return list(names)
 

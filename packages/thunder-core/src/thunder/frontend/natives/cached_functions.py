@@ -38,7 +38,7 @@ from thunder.frontend.epilogue.reconstruction import state_of
 from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.lookasides.number_members import value_of_key
 from thunder.frontend.natives.native_tables import cached_of_typing
-from thunder.frontend.natives.written_state import reached_write
+from thunder.frontend.natives.written_state import reached_write, written_part
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_compared_by_parts, plain_base
 from thunder.frontend.objects.object_table import describe
 from thunder.frontend.objects.writes import Write
@@ -158,7 +158,7 @@ def _existing(session: TracingSession, fn: Any, value: Any) -> Any:
         parts = [_existing(session, fn, part) for part in value]
         return _NEW if any(part is _NEW for part in parts) else value if entry is None else entry.obj
     if entry is not None:
-        if entry.writes and not _is_by_identity(kind):
+        if not _is_by_identity(kind) and written_part(session, [value]) is not None:
             raise _refusal(fn, f"receives {entry.path.source}, which the program has written")
         session.guard_identity(value)
         return entry.obj

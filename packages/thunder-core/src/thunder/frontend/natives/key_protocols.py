@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.natives.written_state import written_part
 from thunder.frontend.objects.class_kinds import has_python_key
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import Proxy, TensorProxy
@@ -126,6 +127,7 @@ def _settle(session: TracingSession, distinct: dict[int, Any]) -> None:
             with session.state(KeyHashes).hashing():
                 for part in _parts(key):
                     if has_python_key(part):
+                        _refuse_written(session, part)
                         session.call(hash, (part,), {})
             number = hash(key)
         except TypeError:  # which C code raises too
@@ -148,13 +150,8 @@ def settle_pairs(session: TracingSession, values: Sequence[Any]) -> None:
             hint="Write the comparison in Python.",
         )
     for value in own:
-        entry = session.entry_of(value)
-        if entry is not None and entry.writes:
-            raise UnsupportedProgram(
-                f"native code compares {entry.path.source}, to which the program has written before",
-                hint="Write the comparison in Python.",
-            )
-        session.objects.identity_observed |= entry is not None
+        _refuse_written(session, value)
+        session.objects.identity_observed |= session.entry_of(value) is not None
     with _without_writes(session, own):
         _compare(session, own, parts)
 
@@ -165,6 +162,17 @@ def _compare(session: TracingSession, own: Sequence[Any], parts: Sequence[Any]) 
         for other in parts if isinstance(method, types.FunctionType) else ():
             if other is not value:
                 _interpret_equality(session, method, value, other)
+
+
+def _refuse_written(session: TracingSession, value: Any) -> None:
+    """Refuse a key whose methods may read what the program has written: native code would read what was."""
+    written = written_part(session, [value])
+    if written is not None:
+        raise UnsupportedProgram(
+            f"native code calls __hash__ or __eq__ of {type(value).__qualname__}, which may read {written}, "
+            "to which the program has written before",
+            hint="Write the comparison in Python.",
+        )
 
 
 def _interpret_equality(session: TracingSession, method: Any, value: Any, other: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from thunder.base.cache_queries import CACHED
-from thunder.base.provenance import cell_content
+from thunder.base.provenance import cell_content, lookup_slot
 from thunder.base.tags import OpTags
 from thunder.frontend.epilogue.reconstruction import state_of
 from thunder.frontend.natives.libraries import is_library, is_library_class, is_library_module
@@ -45,8 +45,13 @@ def reached_write(
     for write in session.writes:
         if write.read_anywhere:
             return write.name
+    return written_part(session, [fn, *values], tensors=tensors)
+
+
+def written_part(session: TracingSession, values: Iterable[Any], *, tensors: bool = False) -> str | None:
+    """Return what of the program's writes values hold or their methods name, or None."""
     written = _Written(session, tensors=tensors)
-    return _Reach(written).first([fn, *values]) if written else None
+    return _Reach(written).first(values) if written else None
 
 
 def reached(session: TracingSession, values: Iterable[Any]) -> dict[int, Any] | None:
@@ -112,7 +117,7 @@ class _Reach:
             # what an iterator iterates over, variables of its body; in a tuple of its own there may be holes
             yield from ((v,) for v in gc.get_referents(value))
         elif not isinstance(value, types.ModuleType):
-            yield (type(value),)
+            yield from ((type(value),), (lookup_slot(value, "__dict__"),))
             if not is_foreign(type(value)):
                 yield from ((v,) for v in state_of(value).values())
 
@@ -122,6 +127,8 @@ class _Reach:
         yield from ((v,) for v in (fn.__closure__ or ()))
         yield from ((v,) for v in (fn.__defaults__ or ()))
         yield from ((v,) for v in (fn.__kwdefaults__ or {}).values())
+        if id(fn.__globals__) in self.written.objects:  # as a dictionary
+            yield self.written.objects[id(fn.__globals__)]
         names = set(_names(fn.__code__))
         for name in names & fn.__globals__.keys():
             if (id(fn.__globals__), name) in self.written.globals:

@@ -27,6 +27,7 @@ class Variables:
         self.objects, self.note_write = objects, note_write
         self.globals: dict[tuple[int, str], Any] = {}
         self.global_writes: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}
+        self._moved: set[tuple[int, str]] = set()  # those deleted before they were written: they come last
         self.namespaces: dict[int, dict[str, Any]] = {}  # that the program made for ``exec`` and ``eval``
         self.cell_paths: dict[int, tuple[Any, Path]] = {}
         self.cells: dict[int, Any] = {}
@@ -39,6 +40,7 @@ class Variables:
         self.cell_paths.clear()
         self.cells.clear()
         self.cell_writes.clear()
+        self._moved.clear()
 
     def forget_reads(self) -> None:
         """Let variables be read again, except for what the program has written."""
@@ -108,8 +110,11 @@ class Variables:
             held.value.pop(name, None) if value is MISSING else held.value.__setitem__(name, value)
             return
         self.namespace_path(namespace)  # holds the namespace, so that its id stays its own
-        self.globals[id(namespace), name] = value
-        self.global_writes[id(namespace), name] = (namespace, value)
+        key = id(namespace), name
+        if value is MISSING or self.global_writes.get(key, (None, None))[1] is MISSING:
+            self.global_writes.pop(key, None)
+            self._moved.add(key)
+        self.globals[key], self.global_writes[key] = value, (namespace, value)
 
     def delete_global(self, namespace: dict[str, Any], name: str) -> None:
         """Delete a global. Raises KeyError if there is none."""
@@ -165,10 +170,12 @@ class Variables:
             yield _written_cell(self.cell_paths[key][0], path, value)
 
     def _written_global(self, namespace: dict[str, Any], name: str, value: Any) -> Write:
+        key = id(namespace), name
+        is_moved = key in self._moved
         return Write(
             name=name,
-            emit=lambda builder: builder.write_global(namespace, name, value),
-            variable=(id(namespace), name),
+            emit=lambda builder: builder.write_global(namespace, name, value, moves=is_moved),
+            variable=key,
             path=self.namespace_path(namespace),
             keys=(name,),
             content=(value,),

@@ -108,6 +108,11 @@ class Writes:
         """Return the values that the program keeps in objects that outlive it."""
         return [value for write in self for value in write.values]
 
+    def touch(self, objects: Iterable[Any]) -> bool:
+        """Return whether the program has written one of these objects, or a variable in one of them."""
+        ids = set(map(id, objects))
+        return any(id(w.owner) in ids or (w.variable is not None and w.variable[0] in ids) for w in self)
+
     def parts(self) -> list[str]:
         """Return the sources of the items of containers that the program has added, replaced or removed."""
         return [
