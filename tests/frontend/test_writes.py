@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import collections
 import contextvars
+import decimal
 import functools
 import itertools
 import random
 import threading
 import types
+import zlib
 
 import numpy
 import pytest
@@ -21,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 import thunder
 from sweeping import in_turn
+from thunder.base.errors import NotInitialized
 
 EFFECTS = {}
 PLACES = {}
@@ -44,6 +47,9 @@ class World:
         self.variable = contextvars.ContextVar("VARIABLE", default=0)
         self.cached = functools.lru_cache(lambda n: n + 1)
         self.tensor, cell = torch.arange(3.0), 0
+        self.iterator, self.plain = iter([0] * 40), torch.ones(2)
+        self.leaf = torch.ones(2, requires_grad=True)
+        decimal.setcontext(decimal.Context(prec=10))
 
         def put_cell(value):
             nonlocal cell
@@ -55,9 +61,10 @@ class World:
         variables = self.namespace["G"], self.cell(), self.variable.get(), self.kind.level, vars(self.owner)
         containers = self.items, self.log, self.table, sorted(self.members), list(self.queue), bytes(self.raw)
         tensors = self.module.buffer, self.tensor, vars(self.tensor), self.array
-        counts = repr(self.counter), self.cached.cache_info().currsize
+        counts = repr(self.counter), self.cached.cache_info()[:], self.iterator.__length_hint__()
+        leaves = self.plain.requires_grad, self.leaf.grad, decimal.getcontext().prec
         generators = self.generator.getstate(), random.getstate(), torch.get_rng_state()
-        return plain((variables, containers, tensors, counts, generators))
+        return plain((variables, containers, tensors, counts, leaves, generators))
 
 
 def plain(value):
@@ -91,6 +98,11 @@ for _name, _write in {
     "context variable": lambda w, v: w.variable.set(v),
     "global": lambda w, v: w.put_global(v),
     "closure cell": lambda w, v: w.put_cell(v),
+    "attribute by its dictionary": lambda w, v: vars(w.owner).update(n=v),
+    "global by its dictionary": lambda w, v: w.namespace.__setitem__("G", v),
+    "attribute of a tensor": lambda w, v: setattr(w.tensor, "note", v),
+    "gradient": lambda w, v: setattr(w.leaf, "grad", torch.full((2,), float(v))),
+    "decimals": lambda w, v: setattr(decimal.getcontext(), "prec", v),
 }.items():
     EFFECTS[_name] = functools.partial(lambda write, w: write(w, 7), _write)
 
@@ -103,6 +115,21 @@ def set_member(w):
 @effect
 def counter(w):
     next(w.counter)
+
+
+@effect
+def iterator(w):
+    next(w.iterator)
+
+
+@effect
+def requested_gradient(w):
+    w.plain.requires_grad_()
+
+
+@effect
+def cached_call(w):
+    w.cached(3)
 
 
 @effect
@@ -242,6 +269,53 @@ def copied_context(w, effect):
     return lambda x: (contextvars.copy_context().run(effect, w), x * 2)[1]
 
 
+@place
+def decided(w, effect):
+    def program(x):
+        if x.sum() > 1.6:
+            effect(w)
+        y = x * 2
+        if y.max() > x.sum():
+            effect(w)
+        return y
+
+    return program
+
+
+@place
+def before_a_decision(w, effect):
+    def program(x):
+        effect(w)
+        return x * 2 if x.sum() > 1.6 else x * 3
+
+    return program
+
+
+@place
+def before_an_error(w, effect):
+    def program(x):
+        effect(w)
+        if x.sum() > 1.6:
+            raise ValueError("on data")
+        return x * 2
+
+    return program
+
+
+@place
+def before_an_error_that_is_handled(w, effect):
+    def program(x):
+        try:
+            effect(w)
+            if x.sum() > 1.6:
+                raise ValueError("on data")
+        except ValueError:
+            effect(w)
+        return x * 2
+
+    return program
+
+
 def calls(name, where, compiles):
     w = World()
     fn = PLACES[where](w, EFFECTS[name])
@@ -249,9 +323,12 @@ def calls(name, where, compiles):
     seen = []
     for tracks, size in ((True, 3), (True, 3), (False, 3), (True, 4), (True, 5)):
         x = torch.linspace(0, 1, size).requires_grad_(tracks)
-        y = fn(x)
+        try:
+            y = fn(x)
+        except ValueError as error:
+            y = torch.zeros(()), str(error)
         seen.append((plain(y), w.state()))
-        if tracks:
+        if tracks and isinstance(y, torch.Tensor):
             y.sum().backward()
             seen.append((plain(x.grad), w.state()))
     return seen
@@ -275,7 +352,11 @@ def test_a_write_is_seen_when_eager_makes_it_or_refused(name, where):
         assert seen == contextvars.copy_context().run(calls, name, where, False)
 
 
-@pytest.mark.parametrize("name", [n for n in EFFECTS if n not in ("python_random", "global_random")])
+#: draws are opaque calls, and the uses of a cache are counted when a call ends
+NO_WRITES = ("python_random", "global_random", "cached_call")
+
+
+@pytest.mark.parametrize("name", [n for n in EFFECTS if n not in NO_WRITES])
 def test_a_write_under_a_lock_is_refused(name):
     w, lock = World(), threading.Lock()
 
@@ -288,6 +369,57 @@ def test_a_write_under_a_lock_is_refused(name):
         w.cached(1)
     with pytest.raises(thunder.UnsupportedProgram, match="writes while it has a lock"):
         contextvars.copy_context().run(thunder.jit(program), torch.ones(2))
+
+
+class Key:
+    """A key whose methods, which native code calls, read the state of a world."""
+
+    def __init__(self, w):
+        self.w = w
+
+    def __hash__(self):
+        return hash(str(self.w.state()))
+
+    def __eq__(self, other):
+        return type(other) is Key and self.w.state() == other.w.state()
+
+
+def number_of(w):
+    return float(zlib.crc32(str(w.state()).encode()) % 1000)
+
+
+READERS = {
+    "opaque callable": lambda w: thunder.opaque(lambda: torch.tensor(number_of(w))),
+    "cached function": lambda w: functools.lru_cache(lambda: number_of(w)),
+    "key": lambda w: lambda: {Key(w): 1, Key(w): 2}[Key(w)],
+    "set of keys": lambda w: functools.partial(lambda keys: len({*keys}), [Key(w), Key(World())]),
+    "dir of the object": lambda w: lambda: len(dir(w.owner)),
+    "dir of the class": lambda w: lambda: len(dir(w.kind)),
+}
+
+
+#: how often a cache was asked is counted when a call ends
+READ = [name for name in EFFECTS if name != "cached_call"]
+
+
+@pytest.mark.parametrize(("name", "reader"), in_turn(READ, list(READERS)))
+def test_native_code_reads_what_the_program_has_written_or_is_refused(name, reader):
+    def calls(compiles):
+        w = World()
+        read = READERS[reader](w)
+
+        def program(x):
+            EFFECTS[name](w)
+            return x * read()
+
+        fn = thunder.jit(program) if compiles else program
+        return [(float(fn(torch.ones(()))), w.state()) for _ in range(3)]
+
+    try:
+        found = contextvars.copy_context().run(calls, True)
+    except (thunder.UnsupportedProgram, NotInitialized):
+        return
+    assert found == contextvars.copy_context().run(calls, False)
 
 
 KEEPERS = {

@@ -20,13 +20,14 @@ computation runs, so that results are connected with it; so the program may not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
 from thunder.base.errors import Location, NotInitialized, UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.objects.writes import Write
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.aliasing import shared_memory
 from thunder.ir.proxies import TensorProxy
@@ -48,6 +49,16 @@ class GradRequests(SessionState):
         self.requests: list[tuple[TensorProxy, list[Location]]] = []
         self.without_use: list[tuple[TensorProxy, list[Location]]] = []
         self.inputs: list[TensorProxy] = []
+        self._session = session
+
+    def writes(self) -> Iterator[Write]:
+        for x in self.inputs:
+            entry = self._session.entry_of(x)
+            assert entry is not None, "an input has an entry"
+            name = f"{entry.path.source}.requires_grad"
+            yield Write(
+                name=name, emit=lambda builder: None, owner=entry.obj, path=entry.path, keys=(), state=True
+            )
 
     def has_any(self) -> bool:
         """Return whether the program set ``requires_grad`` of an intermediate."""
