@@ -110,7 +110,7 @@ def values_at(owner: Any, key: Any) -> list[Any]:
         base: Any = list if isinstance(owner, list) else deque
         found.append(base.__getitem__(owner, key) if key < base.__len__(owner) else ABSENT)
     elif isinstance(owner, torch.Tensor) and key == "grad":
-        found.append(torch.Tensor.grad.__get__(owner))  # type: ignore[attr-defined]
+        found.append(lookup_slot(owner, "grad"))
     elif found and found[0] is ABSENT and isinstance(lookup_type(type(owner), key), MemberDescriptorType):
         found.append(lookup_slot(owner, key))
     return found
