@@ -61,7 +61,7 @@ class World:
         variables = self.namespace["G"], self.cell(), self.variable.get(), self.kind.level, vars(self.owner)
         containers = self.items, self.log, self.table, sorted(self.members), list(self.queue), bytes(self.raw)
         tensors = self.module.buffer, self.tensor, vars(self.tensor), self.array
-        counts = repr(self.counter), self.cached.cache_info()[:], self.iterator.__length_hint__()
+        counts = repr(self.counter), self.cached.cache_info().currsize, self.iterator.__length_hint__()
         leaves = self.plain.requires_grad, self.leaf.grad, decimal.getcontext().prec
         generators = self.generator.getstate(), random.getstate(), torch.get_rng_state()
         return plain((variables, containers, tensors, counts, leaves, generators))
@@ -342,7 +342,11 @@ def outcome(name, where):
         return str(error)
 
 
-@pytest.mark.parametrize(("name", "where"), in_turn(EFFECTS, PLACES))
+#: without the call of requires_grad_ that torch refuses
+CELLS = [p for p in in_turn(EFFECTS, PLACES) if p.values != ("requested_gradient", "mapped")]
+
+
+@pytest.mark.parametrize(("name", "where"), CELLS)
 def test_a_write_is_seen_when_eager_makes_it_or_refused(name, where):
     seen = contextvars.copy_context().run(outcome, name, where)
     if isinstance(seen, str):
@@ -398,11 +402,7 @@ READERS = {
 }
 
 
-#: how often a cache was asked is counted when a call ends
-READ = [name for name in EFFECTS if name != "cached_call"]
-
-
-@pytest.mark.parametrize(("name", "reader"), in_turn(READ, list(READERS)))
+@pytest.mark.parametrize(("name", "reader"), in_turn(EFFECTS, list(READERS)))
 def test_native_code_reads_what_the_program_has_written_or_is_refused(name, reader):
     def calls(compiles):
         w = World()
