@@ -190,7 +190,6 @@ PLACES: dict[str, tuple[Callable[[Any], Any], dict[str, Release]]] = {
     "global": (with_global, {"=": lambda p: p.put(3), "del": lambda p: p.drop()}),
     "cache": (with_cache, {"clear": lambda p: p.cache_clear()}),
     "iterator": (lambda o: iter([o]), {"list": lambda p: len(list(p))}),
-    "generator": (lambda o: (v for v in [o]), {"list": lambda p: len(list(p))}),
     "context variable": (lambda o: VARIABLE.set(o), {"set": lambda p: VARIABLE.set(3)}),
 }
 RELEASES = [(place, name) for place, (_, releases) in PLACES.items() for name in releases]

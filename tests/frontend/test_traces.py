@@ -50,7 +50,7 @@ def test_the_text_of_prologue_computation_and_epilogue_gives_the_result(name):
         if not epilogue:
             return results
         results = results if isinstance(results, tuple) else (results,)
-        return run_text(epilogue[-1], *epilogue_inputs, *results)
+        return run_text(epilogue[-1], *results, *epilogue_inputs)
 
     if misses_at_the_second_call(name):
         pytest.skip("the program changes a fact that it reads: its entry is good for one call")

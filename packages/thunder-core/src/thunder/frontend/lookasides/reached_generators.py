@@ -57,8 +57,8 @@ class ReachedGenerator:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the program has run the body to its end: no other trace is made."""
-        return True
+        """Return False: what its variables hold, such as a module of ``parameters()``, others hold as well."""
+        return False
 
     def effect(self) -> tuple[Callable[..., Any], Any]:
         """Return the function that ends the user's generator, and its second argument.
