@@ -57,7 +57,7 @@ class ReachedGenerator:
 
     @property
     def has_ended(self) -> bool:
-        """Return False: what its variables hold, such as a module of ``parameters()``, others hold as well."""
+        """Return False: what its variables hold, such as a module of ``parameters()``, others hold too."""
         return False
 
     def effect(self) -> tuple[Callable[..., Any], Any]:
