@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from thunder.base.errors import Location, ThunderError
 from thunder.base.extension_origin import module_of, origin_of
 
-__all__ = ["Callee", "failed_callee", "is_foreign", "note_statement"]
+__all__ = ["Callee", "callees_until_failure", "failed_callee", "is_foreign", "note_statement"]
 
 _LINE = re.compile(r"\s*# (.+):(\d+): \t(.*)")
 _CALL = re.compile(r"(?:.* = )?([A-Za-z_][\w.]*)\(")
@@ -66,6 +66,20 @@ def failed_callee(error: BaseException) -> Callee | None:
     if position is None or called is None:
         return None
     return Callee(called[1].rpartition(".")[2], position[0].f_globals.get(called[1]))
+
+
+def callees_until_failure(error: BaseException) -> frozenset[str]:
+    """Return the last parts of the names of the callees up to the statement that raised ``error``.
+
+    Empty if no statement of a compiled program raised it.
+    """
+    position = _statement(error)
+    if position is None:
+        return frozenset()
+    frame, line = position
+    texts = linecache.getlines(frame.f_code.co_filename)[:line]
+    calls = (_CALL.match(text.strip()) for text in texts)
+    return frozenset(called[1].rpartition(".")[2] for called in calls if called is not None)
 
 
 def is_foreign(callee: Callee) -> bool:

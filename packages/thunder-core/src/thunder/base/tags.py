@@ -62,6 +62,8 @@ for _tag in (
     "DONT_DCE",
     #: writes to an argument
     "IN_PLACE",
+    #: writes to an argument, and keeps what it overwrites until the call of the program ends
+    "KEEPS_OVERWRITTEN",
     "CTX_MANAGER_ENTER_EXIT_OP",
     #: computes each element from the elements at the same place in the arguments; cheap to recompute
     "POINTWISE_OP",

@@ -19,6 +19,7 @@ from thunder.compiler.stages import LATE_STAGES
 from thunder.ir.trace import TraceCtx
 from thunder.passes.placement import Placement
 from thunder.passes.rewriting.rewriting_result import Rewriting
+from thunder.passes.write_in_place import InputWrite
 
 __all__ = ["Compiled", "compiled_program"]
 
@@ -37,6 +38,8 @@ class Compiled:
     backward_traces: list[TraceCtx] = field(default_factory=list)
     backward_ledger: list[Placement] = field(default_factory=list)
     rewritings: list[Rewriting] = field(default_factory=list)
+    #: what became of the writes to inputs
+    writes: list[InputWrite] = field(default_factory=list)
     #: the prologue after each transform that may change it
     prologues: list[TraceCtx] = field(default_factory=list)
     #: the traces of the writes and views that run after torch's autograd node, and of what runs round it
@@ -55,6 +58,7 @@ def compiled_program(context: Context) -> Compiled:
         context.prologue,
         context.epilogue,
         rewritings=context.rewritings,
+        writes=context.writes,
         prologues=context.prologues,
     )
     if autograd is None or autograd.program is None or backward is None:

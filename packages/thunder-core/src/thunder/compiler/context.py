@@ -21,8 +21,10 @@ from thunder.ir.trace import TraceCtx
 from thunder.ir.verify import check_plugin_trace, check_trace
 from thunder.ops.operator import is_of_package
 from thunder.passes.placement import Placement
+from thunder.passes.raising_calls import ProgramEffects
 from thunder.passes.rewriting.rewriting_result import Rewriting
 from thunder.passes.transform import Transform
+from thunder.passes.write_in_place import InputWrite
 
 __all__ = ["AutogradState", "Branch", "Context"]
 
@@ -89,6 +91,9 @@ class Context:
     reasons: tuple[RecompileReason, ...] = ()
     #: position of a transform → the forms of overriding tensors that later ones have changed
     forms_for: Callable[[int], Mapping[str, Any]] | None = None
+    #: the effects of the program, and what became of its writes to inputs
+    effects: ProgramEffects = field(default_factory=ProgramEffects)
+    writes: list[InputWrite] = field(default_factory=list)
     #: stage → ns
     stage_times: dict[str, int] = field(default_factory=dict)
     #: the settings of the compile, for traces that are lowered after it

@@ -27,6 +27,7 @@ from thunder.base.plugin_calls import checking
 from thunder.base.size_wishes import are_marked, option_wishes
 from thunder.compiler.assumed_device import with_device_profile
 from thunder.compiler.contributed_state import contributed_state
+from thunder.compiler.failed_calls import effects_of
 from thunder.compiler.ledger import check_requirements, explain_placements
 from thunder.compiler.new_entries import dropped_facts, new_entry
 from thunder.compiler.pipeline import Compiled, configured_pipeline
@@ -387,6 +388,7 @@ class EntryCompiler:
                     grad_requests=program.grad_requests,
                     reasons=self.stats.last_recompile_reasons,
                     forms_for=None if self.overrides is None else self.overrides.forms_for,
+                    effects=effects_of(program),
                 )
         except OperatorError as error:  # torch refuses a call, and only the whole program shows it
             handles = program.handles_errors and not program.calls_symbols

@@ -13,8 +13,10 @@ that raises on data is undone, and Python runs it as it was written:
         return l
 
 It can be undone because a functional program writes to its inputs in its last statements, and the epilogue,
-which writes to everything else, has not begun. What Python then returns or raises is eager's own. A program
-that has no handler and no effect before the error need not run again: the error is passed on as it is.
+which writes to everything else, has not begun. A write in place before them keeps what it overwrites, which
+is put back (Note [Writes in place]); after one that keeps nothing the error is passed on, and the writes
+before it stay, as in eager. What Python then returns or raises is eager's own. A program that has no handler
+and no effect before the error need not run again: the error is passed on as it is.
 """
 
 from __future__ import annotations
@@ -26,10 +28,11 @@ from typing import Any
 
 import torch
 
+from thunder.base import overwritten
 from thunder.base.devices import to_torch_device
 from thunder.base.errors import DataDependentControlFlow, ThunderError
 from thunder.base.held_output import Held
-from thunder.base.runtime_errors import failed_callee, is_foreign
+from thunder.base.runtime_errors import callees_until_failure, failed_callee, is_foreign
 from thunder.base.tags import OpenTag, OpTags
 from thunder.frontend.acquire import Acquisition
 from thunder.frontend.ambient_state import Modes
@@ -43,11 +46,13 @@ from thunder.ops.data_errors import is_opaque
 from thunder.ops.prims.backend_flags import flag_values, restore_flags
 from thunder.ops.prims.modes import inference_depth, leave_inference_modes
 from thunder.passes.mutations import writes
+from thunder.passes.raising_calls import ProgramEffects
 
 __all__ = [
     "FailurePlan",
     "RunningCall",
     "check_writes_are_last",
+    "effects_of",
     "note_unapplied",
     "note_unapplied_writes",
     "plan_for_failures",
@@ -63,17 +68,23 @@ _NOT_RUN = (
     "writes before the error are not applied, and handlers of the program did not run: Python cannot run "
     "again what transforms or lookasides changed, or what wrote to its inputs"
 )
+_LASTING = (
+    "what the program wrote in place before the error is written, as in eager; other effects are not applied"
+)
 _UNAPPLIED = "thunder did not apply what the program wrote before it raised"
 
 
 class RunningCall:
     """The state that a running program may change, as it was when the call began."""
 
-    __slots__ = ("_depth", "_flags", "_held", "_states")
+    __slots__ = ("_depth", "_flags", "_held", "_keeps", "_states")
 
     def __init__(self, plan: FailurePlan, inputs: Sequence[Any]) -> None:
         self._depth, self._flags = inference_depth(), flag_values(plan.flags)
         self._held = Held() if plan.prints else None
+        self._keeps = plan.keeps_overwritten
+        if self._keeps:
+            overwritten.begin()
         self._states: list[tuple[Callable[[Any], object], Any]] = []
         for generator in plan.host_generators:
             self._states.append((_host_setter(generator), state_of(generator)))
@@ -87,8 +98,13 @@ class RunningCall:
             if isinstance(value, torch.Generator):
                 self._states.append((value.set_state, value.get_state()))
 
-    def end(self, *, undo: bool = False) -> None:
-        """Print the held output; or, with ``undo``, drop it, and restore the states of generators."""
+    def end(self, *, undo: bool = False, restore: bool = False) -> None:
+        """Print the held output; or, with ``undo``, drop it, and restore the states of generators.
+
+        With ``restore``, put back what writes in place have overwritten.
+        """
+        if self._keeps:
+            overwritten.end(undo=restore)
         if self._held is not None:
             self._held.release(printed=not undo)
         for restore, state in self._states if undo else ():
@@ -125,7 +141,8 @@ class FailurePlan:
         is_opaque: whether it runs code that is not traced, which may have effects.
         changes_inference: whether it enters inference mode.
         flags: the flags of torch's kernels that it sets, by the names of their setters.
-        writers: the functions of the generated text that write to inputs.
+        writers: the functions of the generated text that write to inputs, and keep nothing.
+        keeps_overwritten: whether others write to inputs, and keep what they overwrite.
         decides: whether it checks decisions on data, or sizes that it finds, and leaves where these differ.
     """
 
@@ -141,20 +158,25 @@ class FailurePlan:
     changes_inference: bool
     flags: frozenset[str]
     writers: frozenset[str]
+    keeps_overwritten: bool
     decides: bool
 
     @property
     def can_be_undone(self) -> bool:
         """Whether a call saves the state that it may have to restore."""
         draws = self.draws is not None and (self.decides or (self.repeats and self.notices))
-        return self.prints or self.changes_inference or bool(self.flags) or draws
+        return self.prints or self.keeps_overwritten or self.changes_inference or bool(self.flags) or draws
+
+    def has_written(self, error: BaseException) -> bool:
+        """Return whether a write was made, or begun, that nothing can undo when ``error`` was raised."""
+        return not self.writers.isdisjoint(callees_until_failure(error))
 
     def runs_again(self, error: BaseException) -> bool:
         """Return whether Python has to run the program after the computation has raised ``error``."""
         if not isinstance(error, Exception) or isinstance(error, ThunderError):
             return False
         callee = failed_callee(error)
-        if not self.repeats or callee is None or callee.name in self.writers:
+        if not self.repeats or callee is None or self.has_written(error):
             return False
         return self.notices or not (self.draws is not None or self.is_opaque or is_foreign(callee))
 
@@ -167,7 +189,7 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
     calls = list(with_parts(program.computation.bound_symbols))
     symbols = {b.sym.id for b in calls}
     tags = frozenset[OpenTag]().union(*[b.all_tags for b in program.computation.bound_symbols])
-    prints = not symbols.isdisjoint((prims.python_print.id, prims.python_call.id))
+    prints = not symbols.isdisjoint(_PRINTS)
     modes = not symbols.isdisjoint(_MODES)
     effects = program.writes or prints or modes or OpTags.IN_PLACE in tags
     draws = not tags.isdisjoint(_DRAWING)
@@ -188,9 +210,23 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
         is_opaque=any(map(is_opaque, calls)),
         changes_inference=prims.enter_inference_mode.id in symbols,
         flags=frozenset(b.args[0] for b in calls if b.sym.id == prims.set_backend_flag.id),
-        writers=frozenset(b.sym.name for t in traces for b in t.bound_symbols if writes(b)),
+        writers=frozenset(
+            b.sym.name for t in traces for b in t.bound_symbols if writes(b) and not _keeps_overwritten(b)
+        ),
+        keeps_overwritten=any(_keeps_overwritten(b) for t in traces for b in t.bound_symbols),
         decides=program.may_leave,
     )
+
+
+def effects_of(program: Acquisition) -> ProgramEffects:
+    """Return the effects of an acquired program beside writes to tensors."""
+    symbols = {b.sym.id for b in with_parts(program.computation.bound_symbols)}
+    has_others = program.writes or program.may_leave or not symbols.isdisjoint(_PRINTS | _MODES)
+    return ProgramEffects(handles_errors=program.handles_errors, has_others=has_others)
+
+
+def _keeps_overwritten(bsym: BoundSymbol) -> bool:
+    return OpTags.KEEPS_OVERWRITTEN in bsym.tags
 
 
 def check_writes_are_last(traces: Iterable[TraceCtx]) -> None:
@@ -207,12 +243,13 @@ def check_writes_are_last(traces: Iterable[TraceCtx]) -> None:
                 where=bsym.locations,
                 hint="Ask before the write.",
             )
-        if written is None and writes(bsym):
+        if written is None and writes(bsym) and not _keeps_overwritten(bsym):
             written = bsym
 
 
 #: tags of operators that may draw random numbers; a fallback for an unknown function may, too
 _DRAWING = frozenset({OpTags.RANDOM_OP, OpTags.FALLBACK})
+_PRINTS = frozenset({prims.python_print.id, prims.python_call.id})
 _MODES = frozenset(
     s.id
     for s in (
@@ -232,10 +269,15 @@ def _devices(args: Iterable[Any], calls: Iterable[BoundSymbol]) -> tuple[torch.d
     return tuple(sorted(targets, key=str))
 
 
-def undo(plan: FailurePlan, running: RunningCall | None, *, generators: bool = True) -> None:
-    """Restore the modes of a call that raised; its output and its generators too, unless they stay."""
+def undo(
+    plan: FailurePlan, running: RunningCall | None, *, generators: bool = True, writes: bool = True
+) -> None:
+    """Restore the modes of a call that raised, and what it has overwritten, unless its ``writes`` stay.
+
+    Its output and its generators are restored too, unless they stay.
+    """
     if running is not None:
-        running.end(undo=generators)
+        running.end(undo=generators, restore=writes)
         running.leave_modes()
     if plan.sets_modes:
         plan.modes.restore()
@@ -269,7 +311,7 @@ def run_by_python(
 def note_unapplied(error: BaseException, plan: FailurePlan) -> None:
     """Note in the error of a program that is not run again which effects are missing."""
     if plan.notices and not isinstance(error, ThunderError):
-        error.add_note(_NOT_RUN)
+        error.add_note(_LASTING if plan.has_written(error) else _NOT_RUN)
 
 
 def note_unapplied_writes(error: BaseException, written: Sequence[str]) -> None:

@@ -26,6 +26,7 @@ from thunder.frontend.traced_replacements import ReplacedFunction
 from thunder.passes.placement import Placement
 from thunder.passes.rewriting.rewriting_result import Rewriting
 from thunder.passes.transform import Transform
+from thunder.passes.write_in_place import InputWrite
 
 __all__ = ["ExecutorReason", "Explanation", "LedgerRow", "check_requirements", "explain_placements"]
 
@@ -44,6 +45,8 @@ class Explanation:
     replaced: tuple[ReplacedFunction, ...] = ()
     #: what rewrite rules replaced, and what they left and why
     rewritings: tuple[Rewriting, ...] = ()
+    #: the inputs that the program writes: in place, or by a copy and why
+    writes: tuple[InputWrite, ...] = ()
     #: the executors that are not part of this compile, and why
     absent: tuple[ExecutorReason, ...] = ()
     #: the executors and transforms of the compile that have no effect, and why
@@ -68,6 +71,7 @@ class Explanation:
             baked=entry.baked,
             replaced=entry.replaced,
             rewritings=entry.rewritings,
+            writes=entry.input_writes,
             idle=idle_extensions(executors, transforms),
             unchanged=unchanged_tensors(transforms),
         )
@@ -112,6 +116,7 @@ class Explanation:
         facts = {
             "rows": [_plain_row(row) for row in self.rows],
             "rewritings": [_plain_rewriting(rewriting) for rewriting in self.rewritings],
+            "writes": [asdict(write) for write in self.writes],
             "absent": [asdict(reason) for reason in self.absent],
             "idle": [asdict(reason) for reason in self.idle],
             "replaced": [asdict(function) for function in self.replaced],
@@ -124,6 +129,7 @@ class Explanation:
         changes = (
             *(f"no effect: {text_of(reason)}" for reason in self.idle),
             *map(str, self.rewritings),
+            *(f"written: {write}" for write in self.writes),
             *(f"replaced: {function}" for function in self.replaced),
             *(f"unchanged by {tensor.transform}: {tensor}" for tensor in self.unchanged),
         )

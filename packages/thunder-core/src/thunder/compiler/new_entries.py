@@ -50,6 +50,7 @@ def new_entry(
         ledger=compiled.ledger,
         backward_ledger=compiled.backward_ledger,
         rewritings=tuple(compiled.rewritings),
+        input_writes=tuple(compiled.writes),
         guards=facts,
         dropped=dropped,
         baked=tuple(baked),

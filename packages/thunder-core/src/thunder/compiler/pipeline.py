@@ -22,6 +22,7 @@ from thunder.compiler.stages import STAGES, Stage, StageFn
 from thunder.compiler.stats import RecompileReason
 from thunder.executor_base.executor import Executor
 from thunder.ir.trace import TraceCtx
+from thunder.passes.raising_calls import ProgramEffects
 from thunder.passes.transform import Transform, calling_hook
 from thunder.plugins.contributions import configure_pipeline, isolated, transform_names
 from thunder.plugins.manager import get_manager
@@ -171,12 +172,14 @@ class Pipeline:
         grad_requests: frozenset[str] = frozenset(),
         reasons: Sequence[RecompileReason] = (),
         forms_for: Callable[[int], Mapping[str, Any]] | None = None,
+        effects: ProgramEffects | None = None,
     ) -> Compiled:
         """Run all stages on a program. `executors` ends with the fallback executors.
 
         With `check` each new trace is verified. `grad_requests` are the names of inputs that require grad
-        because the program sets it. `reasons` are those of a recompile. `forms_for` returns the
-        forms of overriding tensors that the transform at a position knows. Raises PluginError for a
+        because the program sets it. `reasons` are those of a recompile. `forms_for` returns the forms of
+        overriding tensors that the transform at a position knows. `effects` are those of the program;
+        without them it may have any. Raises PluginError for a
         stage that does not return a trace.
         """
         context = Context(
@@ -189,6 +192,7 @@ class Pipeline:
             grad_requests=grad_requests,
             reasons=tuple(reasons),
             forms_for=forms_for,
+            effects=effects or ProgramEffects(),
         )
         context.append(trace, "acquire")
         for stage in self.stages():

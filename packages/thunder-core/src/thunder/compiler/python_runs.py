@@ -105,7 +105,7 @@ class PythonRuns:
         try:
             note_statement(failure)
             runs_again = self.is_possible() and plan.runs_again(failure)
-            undo(plan, running, generators=runs_again)
+            undo(plan, running, generators=runs_again, writes=not plan.has_written(failure))
             if plan.notices:
                 _refuse_once_advanced(failure)
             if not (runs_again and isinstance(failure, Exception)):

@@ -50,6 +50,7 @@ from thunder.passes.rewriting.rewrite_transform import rules_of
 from thunder.passes.runtime_checks import watch
 from thunder.passes.stride_checks import watch_transforms
 from thunder.passes.transform import Transform, call_trace_hook, defines_hook
+from thunder.passes.write_in_place import write_in_place
 from thunder.plugins.manager import get_manager
 
 __all__ = ["LATE_STAGES", "STAGES", "Stage", "StageFn", "Step", "blamed_on"]
@@ -291,6 +292,17 @@ def _check_sizes(trace: TraceCtx, context: Context) -> TraceCtx:
     return check_sizes(trace)
 
 
+def _write_in_place(trace: TraceCtx, context: Context) -> TraceCtx:
+    autograd = context.autograd if context.branch is context.forward else None
+    placed, deferred, writes = write_in_place(
+        trace, context.effects, None if autograd is None else autograd.deferred
+    )
+    context.writes += writes
+    if autograd is not None:
+        autograd.deferred = deferred
+    return placed
+
+
 def _del_last_used(trace: TraceCtx, context: Context) -> TraceCtx:
     return del_last_used(trace, clear_mutable_collections=True)
 
@@ -337,6 +349,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("fuse", _fuse),
     Stage("always", _always),
     Stage("check_sizes", _check_sizes),
+    Stage("write_in_place", _write_in_place),
     Stage("del_last_used", _del_last_used),
     Stage("transforms_post_optimization", hook="transform_trace_post_optimization"),
     Stage("codegen", _codegen),

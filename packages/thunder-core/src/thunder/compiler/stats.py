@@ -18,6 +18,7 @@ from thunder.frontend.facts import Fact
 from thunder.frontend.traced_replacements import ReplacedFunction
 from thunder.ir.trace import TraceCtx
 from thunder.passes.rewriting.rewriting_result import Rewriting
+from thunder.passes.write_in_place import InputWrite
 from thunder.plugins.specs import Lookaside
 
 #: answers to the first questions that a program asks about data
@@ -60,6 +61,8 @@ class CacheEntry:
     dropped: tuple[Fact, ...] = ()
     backward_ledger: Any = ()
     rewritings: tuple[Rewriting, ...] = ()
+    #: what became of the writes to inputs
+    input_writes: tuple[InputWrite, ...] = ()
     baked: tuple[str, ...] = ()
     last_use: int = 0
     #: decides what a call does if the computation raises

@@ -1,0 +1,167 @@
+"""In-place forms: the kernels of operators that write to an argument instead of a copy of it.
+
+    index_copy(a, dim, index, value)   →   a.index_copy_(dim, index, value)
+
+An operator's form is a field of its row, or is in the tables below, which have those of torch's functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from thunder.base import overwritten
+from thunder.base.tensor_versions import restored_version
+from thunder.ir.symbol import BoundSymbol
+from thunder.ops.operator import row_of
+
+__all__ = ["InPlaceForm", "in_place_form"]
+
+Kernel = Callable[..., Any]
+Restore = Callable[[], object]
+
+
+def _first(args: Sequence[Any], kwargs: Any) -> tuple[Any, ...]:
+    return (args[0],)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InPlaceForm:
+    """A kernel that computes the results of an operator into arguments of the call.
+
+    Attributes:
+        run: takes the operator's arguments, writes, and returns the results that are not written arguments.
+        bases: the arguments that ``run`` writes, from the operator's arguments.
+        copies: the results that these arguments hold afterwards, from the operator's output.
+        results: the operator's output with None in their places.
+        restoring: takes the operator's arguments before ``run``, and returns a function that puts back the
+            elements that it will overwrite. None if these are all elements, or are not known.
+        keeps_layout: the operator's own result has the strides of the base too.
+        is_elementwise: an argument may be the base itself.
+    """
+
+    run: Kernel
+    bases: Callable[[tuple[Any, ...], dict[str, Any]], Sequence[Any]] = _first
+    copies: Callable[[Any], Sequence[Any]] = lambda output: (output,)
+    results: Callable[[Any], Any] = lambda output: None
+    restoring: Callable[..., Restore] | None = None
+    keeps_layout: bool = False
+    is_elementwise: bool = False
+
+    def kernel(self, *, keeps_overwritten: bool) -> Kernel:
+        """Return the function that a program calls; it may keep what it overwrites until the call ends."""
+        run, restoring = self.run, self.restoring
+        if not keeps_overwritten:
+
+            def write(*args: Any, **kwargs: Any) -> Any:
+                with torch.no_grad():
+                    return run(*args, **kwargs)
+
+            return write
+        assert restoring is not None, "the form says what it overwrites"
+
+        def keep_and_write(*args: Any, **kwargs: Any) -> Any:
+            with torch.no_grad():
+                overwritten.keep(restored_version(args[0], restoring(*args, **kwargs)))
+                return run(*args, **kwargs)
+
+        return keep_and_write
+
+
+def in_place_form(bsym: BoundSymbol) -> InPlaceForm | None:
+    """Return the in-place form of a call of core's own kernels, or None."""
+    row = row_of(bsym.sym)
+    form = row.in_place if row is not None else None
+    return form if isinstance(form, InPlaceForm) else _FORMS.get(bsym.sym.id)
+
+
+# -- writes to a part of a tensor ----------------------------------------------------------------------------
+
+
+def _set_item(a: torch.Tensor, key: Any, value: Any) -> None:
+    a[tuple(key) if isinstance(key, list) else key] = value
+
+
+def _restoring_items(a: torch.Tensor, key: Any, value: Any) -> Restore:
+    key = tuple(key) if isinstance(key, list) else key
+    old = a[key].clone()
+    return lambda: a.__setitem__(key, old)
+
+
+def _put(a: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool) -> None:
+    torch.ops.aten.index_put_(a, list(indices), values, accumulate)
+
+
+def _restoring_put(a: torch.Tensor, indices: Sequence[Any], *_: Any) -> Restore:
+    indices = list(indices)
+    old = torch.ops.aten.index(a, indices)
+    return lambda: torch.ops.aten.index_put_(a, indices, old, False)
+
+
+def _restoring_rows(a: torch.Tensor, dim: int, index: torch.Tensor, *_: Any, **__: Any) -> Restore:
+    old = a.index_select(dim, index)
+    return lambda: a.index_copy_(dim, index, old)
+
+
+def _restoring_places(a: torch.Tensor, dim: int, index: torch.Tensor, *_: Any, **__: Any) -> Restore:
+    old = a.gather(dim, index)
+    return lambda: a.scatter_(dim, index, old)
+
+
+def _part(run: Kernel, restoring: Kernel, *, keeps_layout: bool = False) -> InPlaceForm:
+    return InPlaceForm(run=run, restoring=restoring, keeps_layout=keeps_layout)
+
+
+def _by_dim_last(run: Kernel, restoring: Kernel) -> InPlaceForm:
+    """Return the form of a primitive ``(a, index, value, dim)``."""
+    return _part(
+        lambda a, index, value, dim: run(a, dim, index, value),
+        lambda a, index, value, dim: restoring(a, dim, index),
+    )
+
+
+Tensor = torch.Tensor
+_PARTS: Final = {
+    "prims.copy_with_setitem": _part(_set_item, _restoring_items, keeps_layout=True),
+    "prims.index_put": _part(_put, _restoring_put, keeps_layout=True),
+    "prims.index_copy": _by_dim_last(Tensor.index_copy_, _restoring_rows),
+    "prims.index_add": _by_dim_last(Tensor.index_add_, _restoring_rows),
+    "prims.scatter": _by_dim_last(Tensor.scatter_, _restoring_places),
+    "prims.scatter_add": _by_dim_last(Tensor.scatter_add_, _restoring_places),
+    "torch.index_copy": _part(Tensor.index_copy_, _restoring_rows),
+    "torch.index_add": _part(Tensor.index_add_, _restoring_rows),
+    "torch.index_fill": _part(Tensor.index_fill_, _restoring_rows),
+    "torch.index_reduce": _part(Tensor.index_reduce_, _restoring_rows),
+    "torch.scatter": _part(Tensor.scatter_, _restoring_places),
+    "torch.scatter_add": _part(Tensor.scatter_add_, _restoring_places),
+    "torch.scatter_reduce": _part(Tensor.scatter_reduce_, _restoring_places),
+}
+
+# -- writes to all elements --------------------------------------------------------------------------------
+
+#: functions ``f(a, …)`` that compute each element from those at its place, with a method ``a.f_(…)``
+_ELEMENTWISE: Final = (
+    "abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or "
+    "bitwise_xor ceil clamp clamp_max clamp_min copysign cos cosh div digamma erf erfc erfinv exp exp2 "
+    "expm1 floor floor_divide fmod frac hypot lerp lgamma log log10 log1p log2 masked_fill mul nan_to_num "
+    "neg nextafter pow reciprocal relu remainder round rsqrt sigmoid sign sin sinc sinh sqrt square sub "
+    "tan tanh trunc xlogy"
+)
+_WHOLE: Final = {
+    f"torch.{name}": InPlaceForm(run=getattr(Tensor, f"{name}_"), is_elementwise=True)
+    for name in _ELEMENTWISE.split()
+} | {
+    "torch.zeros_like": InPlaceForm(run=lambda a, *_, **__: a.zero_(), is_elementwise=True),
+    "torch.ones_like": InPlaceForm(run=lambda a, *_, **__: a.fill_(1), is_elementwise=True),
+    "torch.full_like": InPlaceForm(run=lambda a, value, *_, **__: a.fill_(value), is_elementwise=True),
+    "prims.where": InPlaceForm(
+        run=lambda condition, a, b: torch.where(condition, a, b, out=b),
+        bases=lambda args, kwargs: (args[2],),
+        is_elementwise=True,
+    ),
+}
+
+_FORMS: Final = _PARTS | _WHOLE
