@@ -31,6 +31,7 @@ def test_names_are_in_the_order_of_running():
         "fuse",
         "always",
         "check_sizes",
+        "write_in_place",
         "del_last_used",
         "transforms_post_optimization",
         "codegen",

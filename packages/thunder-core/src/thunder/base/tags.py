@@ -64,6 +64,8 @@ for _tag in (
     "IN_PLACE",
     #: writes to an argument, and keeps what it overwrites until the call of the program ends
     "KEEPS_OVERWRITTEN",
+    #: writes to an argument that the program has computed, and the caller does not hold
+    "WRITES_OWN_MEMORY",
     "CTX_MANAGER_ENTER_EXIT_OP",
     #: computes each element from the elements at the same place in the arguments; cheap to recompute
     "POINTWISE_OP",

@@ -211,9 +211,9 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
         changes_inference=prims.enter_inference_mode.id in symbols,
         flags=frozenset(b.args[0] for b in calls if b.sym.id == prims.set_backend_flag.id),
         writers=frozenset(
-            b.sym.name for t in traces for b in t.bound_symbols if writes(b) and not _keeps_overwritten(b)
+            b.sym.name for t in traces for b in t.bound_symbols if writes(b) and not _is_undone(b)
         ),
-        keeps_overwritten=any(_keeps_overwritten(b) for t in traces for b in t.bound_symbols),
+        keeps_overwritten=any(OpTags.KEEPS_OVERWRITTEN in b.tags for t in traces for b in t.bound_symbols),
         decides=program.may_leave,
     )
 
@@ -225,8 +225,9 @@ def effects_of(program: Acquisition) -> ProgramEffects:
     return ProgramEffects(handles_errors=program.handles_errors, has_others=has_others)
 
 
-def _keeps_overwritten(bsym: BoundSymbol) -> bool:
-    return OpTags.KEEPS_OVERWRITTEN in bsym.tags
+def _is_undone(bsym: BoundSymbol) -> bool:
+    """Return whether a write can be undone, or is seen by nobody."""
+    return not bsym.tags.isdisjoint((OpTags.KEEPS_OVERWRITTEN, OpTags.WRITES_OWN_MEMORY))
 
 
 def check_writes_are_last(traces: Iterable[TraceCtx]) -> None:
@@ -243,7 +244,7 @@ def check_writes_are_last(traces: Iterable[TraceCtx]) -> None:
                 where=bsym.locations,
                 hint="Ask before the write.",
             )
-        if written is None and writes(bsym) and not _keeps_overwritten(bsym):
+        if written is None and writes(bsym) and not _is_undone(bsym):
             written = bsym
 
 

@@ -1,10 +1,8 @@
 """Operators that write to their arguments: `mutates=` of `register_operator`.
 
-A call is a functional one, on copies of the tensors that are written, and writes to those tensors:
-
     y = ex.extend(k, v, x)   →   y, (t1, t2) = ex.extend_functional(k, v, x); k.copy_(t1); v.copy_(t2)
 
-so that passes see ordinary writes, in the program's order.
+(``ops/writing_kernels``)
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import Symbol
 from thunder.ir.trace import detached_trace, get_tracectx
 from thunder.ops import prims
+from thunder.ops.writing_kernels import OnCopies
 
 __all__ = ["FUNCTIONAL", "check_mutates", "functional_meta", "on_copies", "writing_call"]
 
@@ -75,29 +74,21 @@ def functional_meta(meta: Function, names: Sequence[str]) -> Function:
     return call
 
 
-def on_copies(fn: Function, meta: Function, names: Sequence[str]) -> Function:
+def on_copies(fn: Function, meta: Function, names: Sequence[str]) -> OnCopies:
     """Return the kernel of the functional form: it writes to copies, and returns them too."""
     signature = inspect.signature(meta)
 
-    @functools.wraps(fn)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        copies: list[torch.Tensor] = []
-
-        def copied(x: Any) -> Any:
-            if isinstance(x, torch.Tensor):
-                copies.append(x.detach().clone())
-                return copies[-1]
-            return x
-
+    def replace_written(args: Any, kwargs: Any, change: Function) -> Any:
         bound = signature.bind(*args, **kwargs)
         for name in names:
-            bound.arguments[name] = tree_map(copied, bound.arguments.get(name))
-        with torch.no_grad():
-            results = fn(*bound.args, **bound.kwargs)
-        passed = {id(t) for t in copies}
-        return tree_map(lambda x: None if id(x) in passed else x, results), tuple(copies)
+            bound.arguments[name] = change(bound.arguments.get(name))
+        return bound.args, bound.kwargs
 
-    return run
+    def new_results(results: Any, written: Sequence[torch.Tensor]) -> Any:
+        passed = {id(t) for t in written}
+        return tree_map(lambda x: None if id(x) in passed else x, results)
+
+    return functools.update_wrapper(OnCopies(fn, replace_written, new_results), fn)
 
 
 def writing_call(label: str, functional: Symbol, meta: Function, names: Sequence[str]) -> Function:

@@ -2,7 +2,8 @@
 
     index_copy(a, dim, index, value)   →   a.index_copy_(dim, index, value)
 
-An operator's form is a field of its row, or is in the tables below, which have those of torch's functions.
+The tables below have the forms of torch's functions. Another kernel has its form as its attribute
+``in_place``.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ import torch
 from thunder.base import overwritten
 from thunder.base.tensor_versions import restored_version
 from thunder.ir.symbol import BoundSymbol
-from thunder.ops.operator import row_of
 
-__all__ = ["InPlaceForm", "in_place_form"]
+__all__ = ["InPlaceForm", "has_own_form", "in_place_form"]
 
 Kernel = Callable[..., Any]
 Restore = Callable[[], object]
@@ -71,10 +71,17 @@ class InPlaceForm:
         return keep_and_write
 
 
+def has_own_form(bsym: BoundSymbol) -> bool:
+    """Return whether the kernel of a call itself says how it writes in place."""
+    return isinstance(getattr(bsym.sym.python_impl, "in_place", None), InPlaceForm)
+
+
 def in_place_form(bsym: BoundSymbol) -> InPlaceForm | None:
-    """Return the in-place form of a call of core's own kernels, or None."""
-    row = row_of(bsym.sym)
-    form = row.in_place if row is not None else None
+    """Return the in-place form of a call that runs, or None.
+
+    The tables are for calls that core's kernels run.
+    """
+    form = getattr(bsym.sym.python_impl, "in_place", None)
     return form if isinstance(form, InPlaceForm) else _FORMS.get(bsym.sym.id)
 
 

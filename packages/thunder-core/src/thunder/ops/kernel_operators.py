@@ -6,7 +6,8 @@ library's function that launches it by `run_kernel`, which is an operator in a t
 
     kernel[grid](x, out, n)    →    (t1,) = kernel(x, out, 40); prims.copy_(t1, out)
 
-The operator launches the kernel on a copy of each tensor that it writes, and returns the copies. Memory that
+The operator launches the kernel on a copy of each tensor that it writes, and returns the copies, or on the
+tensor itself where nothing needs the old elements (Note [Writes in place]). Memory that
 holds nothing yet (`torch.empty`) is not copied: the operator allocates it. Each tensor has the strides that
 eager gives it, since a kernel computes addresses of them. Symbolic sizes and strides are arguments of the
 operator, after those of the kernel:
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -27,6 +29,7 @@ from thunder.base.tags import OpTags
 from thunder.ir.gradient_declarations import NONDIFFERENTIABLE
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
+from thunder.ops.in_place import InPlaceForm
 
 __all__ = ["KernelCall", "KernelTensor", "Size", "SizeArgument", "kernel_symbol", "run_kernel"]
 
@@ -82,15 +85,24 @@ class KernelTensor:
     new: tuple[tuple[Size, ...], torch.dtype, torch.device] | None
     same_as: int
 
-    def memory(self, arguments: Sequence[Any]) -> torch.Tensor:
-        """Return the tensor that the kernel receives in the place of this one in a call of the operator."""
+    @property
+    def is_base(self) -> bool:
+        """Whether the kernel writes to it, and it holds something before."""
+        return self.written and self.same_as == self.position and self.new is None
+
+    def memory(self, arguments: Sequence[Any], *, in_place: bool = False) -> torch.Tensor:
+        """Return the tensor that the kernel receives in the place of this one in a call of the operator.
+
+        It is a copy of one that the kernel writes, or with ``in_place`` that tensor if it has the strides.
+        """
         strides = _numbers(self.strides, arguments)
         if self.new is not None:
             shape, dtype, device = self.new
             return torch.empty_strided(_numbers(shape, arguments), strides, dtype=dtype, device=device)
         tensor = arguments[self.position]
         assert tensor is not None, "an argument that is not new has a value"
-        return tensor if not self.written and _fits(tensor, strides) else _copied(tensor, strides)
+        is_itself = (in_place or not self.written) and _fits(tensor, strides)
+        return tensor if is_itself else _copied(tensor, strides)
 
 
 def _numbers(sizes: Sequence[Size], arguments: Sequence[Any]) -> tuple[int, ...]:
@@ -128,19 +140,45 @@ class KernelCall:
 
     def __call__(self, *arguments: Any) -> tuple[torch.Tensor, ...]:
         """Launch the kernel. Raises UnsupportedOperator if it writes to memory of another argument."""
-        values, results = list(arguments[: self.count]), []
+        return tuple(self._launch(arguments, in_place=False).values())
+
+    def _launch(self, arguments: Sequence[Any], *, in_place: bool) -> dict[int, torch.Tensor]:
+        """Return what a launch has written, by position."""
+        values, results = list(arguments[: self.count]), dict[int, torch.Tensor]()
         self._refuse_shared_memory(arguments)
         with torch.no_grad():
             for tensor in self.tensors:
                 if tensor.same_as != tensor.position:
                     values[tensor.position] = values[tensor.same_as]
                     continue
-                values[tensor.position] = memory = tensor.memory(arguments)
+                memory = tensor.memory(arguments, in_place=in_place)
+                values[tensor.position] = memory
                 if tensor.written:
-                    results.append(memory)
+                    results[tensor.position] = memory
             if not any(_has_no_data(v) for v in values):
                 self.kernel(*values)
-        return tuple(results)
+        return results
+
+    @cached_property
+    def in_place(self) -> InPlaceForm:
+        """The form that writes to the arguments themselves. What it overwrites is not known."""
+        written = [t for t in self.tensors if t.written and t.same_as == t.position]
+
+        def run(*arguments: Any) -> tuple[torch.Tensor | None, ...]:
+            results = self._launch(arguments, in_place=True)
+            for tensor in written:
+                if tensor.is_base and (memory := results[tensor.position]) is not arguments[tensor.position]:
+                    arguments[tensor.position].copy_(memory)
+            return tuple(None if t.is_base else results[t.position] for t in written)
+
+        return InPlaceForm(
+            run=run,
+            bases=lambda args, kwargs: [args[t.position] for t in written if t.is_base],
+            copies=lambda output: [o for o, t in zip(output, written, strict=True) if t.is_base],
+            results=lambda output: tuple(
+                None if t.is_base else o for o, t in zip(output, written, strict=True)
+            ),
+        )
 
     def _refuse_shared_memory(self, arguments: Sequence[Any]) -> None:
         """Refuse a write to memory of another argument, which the copy of the first would not change."""

@@ -68,8 +68,6 @@ class Operator:
     module: str | None = None
     python_printer: Callable[..., Any] | None = None
     python_impl: Callable[..., Any] | None = None
-    #: an ``InPlaceForm`` (``thunder.ops.in_place``), or None
-    in_place: Any = None
 
     def __post_init__(self) -> None:
         as_gradient(self.id, self.vjp)

@@ -28,7 +28,7 @@ class Raises(IntEnum):
     """What a statement may raise; the later ones include the earlier."""
 
     NOTHING = 0
-    #: only that memory runs out
+    #: only that memory runs out, or that a region cannot be compiled
     MEMORY = 1
     #: any error, at its place in the program
     ERRORS = 2
@@ -48,7 +48,9 @@ def raises(bsym: BoundSymbol) -> Raises:
     """Return what a call of a program as it runs may raise."""
     if bsym.sym.id in STRUCTURAL or bsym.sym.id in _NEVER:
         return Raises.NOTHING
-    if bsym.sym.is_fusion or has_tags(bsym, _LEAVES):
+    if bsym.sym.is_fusion:
+        return Raises.LEAVES if may_raise_on_data(bsym) else Raises.MEMORY
+    if has_tags(bsym, _LEAVES):
         return Raises.LEAVES
     if not runs_kernel_of_core(bsym) or may_raise_on_data(bsym) or has_tags(bsym, {OpTags.CHECK_RESULTS}):
         return Raises.ERRORS

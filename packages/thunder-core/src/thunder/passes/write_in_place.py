@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from thunder.base.structural_ids import RETURN, STRUCTURAL
-from thunder.base.tags import OpTags
+from thunder.base.tags import OpenTag, OpTags
 from thunder.ir.aliasing import shared_memory, views_of
 from thunder.ir.effects import COPY
 from thunder.ir.proxies import FutureTensorProxy, TensorProxy
@@ -41,8 +41,8 @@ from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.symbolic_sizes import are_same
 from thunder.ir.trace import TraceCtx, TraceTag, with_bound_symbols
 from thunder.ops.data_errors import may_raise_on_data
-from thunder.ops.in_place import InPlaceForm, in_place_form
-from thunder.ops.operator import row_of, symbol_of
+from thunder.ops.in_place import InPlaceForm, has_own_form, in_place_form
+from thunder.ops.operator import row_of
 from thunder.passes.raising_calls import ProgramEffects, Raises, raises, runs_kernel_of_core
 
 __all__ = ["InputWrite", "write_in_place"]
@@ -116,13 +116,14 @@ class _Link:
     form: InPlaceForm
     bases: Sequence[TensorProxy]
     copies: Sequence[TensorProxy]
-    keeps_overwritten: bool = False
+    #: whether it keeps what it overwrites, writes memory of the program itself, or neither
+    tag: OpenTag | None = None
 
     def in_place(self, values: Mapping[str, TensorProxy]) -> BoundSymbol:
         """Return the call that writes, on the operands that ``values`` names."""
         call = substitute_operands(self.bsym, values)
         return self.bsym.from_bsym(
-            sym=_symbol(self.form, self.bsym.sym.name, self.bsym.sym.id, self.keeps_overwritten),
+            sym=_symbol(self.form, self.bsym.sym.name, self.bsym.sym.id, self.tag),
             args=call.args,
             kwargs=call.kwargs,
             output=self.form.results(self.bsym.output),
@@ -130,14 +131,22 @@ class _Link:
         )
 
 
+#: how the names of in-place forms end
+_ENDINGS = {
+    None: "_in_place",
+    OpTags.KEEPS_OVERWRITTEN: "_in_place_kept",
+    OpTags.WRITES_OWN_MEMORY: "_in_place_own",
+}
+
+
 @cache
-def _symbol(form: InPlaceForm, name: str, operator_id: str, keeps_overwritten: bool) -> Symbol:
+def _symbol(form: InPlaceForm, name: str, operator_id: str, tag: OpenTag | None) -> Symbol:
     """Return the symbol of an in-place form."""
     row = row_of(operator_id)
-    name = f"{name if row is None else row.name}_{'kept_' if keeps_overwritten else ''}in_place"
-    tags = {OpTags.IN_PLACE} | ({OpTags.KEEPS_OVERWRITTEN} if keeps_overwritten else set())
-    kernel = form.kernel(keeps_overwritten=keeps_overwritten)
-    return Symbol(name, f"{operator_id}_in_place", tags=frozenset(tags), python_impl=kernel)
+    tags = frozenset({OpTags.IN_PLACE} if tag is None else {OpTags.IN_PLACE, tag})
+    name = f"{name if row is None else row.name}{_ENDINGS[tag]}"
+    kernel = form.kernel(keeps_overwritten=tag is OpTags.KEEPS_OVERWRITTEN)
+    return Symbol(name, f"{operator_id}_in_place", tags=tags, python_impl=kernel)
 
 
 class _Facts:
@@ -221,17 +230,12 @@ class _Facts:
         """Return the call at a position with its in-place form; None if it has none."""
         bsym = self.statements[position]
         form = in_place_form(bsym)
-        if form is None or not (runs_kernel_of_core(bsym) or _runs_own_kernel(bsym)):
+        if form is None or not (runs_kernel_of_core(bsym) or has_own_form(bsym)):
             return None
         bases, copies = form.bases(bsym.args, bsym.kwargs), form.copies(bsym.output)
         if len(bases) != len(copies) or not all(map(_have_same_elements, bases, copies)):
             return None
         return _Link(position, bsym, form, bases, copies)
-
-
-def _runs_own_kernel(bsym: BoundSymbol) -> bool:
-    """Return whether a package's operator is run by the function that it was registered with."""
-    return row_of(bsym.sym) is not None and symbol_of(bsym.sym.id) is bsym.sym
 
 
 def _have_same_elements(base: object, copy: object) -> bool:
@@ -297,7 +301,8 @@ class _Chains:
             self.report.append(InputWrite(name, self._lines(copy), refused.get(name)))
         for chain in self.chosen.values():
             for link in chain.links:
-                link.keeps_overwritten = self._keeps_overwritten(link)
+                if self._keeps_overwritten(link):
+                    link.tag = OpTags.KEEPS_OVERWRITTEN
 
     def _refusals(self) -> dict[str, str]:
         """Return the inputs that cannot be written in place beside the other chosen ones, with reasons."""
@@ -437,5 +442,6 @@ def _place_own(facts: _Facts, links: dict[int, _Link], values: dict[str, TensorP
             facts.check_reads(link, {facts.memory(base)}, len(facts.statements), ())
         except _Refused:
             continue
+        link.tag = OpTags.WRITES_OWN_MEMORY
         links[position], own[copy.name] = link, own.get(base.name, base)
     values |= own

@@ -1,14 +1,15 @@
 """Operators of ``torch.library`` that write to their arguments.
 
-A call is a functional one, on copies of the tensors that are written, and writes to those tensors:
+    ns.scale_(x, 2.0)      →      _, (t1,) = ns_scale__functional(x, 2.0); x.copy_(t1)
 
-    ns.scale_(x, 2.0)      →      t1 = ns_scale__functional(x, 2.0); x.copy_(t1)
+(``ops/writing_kernels``)
 
 As in eager, autograd does not see the write: a written tensor keeps its history.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import Symbol
 from thunder.ops.meta_kernels import as_proxies, on_meta
 from thunder.ops.operator import Operator, register, row_of, symbol_of
+from thunder.ops.writing_kernels import OnCopies
 from thunder.torch.inplace import assign
 
 __all__ = ["call_writing"]
@@ -127,7 +129,7 @@ def _functional_symbol(op: Overload) -> Symbol:
     overload = "" if op._overloadname == "default" else f"_{op._overloadname}"
     row_id = f"{namespace}_{name}{overload}_functional"
     row = row_of(row_id)
-    if row is not None and getattr(row.eager, "__wrapped__", None) is op:
+    if row is not None and inspect.unwrap(row.eager) is op:
         return symbol_of(row_id)
     random = torch.Tag.nondeterministic_seeded in op.tags
     return register(
@@ -146,34 +148,27 @@ def _has_results(op: Overload) -> bool:
     return any(r.alias_info is None for r in op._schema.returns)
 
 
-def _on_copies(op: Overload) -> Any:
+def _on_copies(op: Overload) -> OnCopies:
     """Return the kernel: results of the operator, and the written copies."""
 
-    def run(*args: Any, **kwargs: Any) -> tuple[list[Any], list[torch.Tensor]]:
-        written = [id(a) for a in _written_arguments(op, args, kwargs)]
-        copies: list[torch.Tensor] = []
+    def replace_written(args: Args, kwargs: Kwargs, change: Any) -> tuple[Args, Kwargs]:
+        written = {a.name for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write}
+        by_position = [a.name for a in op._schema.arguments if not a.kwarg_only]
+        args = tuple(change(a) if name in written else a for name, a in zip(by_position, args, strict=False))
+        return args, {name: change(a) if name in written else a for name, a in kwargs.items()}
 
-        def copied(value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
-                copies.append(value.detach().clone())
-                return copies[-1]
-            return [copied(v) for v in value] if isinstance(value, list | tuple) else value
-
-        args = tuple(copied(a) if id(a) in written else a for a in args)
-        kwargs = {key: copied(a) if id(a) in written else a for key, a in kwargs.items()}
-        if not _has_results(op) and any(_has_no_data(t) for t in copies):
-            return [], copies
-        with torch.no_grad():
-            results = op(*args, **kwargs)
-        return _new_results(op, results), copies
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not _has_results(op) and any(map(_has_no_data, tree_iter((args, kwargs)))):
+            return None
+        return op(*args, **kwargs)
 
     run.__name__ = op._schema.name.rpartition("::")[2]
     run.__wrapped__ = op  # type: ignore[attr-defined]
-    return run
+    return OnCopies(run, replace_written, lambda results, _: _new_results(op, results))
 
 
-def _has_no_data(t: torch.Tensor) -> bool:
-    return t.device.type == "meta" or isinstance(t, torch._subclasses.FakeTensor)
+def _has_no_data(t: object) -> bool:
+    return isinstance(t, torch._subclasses.FakeTensor) or (isinstance(t, torch.Tensor) and t.is_meta)
 
 
 def _new_results(op: Overload, results: Any) -> list[Any]:
