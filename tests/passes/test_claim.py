@@ -344,7 +344,16 @@ def test_why_not_filters_by_executor_line_and_symbol(explanation):
 
 def test_the_table_and_the_json_say_the_same(explanation):
     facts = json.loads(explanation.to_json())
-    assert sorted(facts) == ["absent", "baked", "idle", "replaced", "rewritings", "rows", "unchanged", "writes"]
+    assert sorted(facts) == [
+        "absent",
+        "baked",
+        "idle",
+        "replaced",
+        "rewritings",
+        "rows",
+        "unchanged",
+        "writes",
+    ]
     assert [(r["symbol"], r["claimed_by"], r["refusals"][0]["message"]) for r in facts["rows"]] == [
         ("torch.sin", "torch", "too small"),
         ("torch.exp", "torch", "claim_tests has no implementation of torch.exp"),

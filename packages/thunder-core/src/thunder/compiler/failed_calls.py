@@ -98,13 +98,13 @@ class RunningCall:
             if isinstance(value, torch.Generator):
                 self._states.append((value.set_state, value.get_state()))
 
-    def end(self, *, undo: bool = False, restore: bool = False) -> None:
+    def end(self, *, undo: bool = False, writes: bool = False) -> None:
         """Print the held output; or, with ``undo``, drop it, and restore the states of generators.
 
-        With ``restore``, put back what writes in place have overwritten.
+        With ``writes``, put back what writes in place have overwritten.
         """
         if self._keeps:
-            overwritten.end(undo=restore)
+            overwritten.end(undo=writes)
         if self._held is not None:
             self._held.release(printed=not undo)
         for restore, state in self._states if undo else ():
@@ -278,7 +278,7 @@ def undo(
     Its output and its generators are restored too, unless they stay.
     """
     if running is not None:
-        running.end(undo=generators, restore=writes)
+        running.end(undo=generators, writes=writes)
         running.leave_modes()
     if plan.sets_modes:
         plan.modes.restore()

@@ -88,7 +88,9 @@ def on_copies(fn: Function, meta: Function, names: Sequence[str]) -> OnCopies:
         passed = {id(t) for t in written}
         return tree_map(lambda x: None if id(x) in passed else x, results)
 
-    return functools.update_wrapper(OnCopies(fn, replace_written, new_results), fn)
+    kernel = OnCopies(fn, replace_written, new_results)
+    functools.update_wrapper(kernel, fn)
+    return kernel
 
 
 def writing_call(label: str, functional: Symbol, meta: Function, names: Sequence[str]) -> Function:

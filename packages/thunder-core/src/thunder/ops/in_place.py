@@ -38,9 +38,9 @@ class InPlaceForm:
         copies: the results that these arguments hold afterwards, from the operator's output.
         results: the operator's output with None in their places.
         restoring: takes the operator's arguments before ``run``, and returns a function that puts back the
-            elements that it will overwrite. None if these are all elements, or are not known.
+            elements that it will overwrite. None if these are not known.
+        is_whole: ``run`` overwrites all elements, and an argument may be the base itself.
         keeps_layout: the operator's own result has the strides of the base too.
-        is_elementwise: an argument may be the base itself.
     """
 
     run: Kernel
@@ -48,12 +48,12 @@ class InPlaceForm:
     copies: Callable[[Any], Sequence[Any]] = lambda output: (output,)
     results: Callable[[Any], Any] = lambda output: None
     restoring: Callable[..., Restore] | None = None
+    is_whole: bool = False
     keeps_layout: bool = False
-    is_elementwise: bool = False
 
     def kernel(self, *, keeps_overwritten: bool) -> Kernel:
         """Return the function that a program calls; it may keep what it overwrites until the call ends."""
-        run, restoring = self.run, self.restoring
+        run, bases, restoring = self.run, self.bases, self.restoring
         if not keeps_overwritten:
 
             def write(*args: Any, **kwargs: Any) -> Any:
@@ -65,7 +65,8 @@ class InPlaceForm:
 
         def keep_and_write(*args: Any, **kwargs: Any) -> Any:
             with torch.no_grad():
-                overwritten.keep(restored_version(args[0], restoring(*args, **kwargs)))
+                (base,) = bases(args, kwargs)
+                overwritten.keep(restored_version(base, restoring(*args, **kwargs)))
                 return run(*args, **kwargs)
 
         return keep_and_write
@@ -98,7 +99,7 @@ def _restoring_items(a: torch.Tensor, key: Any, value: Any) -> Restore:
     return lambda: a.__setitem__(key, old)
 
 
-def _put(a: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool) -> None:
+def _put(a: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False) -> None:
     torch.ops.aten.index_put_(a, list(indices), values, accumulate)
 
 
@@ -116,6 +117,11 @@ def _restoring_rows(a: torch.Tensor, dim: int, index: torch.Tensor, *_: Any, **_
 def _restoring_places(a: torch.Tensor, dim: int, index: torch.Tensor, *_: Any, **__: Any) -> Restore:
     old = a.gather(dim, index)
     return lambda: a.scatter_(dim, index, old)
+
+
+def _restoring_all(a: torch.Tensor) -> Restore:
+    old = a.clone()
+    return lambda: a.copy_(old)
 
 
 def _part(run: Kernel, restoring: Kernel, *, keeps_layout: bool = False) -> InPlaceForm:
@@ -138,6 +144,14 @@ _PARTS: Final = {
     "prims.index_add": _by_dim_last(Tensor.index_add_, _restoring_rows),
     "prims.scatter": _by_dim_last(Tensor.scatter_, _restoring_places),
     "prims.scatter_add": _by_dim_last(Tensor.scatter_add_, _restoring_places),
+    "prims.diagonal_scatter": _part(
+        lambda a, value, *which: torch.diagonal(a, *which).copy_(value),
+        lambda a, value, *which: _restoring_all(torch.diagonal(a, *which)),
+    ),
+    "torch.masked_scatter": _part(
+        Tensor.masked_scatter_, lambda a, mask, _: _restoring_items(a, mask.expand_as(a), None)
+    ),
+    "torch.index_put": _part(_put, _restoring_put, keeps_layout=True),
     "torch.index_copy": _part(Tensor.index_copy_, _restoring_rows),
     "torch.index_add": _part(Tensor.index_add_, _restoring_rows),
     "torch.index_fill": _part(Tensor.index_fill_, _restoring_rows),
@@ -149,25 +163,30 @@ _PARTS: Final = {
 
 # -- writes to all elements --------------------------------------------------------------------------------
 
-#: functions ``f(a, …)`` that compute each element from those at its place, with a method ``a.f_(…)``
-_ELEMENTWISE: Final = (
+#: functions ``f(a, …)`` with a method ``a.f_(…)``
+_WITH_METHOD: Final = (
     "abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or "
-    "bitwise_xor ceil clamp clamp_max clamp_min copysign cos cosh div digamma erf erfc erfinv exp exp2 "
-    "expm1 floor floor_divide fmod frac hypot lerp lgamma log log10 log1p log2 masked_fill mul nan_to_num "
-    "neg nextafter pow reciprocal relu remainder round rsqrt sigmoid sign sin sinc sinh sqrt square sub "
-    "tan tanh trunc xlogy"
+    "bitwise_xor ceil clamp clamp_max clamp_min copysign cos cosh cumprod cumsum digamma div erf erfc "
+    "erfinv exp exp2 expm1 fill floor floor_divide fmod frac hypot lerp lgamma log log10 log1p log2 "
+    "masked_fill mul nan_to_num neg nextafter pow reciprocal relu remainder round rsqrt sigmoid sign sin "
+    "sinc sinh sqrt square sub tan tanh tril triu trunc xlogy"
 )
-_WHOLE: Final = {
-    f"torch.{name}": InPlaceForm(run=getattr(Tensor, f"{name}_"), is_elementwise=True)
-    for name in _ELEMENTWISE.split()
-} | {
-    "torch.zeros_like": InPlaceForm(run=lambda a, *_, **__: a.zero_(), is_elementwise=True),
-    "torch.ones_like": InPlaceForm(run=lambda a, *_, **__: a.fill_(1), is_elementwise=True),
-    "torch.full_like": InPlaceForm(run=lambda a, value, *_, **__: a.fill_(value), is_elementwise=True),
+
+
+def _whole(run: Kernel) -> InPlaceForm:
+    return InPlaceForm(run=run, restoring=lambda a, *_, **__: _restoring_all(a), is_whole=True)
+
+
+_WHOLE: Final = {f"torch.{name}": _whole(getattr(Tensor, f"{name}_")) for name in _WITH_METHOD.split()} | {
+    "torch.zeros_like": _whole(lambda a, *_, **__: a.zero_()),
+    "torch.ones_like": _whole(lambda a, *_, **__: a.fill_(1)),
+    "torch.full_like": _whole(lambda a, value, *_, **__: a.fill_(value)),
+    "torch.nn.functional.relu": _whole(lambda a, *_, **__: a.relu_()),
     "prims.where": InPlaceForm(
         run=lambda condition, a, b: torch.where(condition, a, b, out=b),
         bases=lambda args, kwargs: (args[2],),
-        is_elementwise=True,
+        restoring=lambda condition, a, b: _restoring_all(b),
+        is_whole=True,
     ),
 }
 

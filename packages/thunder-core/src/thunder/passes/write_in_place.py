@@ -16,9 +16,8 @@ at all:
 - later statements read neither that value nor memory that it may share, and no result and no saved value is
   in the memory of the chain;
 - the input shares memory with no other input (``trace.input_aliases``);
-- the elements can be put back if a later statement raises (``_Chains._why_not_undone``): a form that writes a
-  part of a tensor keeps the elements of this part (``base/overwritten``), of others nothing is kept, and
-  then a call that has raised is not run again.
+- where a later statement may raise, the form keeps what it overwrites (``base/overwritten``), to be put back.
+  Where only memory may run out, a write to all elements keeps nothing; a call that fails so is not run again.
 
 A part of a tensor that the program has computed itself is written in place too, if it is read no more.
 """
@@ -217,7 +216,7 @@ class _Facts:
         operands = [p for p in proxies_in((link.bsym.args, link.bsym.kwargs)) if isinstance(p, TensorProxy)]
         others = [p for p in operands if p.name not in bases]
         if any(self.memory(p) in memory for p in others) or (
-            len(operands) - len(others) > len(bases) and not link.form.is_elementwise
+            len(operands) - len(others) > len(bases) and not link.form.is_whole
         ):
             raise _Refused(f"{_name(link.bsym)} reads its memory by another argument")
         for i in sorted(i for m in memory for i in self._readers.get(m, ())):
@@ -301,7 +300,7 @@ class _Chains:
             self.report.append(InputWrite(name, self._lines(copy), refused.get(name)))
         for chain in self.chosen.values():
             for link in chain.links:
-                if self._keeps_overwritten(link):
+                if self._needs_undoing(link):
                     link.tag = OpTags.KEEPS_OVERWRITTEN
 
     def _refusals(self) -> dict[str, str]:
@@ -372,8 +371,11 @@ class _Chains:
                 if not all(p.name in self._values for p in step.link.copies):
                     raise _Refused(f"{_name(step.link.bsym)} writes another tensor too, which is copied")
                 facts.check_reads(step.link, memory, end, self.dropped)
-                self._check_undone(step.link)
+                if step.link.form.restoring is None and self._needs_undoing(step.link):
+                    raise _Refused("a later call may raise, and what it overwrites is not known")
             memory.add(facts.memory(step.value))
+        if any(map(self._needs_undoing, chain.links)) and all(link.form.is_whole for link in chain.links):
+            raise _Refused("a later call may raise, and then all elements would have been kept")
         if (memory - {own}) & facts.returned:
             raise _Refused("a result, or what is saved for the backward, is the value that is written")
 
@@ -389,30 +391,28 @@ class _Chains:
                 worst = max(worst, raises(bsym))
         return later[::-1]
 
-    def _keeps_overwritten(self, link: _Link) -> bool:
-        if link.form.restoring is None:
-            return False
-        is_last = self._later[link.position] is Raises.NOTHING and not self.facts.is_training
-        return not is_last or may_raise_on_data(link.bsym)
+    def _allowed(self, link: _Link) -> Raises:
+        """Return the worst that later statements may raise if a call keeps nothing of what it overwrites.
 
-    def _check_undone(self, link: _Link) -> None:
-        """Raise _Refused for a call whose form keeps nothing, if its write would have to be undone.
-
-        An error passes on what is written, as in eager, where the program handles no error and memory runs
-        out; and where all effects of the program are such writes.
+        Of a part of a tensor something is always kept. Where memory runs out after a write to all elements,
+        an error passes on what is written, as in eager, unless the program may handle it; so does any error
+        if all effects of the program are such writes, and what they overwrite is not known.
         """
-        if link.form.restoring is not None:
-            return
-        later, allowed = self._later[link.position], Raises.NOTHING
-        if self.facts.is_training:
-            later = Raises.ERRORS  # hooks of the caller may raise
-        elif self.effects.handles_errors:
-            later = max(later, Raises.NOTHING if link.form.is_elementwise else raises(link.bsym))
-        else:
-            is_only = not self.effects.has_others and len(self.chosen) == len(self.facts.copies)
-            allowed = Raises.ERRORS if is_only and not link.form.is_elementwise else Raises.MEMORY
-        if later > allowed:
-            raise _Refused("a later call may raise, and all elements would have to be put back")
+        is_part = link.form.restoring is not None and not link.form.is_whole
+        if self.effects.handles_errors or is_part:
+            return Raises.NOTHING
+        if link.form.is_whole:
+            return Raises.MEMORY
+        is_only = not self.effects.has_others and len(self.chosen) == len(self.facts.copies)
+        return Raises.ERRORS if is_only else Raises.MEMORY
+
+    def _needs_undoing(self, link: _Link) -> bool:
+        """Return whether what a call overwrites may have to be put back."""
+        is_seen = self.effects.handles_errors or link.form.restoring is not None
+        raises_itself = may_raise_on_data(link.bsym) and is_seen
+        if self.facts.is_training or raises_itself:  # in training hooks of the caller may raise
+            return True
+        return self._later[link.position] > self._allowed(link)
 
 
 def _name(bsym: BoundSymbol) -> str:

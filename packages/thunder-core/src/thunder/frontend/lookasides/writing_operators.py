@@ -129,7 +129,7 @@ def _functional_symbol(op: Overload) -> Symbol:
     overload = "" if op._overloadname == "default" else f"_{op._overloadname}"
     row_id = f"{namespace}_{name}{overload}_functional"
     row = row_of(row_id)
-    if row is not None and inspect.unwrap(row.eager) is op:
+    if row is not None and row.eager is not None and inspect.unwrap(row.eager) is op:
         return symbol_of(row_id)
     random = torch.Tag.nondeterministic_seeded in op.tags
     return register(
