@@ -118,13 +118,35 @@ def operator_of_library(cache, value, i):
     return cache.sum()
 
 
+def transposed(cache, value, i):
+    cache.t().mul_(2)
+    cache.t()[3:5] = 1.0
+
+
+def part_elementwise(cache, value, i):
+    cache[3:5].mul_(2).add_(value)
+    cache[5] += 1
+    cache[:, 2].sin_()
+    cache[7][3:5] = 2.0
+
+
 def two_written(cache, value, i):
     return torch.ops.write_in_place.put_two(cache, value)
 
 
 IN_PLACE = [
     *(slice_, column, two_slices, index_copy, index_add, index_put, accumulate, scatter, scatter_add),
-    *(index_fill, diagonal, elementwise, zeroed, filled, operator_of_library, two_written),
+    *(
+        index_fill,
+        diagonal,
+        transposed,
+        part_elementwise,
+        elementwise,
+        zeroed,
+        filled,
+        operator_of_library,
+        two_written,
+    ),
 ]
 
 
@@ -143,8 +165,8 @@ def called(fn: Callable[..., Any]) -> tuple[Any, list[torch.Tensor], list[int]]:
 
 
 @pytest.mark.parametrize("fn", [*IN_PLACE, own_buffer], ids=lambda fn: fn.__name__)
-def test_a_write_moves_what_eager_moves_and_what_it_keeps(fn) -> None:
-    """No more than three times the written rows, of a buffer of 64, beside what eager moves."""
+def test_a_write_moves_what_eager_moves(fn) -> None:
+    """Beside what eager moves it is less than two rows, of a buffer of 64."""
     ours = compiled(fn)
     (result, values, versions), theirs = called(ours), called(fn)
     for a, b in zip([result, *values], [theirs[0], *theirs[1]], strict=True):
@@ -152,7 +174,7 @@ def test_a_write_moves_what_eager_moves_and_what_it_keeps(fn) -> None:
     assert [v > 0 for v in versions] == [v > 0 for v in theirs[2]]
     entry = thunder.compile_stats(ours).last_entry
     eager, moved = bytes_of_eager(fn, inputs()), bytes_of_computation(entry, inputs())
-    allowed = 3 * rows().nbytes
+    allowed = rows().nbytes
     assert moved.total <= eager.total + allowed, (moved.by_operator, eager.by_operator)
 
 
@@ -188,10 +210,6 @@ def is_the_value_of_another(cache, value, i):
     cache.copy_(value[0].expand(ROWS, COLUMNS))
 
 
-def is_transposed(cache, value, i):
-    cache.t().mul_(2)
-
-
 def is_computed(cache, value, i):
     cache.copy_(cache @ cache.t() @ cache)
 
@@ -204,7 +222,7 @@ COPIED = {
 
 
 @pytest.mark.parametrize(
-    "fn", [*COPIED, reads_the_old_elements, writes_what_it_reads, is_transposed], ids=lambda fn: fn.__name__
+    "fn", [*COPIED, reads_the_old_elements, writes_what_it_reads], ids=lambda fn: fn.__name__
 )
 def test_a_write_whose_old_elements_or_value_are_read_is_as_in_eager(fn) -> None:
     (result, values, _), theirs = called(compiled(fn)), called(fn)

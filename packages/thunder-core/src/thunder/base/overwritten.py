@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-__all__ = ["begin", "end", "keep"]
+__all__ = ["begin", "can_keep", "end", "keep"]
 
 #: puts elements back
 Restore = Callable[[], object]
@@ -27,13 +27,14 @@ def begin() -> None:
     _calls.kept.append([])
 
 
-def keep(restore: Restore) -> None:
-    """Keep the function that puts elements back which are overwritten next.
+def can_keep() -> bool:
+    """Return whether a call has begun, which may be undone."""
+    return bool(_calls.kept)
 
-    Outside of a call that may be undone it is dropped.
-    """
-    if _calls.kept:
-        _calls.kept[-1].append(restore)
+
+def keep(restore: Restore) -> None:
+    """Keep the function that puts elements back which are overwritten next."""
+    _calls.kept[-1].append(restore)
 
 
 def end(*, undo: bool) -> None:

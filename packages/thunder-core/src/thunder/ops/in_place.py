@@ -65,8 +65,9 @@ class InPlaceForm:
 
         def keep_and_write(*args: Any, **kwargs: Any) -> Any:
             with torch.no_grad():
-                (base,) = bases(args, kwargs)
-                overwritten.keep(restored_version(base, restoring(*args, **kwargs)))
+                if overwritten.can_keep():
+                    (base,) = bases(args, kwargs)
+                    overwritten.keep(restored_version(base, restoring(*args, **kwargs)))
                 return run(*args, **kwargs)
 
         return keep_and_write

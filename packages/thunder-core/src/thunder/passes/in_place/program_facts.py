@@ -1,0 +1,183 @@
+"""What is known of a program whose writes may be put in place: who reads what, and which forms calls have."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cache
+
+from thunder.base.structural_ids import RETURN, STRUCTURAL
+from thunder.base.tags import OpenTag, OpTags
+from thunder.ir.aliasing import shared_memory, views_of
+from thunder.ir.effects import COPY
+from thunder.ir.proxies import FutureTensorProxy, TensorProxy
+from thunder.ir.proxy_leaves import proxies_in
+from thunder.ir.substitution import substitute_operands
+from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ir.symbolic_sizes import are_same
+from thunder.ir.trace import TraceCtx, TraceTag
+from thunder.ops.in_place import InPlaceForm, has_own_form, in_place_form
+from thunder.ops.operator import row_of
+from thunder.passes.in_place.raising_calls import runs_kernel_of_core
+
+__all__ = ["SAME", "Link", "ProgramFacts", "Refused", "name_of"]
+
+#: calls whose result has the elements of the first argument, which alone is read
+SAME = frozenset({"prims.detach", "prims.replace_data", "prims.stride_order"})
+
+
+#: calls whose results may have gaps, or elements that overlap
+_UNUSUAL = frozenset({"torch.empty_strided", "torch.Tensor.new_empty_strided"})
+
+
+@dataclass
+class Link:
+    """A call of a chain, at a position of the program: ``copies`` become the memory of ``bases``."""
+
+    position: int
+    bsym: BoundSymbol
+    form: InPlaceForm
+    bases: Sequence[TensorProxy]
+    copies: Sequence[TensorProxy]
+    #: whether it keeps what it overwrites, writes memory of the program itself, or neither
+    tag: OpenTag | None = None
+
+    def base_of(self, value: TensorProxy) -> TensorProxy:
+        """Return the argument whose memory a result becomes."""
+        return next(b for b, c in zip(self.bases, self.copies, strict=True) if c.name == value.name)
+
+    def writes_all_of(self, target: TensorProxy) -> bool:
+        """Return whether it overwrites all elements of an input."""
+        return self.form.is_whole and are_same(self.bases[0].shape, target.shape)
+
+    def in_place(self, values: Mapping[str, TensorProxy]) -> BoundSymbol:
+        """Return the call that writes, on the operands that ``values`` names."""
+        call = substitute_operands(self.bsym, values)
+        return self.bsym.from_bsym(
+            sym=_symbol(self.form, self.bsym.sym.name, self.bsym.sym.id, self.tag),
+            args=call.args,
+            kwargs=call.kwargs,
+            output=self.form.results(self.bsym.output),
+            subsymbols=(),
+        )
+
+
+#: how the names of in-place forms end
+_ENDINGS = {
+    None: "_in_place",
+    OpTags.KEEPS_OVERWRITTEN: "_in_place_kept",
+    OpTags.WRITES_OWN_MEMORY: "_in_place_own",
+}
+
+
+@cache
+def _symbol(form: InPlaceForm, name: str, operator_id: str, tag: OpenTag | None) -> Symbol:
+    """Return the symbol of an in-place form."""
+    row = row_of(operator_id)
+    tags = frozenset({OpTags.IN_PLACE} if tag is None else {OpTags.IN_PLACE, tag})
+    name = f"{name if row is None else row.name}{_ENDINGS[tag]}"
+    kernel = form.kernel(keeps_overwritten=tag is OpTags.KEEPS_OVERWRITTEN)
+    return Symbol(name, f"{operator_id}_in_place", tags=tags, python_impl=kernel)
+
+
+class ProgramFacts:
+    """What is known of a program: who computes and who reads a value, and which values share memory."""
+
+    def __init__(self, trace: TraceCtx, deferred: TraceCtx | None) -> None:
+        self.statements = trace.bound_symbols
+        self.inputs = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
+        self.is_training = TraceTag.AUGMENTED_FORWARD in trace.tags
+        self.shared = {alias.proxy.name for group in trace.input_aliases for alias in group}
+        self.producer = {p.name: i for i, b in enumerate(self.statements) for p in b.flat_proxy_outs}
+        self.views = {view.output.name for b in self.statements for view in views_of(b)}
+        self.is_asynchronous = any(
+            isinstance(p, FutureTensorProxy) for b in self.statements for p in b.flat_proxy_outs
+        )
+        self._memory = shared_memory(self.statements)
+        self._of_inputs = {self.memory(p) for p in self.inputs.values()}
+        #: the value and the input of each copy to an input
+        ending = self.statements if deferred is None else deferred.bound_symbols
+        self.copies = [b for b in ending if b.sym.id == COPY and b.args[1].name in self.inputs]
+        self.copy_position = {b.args[1].name: i for i, b in enumerate(self.statements) if b.sym.id == COPY}
+        #: the values of a forward that the deferred writes read once: they copy it
+        reads = [
+            p.name
+            for b in (deferred.bound_symbols if deferred is not None else ())
+            for p in b.flat_proxy_args
+        ]
+        self._only_copied = {b.args[0].name for b in self.copies if reads.count(b.args[0].name) == 1}
+        #: memory → the positions of statements that read it; of the return separately
+        self._readers: dict[str, list[int]] = {}
+        self.returned: set[str] = set()
+        for i, bsym in enumerate(self.statements):
+            for p in self._read(bsym):
+                self._readers.setdefault(self.memory(p), []).append(i)
+
+    def memory(self, p: TensorProxy) -> str:
+        """Return the name that represents the values with which a value may share memory."""
+        return self._memory.find(p.name)
+
+    def _read(self, bsym: BoundSymbol) -> Iterator[TensorProxy]:
+        if bsym.sym.id == RETURN:
+            results = bsym.flat_proxy_args
+            if self.is_training:  # beside the results it has all inputs
+                returned, saved = bsym.args
+                tree = (returned["output"], returned["flat_output"])
+                results = (
+                    *(p for p in proxies_in(tree) if p.name not in self._only_copied),
+                    *proxies_in(saved),
+                )
+            self.returned |= {self.memory(p) for p in results if isinstance(p, TensorProxy)}
+        elif bsym.sym.id not in STRUCTURAL:
+            read = bsym.args[:1] if bsym.sym.id == COPY or bsym.sym.id in SAME else (bsym.args, bsym.kwargs)
+            yield from (p for p in proxies_in(read) if isinstance(p, TensorProxy))
+
+    def is_own(self, p: TensorProxy) -> bool:
+        """Return whether a value has memory of its own that a kernel of core has allocated."""
+        position = self.producer.get(p.name)
+        if position is None or p.name in self.views or self.memory(p) in self._of_inputs:
+            return False
+        bsym = self.statements[position]
+        return (
+            runs_kernel_of_core(bsym) and bsym.sym.id not in _UNUSUAL and OpTags.IN_PLACE not in bsym.all_tags
+        )
+
+    def check_reads(self, link: Link, memory: Set[str], end: int, dropped: Container[int]) -> None:
+        """Raise Refused if ``memory``, which a call is to write, is read by it or between it and ``end``."""
+        bases = {p.name for p in link.bases}
+        operands = [p for p in proxies_in((link.bsym.args, link.bsym.kwargs)) if isinstance(p, TensorProxy)]
+        others = [p for p in operands if p.name not in bases]
+        if any(self.memory(p) in memory for p in others) or (
+            len(operands) - len(others) > len(bases) and not link.form.is_whole
+        ):
+            raise Refused(f"{name_of(link.bsym)} reads its memory by another argument")
+        for i in sorted(i for m in memory for i in self._readers.get(m, ())):
+            if link.position < i < end and i not in dropped:
+                raise Refused(f"{name_of(self.statements[i])} reads the old elements")
+        if end == len(self.statements) and memory & self.returned:
+            raise Refused("the old elements are a result, or saved for the backward")
+
+    def link(self, position: int) -> Link | None:
+        """Return the call at a position with its in-place form; None if it has none."""
+        bsym = self.statements[position]
+        form = in_place_form(bsym)
+        if form is None or not (runs_kernel_of_core(bsym) or has_own_form(bsym)):
+            return None
+        bases, copies = form.bases(bsym.args, bsym.kwargs), form.copies(bsym.output)
+        if len(bases) != len(copies) or not all(map(_have_same_elements, bases, copies)):
+            return None
+        return Link(position, bsym, form, bases, copies)
+
+
+def _have_same_elements(base: object, copy: object) -> bool:
+    if type(base) is not TensorProxy or type(copy) is not TensorProxy:
+        return False
+    return base.dtype is copy.dtype and base.device == copy.device and are_same(base.shape, copy.shape)
+
+
+class Refused(Exception):
+    """A write is not put in place; the message is the reason."""
+
+
+def name_of(bsym: BoundSymbol) -> str:
+    return str(bsym.sym.name if bsym.sym.is_fusion else bsym.sym.id)
