@@ -205,7 +205,7 @@ COUNTED = ("frozen", "strided", "square", "complex numbers", "one twice", "overl
 
 
 @pytest.mark.parametrize(
-    ("kind", "block"), one_in(BLOCKS, [(kind, block) for kind in COUNTED for block in range(BLOCKS)])
+    ("kind", "block"), one_in(BLOCKS * 3, [(kind, block) for kind in COUNTED for block in range(BLOCKS)])
 )
 def test_random_writes_move_no_more_bytes_than_eager(kind: str, block: int) -> None:
     """No more than eager moves, and what ``EXCEPTIONS`` allows; without what a call keeps to be undone."""
@@ -224,8 +224,13 @@ def test_random_writes_move_no_more_bytes_than_eager(kind: str, block: int) -> N
             compiled(*make())
         except (RuntimeError, IndexError, TypeError, NotImplementedError, thunder.ThunderError):
             continue
-        ours = bytes_of_computation(thunder.compile_stats(compiled).last_entry, make())
+        entry = thunder.compile_stats(compiled).last_entry
+        if entry is None:  # the program raises, and Python has run it
+            continue
+        ours = bytes_of_computation(entry, make())
         allowed = exceptions(thunder.last_traces(compiled)[-1])
+        # the value for an ``out=`` is computed beside it
+        allowed += [count for name, count in eager.by_operator.items() if name.endswith("out")]
         assert ours.total <= eager.total + sum(allowed), f"{seed}\n{text}\n{ours.by_operator}"
         without_exceptions += not allowed
     assert without_exceptions or kind in ("overlapping", "one twice"), "each program has an exception"
@@ -235,4 +240,7 @@ def exceptions(trace: Any) -> list[int]:
     """Return the bytes of the results of statements in ``EXCEPTIONS``."""
     statements = [b for b in trace.bound_symbols if b.sym.id in EXCEPTIONS]
     written = [p for b in statements for p in (b.flat_proxy_outs or b.flat_proxy_args[-1:])]
-    return [math.prod(p.shape) * p.dtype.torch_dtype.itemsize for p in written if isinstance(p, TensorProxy)]
+    # a copy, and what is written to it
+    return [
+        2 * math.prod(p.shape) * p.dtype.torch_dtype.itemsize for p in written if isinstance(p, TensorProxy)
+    ]

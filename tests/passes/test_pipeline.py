@@ -26,7 +26,7 @@ def test_the_documented_path_leads_to_the_class():
 
 def test_names_are_in_the_order_of_running():
     assert Pipeline().names() == [stage.name for stage in STAGES]
-    assert Pipeline().names()[-7:] == [
+    assert Pipeline().names()[-8:] == [
         "claim",
         "fuse",
         "always",

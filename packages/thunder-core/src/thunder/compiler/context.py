@@ -20,7 +20,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.trace import TraceCtx
 from thunder.ir.verify import check_plugin_trace, check_trace
 from thunder.ops.operator import is_of_package
-from thunder.passes.in_place.raising_calls import ProgramEffects
+from thunder.passes.placed_writes.raising_calls import ProgramEffects
 from thunder.passes.placement import Placement
 from thunder.passes.rewriting.rewriting_result import Rewriting
 from thunder.passes.transform import Transform

@@ -45,8 +45,8 @@ from thunder.ops import prims
 from thunder.ops.data_errors import is_opaque
 from thunder.ops.prims.backend_flags import flag_values, restore_flags
 from thunder.ops.prims.modes import inference_depth, leave_inference_modes
-from thunder.passes.in_place.raising_calls import ProgramEffects
 from thunder.passes.mutations import writes
+from thunder.passes.placed_writes.raising_calls import ProgramEffects
 
 __all__ = [
     "FailurePlan",

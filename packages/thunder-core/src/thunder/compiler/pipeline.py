@@ -22,7 +22,7 @@ from thunder.compiler.stages import STAGES, Stage, StageFn
 from thunder.compiler.stats import RecompileReason
 from thunder.executor_base.executor import Executor
 from thunder.ir.trace import TraceCtx
-from thunder.passes.in_place.raising_calls import ProgramEffects
+from thunder.passes.placed_writes.raising_calls import ProgramEffects
 from thunder.passes.transform import Transform, calling_hook
 from thunder.plugins.contributions import configure_pipeline, isolated, transform_names
 from thunder.plugins.manager import get_manager

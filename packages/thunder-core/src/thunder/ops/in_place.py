@@ -57,8 +57,10 @@ class InPlaceForm:
         if not keeps_overwritten:
 
             def write(*args: Any, **kwargs: Any) -> Any:
-                with torch.no_grad():
-                    return run(*args, **kwargs)
+                if torch.is_grad_enabled():
+                    with torch.no_grad():
+                        return run(*args, **kwargs)
+                return run(*args, **kwargs)
 
             return write
         assert restoring is not None, "the form says what it overwrites"

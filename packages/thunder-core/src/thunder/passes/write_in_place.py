@@ -17,7 +17,8 @@ at all:
   in the memory of the chain;
 - the input shares memory with no other input (``trace.input_aliases``);
 - where a later statement may raise, the form keeps what it overwrites (``base/overwritten``), to be put back.
-  Where only memory may run out, a write to all elements keeps nothing; a call that fails so is not run again.
+  Where only memory may run out it keeps nothing; a call that fails so is not run again, and what it has
+  written stays, as in eager.
 
 A part of a tensor that the program has computed itself is written in place too, if it is read no more.
 """
@@ -32,9 +33,9 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.substitution import substitute_operands
 from thunder.ir.trace import TraceCtx, with_bound_symbols
 from thunder.ops.in_place import in_place_form
-from thunder.passes.in_place.chain_selection import ChainSelection, InputWrite
-from thunder.passes.in_place.program_facts import Link, ProgramFacts, Refused
-from thunder.passes.in_place.raising_calls import ProgramEffects
+from thunder.passes.placed_writes.chain_selection import ChainSelection, InputWrite
+from thunder.passes.placed_writes.program_facts import Link, ProgramFacts, Refused
+from thunder.passes.placed_writes.raising_calls import ProgramEffects
 
 __all__ = ["InputWrite", "write_in_place"]
 

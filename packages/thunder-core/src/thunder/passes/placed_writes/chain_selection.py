@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from thunder.base.tags import OpTags
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops.data_errors import may_raise_on_data
-from thunder.passes.in_place.chains import Chain, chain_of
-from thunder.passes.in_place.program_facts import Link, ProgramFacts, Refused, name_of
-from thunder.passes.in_place.raising_calls import ProgramEffects, Raises, raises, runs_kernel_of_core
+from thunder.passes.placed_writes.chains import Chain, chain_of
+from thunder.passes.placed_writes.program_facts import Link, ProgramFacts, Refused, name_of
+from thunder.passes.placed_writes.raising_calls import ProgramEffects, Raises, raises, runs_kernel_of_core
 
 __all__ = ["ChainSelection", "InputWrite"]
 
@@ -138,17 +138,14 @@ class ChainSelection:
     def _allowed(self, link: Link) -> Raises:
         """Return the worst that later statements may raise if a call keeps nothing of what it overwrites.
 
-        Of a part of a tensor something is always kept. Where memory runs out after a write to all elements,
-        an error passes on what is written, as in eager, unless the program may handle it; so does any error
-        if all effects of the program are such writes, and what they overwrite is not known.
+        Where memory runs out, the error passes on what is written, as in eager, unless the program may handle
+        it. So does any error if what is overwritten is not known, and all effects of the program are such
+        writes.
         """
-        is_part = link.form.restoring is not None and not link.form.is_whole
-        if self.effects.handles_errors or is_part:
+        if self.effects.handles_errors:
             return Raises.NOTHING
-        if link.form.is_whole:
-            return Raises.MEMORY
         is_only = not self.effects.has_others and len(self.chosen) == len(self.facts.copies)
-        return Raises.ERRORS if is_only else Raises.MEMORY
+        return Raises.ERRORS if is_only and link.form.restoring is None else Raises.MEMORY
 
     def _needs_undoing(self, link: Link) -> bool:
         """Return whether what a call overwrites may have to be put back."""

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
-from thunder.passes.in_place.places import (
+from thunder.passes.placed_writes.program_facts import SAME, Link, ProgramFacts, Refused, name_of
+from thunder.passes.placed_writes.raising_calls import runs_kernel_of_core
+from thunder.passes.placed_writes.written_places import (
     Place,
     are_same_places,
     part_written,
@@ -14,8 +16,6 @@ from thunder.passes.in_place.places import (
     place_of_view,
     whole_place,
 )
-from thunder.passes.in_place.program_facts import SAME, Link, ProgramFacts, Refused, name_of
-from thunder.passes.in_place.raising_calls import runs_kernel_of_core
 
 __all__ = ["Chain", "Step", "chain_of"]
 

@@ -18,7 +18,7 @@ from thunder.ir.symbolic_sizes import are_same
 from thunder.ir.trace import TraceCtx, TraceTag
 from thunder.ops.in_place import InPlaceForm, has_own_form, in_place_form
 from thunder.ops.operator import row_of
-from thunder.passes.in_place.raising_calls import runs_kernel_of_core
+from thunder.passes.placed_writes.raising_calls import runs_kernel_of_core
 
 __all__ = ["SAME", "Link", "ProgramFacts", "Refused", "name_of"]
 
@@ -180,4 +180,5 @@ class Refused(Exception):
 
 
 def name_of(bsym: BoundSymbol) -> str:
+    """Return the name of a call as reasons show it."""
     return str(bsym.sym.name if bsym.sym.is_fusion else bsym.sym.id)
