@@ -146,18 +146,23 @@ def test_a_budget_of_bytes_computes_again_from_inputs():
     assert seen == [True, False]
 
 
-def test_the_writes_of_a_program_to_an_input_are_one_version():
+def test_writes_in_place_are_counted_and_those_by_a_copy_are_one_version():
     def writes(x):
         x.add_(1)
         x[0] = 2
         return x.mul_(3)
 
-    versions = []
-    for fn in (writes, thunder.jit(writes)):
-        x = torch.ones(2)
-        assert fn(x) is x
-        assert x.tolist() == [6, 6]
-        versions.append(x._version)
-    assert versions == [3, 1]
+    def writes_a_product(x):
+        x.add_(1)
+        return x.copy_(x.outer(x) @ x)
+
+    for program, expected, counts in ((writes, [6, 6], [3, 3]), (writes_a_product, [16, 16], [2, 1])):
+        versions = []
+        for fn in (program, thunder.jit(program, executors=["torch"])):
+            x = torch.ones(2)
+            assert fn(x) is x
+            assert x.tolist() == expected
+            versions.append(x._version)
+        assert versions == counts
     with pytest.raises(thunder.UnsupportedProgram, match="'_version' of a tensor"):
         thunder.jit(lambda x: x * x._version)(torch.ones(2))
