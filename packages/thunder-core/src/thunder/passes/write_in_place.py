@@ -92,6 +92,8 @@ def _place_own(facts: ProgramFacts, links: dict[int, Link], values: dict[str, Te
         (base,), (copy,) = link.bases, link.copies
         if base.name in values or not (base.name in own or facts.is_own(base)):
             continue
+        if facts.is_training and facts.memory(copy) in facts.returned:
+            continue  # what is saved for the backward keeps its name
         try:
             facts.check_reads(link, {facts.memory(base)}, len(facts.statements), ())
         except Refused:
