@@ -31,7 +31,14 @@ ENTRIES = {name_of(op): op for op in op_db if not op.name.startswith(SKIPPED) an
 OTHER_GRADIENTS = frozenset(
     {
         *("linalg.matrix_power", "as_strided", "masked_select", "take"),
-        *("cartesian_prod", "constant_pad_nd", "linalg.pinv", "linalg.pinv.hermitian", "linalg.vander"),
+        *(
+            "cartesian_prod",
+            "constant_pad_nd",
+            "linalg.pinv",
+            "linalg.pinv.hermitian",
+            "linalg.pinv.singular",
+            "linalg.vander",
+        ),
         *("max.reduction_no_dim", "min.reduction_no_dim", "pinverse", "prod", "tensordot"),
         *("matmul", "__rmatmul__"),
         *("nn.functional.adaptive_max_pool1d", "nn.functional.adaptive_max_pool2d"),

@@ -102,8 +102,8 @@ for _name, _formula in {
     "acosh": _of_acosh,
     "atanh": lambda g, x, y: g / conj(1 - x * x),
     # -- error functions, gamma functions
-    "erf": lambda g, x, y: g * (_TWO_OVER_SQRT_PI * ltorch.exp(-(x * x))),
-    "erfc": lambda g, x, y: g * (-_TWO_OVER_SQRT_PI * ltorch.exp(-(x * x))),
+    "erf": lambda g, x, y: _TWO_OVER_SQRT_PI * ltorch.exp(-(x * x)) * g,
+    "erfc": lambda g, x, y: -_TWO_OVER_SQRT_PI * ltorch.exp(-(x * x)) * g,
     # eager saves x alone: the result may be overwritten before the backward
     "erfinv": lambda g, x, y: ltorch.exp(ltorch.square(ltorch.erfinv(x))) / _TWO_OVER_SQRT_PI * g,
     "erfcinv": lambda g, x, y: g * (ltorch.exp(y * y) / -_TWO_OVER_SQRT_PI),
