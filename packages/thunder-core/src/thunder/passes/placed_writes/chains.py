@@ -112,7 +112,7 @@ class _Builder:
             raise Refused("the program has asynchronous calls, which may still read it")
         if target.name in facts.shared:
             raise Refused("it shares memory with another input")
-        if sum(c.args[1].name == target.name for c in facts.copies) > 1:
+        if facts.copy_counts[target.name] > 1:
             raise Refused("it is copied to twice")
         tracked = facts.is_training and (target.requires_grad or value.requires_grad)
         if copy.kwargs["grad_enabled"] or tracked:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
@@ -98,6 +99,7 @@ class ProgramFacts:
         #: the value and the input of each copy to an input
         ending = self.statements if deferred is None else deferred.bound_symbols
         self.copies = [b for b in ending if b.sym.id == COPY and b.args[1].name in self.inputs]
+        self.copy_counts = Counter(b.args[1].name for b in self.copies)
         self.copy_position = {b.args[1].name: i for i, b in enumerate(self.statements) if b.sym.id == COPY}
         #: the values of a forward that the deferred writes read once: they copy it
         reads = [
