@@ -44,8 +44,8 @@ from thunder.compiler.varying_sizes import differing_sizes
 from thunder.frontend.active_modes import has_active_modes, modes_held
 from thunder.frontend.ambient_state import torch_traces
 from thunder.frontend.guards import first_failure
-from thunder.frontend.lookasides.patches import refuse_replaced_builtins
 from thunder.frontend.ran_code import refuse_another_trace
+from thunder.frontend.types.patches import refuse_replaced_builtins
 from thunder.plugins.manager import get_manager
 from thunder.wrappers.dynamo_boundary import opaque_to_dynamo
 from thunder.wrappers.overrides import Overrides

@@ -29,7 +29,6 @@ from thunder.frontend.last_facts import note_last_facts, tensors_of
 from thunder.frontend.lookasides import rng_generators
 from thunder.frontend.lookasides.grad_requests import GradRequests
 from thunder.frontend.lookasides.mode_regions import InferenceModes
-from thunder.frontend.lookasides.reached_generators import LeftInPart
 from thunder.frontend.objects.number_inputs import needed_values, number_inputs
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.objects.unmodelled_tensors import is_modelled, scalar_metadata
@@ -47,6 +46,7 @@ from thunder.frontend.traced_replacements import (
     ReplacementTable,
 )
 from thunder.frontend.tracing_policy import Tracer
+from thunder.frontend.types.reached_generators import LeftInPart
 from thunder.frontend.value_names import Input, input_name, is_state
 from thunder.interpreter import Machine, jitting
 from thunder.ir.proxies import FloatProxy, GeneratorProxy, IntegerProxy, NumberProxy, ProxyTag, TensorProxy

@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib.util
 import sys
 import types
-from collections.abc import Sequence
 from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, lookup_instance, own_name, reads_natively
-from thunder.frontend.lookasides import imports, module_members
+from thunder.frontend.lookasides import imports
 from thunder.frontend.natives.libraries import is_library
 from thunder.frontend.objects.callable_kinds import DICT_GETTERS, METHODS
 from thunder.frontend.objects.class_attributes import ClassAttributes
@@ -18,29 +17,15 @@ from thunder.frontend.objects.class_kinds import is_immutable, is_python_class
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.shadow_copies import MAPPINGS, SEQUENCES
 from thunder.frontend.session import TracingSession
-from thunder.interpreter.frame import Frame
-from thunder.interpreter.handlers.calling import CALL
-from thunder.interpreter.handlers.expressions import (
-    BINARY_OP,
-    BINARY_SUBSCR,
-    CONTAINS_OP,
-    COPY,
-    LOAD_ATTR,
-    LOAD_ATTR_TO_CALL,
-    STORE_ATTR,
-    SWAP,
-)
-from thunder.interpreter.handlers.variables import LOAD_CONST, LOAD_DEREF, LOAD_FAST, LOAD_GLOBAL
-from thunder.interpreter.operator_tables import BINARY_OPERATORS
+from thunder.frontend.types import module_members
+from thunder.interpreter.coming_uses import Use, use_of
 from thunder.interpreter.policy import MISSING, storing_class
 from thunder.ir.proxies import TensorProxy
 
 #: types of objects that are roots where the program reaches them by no path
 _ROOT_TYPES = (type, types.FunctionType, types.ModuleType, types.CodeType)
-#: instructions that read a name and push nothing but its value
-_LOADS = frozenset({LOAD_ATTR, LOAD_GLOBAL})
-#: instructions that push a key and nothing else
-_KEYS = frozenset({LOAD_CONST, LOAD_FAST})
+#: uses of a dict with one key
+_LOOKUPS = ("contains", "get", "item", "append to item")
 _NAMES = ("__qualname__", "co_qualname", "__name__")
 _CLASS = vars(object)["__class__"]
 
@@ -81,82 +66,33 @@ class AttributePolicy(TracingSession):
         if name in entry.attrs:
             return entry.attrs[name]
         raw = lookup_instance(entry.obj, name)
-        if type(raw) in SEQUENCES and (self.is_appended(name) or self.is_counted(raw, name)):
+        if type(raw) in SEQUENCES and self.is_unread(raw, name):
             return self.objects.appended_lists.adopt(raw, entry.path.step("instance", name))
-        if type(raw) in MAPPINGS and self._is_appended_item(name):
+        if type(raw) in MAPPINGS and (use := self.use_of(name)) and use.kind == "append to item":
             return self.objects.appended_lists.adopt_dict(raw, entry.path.step("instance", name))
         value = self.read_instance(entry, name)
         entry.attrs[name] = value
         return value
 
-    def is_appended(self, name: str | None) -> bool:
-        """Return whether the running instruction reads ``name`` for a call of ``append`` or ``extend`` of it.
-
-        ``owner.name += …`` extends it too. ``name`` is None for a cell.
-        """
-        frame = self._frame_that_reads(name)
-        if frame is None:
-            return False
-        call, method = frame.decoded.instructions[frame.pc + 1]
-        if call is LOAD_ATTR_TO_CALL and method in ("append", "extend"):
-            return True
-        is_attribute = frame.decoded.instructions[frame.pc][0] is LOAD_ATTR
-        return is_attribute and _is_extended(frame.decoded.instructions, frame.pc)
-
-    def is_counted(self, raw: Any, name: str | None) -> bool:
-        """Return whether the running instruction reads a list for its length, or an item that was appended.
-
-        These are ``len(owner.name)``, and ``owner.name[-1]`` after ``owner.name.append(…)``.
-        """
-        frame = self._frame_that_reads(name) if type(raw) is list else None
-        if frame is None:
-            return False
-        constant, index = frame.decoded.instructions[frame.pc + 1]
-        if constant is LOAD_CONST:
-            is_item = frame.decoded.instructions[frame.pc + 2][0] is BINARY_SUBSCR
-            return is_item and self.objects.appended_lists.has_appended(raw, index)
-        owner = 1 if frame.decoded.instructions[frame.pc][0] is LOAD_ATTR else 0
-        end = len(frame.stack) - owner
-        callee = frame.stack[end - 2 : end]
-        is_len = len(callee) == 2 and any(x is len for x in callee) and any(x is MISSING for x in callee)
-        return is_len and frame.decoded.instructions[frame.pc + 1] == (CALL, 1)
-
-    def _is_appended_item(self, name: str) -> bool:
-        """Return whether the running instruction reads ``name`` for ``owner.name[key].append(…)``."""
-        frame = self._frame_that_reads(name)
-        rows = () if frame is None else frame.decoded.instructions[frame.pc : frame.pc + 4]
-        if len(rows) < 4 or rows[0] != (LOAD_ATTR, name) or rows[1][0] not in _KEYS:
-            return False
-        is_call = rows[3][0] is LOAD_ATTR_TO_CALL and rows[3][1] in ("append", "extend")
-        return is_call and rows[2][0] is BINARY_SUBSCR
-
-    def _looked_up(self, name: str) -> Any:
-        """Return the key that the running instructions look up in the dict ``name``, or None.
-
-        These are ``key in owner.name``, ``owner.name[key]`` and ``owner.name.get(key)``.
-        """
-        frame = self._frame_that_reads(name)
-        rows = () if frame is None else frame.decoded.instructions[frame.pc : frame.pc + 3]
-        if frame is None or len(rows) < 3 or rows[0][0] is not LOAD_ATTR:
-            return None
-        if rows[1][0] is CONTAINS_OP:
-            return frame.stack[-2]
-        load, argument = rows[2] if rows[1] == (LOAD_ATTR_TO_CALL, "get") else rows[1]
-        if load not in _KEYS or (load is rows[1][0] and rows[2][0] is not BINARY_SUBSCR):
-            return None
-        return argument if load is LOAD_CONST else frame.fast[argument]
-
-    def _frame_that_reads(self, name: str | None) -> Frame | None:
-        """Return the running frame if its instruction reads ``name``, a cell if that is None.
+    def use_of(self, name: str | None) -> Use | None:
+        """Return what the program does at once with the variable or attribute that it reads, None for a cell.
 
         None where the program is in a part whose effects are compared: all containers are read there.
         """
         if self.reads_all_lists or not self.machine.frames:
             return None
-        frame = self.machine.frames[-1]
-        load, argument = frame.decoded.instructions[frame.pc]
-        reads = load is LOAD_DEREF if name is None else load in _LOADS and argument == name
-        return frame if reads else None
+        return use_of(self.machine.frames[-1], name)
+
+    def is_unread(self, raw: Any, name: str | None) -> bool:
+        """Return whether the program appends to a list or deque, or asks what needs no content of a list.
+
+        That are ``len(owner.name)``, and ``owner.name[-1]`` after ``owner.name.append(…)``.
+        """
+        use = self.use_of(name)
+        if use is None or type(raw) is not list:
+            return use is not None and use.kind == "append"
+        is_appended_item = use.kind == "item" and self.objects.appended_lists.has_appended(raw, use.key)
+        return is_appended_item or use.kind in ("append", "length")
 
     def resolve_entry(self, obj: Any) -> ObjectEntry | None:
         """Return the entry of an object.
@@ -189,9 +125,10 @@ class AttributePolicy(TracingSession):
         key = (id(entry.obj.__dict__), name)
         value = self.variables.globals.get(key, self)
         if value is self and entry.obj is sys and name == "modules":
-            looked_up = self._looked_up(name)
-            if type(looked_up) is str and id(sys.modules) not in self.objects.entries:
-                return imports.with_one_module(self, looked_up)
+            use = self.use_of(name)
+            is_lookup = use is not None and use.kind in _LOOKUPS and type(use.key) is str
+            if use is not None and is_lookup and id(sys.modules) not in self.objects.entries:
+                return imports.with_one_module(self, use.key)
         if value is self:
             self.variables.namespace_path(
                 entry.obj.__dict__
@@ -306,19 +243,3 @@ def _load_submodule(module: types.ModuleType, name: str) -> None:
         return
     if importlib.util.find_spec(f"{module.__name__}.{name}") is not None:
         getattr(module, name, None)
-
-
-def _is_extended(instructions: Sequence[tuple[Any, Any]], position: int) -> bool:
-    """Return whether an instruction reads an attribute for ``owner.name += …``.
-
-    owner.name += [x]    →    owner; COPY; LOAD_ATTR name; x; …; BINARY_OP +=; SWAP; STORE_ATTR name
-    """
-    name = instructions[position][1]
-    if instructions[position - 1][0] is not COPY:
-        return False
-    store = next((i for i, row in enumerate(instructions) if i > position and row == (STORE_ATTR, name)), 0)
-    return (
-        store > position + 2
-        and instructions[store - 1][0] is SWAP
-        and instructions[store - 2] == (BINARY_OP, BINARY_OPERATORS["+="])
-    )

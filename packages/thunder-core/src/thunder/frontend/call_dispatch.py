@@ -32,7 +32,7 @@ import torch
 from thunder.base.cache_queries import CACHED
 from thunder.frontend import places
 from thunder.frontend.inner_transforms.derivative_functions import call_derivative, is_derivative
-from thunder.frontend.lookasides import custom_operators, legacy_constructors, module_members, tensors
+from thunder.frontend.lookasides import custom_operators, legacy_constructors
 from thunder.frontend.lookasides.environment_queries import is_query
 from thunder.frontend.lookasides.lookaside_registry import CallHandler, LookasideTable
 from thunder.frontend.lookasides.operator_arguments import bound_to_function
@@ -44,6 +44,7 @@ from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions import override_calls
 from thunder.frontend.traced_replacements import ReplacementTable, refuse_replaced_callees, replacing
+from thunder.frontend.types import module_members, tensors
 from thunder.interpreter import is_opaque
 from thunder.ir.symbol import Symbol
 from thunder.ops.library_operators import is_custom

@@ -10,13 +10,14 @@ from thunder.base.provenance import Path
 from thunder.base.tags import OpTags
 from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.host_draws.draw_calls import HostDraws
-from thunder.frontend.lookasides import patches, weakrefs
+from thunder.frontend.lookasides import weakrefs
 from thunder.frontend.objects.input_overlap import Member, overlapping_groups
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls, check_state_after_calls
 from thunder.frontend.ran_code import refuse_changed_facts
 from thunder.frontend.released_objects import note_releases
 from thunder.frontend.session import TracingSession
+from thunder.frontend.types import patches
 from thunder.frontend.value_names import Input
 from thunder.ir.aliasing import InputAlias
 from thunder.ir.proxies import TensorProxy

@@ -19,7 +19,6 @@ from thunder.frontend import ambient_state
 from thunder.frontend.active_modes import HELD
 from thunder.frontend.decisions.early_run import RaisedEarly
 from thunder.frontend.inner_transforms import dual_numbers
-from thunder.frontend.objects.appended_arguments import is_only_appended
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.program_recorder import ProgramRecorder
 from thunder.frontend.raised_errors import carries_values, name_tensors
@@ -29,6 +28,7 @@ from thunder.frontend.source_locations import locations_of
 from thunder.frontend.torch_functions import mode_stack
 from thunder.frontend.traced_replacements import ReplacedCalls
 from thunder.interpreter import Machine
+from thunder.interpreter.coming_uses import is_only_appended
 from thunder.ir.effects import has_effect
 from thunder.ir.trace import tracectx
 from thunder.ops.data_errors import may_raise_on_data

@@ -13,9 +13,9 @@ from thunder.base.cache_queries import CACHED
 from thunder.base.errors import InvalidArgument
 from thunder.base.plugin_calls import shown
 from thunder.frontend.default_lookasides import default_lookasides
-from thunder.frontend.lookasides.patches import MODULE_METHODS
 from thunder.frontend.natives.libraries import is_own
 from thunder.frontend.traced_replacements import Replacement, full_name, python_function
+from thunder.frontend.types.patches import MODULE_METHODS
 from thunder.interpreter.machine import NATIVES
 from thunder.ir.symbol import Symbol
 from thunder.plugins.specs import Lookaside
@@ -97,7 +97,7 @@ def _checked(fn: Any) -> Any:
             raise _refusal(f"{name}, which thunder carries out by a rule", _CALLER)
     if any(fn is method for method in MODULE_METHODS.values()):
         raise _refusal(f"{name}, which thunder carries out by a rule", "Pass the class, for its forward.")
-    if any(value is fn for cls in torch.Tensor.__mro__ for value in vars(cls).values()):
+    if any(id(fn) in set(map(id, vars(cls).values())) for cls in torch.Tensor.__mro__):
         raise _refusal(f"{name}, a method of tensors, which is an operator", _OPERATOR)
     return fn
 

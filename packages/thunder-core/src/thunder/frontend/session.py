@@ -169,6 +169,21 @@ class TracingSession(Policy):
         """Return whether code that thunder does not see may run here, once in each call of the program."""
         return self.speculation is not None and self.place.allows(CALLS_PACKAGE)
 
+    def load_plain(self, obj: Any, name: str) -> Any:
+        """Return ``obj.name`` by Python's protocol, which the class decides: a fact."""
+        self.type_attr(type(obj), "__getattribute__")
+        return self.machine.generic_load_attr(obj, name)
+
+    def store_plain(self, obj: Any, name: str, value: Any) -> None:
+        """Do ``obj.name = value`` by Python's protocol."""
+        self.type_attr(type(obj), "__setattr__")
+        self.machine.generic_store_attr(obj, name, value)
+
+    def delete_plain(self, obj: Any, name: str) -> None:
+        """Do ``del obj.name`` by Python's protocol."""
+        self.type_attr(type(obj), "__delattr__")
+        self.machine.generic_delete_attr(obj, name)
+
     def note_write(self) -> None:
         """Called before the program writes to a Python object."""
 

@@ -19,15 +19,15 @@ from thunder.frontend.epilogue.value_parts import proxies_of
 from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
 from thunder.frontend.lookasides.locks import refuse_held
 from thunder.frontend.lookasides.rebound_tensors import share_data
-from thunder.frontend.lookasides.tensors import original_of
 from thunder.frontend.lookasides.weakrefs import refuse_callbacks
-from thunder.frontend.lookasides.written_attributes import WrittenAttributes, emit_attributes
 from thunder.frontend.natives.cached_functions import CachedCalls
 from thunder.frontend.objects.shared_attributes import refuse_shared_attributes
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.output.progress_bars import close_bars
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.made_parameters import refuse_observed_copies
+from thunder.frontend.types.tensors import original_of
+from thunder.frontend.types.written_attributes import WrittenAttributes, emit_attributes
 from thunder.frontend.value_names import Input, input_order, name_values, parameter_names
 from thunder.ir.requires_grad import any_requires_grad, requires_grad
 from thunder.ir.symbol import BoundSymbol, with_parts

@@ -10,62 +10,28 @@ from __future__ import annotations
 
 import functools
 import logging
-import sys
-import threading
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextvars import ContextVar
 from typing import Any
 
-import torch
-
 from thunder.base.devices import Device
-from thunder.base.errors import (
-    OperatorError,
-    ThunderError,
-)
+from thunder.base.errors import OperatorError, ThunderError
 from thunder.base.langctx import LanguageContext
 from thunder.base.provenance import cell_content
-from thunder.frontend.arrays import array_calls
 from thunder.frontend.arrays.array_arguments import takes_arrays
-from thunder.frontend.arrays.array_memory import is_array
 from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.attribute_policy import AttributePolicy
 from thunder.frontend.call_dispatch import CallResolver
 from thunder.frontend.checkpoints.region_effects import RegionPolicy
 from thunder.frontend.custom_gradients.backward_policy import BackwardPolicy
-from thunder.frontend.host_draws import created_generators, draw_calls
-from thunder.frontend.host_draws.host_generators import has_numpy_state
-from thunder.frontend.lookasides import (
-    context_values,
-    gradient_nodes,
-    imports,
-    made_values,
-    module_members,
-    number_members,
-    python_functions,
-    rng_generators,
-    tensors,
-    weakrefs,
-)
-from thunder.frontend.lookasides.globals_view import GlobalsView
-from thunder.frontend.lookasides.gradient_nodes import GradientNode
+from thunder.frontend.lookasides import imports, made_values, python_functions, weakrefs
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.lookasides.number_members import NUMBERS
-from thunder.frontend.natives import (
-    key_protocols,
-    libraries,
-    native_arguments,
-    native_calls,
-    unread_items,
-)
+from thunder.frontend.natives import key_protocols, libraries, native_arguments, native_calls, unread_items
 from thunder.frontend.natives.descriptors import descriptor_of
-from thunder.frontend.objects.callable_kinds import LAZY
 from thunder.frontend.objects.class_kinds import has_python_key
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.objects.shadow_copies import SEQUENCES
-from thunder.frontend.objects.unknown_values import MadeInCall
 from thunder.frontend.opaque_calls import (
     native_functions,
     opaque_acquisition,
@@ -73,22 +39,24 @@ from thunder.frontend.opaque_calls import (
     unmodelled_operands,
 )
 from thunder.frontend.opaque_calls.opaque_hints import add_opaque_hint
-from thunder.frontend.output import logging_calls, printing, warning_calls
+from thunder.frontend.output import warning_calls
 from thunder.frontend.output.deferred_texts import combined, copies_texts
 from thunder.frontend.output.percent_texts import is_percent, percent_text
 from thunder.frontend.output.progress_bars import draws_bar
 from thunder.frontend.places import Effect, Place
 from thunder.frontend.raised_errors import name_tensors
-from thunder.frontend.seen_classes import seen_class
 from thunder.frontend.torch_functions import override_calls
 from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.frontend.traced_replacements import ReplacedCalls, ReplacementTable
+from thunder.frontend.types import gradient_nodes
+from thunder.frontend.types.globals_view import GlobalsView
+from thunder.frontend.types.gradient_nodes import GradientNode
+from thunder.frontend.types.type_table import HandlerTable
 from thunder.interpreter.frame import Frame, has_handler
-from thunder.interpreter.policy import MISSING, FunctionParts
-from thunder.ir.proxies import NumberProxy, TensorProxy
-from thunder.ir.symbolic_sizes import SymbolicFloat, SymbolicInt
+from thunder.interpreter.policy import FunctionParts
+from thunder.ir.proxies import TensorProxy
 from thunder.ir.trace import Source, TraceCtx
-from thunder.ir.unmodelled_proxies import UnmodelledObject, UnmodelledProxy
+from thunder.ir.unmodelled_proxies import UnmodelledObject
 from thunder.ops.torch_errors import as_torch_raises
 from thunder.wrappers.compiled_function import CompiledFunction
 
@@ -119,6 +87,7 @@ class Tracer(AttributePolicy):
         objects.adopt_unread_iterator = lambda raw, path: opaque_iterators.adopt_unread(self, raw, path)
         self._calls = CallResolver(self, lookasides, replacements)
         self.state(ReplacedCalls).table = replacements
+        self._handlers = HandlerTable()
         self._parts: dict[int, tuple[Any, FunctionParts]] = {}
         self._constants: set[int] | None = None  # ids of those of the code that was interpreted
         self._torch_functions = self.state(TorchFunctions)
@@ -132,81 +101,31 @@ class Tracer(AttributePolicy):
     # -- attributes ------------------------------------------------------------------------------------------
 
     def load_attr(self, obj: Any, name: str) -> Any:
-        if isinstance(obj, TensorProxy):
-            if type(obj) is UnmodelledProxy:
-                return unmodelled_operands.load_attr(self, obj, name)
-            return tensors.load_attr(self, obj, name)
-        if type(obj) in NUMBERS:
-            return number_members.load_attr(self, obj, name)
-        if type(obj) is UnmodelledObject:
-            return native_functions.load_attr(self, obj, name)
-        getter = self.type_attr(type(obj), "__getattribute__")
-        if isinstance(obj, torch.nn.Module):
-            member = module_members.load_member(self, obj, name) if getter is _PLAIN_GETTER else MISSING
-            if member is not MISSING:
-                return member
-        elif type(obj) is SymbolicInt or type(obj) is SymbolicFloat:
-            return number_members.load_of_symbol(self, obj, name)
-        elif type(obj) is torch.Generator:
-            return rng_generators.load_attr(self, obj, name)
-        elif has_numpy_state(obj):
-            return draw_calls.load_attr(self, obj, name)
-        elif type(obj) is ContextVar:
-            return context_values.load_attr(self, obj, name)
-        elif type(obj) is MadeInCall:
-            return made_values.load_attr(self, obj, name)
-        elif type(obj) is GradientNode:
-            return gradient_nodes.load_attr(self, obj, name)
-        elif type(obj) is CompiledFunction and name != "__get__":
-            return self.load_attr(module_members.wrapped_callable(self, obj), name)
-        elif printing.is_stream(obj, name):
-            return printing.load_stream(self, obj, name)
-        elif self.uses_arrays and is_array(obj):
-            return array_calls.load_attr(self, obj, name)
-        elif name == "__dict__" and type(obj) is threading.local:
-            entry = self.resolve_entry(obj)
-            return obj.__dict__ if entry is None else entry.own
-        elif type(obj) in LAZY:
-            getattr(obj, name, None)  # creates the attribute, which is then read as any other
+        load = self._handlers[type(obj)].load
+        if load is not None:
+            return load(self, obj, name)
+        self.type_attr(type(obj), "__getattribute__")
         return self.machine.generic_load_attr(obj, name)
 
     def store_attr(self, obj: Any, name: str, value: Any) -> None:
-        if type(obj) is UnmodelledProxy:
-            unmodelled_operands.store_attr(self, obj, name, value)
-        elif type(obj) is UnmodelledObject:
-            native_functions.store_attr(self, obj, name, value)
-        elif isinstance(obj, TensorProxy):
-            tensors.store_attr(self, obj, name, value)
-        elif isinstance(obj, torch.nn.Module) and module_members.store_member(self, obj, name, value):
-            self.note_write()
-        elif type(obj) in NUMBERS:
-            number_members.store_attr(self, obj, name, value)
-        elif has_numpy_state(obj):
-            created_generators.set_attribute(self, obj, name, value)
-        elif obj is sys and name in printing.STREAMS:
-            printing.refuse_redirection(name)
-        elif isinstance(obj, logging.Filterer) and name in logging_calls.CONFIGURING:
-            logging_calls.refuse_configuration()
-        elif type(obj) is CompiledFunction:
-            self.store_attr(module_members.wrapped_callable(self, obj), name, value)
+        store = self._handlers[type(obj)].store
+        if store is None:
+            self.store_plain(obj, name, value)
         else:
-            self.type_attr(type(obj), "__setattr__")
-            self.machine.generic_store_attr(obj, name, value)
+            store(self, obj, name, value)
 
     def delete_attr(self, obj: Any, name: str) -> None:
-        if type(obj) is UnmodelledProxy:
-            return unmodelled_operands.delete_attr(self, obj, name)
-        if isinstance(obj, TensorProxy) and tensors.delete_attr(self, obj, name):
-            return
-        owner = module_members.wrapped_callable(self, obj) if type(obj) is CompiledFunction else obj
-        self.type_attr(type(owner), "__delattr__")
-        self.machine.generic_delete_attr(owner, name)
+        delete = self._handlers[type(obj)].delete
+        if delete is None:
+            self.delete_plain(obj, name)
+        else:
+            delete(self, obj, name)
 
     # -- variables -------------------------------------------------------------------------------------------
 
     def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
         raw = namespace.get(name)
-        if type(raw) in SEQUENCES and (self.is_appended(name) or self.is_counted(raw, name)):
+        if type(raw) in SEQUENCES and self.is_unread(raw, name):
             path = self.variables.unread_global(namespace, name)
             if path is not None:
                 return self.objects.appended_lists.adopt(raw, path)
@@ -214,7 +133,7 @@ class Tracer(AttributePolicy):
 
     def load_cell(self, cell: types.CellType) -> Any:
         content = cell_content(cell)
-        if type(content) in SEQUENCES and (self.is_appended(None) or self.is_counted(content, None)):
+        if type(content) in SEQUENCES and self.is_unread(content, None):
             path = self.variables.unread_cell(cell)
             if path is not None:
                 return self.objects.appended_lists.adopt(content, path)
@@ -262,8 +181,12 @@ class Tracer(AttributePolicy):
                 return handler(self, fn, args, kwargs)
             return self.machine.generic_call(fn, args, kwargs)
         except ThunderError as error:
-            add_opaque_hint(error, self.machine.frames)
-            raise error.add_locations(self.locations()) from error.__cause__
+            raise self._placed(error) from error.__cause__
+
+    def _placed(self, error: ThunderError) -> ThunderError:
+        """Add to an error where the program is."""
+        add_opaque_hint(error, self.machine.frames)
+        return error.add_locations(self.locations())
 
     def call_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if is_percent(fn, args) and (text := percent_text(self, *args)) is not None:
@@ -296,21 +219,15 @@ class Tracer(AttributePolicy):
         return unread_items.readable_keys(self, (text,))[0] if self.objects.unread else text
 
     def is_same(self, a: Any, b: Any) -> bool:
-        if type(a) in weakrefs.UNKNOWN or type(b) in weakrefs.UNKNOWN:
-            return weakrefs.is_same(self, a, b)
-        if isinstance(a, NumberProxy) or isinstance(b, NumberProxy):
-            return number_members.is_same(a, b)
-        if isinstance(a, TensorProxy) and isinstance(b, TensorProxy):
-            if tensors.is_same(self, a, b):
-                return True
-            opaque_iterators.refuse_identity(self, a, b)
-        same = a is b
-        if type(a) is GradientNode and not same:
-            return bool(a == b)
+        for one, other in ((a, b), (b, a)):
+            rule = self._handlers[type(one)].is_same
+            same = NotImplemented if rule is None else rule(self, one, other)
+            if same is not NotImplemented:
+                return bool(same)
         first, second = self.entry_of(a), self.entry_of(b)
         if first is not None and second is not None and first is not second:
             self.note("same", first.path, False, others=(second.path,))
-        return same
+        return a is b
 
     def next(self, iterator: Iterator[Any]) -> Any:
         if self.objects.unread:
@@ -320,8 +237,17 @@ class Tracer(AttributePolicy):
     def gradient_node(self, x: TensorProxy) -> GradientNode:
         return gradient_nodes.gradient_node(self, x)
 
+    def truth(self, value: Any) -> bool:
+        rule = self._handlers[type(value)].truth
+        try:
+            answer = NotImplemented if rule is None else rule(self, value)
+        except ThunderError as error:
+            raise self._placed(error) from error.__cause__
+        return self.machine.generic_truth(value) if answer is NotImplemented else bool(answer)
+
     def class_of(self, obj: Any) -> type:
-        return seen_class(self, obj)
+        class_of = self._handlers[type(obj)].class_of
+        return type(obj) if class_of is None else class_of(self, obj)
 
     def referent(self, reference: weakref.ref[Any]) -> Any:
         return weakrefs.referent_of(self, reference)
@@ -413,6 +339,7 @@ class Tracer(AttributePolicy):
 
     def forget(self) -> None:
         self._parts.clear()
+        self._handlers = HandlerTable()  # holds none of the classes
         self._calls.forget()
         super().forget()
 
@@ -431,7 +358,6 @@ def _class_within(places: frozenset[Place]) -> type[Tracer]:
     return type(Tracer.__name__, (*policies, Tracer), {}) if policies else Tracer
 
 
-_PLAIN_GETTER = object.__getattribute__
 #: functions whose rules make texts of their arguments by calls of the program
 _OUTPUT = (print, logging.Logger._log, *made_values.RULES)
 #: handlers of calls of code that runs as it is, in each call

@@ -163,6 +163,7 @@ class Machine:
     generic_delete_attr = attributes.delete_attribute
     bind_attribute = attributes.bind_attribute
     generic_call = calls.generic_call
+    generic_truth = operator_protocols.generic_truth
     call_native = calls.call_native
     call_class = construction.call_class
     load_item = operator_protocols.load_item

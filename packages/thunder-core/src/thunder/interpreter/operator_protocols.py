@@ -273,9 +273,14 @@ def truth(machine: Machine, value: Any) -> bool:
     """``bool(value)``."""
     if value is True or value is False:
         return value
-    cls = type(value)
-    if cls in LEAF_TYPES:
+    if type(value) in LEAF_TYPES:
         return bool(value)
+    return machine.policy.truth(value)
+
+
+def generic_truth(machine: Machine, value: Any) -> bool:
+    """``bool(value)`` by the special methods of an object's class."""
+    cls = type(value)
     method = python_special(machine, cls, "__bool__")
     if method is not MISSING:
         result = call_special(machine, method, value)

@@ -140,6 +140,10 @@ class Policy:
         """``descriptor.__delete__(obj)`` of a descriptor implemented in C."""
         type(descriptor).__delete__(descriptor, obj)
 
+    def truth(self, value: Any) -> bool:
+        """``bool(value)`` of an object that is neither a number nor a text."""
+        return self.machine.generic_truth(value)
+
     def is_same(self, a: Any, b: Any) -> bool:
         """``a is b``."""
         return a is b

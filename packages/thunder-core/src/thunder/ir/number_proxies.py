@@ -12,7 +12,7 @@ import torch
 
 from thunder.base.errors import DataDependentControlFlow
 from thunder.base.langctx import current_language
-from thunder.ir.recorder import UNDECIDED
+from thunder.ir.recorder import UNDECIDED, Recorder
 from thunder.ir.scalar_proxies import Proxy, ProxyTag
 from thunder.ir.trace_context import get_tracectx
 
@@ -93,13 +93,20 @@ def _refusal(operation: str, proxy: NumberProxy) -> DataDependentControlFlow:
     )
 
 
-def _decided(operation: str, question: str, *operands: Any) -> Any:
-    """Return the answer to a question about numbers; raise DataDependentControlFlow if there is none."""
-    trace = get_tracectx()
-    answer = UNDECIDED if trace is None else trace.recorder.decide(question, operands)
+def decided_by(recorder: Recorder | None, operation: str, question: str, *operands: Any) -> Any:
+    """Return the recorder's answer to a question about numbers.
+
+    Raises DataDependentControlFlow, which names the operation, if there is none.
+    """
+    answer = UNDECIDED if recorder is None else recorder.decide(question, operands)
     if answer is UNDECIDED:
         raise _refusal(operation, operands[0])
     return answer
+
+
+def _decided(operation: str, question: str, *operands: Any) -> Any:
+    trace = get_tracectx()
+    return decided_by(None if trace is None else trace.recorder, operation, question, *operands)
 
 
 def _are_numbers(operands: Iterable[Any]) -> bool:

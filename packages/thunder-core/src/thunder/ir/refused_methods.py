@@ -10,11 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from thunder.base.errors import DataDependentControlFlow, UnsupportedProgram
-from thunder.ir.recorder import UNDECIDED
+from thunder.ir.recorder import PLAIN, UNDECIDED, Recorder
 from thunder.ir.trace_context import get_tracectx
 
 if TYPE_CHECKING:
     from thunder.ir.proxies import TensorProxy
+
+
+def current_recorder() -> Recorder:
+    """Return the recorder of the current trace; without a trace, the one that knows no values."""
+    trace = get_tracectx()
+    return PLAIN if trace is None else trace.recorder
 
 
 def constant_value(x: TensorProxy) -> torch.Tensor | None:
@@ -22,20 +28,17 @@ def constant_value(x: TensorProxy) -> torch.Tensor | None:
 
     The value is on the CPU. Only the recorder of a program that is being acquired computes values.
     """
-    trace = get_tracectx()
-    return None if trace is None else trace.recorder.constant_value(x)
+    return current_recorder().constant_value(x)
 
 
 def decided(question: str, *operands: Any) -> Any:
     """Return the answer to a question about data that the current trace is for, or UNDECIDED."""
-    trace = get_tracectx()
-    return UNDECIDED if trace is None else trace.recorder.decide(question, operands)
+    return current_recorder().decide(question, operands)
 
 
 def as_size(number: Any) -> Any:
     """Return an integer of the current trace as a size or position, or UNDECIDED."""
-    trace = get_tracectx()
-    return UNDECIDED if trace is None else trace.recorder.as_size(number)
+    return current_recorder().as_size(number)
 
 
 def elements(x: TensorProxy) -> Any:
@@ -43,29 +46,45 @@ def elements(x: TensorProxy) -> Any:
 
     They are sizes that the computation finds, or a decision.
     """
-    trace = get_tracectx()
-    return UNDECIDED if trace is None else trace.recorder.elements(x)
+    return current_recorder().elements(x)
 
 
-def _needs_value(operation: str, read: Callable[..., Any], question: str) -> Callable[..., Any]:
-    """Return a method that reads the value of the tensor.
+#: name of a method that asks for the value of a tensor → the operation in words, and its function
+_ASKING: Final[dict[str, tuple[str, Callable[..., Any]]]] = {
+    "__bool__": ("bool(tensor)", bool),
+    "__int__": ("int(tensor)", int),
+    "__float__": ("float(tensor)", float),
+    "__complex__": ("complex(tensor)", complex),
+    "__index__": ("index(tensor)", operator.index),
+    "__contains__": ("x in tensor", operator.contains),
+    "is_nonzero": ("tensor.is_nonzero()", torch.Tensor.is_nonzero),
+}
 
-    The trace computes it, or decides the question. Elsewhere it raises DataDependentControlFlow.
+
+def answer(recorder: Recorder, name: str, x: TensorProxy, *args: Any) -> Any:
+    """Return what a method returns that asks for the value of a tensor.
+
+    The recorder knows the value, or decides the question; else DataDependentControlFlow is raised.
     """
+    operation, read = _ASKING[name]
+    value = recorder.constant_value(x)
+    if value is not None:
+        return read(value, *args)
+    found = recorder.decide(name.strip("_"), (x, *args))
+    if found is not UNDECIDED:
+        return found
+    raise DataDependentControlFlow(
+        f"{operation} asks for the value of a tensor, which is not known while the program is traced",
+        found=f'{x.name}: "{x.type_string()}"',
+        hint="Use torch.where or another tensor operation, or move the test out of the compiled function.",
+    )
 
-    def method(self: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-        value = constant_value(self)
-        if value is not None:
-            return read(value, *args, **kwargs)
-        answer = decided(question, self, *args)
-        if answer is not UNDECIDED:
-            return answer
-        raise DataDependentControlFlow(
-            f"{operation} asks for the value of a tensor, which is not known while the program is traced",
-            found=f'{self.name}: "{self.type_string()}"',
-            hint="Use torch.where or another tensor operation, or move the test out of the compiled "
-            "function.",
-        )
+
+def _asking(name: str) -> Callable[..., Any]:
+    """Return the method by which native code asks for the value of a tensor of the current trace."""
+
+    def method(self: TensorProxy, *args: Any) -> Any:
+        return answer(current_recorder(), name, self, *args)
 
     return method
 
@@ -119,13 +138,7 @@ def _as_lists(part: Any) -> Any:
 
 #: name of a method of ``torch.Tensor`` that needs data → the method of ``TensorProxy`` in its place
 REFUSED_METHODS: dict[str, Callable[..., Any]] = {
-    "__bool__": _needs_value("bool(tensor)", bool, "bool"),
-    "__int__": _needs_value("int(tensor)", int, "int"),
-    "__float__": _needs_value("float(tensor)", float, "float"),
-    "__complex__": _needs_value("complex(tensor)", complex, "complex"),
-    "__index__": _needs_value("index(tensor)", operator.index, "index"),
-    "__contains__": _needs_value("x in tensor", operator.contains, "contains"),
-    "is_nonzero": _needs_value("tensor.is_nonzero()", torch.Tensor.is_nonzero, "is_nonzero"),
+    **{name: _asking(name) for name in _ASKING},
     "tolist": _tolist,
     "numpy": _takes_data_out("tensor.numpy()"),
     "__array__": _takes_data_out("numpy.asarray(tensor)"),

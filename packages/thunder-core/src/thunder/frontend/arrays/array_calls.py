@@ -200,6 +200,8 @@ def before_call(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> tupl
 
 def load_attr(session: TracingSession, array: Any, name: str) -> Any:
     """Return ``array.name``: metadata, a view or a method."""
+    if not session.uses_arrays:
+        return session.load_plain(array, name)
     arrays = session.state(Arrays)
     traced = arrays.of(array)
     if traced is not None:

@@ -29,10 +29,13 @@ _LARGEST_HELD = 1 << 20
 
 def is_array(x: Any) -> bool:
     """Return whether ``x`` is an array of NumPy's own class."""
-    if type(x).__name__ != "ndarray":
-        return False
-    module = numpy()
-    return module is not None and type(x) is module.ndarray
+    return type(x).__name__ == "ndarray" and is_array_class(type(x))
+
+
+def is_array_class(cls: type) -> bool:
+    """Return whether a class is NumPy's own class of arrays."""
+    module = numpy() if cls.__name__ == "ndarray" else None
+    return module is not None and cls is module.ndarray
 
 
 def is_plain_array(x: Any) -> bool:

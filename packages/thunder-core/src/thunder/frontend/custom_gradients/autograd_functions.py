@@ -16,10 +16,10 @@ from thunder.base.torch_versions import FUNCTION_APPLY_TAKES_KEYWORDS, function_
 from thunder.frontend.custom_gradients.backward_errors import once_differentiable
 from thunder.frontend.custom_gradients.custom_call import CustomGradient, call_with_custom_gradient
 from thunder.frontend.custom_gradients.function_context import context_class
-from thunder.frontend.lookasides import tensors
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.types import tensors
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.torch.autocast import is_interpreted

@@ -37,11 +37,13 @@ def is_numpy_generator(x: Any) -> bool:
 
 def has_numpy_state(x: Any) -> bool:
     """Return whether ``x`` is a generator of NumPy, a bit generator or a sequence of seeds."""
-    name = type(x).__name__
-    if name not in NUMPY_CLASSES:  # asked of every object of which the program reads an attribute
-        return False
-    module = numpy()
-    return module is not None and type(x) is getattr(module.random, name, None)
+    return is_state_class(type(x))
+
+
+def is_state_class(cls: type) -> bool:
+    """Return whether a class is that of a generator of NumPy, a bit generator or a sequence of seeds."""
+    module = numpy() if cls.__name__ in NUMPY_CLASSES else None
+    return module is not None and cls is getattr(module.random, cls.__name__, None)
 
 
 def method_of(generator: Any, name: str) -> Any:

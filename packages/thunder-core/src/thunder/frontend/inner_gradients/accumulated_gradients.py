@@ -14,9 +14,9 @@ from thunder.frontend.inner_gradients.autograd_calls import cotangents_of, optio
 from thunder.frontend.inner_gradients.function_levels import Levels
 from thunder.frontend.inner_gradients.functional_program import functional_program
 from thunder.frontend.inner_gradients.recorded_gradients import arriving_gradients
-from thunder.frontend.lookasides.leaf_gradients import assign_grad, read_grad
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import TracingSession
+from thunder.frontend.types.leaf_gradients import assign_grad, read_grad
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.torch.inplace import is_leaf, write_back

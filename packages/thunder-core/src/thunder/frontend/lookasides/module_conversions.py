@@ -18,6 +18,7 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
+from thunder.wrappers.forwarding import FORWARDED_CODE
 
 TABLE = LookasideTable()
 
@@ -64,3 +65,10 @@ def _apply(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any
 def _converted(session: TracingSession, fn: Any, tensor: TensorProxy) -> Any:
     with torch.no_grad():
         return session.call(fn, (tensor,), {})
+
+
+@TABLE.closure_lookaside(FORWARDED_CODE)
+def call_forwarded(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a method that was read from a compiled module, with the module itself."""
+    method, *rest = args
+    return session.call(method.__wrapped__, tuple(rest), kwargs)

@@ -44,7 +44,11 @@ def _all_of(operation: str) -> Callable[..., Any]:
 
 #: functions of numbers → what they return where sizes determine one; questions are comparisons
 _RULES: dict[Callable[..., Any], Callable[..., Any]] = {
-    **{function: functools.partial(of_function, function) for function in FUNCTIONS if function is not round},
+    **{
+        function: functools.partial(of_function, function)
+        for function in FUNCTIONS
+        if function not in (round, float)
+    },
     math.log: _logarithm,
     math.isnan: lambda x: x != x,
     math.isinf: lambda x: abs(x) == math.inf,

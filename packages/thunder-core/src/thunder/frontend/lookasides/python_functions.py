@@ -17,15 +17,15 @@ import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, Path, comes_with_arguments, is_weak, lookup_slot
-from thunder.frontend.lookasides.globals_view import GlobalsView, namespace_of_view
 from thunder.frontend.lookasides.lookaside_registry import LookasideRule, LookasideTable
-from thunder.frontend.lookasides.tensors import is_inference, is_marked, storage_offset
 from thunder.frontend.natives.key_protocols import KeyHashes
 from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.frontend.output.deferred_texts import deferred
 from thunder.frontend.raised_errors import text_refusal
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
+from thunder.frontend.types.globals_view import GlobalsView, namespace_of_view
+from thunder.frontend.types.tensors import is_inference, is_marked, storage_offset
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS

@@ -9,8 +9,7 @@ from typing import Any
 
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import TracingSession
-from thunder.interpreter.handlers.calling import CALL
-from thunder.interpreter.handlers.control import GET_ITER
+from thunder.interpreter.coming_uses import is_iterated
 from thunder.ir.symbolic_sizes import SymbolicInt
 
 TABLE = LookasideTable()
@@ -19,16 +18,10 @@ TABLE = LookasideTable()
 @TABLE.lookaside(range)
 def _range(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the range; of one that is iterated at once, and by nothing else, its elements."""
-    if any(type(x) is SymbolicInt for x in args) and not kwargs and _is_iterated(session, len(args)):
+    has_symbols = any(type(x) is SymbolicInt for x in args) and not kwargs
+    if has_symbols and is_iterated(session.machine.frame, len(args)):
         start, end, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
         if all(type(x) is SymbolicInt or type(x) is int for x in (start, end, step)) and step > 0:
             count = int(-((start - end) // step)) if end > start else 0
             return tuple(start + i * step for i in range(count))
     return session.machine.generic_call(range, args, kwargs)
-
-
-def _is_iterated(session: TracingSession, count: int) -> bool:
-    """Return whether the running instruction is a call with ``count`` arguments in ``for x in range(…)``."""
-    frame = session.machine.frame
-    rows = frame.decoded.instructions[frame.pc : frame.pc + 2]
-    return len(rows) == 2 and rows[0] == (CALL, count) and rows[1][0] is GET_ITER

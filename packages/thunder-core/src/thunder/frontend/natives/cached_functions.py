@@ -36,7 +36,6 @@ from thunder.base.errors import NotInitialized, StateChanged, UnsupportedProgram
 from thunder.base.tags import OpTags
 from thunder.frontend.epilogue.reconstruction import state_of
 from thunder.frontend.lookasides.mode_regions import InferenceModes
-from thunder.frontend.lookasides.number_members import value_of_key
 from thunder.frontend.natives.native_tables import cached_of_typing
 from thunder.frontend.natives.written_state import reached_write, written_part
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_compared_by_parts, plain_base
@@ -47,6 +46,7 @@ from thunder.frontend.output import output_replay
 from thunder.frontend.output.printing import printable
 from thunder.frontend.ran_code import CALL_IT_BEFORE, RanCode
 from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.types.number_members import value_of_key
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.symbol import has_tags
 from thunder.ir.trace import detached_trace

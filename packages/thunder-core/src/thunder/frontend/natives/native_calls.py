@@ -22,7 +22,6 @@ from thunder.base.provenance import lookup_type
 from thunder.frontend.arrays import array_calls, numpy_settings
 from thunder.frontend.host_draws import draw_calls
 from thunder.frontend.lookasides.environment_queries import is_query, query
-from thunder.frontend.lookasides.number_members import has_number, with_values
 from thunder.frontend.natives import decimal_context
 from thunder.frontend.natives.descriptors import defining_class, descriptor_of
 from thunder.frontend.natives.key_protocols import before_lookup, note_container, refuse_unseen_keys
@@ -61,6 +60,7 @@ from thunder.frontend.objects.class_kinds import (
 from thunder.frontend.objects.object_table import describe
 from thunder.frontend.raised_errors import name_tensors, text_refusal
 from thunder.frontend.session import TracingSession
+from thunder.frontend.types.number_members import has_number, with_values
 from thunder.ir.proxies import Proxy, TensorProxy
 
 #: native code that creates objects with state; what other native code returns existed before

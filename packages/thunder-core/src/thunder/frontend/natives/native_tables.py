@@ -40,10 +40,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from thunder.frontend.lookasides.globals_view import GlobalsView
 from thunder.frontend.natives import decimal_context
 from thunder.frontend.natives.libraries import numpy
 from thunder.frontend.objects.class_kinds import DATES, LEAVES
+from thunder.frontend.types.globals_view import GlobalsView
 from thunder.interpreter.lookup import ITERATOR_TYPES
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, Path, lookup_type
-from thunder.frontend.lookasides import patches
 from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.frontend.objects.object_entry import DELETED
 from thunder.frontend.session import TracingSession
+from thunder.frontend.types import patches
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
 

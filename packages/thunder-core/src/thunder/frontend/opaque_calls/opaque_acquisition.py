@@ -18,8 +18,6 @@ from thunder.base.tags import VIEW_TAGS
 from thunder.frontend.custom_gradients.rebuilding import Rebuilding
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import first_failure, unchanged_check
-from thunder.frontend.lookasides.tensors import original_of
-from thunder.frontend.lookasides.written_attributes import WrittenAttributes
 from thunder.frontend.natives.unread_items import refuse
 from thunder.frontend.natives.written_state import reached, reached_write
 from thunder.frontend.objects.class_kinds import is_foreign
@@ -36,6 +34,8 @@ from thunder.frontend.opaque_calls.opaque_statements import run_opaque
 from thunder.frontend.places import CALLS_OPAQUE
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.traced_replacements import full_name
+from thunder.frontend.types.tensors import original_of
+from thunder.frontend.types.written_attributes import WrittenAttributes
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import has_tags, with_parts
 from thunder.ir.trace import TraceCtx, detached_trace

@@ -25,12 +25,12 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path
 from thunder.base.pytree import tree_map
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.lookasides.reached_generators import adopt_generator
 from thunder.frontend.objects.class_kinds import is_foreign
 from thunder.frontend.objects.writes import Write
 from thunder.frontend.opaque_calls import opaque_acquisition
 from thunder.frontend.opaque_calls.opaque_run import Raised
 from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.types.reached_generators import adopt_generator
 from thunder.ir.proxies import TensorProxy
 
 if TYPE_CHECKING:

@@ -121,7 +121,14 @@ def _basic_config(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
 
 
 #: attributes of loggers and handlers that decide what is logged
-CONFIGURING = frozenset({"disabled", "filters", "handlers", "level", "parent", "propagate"})
+_CONFIGURING = frozenset({"disabled", "filters", "handlers", "level", "parent", "propagate"})
+
+
+def store_attr(session: TracingSession, obj: logging.Filterer, name: str, value: Any) -> None:
+    """Write an attribute of a logger or handler that does not decide what is logged."""
+    if name in _CONFIGURING:
+        refuse_configuration()
+    session.store_plain(obj, name, value)
 
 
 def refuse_configuration() -> None:

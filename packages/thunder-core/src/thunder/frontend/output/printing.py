@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import types
 from types import MappingProxyType
 from typing import Any
 
@@ -59,31 +60,30 @@ class Streams(SessionState):
 _STREAM_METHODS = frozenset({"write", "writelines", "flush"})
 
 
-def is_stream(obj: Any, name: str) -> bool:
-    """Return whether ``obj.name`` is a standard stream, or an attribute of one."""
-    return (obj is sys and name in STREAMS) or type(obj) is StandardStream
-
-
-def load_stream(session: TracingSession, obj: Any, name: str) -> Any:
-    """Return a standard stream, whichever file that is at each call, or a method of one.
-
-    Raises UnsupportedProgram for attributes that depend on the file.
-    """
-    if type(obj) is not StandardStream:
+def load_of_module(session: TracingSession, module: types.ModuleType, name: str) -> Any:
+    """Return ``module.name``; of ``sys`` a standard stream, whichever file that is at each call."""
+    if module is sys and name in STREAMS:
         return session.state(Streams).by_name.setdefault(name, StandardStream(name))
+    return session.load_plain(module, name)
+
+
+def store_of_module(session: TracingSession, module: types.ModuleType, name: str, value: Any) -> None:
+    """Do ``module.name = value``; refuse to replace a standard stream, to which a program prints."""
+    if module is sys and name in STREAMS:
+        raise UnsupportedProgram(
+            f"the program replaces sys.{name}",
+            hint="Redirect the output around the call of the compiled function.",
+        )
+    session.store_plain(module, name, value)
+
+
+def load_of_stream(session: TracingSession, stream: StandardStream, name: str) -> Any:
+    """Return a method of a standard stream; raises UnsupportedProgram for what depends on the file."""
     if name not in _STREAM_METHODS:
         raise UnsupportedProgram(
-            f"the program reads sys.{obj._name}.{name}", hint="Read it outside the compiled function."
+            f"the program reads sys.{stream._name}.{name}", hint="Read it outside the compiled function."
         )
-    return getattr(obj, name)
-
-
-def refuse_redirection(name: str) -> None:
-    """Refuse the replacement of a standard stream, because the program prints when it runs."""
-    raise UnsupportedProgram(
-        f"the program replaces sys.{name}",
-        hint="Redirect the output around the call of the compiled function.",
-    )
+    return getattr(stream, name)
 
 
 @TABLE.lookaside(print)

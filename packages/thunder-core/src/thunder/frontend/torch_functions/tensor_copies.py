@@ -16,12 +16,12 @@ import torch
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.custom_gradients.recorded_memory import names_of_memory
 from thunder.frontend.lookasides.grad_requests import request_grad
-from thunder.frontend.lookasides.tensors import original_of
-from thunder.frontend.lookasides.written_attributes import WrittenAttributes
 from thunder.frontend.objects.input_overlap import overlapping_groups
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions.made_parameters import make_parameter
 from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
+from thunder.frontend.types.tensors import original_of
+from thunder.frontend.types.written_attributes import WrittenAttributes
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.unmodelled_proxies import UnmodelledProxy
 from thunder.ops import prims

@@ -9,21 +9,17 @@ import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import MEMBER_DICTS, Path, lookup_type
-from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.lookasides.patches import MODULE_METHODS as METHODS
 from thunder.frontend.objects.object_entry import DELETED, ObjectEntry
 from thunder.frontend.objects.shadow_copies import ItemOverlay
 from thunder.frontend.objects.tensor_classes import computes_by_dispatch
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.override_state import seen_type
+from thunder.frontend.types.patches import MODULE_METHODS as METHODS
 from thunder.interpreter.attributes import is_data_descriptor
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
 from thunder.wrappers.compiled_function import CompiledFunction
-from thunder.wrappers.forwarding import FORWARDED_CODE
 from thunder.wrappers.thunder_module import dispatcher_of
-
-TABLE = LookasideTable()
 
 _Module = torch.nn.Module
 _Slot = types.MemberDescriptorType
@@ -34,14 +30,21 @@ _REGISTRATION_HOOKS = "_global_buffer_registration_hooks"
 _GLOBAL_HOOKS = tuple(n for n in _module_globals if n.startswith(("_global_forward", "_global_backward")))
 
 
-def load_member(session: TracingSession, module: torch.nn.Module, name: str) -> Any:
+def load_attr(session: TracingSession, module: torch.nn.Module, name: str) -> Any:
+    """Return ``module.name``."""
+    getter = session.type_attr(type(module), "__getattribute__")
+    member = _load_member(session, module, name) if getter is object.__getattribute__ else MISSING
+    return session.machine.generic_load_attr(module, name) if member is MISSING else member
+
+
+def _load_member(session: TracingSession, module: torch.nn.Module, name: str) -> Any:
     """Return the member that ``Module.__getattr__`` finds, and note the facts that it reads.
 
     Returns MISSING where the generic protocol must be followed.
     """
     entry = session.entry_of(module)
     cls = type(module)
-    if entry is None or cls.__getattribute__ is not object.__getattribute__:
+    if entry is None:
         return MISSING
     if entry.own is None:
         value = entry.attrs.get(name, MISSING)
@@ -119,7 +122,15 @@ def _overlay(session: TracingSession, entry: ObjectEntry, member: str) -> ItemOv
     return overlay
 
 
-def store_member(session: TracingSession, module: torch.nn.Module, name: str, value: Any) -> bool:
+def store_attr(session: TracingSession, module: torch.nn.Module, name: str, value: Any) -> None:
+    """Do ``module.name = value``."""
+    if _store_member(session, module, name, value):
+        session.note_write()
+    else:
+        session.store_plain(module, name, value)
+
+
+def _store_member(session: TracingSession, module: torch.nn.Module, name: str, value: Any) -> bool:
     """Do ``module.name = value``, or return False where ``__setattr__`` must be interpreted."""
     entry, cls = session.entry_of(module), type(module)
     if entry is None or entry.own is not None or isinstance(value, torch.nn.Module):
@@ -248,6 +259,13 @@ def wrapped_callable(session: TracingSession, fn: CompiledFunction) -> Any:
     return objects.adopt(wrapped, objects.object_root(wrapped, path.source))
 
 
+def load_of_compiled(session: TracingSession, fn: CompiledFunction, name: str) -> Any:
+    """Return an attribute of a compiled function, which is that of the callable."""
+    if name == "__get__":
+        return session.load_plain(fn, name)
+    return session.load_attr(wrapped_callable(session, fn), name)
+
+
 def _refuse_changes(fn: Any) -> None:
     """Refuse to trace a compiled object's own function if its compile would change the function."""
     data = dispatcher_of(fn).data
@@ -263,13 +281,6 @@ def _refuse_changes(fn: Any) -> None:
             found={"transforms": ", ".join(type(t).__name__ for t in transforms)},
             hint="Give the transforms to the outer thunder.jit, or call it outside.",
         )
-
-
-@TABLE.closure_lookaside(FORWARDED_CODE)
-def call_forwarded(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a method that was read from a compiled module, with the module itself."""
-    method, *rest = args
-    return session.call(method.__wrapped__, tuple(rest), kwargs)
 
 
 def instance_dict(session: TracingSession, entry: ObjectEntry) -> Any:

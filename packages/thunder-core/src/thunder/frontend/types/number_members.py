@@ -18,19 +18,8 @@ from thunder.frontend.objects.class_kinds import is_compared_by_parts
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.string_protocols import Shown
 from thunder.ir.number_proxies import decided_value
-from thunder.ir.proxies import ComplexProxy, FloatProxy, IntegerProxy, NumberProxy, pytype
+from thunder.ir.proxies import ComplexProxy, FloatProxy, IntegerProxy, NumberProxy
 from thunder.ir.symbolic_sizes import SizeTuple, SymbolicFloat, SymbolicInt, SymbolicNumber
-
-__all__ = [
-    "NUMBERS",
-    "has_number",
-    "is_same",
-    "load_attr",
-    "load_of_symbol",
-    "store_attr",
-    "value_of_key",
-    "with_values",
-]
 
 #: the classes of numbers of a trace
 NUMBERS: Final = frozenset({NumberProxy, IntegerProxy, FloatProxy, ComplexProxy})
@@ -79,14 +68,25 @@ def store_attr(session: TracingSession, number: NumberProxy, name: str, value: A
     session.store_attr(number.python_type(), name, value)
 
 
-def is_same(a: Any, b: Any) -> bool:
-    """Return ``a is b``, of which one at least is a number of the trace; equal small integers are one object.
+def delete_attr(session: TracingSession, number: NumberProxy, name: str) -> None:
+    """Raise the AttributeError of Python, whose numbers have no attributes to delete."""
+    session.delete_attr(number.python_type(), name)
+
+
+def class_of(session: TracingSession, number: NumberProxy) -> type:
+    """Return the class of a number."""
+    return number.python_type
+
+
+def is_same(session: TracingSession, a: NumberProxy, b: Any) -> bool:
+    """Return ``a is b``; equal small integers are one object.
 
     Raises DataDependentControlFlow where no value can be decided.
     """
     if a is b:
         return True
-    return pytype(a) is pytype(b) and decided_value(a, "is") is decided_value(b, "is")
+    kind = b.python_type if issubclass(type(b), NumberProxy) else type(b)
+    return a.python_type is kind and decided_value(a, "is") is decided_value(b, "is")
 
 
 def has_number(values: Iterable[Any]) -> bool:

@@ -16,19 +16,20 @@ from thunder.frontend.arrays.array_arguments import TAKING_ARRAYS, tensor_of_arr
 from thunder.frontend.decisions.decided_arguments import call_with_decided_arguments, with_decided_integers
 from thunder.frontend.decisions.number_arguments import with_numbers, with_plain_arguments
 from thunder.frontend.inner_gradients.level_reads import seen_as_leaf, seen_to_require_grad
-from thunder.frontend.lookasides import mode_regions, patches, rng_generators
+from thunder.frontend.lookasides import mode_regions, rng_generators
 from thunder.frontend.lookasides.aten_operators import aten_call
 from thunder.frontend.lookasides.grad_requests import request_grad
-from thunder.frontend.lookasides.leaf_gradients import assign_grad, read_grad
 from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.lookasides.operator_arguments import checked_arguments
 from thunder.frontend.lookasides.rebound_tensors import assign_data
-from thunder.frontend.lookasides.written_attributes import WrittenAttributes
 from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions import override_calls, tensor_subclasses
 from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
+from thunder.frontend.types import patches
+from thunder.frontend.types.leaf_gradients import assign_grad, read_grad
+from thunder.frontend.types.written_attributes import WrittenAttributes
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
@@ -250,15 +251,16 @@ def original_of(session: TracingSession, x: TensorProxy) -> TensorProxy:
     return x
 
 
-def delete_attr(session: TracingSession, x: TensorProxy, name: str) -> bool:
-    """Do ``del x.name`` for an attribute that the program wrote to a tensor that it computed.
+def delete_attr(session: TracingSession, x: TensorProxy, name: str) -> None:
+    """Do ``del x.name``; one that the program wrote to a tensor that it computed is gone.
 
-    Return False for others. Raises AttributeError if the tensor has no such attribute.
+    Raises AttributeError if the tensor has no such attribute.
     """
     if lookup_type(torch.Tensor, name) is ABSENT:
         _load_own(session, x, name)
     own = session.state(WrittenAttributes).of(original_of(session, x))
-    return session.entry_of(x) is None and own.pop(name, MISSING) is not MISSING
+    if session.entry_of(x) is not None or own.pop(name, MISSING) is MISSING:
+        session.delete_plain(x, name)
 
 
 def _load_own(session: TracingSession, x: TensorProxy, name: str) -> Any:

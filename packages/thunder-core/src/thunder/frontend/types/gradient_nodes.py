@@ -12,11 +12,11 @@ from typing import Any, Final, NoReturn
 import torch
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.frontend.lookasides.tensors import original_of
 from thunder.frontend.objects.class_kinds import OfTheTrace
 from thunder.frontend.output.node_names import LEAVES, node_class
 from thunder.frontend.places import READS_NODE
 from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.types.tensors import original_of
 from thunder.ir.proxies import TensorProxy
 
 __all__ = ["GradientNode", "gradient_node", "load_attr"]

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.frontend.lookasides.written_attributes import WrittenAttributes
 from thunder.frontend.session import TracingSession
+from thunder.frontend.types.written_attributes import WrittenAttributes
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
 

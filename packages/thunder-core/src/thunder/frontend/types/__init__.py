@@ -1,0 +1,1 @@
+"""What attributes, class, identity and truth of the objects of a type are to the program."""
