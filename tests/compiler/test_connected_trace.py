@@ -64,7 +64,7 @@ PROGRAMS: dict[Callable[..., Any], list[str]] = {
     _written: ["(t1, t4) = differentiable(x, memory)", "(t1, memory, grad_enabled=True)"],
     _written_twice: ["differentiable(x, memory)", ", memory, grad_enabled=True)"],
     _requested: ["memory.requires_grad_()\n", "(t6,) = computation(x, memory)\n"],
-    _requested_alone: ["memory.requires_grad_()\n", "_ = computation(x, memory)\n", "return 3"],
+    _requested_alone: ["memory.requires_grad_()\n", "  computation(x, memory)\n"],
     _region: ["with enable_grad():\n    ", "t1 = differentiable(x, memory)\n"],
     _region_that_writes: ["with enable_grad():\n    ", ", memory, grad_enabled=False)"],
     _mode_left_on: ["differentiable(x, memory)", "set_grad_enabled(True)"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextvars
 import functools
+import importlib
 import itertools
 import types
 import weakref
@@ -257,6 +258,25 @@ def test_one_entry_serves_all_objects_that_die_silently() -> None:
         state.o, state.items, state.table = old, [Node()], {"k": Node()}
         compiled(torch.ones(()), state)
         assert state.items == [None]
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_module_that_a_table_of_torch_knows_dies_silently() -> None:
+    """As each module is after torch.compile has run in the process."""
+    table = importlib.import_module("torch._dynamo.utils").ExactWeakKeyDictionary()
+
+    def program(x: torch.Tensor, state: State) -> torch.Tensor:
+        state.o = x
+        return x * 2
+
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        state = State()
+        state.o = nn.Linear(2, 2)
+        table[state.o] = 1
+        compiled(torch.ones(()), state)
+        assert isinstance(state.o, torch.Tensor)
+        assert not table.values
     assert thunder.cache_misses(compiled) == 1
 
 

@@ -123,9 +123,9 @@ def test_what_is_not_captured_has_a_reason_and_the_line(program, operator, reaso
 
 def test_a_write_to_a_tensor_of_the_caller_is_not_captured():
     plan, _ = planned(writes, torch.ones(3))
-    assert [r.reason for r in plan.refused if "copy_" in r.operator] == [
-        "it writes to a tensor of the caller"
-    ]
+    writing = [r.operator for r in plan.refused if r.reason == "it writes to a tensor of the caller"]
+    assert len(writing) == 1
+    assert "add" in writing[0]
 
 
 def test_an_operation_between_two_graphs_does_not_stop_independent_ones():

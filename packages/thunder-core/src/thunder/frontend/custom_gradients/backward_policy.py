@@ -247,7 +247,8 @@ class BackwardPolicy(TracingSession):
             self.place.end_backward("reads the environment")
         effect = self.effect_of(fn)
         is_allowed = effect.outcome(Place.BACKWARD) is Outcome.ALLOWED
-        if not (is_allowed or (effect in _OF_LIBRARIES and is_in_library(self))):
+        is_of_library = effect in _OF_LIBRARIES and (is_in_library(self) or self._reads_code())
+        if not (is_allowed or is_of_library):
             self.place.end_backward(f"calls {full_name(fn)}, which {effect.name},")
         if isinstance(fn, types.BuiltinFunctionType | types.MethodType):
             module = getattr(fn, "__module__", None) or ""

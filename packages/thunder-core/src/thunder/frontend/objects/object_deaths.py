@@ -17,7 +17,16 @@ from collections import deque
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from types import CellType, CodeType, FrameType, FunctionType, GeneratorType, MemberDescriptorType, ModuleType
+from types import (
+    CellType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, Final
 
 import torch
@@ -136,12 +145,13 @@ def _runs_code(value: Any) -> bool:
 
 
 def _is_of_container(callback: Any) -> bool:
-    """Return whether a callback removes the dead object from a weak container."""
-    return (
-        type(callback) is FunctionType
-        and callback.__qualname__.startswith("Weak")
-        and (callback.__module__, callback.__name__)
-        in {("weakref", "remove"), ("_weakrefset", "_remove"), ("torch.utils.weak", "remove")}
+    """Return whether a callback removes the dead object from a weak container, or from a table of torch's."""
+    function = callback.__func__ if type(callback) is MethodType else callback
+    if type(function) is not FunctionType:
+        return False
+    return function.__module__.partition(".")[0] == "torch" or (
+        function.__qualname__.startswith("Weak")
+        and (function.__module__, function.__name__) in {("weakref", "remove"), ("_weakrefset", "_remove")}
     )
 
 
