@@ -86,8 +86,12 @@ def test_discovery_imports_no_kernels(installed: Environment) -> None:
     assert installed.python("-c", program).strip() == "[]"
 
 
-def test_the_tests_of_the_generated_packages_pass(installed: Environment, generated: dict[str, Path]) -> None:
-    skipped = installed.test(*(folder / "tests" for folder in generated.values()))
+def test_the_tests_of_the_generated_packages_pass(
+    installed: Environment, generated: dict[str, Path], whole_run: bool
+) -> None:
+    """A default run has those of the first one."""
+    folders = list(generated.values())
+    skipped = installed.test(*(folder / "tests" for folder in (folders if whole_run else folders[:1])))
     assert sorted(skipped) == [
         WITHOUT_GRADIENT.format(op) for op in ("acme_fast.gelu", "acme_fast.gelu_backward")
     ]
