@@ -271,7 +271,12 @@ class DataDependentControlFlow(UnsupportedProgram):
 
 
 class NotInitialized(UnsupportedProgram):
-    """State that the first call of a program initializes: Python runs that call, where it may."""
+    """State that the first call of a program initializes: Python runs that call, where it may.
+
+    ``key`` tells one state from others of which the same is asked, as the hash of a cache's key does.
+    """
+
+    key: int | None = None
 
 
 class StateChanged(UnsupportedProgram):

@@ -344,6 +344,10 @@ class Dispatcher:
             if isinstance(error, Exception):
                 notify_of_compile(self.data, stats, None, error)
             raise
+        if sum(e.computation_fn is entry.computation_fn for e in self._stored) == 1:
+            # new guards of a program that has written what it reads; if it does so again, that is a miss
+            stats.cache_misses -= 1
+            stats.cache_hits += 1
         if self._is_automatic:
             # an entry that the call has left has met its sizes
             stats.last_recompile_reasons = [

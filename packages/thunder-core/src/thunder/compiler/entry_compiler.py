@@ -29,7 +29,7 @@ from thunder.compiler.assumed_device import with_device_profile
 from thunder.compiler.contributed_state import contributed_state
 from thunder.compiler.failed_calls import effects_of
 from thunder.compiler.ledger import check_requirements, explain_placements
-from thunder.compiler.new_entries import dropped_facts, new_entry
+from thunder.compiler.new_entries import compiled_before, dropped_facts, new_entry
 from thunder.compiler.pipeline import Compiled, configured_pipeline
 from thunder.compiler.plugin_contributions import (
     PluginContributions,
@@ -290,7 +290,7 @@ class EntryCompiler:
         acquired = perf_counter_ns()
         stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log
         try:
-            compiled = self._run_pipeline(program)
+            compiled = self._compiled_before(program, contributions) or self._run_pipeline(program)
         except ThunderError:
             refuse_another_trace(program.is_for_one_call and free is not None)
             raise
@@ -372,6 +372,12 @@ class EntryCompiler:
             with blamed_on(self.data.transforms):
                 interface = interface_of(prologue, roots, program, assumed_device=assumed_device)
             return prologue_trace(interface, roots, self._trusted()), (ambient_fact(), *interface.facts)
+
+    def _compiled_before(self, program: Acquisition, contributions: PluginContributions) -> Compiled | None:
+        """Return the result of an earlier compile of the same program; None with transforms."""
+        if self.data.transforms:
+            return None
+        return compiled_before(program, self.stats.last_recompile_reasons, contributions)
 
     def _run_pipeline(self, program: Acquisition) -> Compiled:
         data = self.data

@@ -41,7 +41,7 @@ class PythonRuns:
     def __init__(self, data: CompileData, overrides: Overrides | None, stats: CompileStats) -> None:
         self.data, self.overrides, self.stats = data, overrides, stats
         self._warned_of_answers = False
-        self._initialized: set[str] = set()  # what calls that Python ran have initialized
+        self._initialized: set[tuple[str, int | None]] = set()  # what calls that Python ran have initialized
 
     def is_possible(self) -> bool:
         """Return whether the compiled program computes what the function computes by itself.
@@ -134,9 +134,15 @@ class PythonRuns:
         try:
             if isinstance(outcome, RaisedByProgram):
                 return self._after_raise(outcome, args, kwargs)
-            if not self.is_possible() or outcome.asked in self._initialized:
+            state = (outcome.asked, outcome.key)
+            if not self.is_possible() or state in self._initialized:
                 raise outcome
-            self._initialized.add(outcome.asked)
+            self._initialized.add(state)
+            self.stats.cache_misses -= 1  # nothing was compiled
+            limit = self.data.compile_options["recompile_limit"]
+            if limit is not None and len(self._initialized) == limit + 1:
+                text = f"Python ran {limit + 1} calls that initialize state. Last: {outcome.asked}."
+                warnings.warn(f"{text} {outcome.hint}", RecompileWarning, stacklevel=4)
             return self.call(args, kwargs)
         finally:
             del outcome

@@ -89,6 +89,8 @@ class CacheEntry:
     fixed_sizes: frozenset[str] = frozenset()
     #: answers to the first questions for which the program has raised
     raising: set[Answers] = field(default_factory=set)
+    #: the program and the result of its compile, for later entries; None after a transform that changes inputs
+    compiled: tuple[Any, Any] | None = None
 
     @property
     def answers(self) -> Answers:

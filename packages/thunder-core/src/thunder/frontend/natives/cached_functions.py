@@ -194,7 +194,7 @@ def _asked(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict
         calls.note_use(query, has_run=False)
     else:
         try:
-            with _running(session, fn, name, (*args, *kwargs.values())):
+            with _running(session, fn, name, key, (*args, *kwargs.values())):
                 result = fn(*args, **kwargs)
         except UnsupportedProgram:
             raise
@@ -248,7 +248,7 @@ def _asked_each_time(session: TracingSession, fn: Any, args: tuple[Any, ...], kw
     calls = session.state(CachedCalls)
     is_shared = key in calls.results(fn)  # raises TypeError, as the call, for what has no hash
     last = calls.last.setdefault(id(fn), {})
-    _check_writes(session, fn, (*args, *kwargs.values()))
+    _check_writes(session, fn, key, (*args, *kwargs.values()))
 
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -276,9 +276,11 @@ def _is_value(result: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _running(session: TracingSession, fn: Any, name: str, values: tuple[Any, ...]) -> Iterator[None]:
+def _running(
+    session: TracingSession, fn: Any, name: str, key: Any, values: tuple[Any, ...]
+) -> Iterator[None]:
     """Check what a function reads and writes that runs as it is while the program is traced."""
-    _check_writes(session, fn, values)
+    _check_writes(session, fn, key, values)
     draws = any(has_tags(b, {OpTags.RANDOM_OP}) for b in session.trace.bound_symbols)
     state = torch.get_rng_state() if draws else None
     tensors = [e.obj for e in session.objects.entries.values() if isinstance(e.obj, torch.Tensor)]
@@ -295,14 +297,16 @@ def _running(session: TracingSession, fn: Any, name: str, values: tuple[Any, ...
         raise _has_changed(fn, "writes to a tensor that the program has read")
 
 
-def _check_writes(session: TracingSession, fn: Any, values: tuple[Any, ...]) -> None:
+def _check_writes(session: TracingSession, fn: Any, key: Any, values: tuple[Any, ...]) -> None:
     written = reached_write(session, fn.__wrapped__, values)
     if written is not None:
-        raise NotInitialized(
+        missing = NotInitialized(
             f"{_name(fn)} is under functools.lru_cache, and may read {written}, which the program has "
             "written before",
             hint=CALL_IT_BEFORE,
         )
+        missing.key = hash(key)  # of each entry that is not there
+        raise missing
 
 
 def _name(fn: Any) -> str:
