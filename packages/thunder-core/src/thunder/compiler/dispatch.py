@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from dataclasses import replace
 from time import perf_counter_ns
 from typing import Any
 
@@ -72,6 +73,7 @@ class Dispatcher:
         self._compiler = EntryCompiler(data, overrides, self.stats)
         self._lock = threading.RLock()
         self._compiled_for_answers = 0
+        self._of_one_call: list[RecompileReason] = []  # why the entry of the last compile was not stored
         self._python = PythonRuns(data, overrides, self.stats)
         self._same_input = data.cache_option is CACHE_OPTIONS.SAME_INPUT
         self._is_automatic = data.cache_option is CACHE_OPTIONS.AUTOMATIC
@@ -336,6 +338,8 @@ class Dispatcher:
             self._compiler.sizes.note(compared)
         if reasons and options["fail_on_recompile"]:
             raise RecompileError("the call needs another compile", found={"reason": reasons[0]})
+        reasons += self._of_one_call
+        self._of_one_call = []
         try:
             with collector_paused():
                 entry, inputs = self._new_entry(args, kwargs, answers, like)
@@ -351,8 +355,12 @@ class Dispatcher:
         if self._is_automatic:
             # an entry that the call has left has met its sizes
             stats.last_recompile_reasons = [
-                with_free_sizes(r, entry, compared.get(r.entry, {})) for r in reasons
+                r if r.entry is None else with_free_sizes(r, entry, compared.get(r.entry, {}))
+                for r in reasons
             ]
+        if entry.is_for_one_call:
+            reason = recompile_reason(entry, self._contributions, args, kwargs)
+            self._of_one_call = [replace(reason, entry=None)]
         if self.data.cache_option is not CACHE_OPTIONS.NO_CACHING and not entry.is_for_one_call:
             self._store(entry)
         notify_of_compile(self.data, stats, entry)

@@ -290,7 +290,8 @@ class EntryCompiler:
         acquired = perf_counter_ns()
         stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log
         try:
-            compiled = self._compiled_before(program, contributions) or self._run_pipeline(program)
+            reasons = stats.last_recompile_reasons if self._has_written_what_differs else ()
+            compiled = compiled_before(program, reasons, contributions) or self._run_pipeline(program)
         except ThunderError:
             refuse_another_trace(program.is_for_one_call and free is not None)
             raise
@@ -353,6 +354,7 @@ class EntryCompiler:
             replacements=(*self._replacements, *contributions.replacements),
             opaque=data.compile_options["opaque"],
             free=free,
+            with_epilogue=self._has_written_what_differs,
         )
 
     def _written_prologue(
@@ -373,11 +375,13 @@ class EntryCompiler:
                 interface = interface_of(prologue, roots, program, assumed_device=assumed_device)
             return prologue_trace(interface, roots, self._trusted()), (ambient_fact(), *interface.facts)
 
-    def _compiled_before(self, program: Acquisition, contributions: PluginContributions) -> Compiled | None:
-        """Return the result of an earlier compile of the same program; None with transforms."""
-        if self.data.transforms:
-            return None
-        return compiled_before(program, self.stats.last_recompile_reasons, contributions)
+    @property
+    def _has_written_what_differs(self) -> bool:
+        """Whether the call misses since the program has written: it may be one that was compiled.
+
+        Not with transforms, which may read the facts.
+        """
+        return not self.data.transforms and any(r.is_own_write for r in self.stats.last_recompile_reasons)
 
     def _run_pipeline(self, program: Acquisition) -> Compiled:
         data = self.data

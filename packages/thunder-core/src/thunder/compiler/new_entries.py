@@ -24,14 +24,15 @@ def compiled_before(
 
     Asked of entries that a call could not use since the program itself had written what it reads there: a
     table that it fills, an attribute that it registers. The next call finds other facts, and often computes
-    the same. Transforms may read the facts, so that with them None is returned.
+    the same.
     """
-    for entry in (r.entry for r in reasons if r.source in r.entry.written):
-        if entry.compiled is None or entry.contributions != contributions:
+    for entry in (r.entry for r in reasons if r.is_own_write):
+        if entry is None or entry.compiled is None or entry.contributions != contributions:
             continue
         before, compiled = entry.compiled
         if have_same_computation(before, program):
-            return replace(compiled, prologue=None, epilogue=None, stage_times={})
+            same: Compiled = replace(compiled, prologue=None, epilogue=None, stage_times={})
+            return same
     return None
 
 

@@ -153,6 +153,7 @@ def acquire(
     opaque: Iterable[Any] = (),
     varying: frozenset[str] = frozenset(),
     free: SizeChoice | None = None,
+    with_epilogue: bool = False,
 ) -> Acquisition:
     """Trace ``fn(*args, **kwargs)`` without changing an object.
 
@@ -164,7 +165,7 @@ def acquire(
     the program is run for the others. With None it is not run, and questions are refused. ``opaque`` are
     callables, or dotted paths, that run as they are (Note [Opaque calls]). ``varying`` are the sources of
     numbers that are inputs (Note [Numbers that vary]). ``free`` chooses which sizes of tensors are symbols
-    (Note [Symbolic sizes]).
+    (Note [Symbolic sizes]). ``with_epilogue``: there is an epilogue in any case.
 
     Raises OtherAnswers for sizes that depend on data and have differed; RaisedByProgram with what the program
     raises; UnsupportedProgram, at its line, if it has no trace.
@@ -184,7 +185,7 @@ def acquire(
         with ambient_state.restored(), tracectx(trace), using_language(language), jitting():
             result = _checked(recorded_call(session, machine, fn, args, kwargs), session, computed)
             _end_grad_modes(session, inputs, disable_grad)
-            finalizer = TraceFinalizer(session, inputs, fn)
+            finalizer = TraceFinalizer(session, inputs, fn, with_epilogue=with_epilogue)
             computation, epilogue, reached = finalizer.run(result)
         with torch._C.DisableTorchFunction():
             note_last_facts(session, inputs, roots, result, contributed or {}, inputs_are_disjoint)
