@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import thunder
+from new_processes import run_python
 
 X = torch.tensor([[1.0, 2.0], [3.0, 5.0]])
 
@@ -174,7 +175,7 @@ def test_one_that_changes_what_it_reads_in_each_call_counts_misses() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", thunder.base.errors.RecompileWarning)
         compiled = compare(make, [X] * 5)
-    assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (4, 1)
+    assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (5, 0)
 
 
 def cached_recipes() -> Callable[..., Any]:
@@ -205,3 +206,28 @@ def test_python_warns_of_many_entries_that_it_fills() -> None:
         thunder.base.errors.RecompileWarning, match=r"Python ran 3 calls .*may read registry\.state"
     ):
         compare(cached_recipes, calls, cache="constant values", recompile_limit=2)
+
+
+def test_a_compile_after_an_entry_of_one_call_has_a_reason() -> None:
+    done = run_python("-c", ONE_CALL)
+    assert done.returncode == 0, done.stderr
+
+
+ONE_CALL = """
+import sys, torch, thunder
+
+def program(x):
+    count = len(sys.modules)
+    import sndhdr
+    return x * count
+
+compiled, x = thunder.jit(program), torch.ones(2)
+stats = thunder.compile_stats(compiled)
+assert compiled(x)[0] < len(sys.modules)
+assert stats.last_recompile_reasons == []
+for _ in range(2):
+    assert compiled(x)[0] == len(sys.modules)
+    (reason,) = stats.last_recompile_reasons
+    assert reason.source == "sys.modules" and reason.entry is None
+assert (stats.cache_misses, stats.cache_hits) == (2, 1)
+"""

@@ -348,19 +348,18 @@ class Dispatcher:
             if isinstance(error, Exception):
                 notify_of_compile(self.data, stats, None, error)
             raise
-        if sum(e.computation_fn is entry.computation_fn for e in self._stored) == 1:
-            # new guards of a program that has written what it reads; if it does so again, that is a miss
-            stats.cache_misses -= 1
-            stats.cache_hits += 1
+        self._count_filled(entry, reasons)
         if self._is_automatic:
             # an entry that the call has left has met its sizes
-            stats.last_recompile_reasons = [
+            reasons = [
                 r if r.entry is None else with_free_sizes(r, entry, compared.get(r.entry, {}))
                 for r in reasons
             ]
+            stats.last_recompile_reasons = reasons
         if entry.is_for_one_call:
-            reason = recompile_reason(entry, self._contributions, args, kwargs)
-            self._of_one_call = [replace(reason, entry=None)]
+            self._of_one_call = [
+                replace(recompile_reason(entry, self._contributions, args, kwargs), entry=None)
+            ]
         if self.data.cache_option is not CACHE_OPTIONS.NO_CACHING and not entry.is_for_one_call:
             self._store(entry)
         notify_of_compile(self.data, stats, entry)
@@ -369,6 +368,17 @@ class Dispatcher:
         if limit is not None and stats.cache_misses == limit + 1 and reasons and not is_after_others:
             warnings.warn(limit_text(stats, self.data), RecompileWarning, stacklevel=4)
         return entry, inputs
+
+    def _count_filled(self, entry: CacheEntry, reasons: list[RecompileReason]) -> None:
+        """Count a call as a hit that has new guards for a program which has filled what it reads.
+
+        If the program does so again, it is a miss.
+        """
+        shared = [e for e in self._stored if e.computation_fn is entry.computation_fn]
+        writes_again = any(r.source in entry.written for r in reasons if r.is_own_write)
+        if len(shared) == 1 and not writes_again:
+            self.stats.cache_misses -= 1
+            self.stats.cache_hits += 1
 
     def _new_entry(
         self,

@@ -164,11 +164,10 @@ def acquire(
     inputs which the program writes share no memory. ``answers`` are those to the first questions about data;
     the program is run for the others. With None it is not run, and questions are refused. ``opaque`` are
     callables, or dotted paths, that run as they are (Note [Opaque calls]). ``varying`` are the sources of
-    numbers that are inputs (Note [Numbers that vary]). ``free`` chooses which sizes of tensors are symbols
+    numbers that are inputs (Note [Numbers that vary]). ``free`` chooses the sizes of tensors that are symbols
     (Note [Symbolic sizes]). ``with_epilogue``: there is an epilogue in any case.
 
-    Raises OtherAnswers for sizes that depend on data and have differed; RaisedByProgram with what the program
-    raises; UnsupportedProgram, at its line, if it has no trace.
+    Raises OtherAnswers if sizes that depend on data have differed, RaisedByProgram, UnsupportedProgram.
     """
     _refuse_untraceable(fn)
     trace, inputs, roots = TraceCtx(fn=fn), list[Input](), {"args": args, "kwargs": kwargs}
