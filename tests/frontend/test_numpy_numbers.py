@@ -114,3 +114,33 @@ def test_a_number_whose_imaginary_part_torch_drops_is_refused() -> None:
     assert compiled(torch.ones(1), np.complex128(1j)).item() == 1j
     with pytest.raises(thunder.UnsupportedProgram, match="imaginary part torch drops"):
         compiled(torch.ones(1), np.complex64(1j))
+
+
+#: functions with a parameter that is a number
+TAKING_NUMBERS = {
+    "full": lambda x, v: torch.full((2,), v),
+    "full_like": lambda x, v: torch.full_like(x, v),
+    "new_full": lambda x, v: x.new_full((2,), v),
+    "alpha": lambda x, v: torch.add(x, x, alpha=v),
+    "mul": lambda x, v: torch.mul(x, v),
+    "add of truth values": lambda x, v: torch.add(x > 1, v),
+    "where": lambda x, v: torch.where(x > 1, x, v),
+    "clamp": lambda x, v: x.clamp(max=v),
+    "arange": lambda x, v: torch.arange(v),
+    "rsub": lambda x, v: torch.rsub(x, v),
+    "pow": lambda x, v: torch.pow(x, v),
+    "lt": lambda x, v: torch.lt(x, v),
+    "masked_fill": lambda x, v: x.masked_fill(x > 1, v),
+    "tensor": lambda x, v: torch.tensor(v),
+    "pad": lambda x, v: torch.nn.functional.pad(x, (1, 1), value=v),
+    "truth value": lambda x, v: x.sum(0, v) if isinstance(v, np.bool_) else x,
+}
+
+
+@pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
+@pytest.mark.parametrize("number", [*NUMBERS, np.uint8(3), np.complex64(1 + 2j)], ids=lambda x: str(x.dtype))
+@pytest.mark.parametrize("name", TAKING_NUMBERS)
+def test_a_function_takes_a_number_of_numpy_for_what_torch_does(name: str, number: Any) -> None:
+    program, x = TAKING_NUMBERS[name], torch.arange(4)
+    result, expected = thunder.jit(program, executors=["torch"])(x, number), program(x, number)
+    torch.testing.assert_close(result, expected, rtol=0, atol=0)

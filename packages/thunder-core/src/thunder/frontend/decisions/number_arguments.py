@@ -62,9 +62,15 @@ def _may_be_number(x: Any) -> bool:
 def _number_places(operator_id: str) -> frozenset[int | str]:
     """Return the positions and names of parameters that are numbers in each overload that has them."""
     path = operator_id.removeprefix("torch.").removeprefix("nn.functional.").removeprefix("Tensor.")
-    packet = getattr(torch.ops.aten, path.replace(".", "_"), None)
+    return frozenset(place for place, kinds in _kinds(path.replace(".", "_")).items() if kinds <= _NUMBERS)
+
+
+@cache
+def _kinds(name: str) -> dict[int | str, set[str]]:
+    """Return the types that the overloads of an operator give the parameters, by positions and names."""
+    packet = getattr(torch.ops.aten, name, None)
     if not isinstance(packet, torch._ops.OpOverloadPacket):
-        return frozenset()
+        return {}
     schemas = [getattr(packet, name)._schema for name in packet.overloads()]
     kinds: dict[int | str, set[str]] = {}
     for schema in schemas:
@@ -72,7 +78,7 @@ def _number_places(operator_id: str) -> frozenset[int | str]:
             kinds.setdefault(parameter.name, set()).add(str(parameter.type))
             if not parameter.kwarg_only:
                 kinds.setdefault(position, set()).add(str(parameter.type))
-    return frozenset(place for place, found in kinds.items() if found <= _NUMBERS)
+    return kinds
 
 
 # -- objects that are numbers --------------------------------------------------------------------------------
@@ -109,6 +115,7 @@ def with_plain_arguments(
     """
     if not _may_hold_objects(args) and not (kwargs and _may_hold_objects(kwargs.values())):
         return args, kwargs
+    args, kwargs = _with_floats(fn, args, kwargs)
     objects = _Objects(session, fn)
     if takes_objects:
         return objects.converted(args, kwargs, lambda x: x)
@@ -122,6 +129,28 @@ def with_plain_arguments(
         ask_torch(fn, *judged)
         objects.call_again(fn)
     return objects.converted(args, kwargs, objects.number)
+
+
+def _with_floats(fn: Any, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+    """Return the arguments of a call with the floats that torch reads of truth values and numbers of NumPy.
+
+    Where a parameter is a number, torch's parser takes a scalar of NumPy that is neither an integer nor a
+    ``float`` or ``complex`` of Python for a float (``PythonArgs::scalar_slow``).
+    """
+    if not any(is_numpy_scalar(x) for x in (*args, *kwargs.values())):
+        return args, kwargs
+    kinds = _kinds(getattr(fn, "__name__", ""))
+
+    def value(place: int | str, x: Any) -> Any:
+        is_scalar = is_numpy_scalar(x) and not isinstance(x, complex) and x.dtype.kind in "bc"
+        return float(x) if is_scalar and _is_number(kinds.get(place, ())) else x
+
+    return tuple(value(i, x) for i, x in enumerate(args)), {k: value(k, x) for k, x in kwargs.items()}
+
+
+def _is_number(kinds: Iterable[str]) -> bool:
+    """Return whether a parameter is a number in an overload, and a truth value in none."""
+    return not _NUMBERS.isdisjoint(kinds) and "bool" not in kinds
 
 
 class _Objects:
