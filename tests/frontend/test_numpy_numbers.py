@@ -121,7 +121,7 @@ TAKING_NUMBERS = {
     "full": lambda x, v: torch.full((2,), v),
     "full_like": lambda x, v: torch.full_like(x, v),
     "new_full": lambda x, v: x.new_full((2,), v),
-    "alpha": lambda x, v: torch.add(x, x, alpha=v),
+    "alpha": lambda x, v: torch.add(x / 2, x / 2, alpha=v),
     "mul": lambda x, v: torch.mul(x, v),
     "add of truth values": lambda x, v: torch.add(x > 1, v),
     "where": lambda x, v: torch.where(x > 1, x, v),
@@ -133,7 +133,6 @@ TAKING_NUMBERS = {
     "masked_fill": lambda x, v: x.masked_fill(x > 1, v),
     "tensor": lambda x, v: torch.tensor(v),
     "pad": lambda x, v: torch.nn.functional.pad(x, (1, 1), value=v),
-    "truth value": lambda x, v: x.sum(0, v) if isinstance(v, np.bool_) else x,
 }
 
 
