@@ -146,6 +146,11 @@ def _runs_code(value: Any) -> bool:
 
 def _is_of_container(callback: Any) -> bool:
     """Return whether a callback removes the dead object from a weak container, or from a table of torch's."""
+    if type(callback) is weakref.finalize:
+        alive = callback.peek()
+        if alive is None:
+            return True
+        callback = alive[1]
     function = callback.__func__ if type(callback) is MethodType else callback
     if type(function) is not FunctionType:
         return False
