@@ -10,6 +10,7 @@ A compiled program writes in the epilogue, when it has read what they may have c
 from __future__ import annotations
 
 import dis
+import functools
 import gc
 import logging
 import weakref
@@ -151,7 +152,8 @@ def _is_of_container(callback: Any) -> bool:
         if alive is None:
             return True
         callback = alive[1]
-    function = callback.__func__ if type(callback) is MethodType else callback
+    function = callback.func if type(callback) is functools.partial else callback
+    function = function.__func__ if type(function) is MethodType else function
     if type(function) is not FunctionType:
         return False
     return function.__module__.partition(".")[0] == "torch" or (
