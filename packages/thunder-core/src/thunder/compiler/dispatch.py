@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import warnings
-from dataclasses import replace
 from time import perf_counter_ns
 from typing import Any
 
@@ -73,7 +72,6 @@ class Dispatcher:
         self._compiler = EntryCompiler(data, overrides, self.stats)
         self._lock = threading.RLock()
         self._compiled_for_answers = 0
-        self._of_one_call: list[RecompileReason] = []  # why the entry of the last compile was not stored
         self._python = PythonRuns(data, overrides, self.stats)
         self._same_input = data.cache_option is CACHE_OPTIONS.SAME_INPUT
         self._is_automatic = data.cache_option is CACHE_OPTIONS.AUTOMATIC
@@ -338,8 +336,6 @@ class Dispatcher:
             self._compiler.sizes.note(compared)
         if reasons and options["fail_on_recompile"]:
             raise RecompileError("the call needs another compile", found={"reason": reasons[0]})
-        reasons += self._of_one_call
-        self._of_one_call = []
         try:
             with collector_paused():
                 entry, inputs = self._new_entry(args, kwargs, answers, like)
@@ -348,17 +344,10 @@ class Dispatcher:
             if isinstance(error, Exception):
                 notify_of_compile(self.data, stats, None, error)
             raise
-        self._count_filled(entry, reasons)
         if self._is_automatic:
             # an entry that the call has left has met its sizes
-            reasons = [
-                r if r.entry is None else with_free_sizes(r, entry, compared.get(r.entry, {}))
-                for r in reasons
-            ]
-            stats.last_recompile_reasons = reasons
-        if entry.is_for_one_call:
-            self._of_one_call = [
-                replace(recompile_reason(entry, self._contributions, args, kwargs), entry=None)
+            stats.last_recompile_reasons = [
+                with_free_sizes(r, entry, compared.get(r.entry, {})) for r in reasons
             ]
         if self.data.cache_option is not CACHE_OPTIONS.NO_CACHING and not entry.is_for_one_call:
             self._store(entry)
@@ -368,17 +357,6 @@ class Dispatcher:
         if limit is not None and stats.cache_misses == limit + 1 and reasons and not is_after_others:
             warnings.warn(limit_text(stats, self.data), RecompileWarning, stacklevel=4)
         return entry, inputs
-
-    def _count_filled(self, entry: CacheEntry, reasons: list[RecompileReason]) -> None:
-        """Count a call as a hit that has new guards for a program which has filled what it reads.
-
-        If the program does so again, it is a miss.
-        """
-        shared = [e for e in self._stored if e.computation_fn is entry.computation_fn]
-        writes_again = any(r.source in entry.written for r in reasons if r.is_own_write)
-        if len(shared) == 1 and not writes_again:
-            self.stats.cache_misses -= 1
-            self.stats.cache_hits += 1
 
     def _new_entry(
         self,

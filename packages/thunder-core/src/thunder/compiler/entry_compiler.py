@@ -29,7 +29,7 @@ from thunder.compiler.assumed_device import with_device_profile
 from thunder.compiler.contributed_state import contributed_state
 from thunder.compiler.failed_calls import effects_of
 from thunder.compiler.ledger import check_requirements, explain_placements
-from thunder.compiler.new_entries import compiled_before, dropped_facts, new_entry
+from thunder.compiler.new_entries import dropped_facts, new_entry
 from thunder.compiler.pipeline import Compiled, configured_pipeline
 from thunder.compiler.plugin_contributions import (
     PluginContributions,
@@ -290,8 +290,7 @@ class EntryCompiler:
         acquired = perf_counter_ns()
         stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log
         try:
-            reasons = stats.last_recompile_reasons if self._has_written_what_differs else ()
-            compiled = compiled_before(program, reasons, contributions) or self._run_pipeline(program)
+            compiled = self._run_pipeline(program)
         except ThunderError:
             refuse_another_trace(program.is_for_one_call and free is not None)
             raise
@@ -354,7 +353,6 @@ class EntryCompiler:
             replacements=(*self._replacements, *contributions.replacements),
             opaque=data.compile_options["opaque"],
             free=free,
-            with_epilogue=self._has_written_what_differs,
         )
 
     def _written_prologue(
@@ -374,14 +372,6 @@ class EntryCompiler:
             with blamed_on(self.data.transforms):
                 interface = interface_of(prologue, roots, program, assumed_device=assumed_device)
             return prologue_trace(interface, roots, self._trusted()), (ambient_fact(), *interface.facts)
-
-    @property
-    def _has_written_what_differs(self) -> bool:
-        """Whether the call misses since the program has written: it may be one that was compiled.
-
-        Not with transforms, which may read the facts.
-        """
-        return not self.data.transforms and any(r.is_own_write for r in self.stats.last_recompile_reasons)
 
     def _run_pipeline(self, program: Acquisition) -> Compiled:
         data = self.data

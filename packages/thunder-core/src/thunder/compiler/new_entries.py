@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from thunder.compiler.failed_calls import plan_for_failures
 from thunder.compiler.pipeline import Compiled
 from thunder.compiler.plugin_contributions import PluginContributions
-from thunder.compiler.stats import CacheEntry, RecompileReason
+from thunder.compiler.stats import CacheEntry
 from thunder.frontend.acquire import Acquisition
 from thunder.frontend.facts import Fact
-from thunder.frontend.same_programs import have_same_computation
 from thunder.ir.trace import TraceCtx
 
-__all__ = ["compiled_before", "dropped_facts", "new_entry"]
-
-
-def compiled_before(
-    program: Acquisition, reasons: Iterable[RecompileReason], contributions: PluginContributions
-) -> Compiled | None:
-    """Return the result of the compile whose program this is too, or None.
-
-    Asked of entries that a call could not use since the program itself had written what it reads there: a
-    table that it fills, an attribute that it registers. The next call finds other facts, and often computes
-    the same.
-    """
-    for entry in (r.entry for r in reasons if r.is_own_write):
-        if entry is None or entry.compiled is None or entry.contributions != contributions:
-            continue
-        before, compiled = entry.compiled
-        if have_same_computation(before, program):
-            same: Compiled = replace(compiled, prologue=None, epilogue=None, stage_times={})
-            return same
-    return None
+__all__ = ["dropped_facts", "new_entry"]
 
 
 def new_entry(
@@ -85,7 +64,6 @@ def new_entry(
         varying=program.varying,
         free_sizes=frozenset(n for n, value in values.items() if value is None),
         fixed_sizes=frozenset(n for n, value in values.items() if value is not None),
-        compiled=None if compiled.prologues else (program, compiled),
     )
 
 

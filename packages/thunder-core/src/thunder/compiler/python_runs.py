@@ -138,7 +138,6 @@ class PythonRuns:
             if not self.is_possible() or state in self._initialized:
                 raise outcome
             self._initialized.add(state)
-            self.stats.cache_misses -= 1  # nothing was compiled
             limit = self.data.compile_options["recompile_limit"]
             if limit is not None and len(self._initialized) == limit + 1:
                 text = f"Python ran {limit + 1} calls that initialize state. Last: {outcome.asked}."

@@ -120,7 +120,7 @@ def limit_text(stats: CompileStats, data: CompileData) -> str:
     """Return the warning for an object that was compiled more often than its option allows."""
     name = own_name(data.fn, "__qualname__") or type(data.fn).__qualname__
     reasons = "; ".join(str(r) for r in stats.last_recompile_reasons[:3])
-    grown = {r.source for r in stats.last_recompile_reasons if r.is_own_write}
+    grown = {r.source for r in stats.last_recompile_reasons if r.source in r.entry.written}
     hint = "Keep the changing fact out of the program: pass a number as a tensor, pad to a few shapes."
     if grown:
         hint = (

@@ -89,8 +89,6 @@ class CacheEntry:
     fixed_sizes: frozenset[str] = frozenset()
     #: answers to the first questions for which the program has raised
     raising: set[Answers] = field(default_factory=set)
-    #: the program and the result of its compile, for later entries; None if a transform may change inputs
-    compiled: tuple[Any, Any] | None = None
 
     @property
     def answers(self) -> Answers:
@@ -116,21 +114,14 @@ class RecompileReason:
     """The first fact of an entry that a call did not meet: the expected and the found value.
 
     ``now_free`` are the sizes that are numbers of the entry, and that the recompile has made inputs.
-    ``entry`` is None if it was for its call alone, and is not held.
     """
 
-    entry: CacheEntry | None = field(repr=False)
+    entry: CacheEntry = field(repr=False)
     fact: str
     expected: Any
     found: Any
     source: str
     now_free: tuple[str, ...] = ()
-
-    @property
-    def is_own_write(self) -> bool:
-        """Whether the program itself writes what differs, or an object through which that is reached."""
-        written = () if self.entry is None else self.entry.written
-        return any(self.source == w or self.source.startswith((f"{w}.", f"{w}[")) for w in written)
 
     def __str__(self) -> str:
         free = f"; symbolic from now on: {', '.join(self.now_free)}" if self.now_free else ""

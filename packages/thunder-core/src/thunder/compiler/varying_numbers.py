@@ -26,7 +26,7 @@ class VaryingNumbers:
             for reason in reasons
             if type(reason.expected) in (int, float)
             and type(reason.found) is type(reason.expected)
-            and reason.is_own_write
+            and reason.source in reason.entry.written
         }
         self.sources |= varying - self._fixed
 

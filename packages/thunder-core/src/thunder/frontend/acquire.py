@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from thunder.base.cache_queries import CacheQuery
 from thunder.base.devices import Device, declared_device
 from thunder.base.errors import RaisedByProgram, ThunderError, UnsupportedProgram
 from thunder.base.langctx import LanguageContext, using_language
@@ -35,7 +36,6 @@ from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.prologue_statements import Interface
 from thunder.frontend.ran_code import RanCode, has_run_code, keep_for_another_trace, objects_of_one_call
 from thunder.frontend.recorded_call import recorded_call
-from thunder.frontend.same_programs import are_same
 from thunder.frontend.session import TracingSession
 from thunder.frontend.size_choice import SizeChoice
 from thunder.frontend.trace_finalizer import TraceFinalizer
@@ -122,7 +122,7 @@ def acquire_stable(acquire_again: Callable[[], Acquisition]) -> Acquisition:
         other = acquire_again()
     except (UnsupportedProgram, RaisedByProgram, OtherAnswers):
         return program
-    return other if not other.is_for_one_call and are_same(program, other) else program
+    return other if not other.is_for_one_call and _are_same(program, other) else program
 
 
 def _acquire_with_generators(acquire_again: Callable[[], Acquisition]) -> Acquisition:
@@ -131,6 +131,29 @@ def _acquire_with_generators(acquire_again: Callable[[], Acquisition]) -> Acquis
         return acquire_again()
     except LeftInPart:  # each time there is one less that is interpreted
         return _acquire_with_generators(acquire_again)
+
+
+def _are_same(a: Acquisition, b: Acquisition) -> bool:
+    """Return whether two acquisitions for one call have equal programs of the same objects."""
+    texts = [
+        [t.program(include_timing=False) for t in (p.computation, p.epilogue) if t is not None]
+        for p in (a, b)
+    ]
+    return (
+        [t.text for t in texts[0]] == [t.text for t in texts[1]]
+        and all(_have_same_objects(x.context, y.context) for x, y in zip(*texts, strict=True))
+        and [(p.name, path.place) for p, path in a.inputs] == [(p.name, path.place) for p, path in b.inputs]
+        and [(d.question_text, d.answer) for d in a.decisions]
+        == [(d.question_text, d.answer) for d in b.decisions]
+    )
+
+
+def _have_same_objects(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    return a.keys() == b.keys() and all(_is_same(value, b[name]) for name, value in a.items())
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    return a is b or (type(a) is type(b) is CacheQuery and a.use == b.use)
 
 
 def acquire(
@@ -153,7 +176,6 @@ def acquire(
     opaque: Iterable[Any] = (),
     varying: frozenset[str] = frozenset(),
     free: SizeChoice | None = None,
-    with_epilogue: bool = False,
 ) -> Acquisition:
     """Trace ``fn(*args, **kwargs)`` without changing an object.
 
@@ -164,10 +186,11 @@ def acquire(
     inputs which the program writes share no memory. ``answers`` are those to the first questions about data;
     the program is run for the others. With None it is not run, and questions are refused. ``opaque`` are
     callables, or dotted paths, that run as they are (Note [Opaque calls]). ``varying`` are the sources of
-    numbers that are inputs (Note [Numbers that vary]). ``free`` chooses the sizes of tensors that are symbols
-    (Note [Symbolic sizes]). ``with_epilogue``: there is an epilogue in any case.
+    numbers that are inputs (Note [Numbers that vary]). ``free`` chooses which sizes of tensors are symbols
+    (Note [Symbolic sizes]).
 
-    Raises OtherAnswers if sizes that depend on data have differed, RaisedByProgram, UnsupportedProgram.
+    Raises OtherAnswers for sizes that depend on data and have differed; RaisedByProgram with what the program
+    raises; UnsupportedProgram, at its line, if it has no trace.
     """
     _refuse_untraceable(fn)
     trace, inputs, roots = TraceCtx(fn=fn), list[Input](), {"args": args, "kwargs": kwargs}
@@ -184,7 +207,7 @@ def acquire(
         with ambient_state.restored(), tracectx(trace), using_language(language), jitting():
             result = _checked(recorded_call(session, machine, fn, args, kwargs), session, computed)
             _end_grad_modes(session, inputs, disable_grad)
-            finalizer = TraceFinalizer(session, inputs, fn, with_epilogue=with_epilogue)
+            finalizer = TraceFinalizer(session, inputs, fn)
             computation, epilogue, reached = finalizer.run(result)
         with torch._C.DisableTorchFunction():
             note_last_facts(session, inputs, roots, result, contributed or {}, inputs_are_disjoint)

@@ -39,15 +39,8 @@ from thunder.ops import prims
 class TraceFinalizer:
     """The end of an acquisition: names of values, the computation's results, the epilogue."""
 
-    def __init__(
-        self,
-        session: TracingSession,
-        inputs: list[Input],
-        fn: Callable[..., Any],
-        *,
-        with_epilogue: bool = False,
-    ) -> None:
-        self.session, self.trace, self.with_epilogue = session, session.trace, with_epilogue
+    def __init__(self, session: TracingSession, inputs: list[Input], fn: Callable[..., Any]) -> None:
+        self.session, self.trace = session, session.trace
         self.parameters = parameter_names(fn)
         ordered = sorted(inputs, key=lambda item: input_order(item[1]))
         # the order in which the prologue returns them: symbols last
@@ -82,7 +75,7 @@ class TraceFinalizer:
             or retained.inputs
             or session.state(CachedCalls).uses
         )
-        if simple and not self.writes and not is_annotated and not self.with_epilogue:
+        if simple and not self.writes and not is_annotated:
             backward_reads.refuse_changed(session, seen, may_be_differentiated)
             prims.python_return(*([result] if result is not None else [None]))
             return self._computation(), None, []
