@@ -83,8 +83,7 @@ def compiled_program(context: Context) -> Compiled:
 
 def _connected(compiled: Compiled, context: Context) -> Compiled:
     """Return the program with the statements round its forward, which are in a trace of their own."""
-    autograd = context.autograd
-    deferred = None if autograd is None or autograd.deferred is None else autograd.deferred
+    deferred = None if context.autograd is None else context.autograd.deferred
     traces = [] if deferred is None else _late_branch(context, deferred).traces
     trace = connected_trace(
         compiled.traces[-1],
