@@ -63,9 +63,9 @@ class Recorded:
         self.roots = []
         compile = EntryCompiler.compile
 
-        def record(compiler, args, kwargs, device=None):
+        def record(compiler, args, kwargs, device=None, **known):
             self.roots.append({"args": args, "kwargs": kwargs})
-            return compile(compiler, args, kwargs, device)
+            return compile(compiler, args, kwargs, device, **known)
 
         monkeypatch.setattr(EntryCompiler, "compile", record)
 

@@ -27,6 +27,7 @@ def notify_of_compile(
         count=stats.cache_misses,
         reasons=tuple(stats.last_recompile_reasons),
         stage_times=dict(stats.stage_times) if entry is not None else {},
+        steps=tuple(stats.last_compile_steps),
         entry=entry,
         error=error.error if isinstance(error, RaisedByProgram) else error,
     )

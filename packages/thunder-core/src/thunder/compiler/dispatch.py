@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import warnings
+from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 from thunder.base import opaque_results
 from thunder.base.errors import (
@@ -22,14 +24,12 @@ from thunder.base.errors import (
 from thunder.base.options import CACHE_OPTIONS
 from thunder.compiler.collector import collector_paused
 from thunder.compiler.compile_events import notify_of_compile
+from thunder.compiler.compile_plan import Answers
 from thunder.compiler.entry_compiler import EntryCompiler
-from thunder.compiler.failed_calls import (
-    RunningCall,
-    undo,
-)
+from thunder.compiler.failed_calls import RunningCall, undo
 from thunder.compiler.idle_extensions import warn_of_idle_extensions
 from thunder.compiler.plugin_contributions import PluginContributions, plugin_contributions
-from thunder.compiler.python_runs import PythonRuns
+from thunder.compiler.python_runs import PythonRun, PythonRuns, disagreement, other_sizes
 from thunder.compiler.recompile_reasons import (
     decision_reason,
     failure_of_new_entry,
@@ -39,8 +39,8 @@ from thunder.compiler.recompile_reasons import (
     with_free_sizes,
 )
 from thunder.compiler.stages import blamed_on
-from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats, RecompileReason
-from thunder.compiler.varying_sizes import differing_sizes
+from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
+from thunder.compiler.varying_inputs import NO_DIFFERENCES, compare
 from thunder.frontend.active_modes import has_active_modes, modes_held
 from thunder.frontend.ambient_state import torch_traces
 from thunder.frontend.guards import first_failure
@@ -50,8 +50,31 @@ from thunder.plugins.manager import get_manager
 from thunder.wrappers.dynamo_boundary import opaque_to_dynamo
 from thunder.wrappers.overrides import Overrides
 
-#: entries that a call has left since its sizes are others, with the reasons
-Left = tuple[tuple[CacheEntry, RecompileReason], ...]
+
+class _Left(NamedTuple):
+    """An entry that a call has left, since an answer about data is another one than the entry is for."""
+
+    entry: CacheEntry
+    change: DecisionChanged
+
+
+@dataclass(eq=False)
+class _Call:
+    """A call on its way to the entry that serves it, and what is known of it."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    #: when it began (ns)
+    start: int
+    #: entries whose guards do not hold
+    refused: tuple[CacheEntry, ...] = ()
+    #: its answers to the first questions about data, and the entry that has asked them last
+    answers: Answers = ()
+    like: CacheEntry | None = None
+    #: the entries that it has left, with the reasons
+    left: tuple[tuple[CacheEntry, RecompileReason], ...] = ()
+    #: whether an entry was compiled for the sizes of this call
+    has_compiled: bool = False
 
 
 class Dispatcher:
@@ -83,7 +106,8 @@ class Dispatcher:
         stats = self.stats
         stats.calls += 1
         start = perf_counter_ns()
-        for entry in self._entries:
+        entries = self._entries
+        for entry in entries:
             try:
                 inputs = entry.prologue_fn(*args, **kwargs)
             except PluginError:
@@ -102,31 +126,31 @@ class Dispatcher:
                 stats.calls -= 1
                 with modes_held():
                     return self(*args, **kwargs)
-            outcome = self._find_or_compile(args, kwargs)
-            if isinstance(outcome, Exception):
+            return self._serve(_Call(args, kwargs, start, entries))
+        result = self._run(entry, inputs, args, kwargs, start)
+        return result if type(result) is not _Left else self._serve(_Call(args, kwargs, start), result)
+
+    def _serve(self, call: _Call, left: _Left | None = None) -> Any:
+        """Run a call in the first entry that it does not leave, in a new one, or by Python."""
+        while True:
+            found: tuple[CacheEntry, Any] | PythonRun | None = left and self._leave(call, left)
+            found = found or self._find_or_compile(call)
+            if isinstance(found, PythonRun):
                 try:
-                    return self._python.without_entry(outcome, args, kwargs)
+                    return self._python.run(found, call.args, call.kwargs)
                 finally:
-                    del outcome  # its traceback has this frame
-            entry, inputs = outcome
-        return self._run(entry, inputs, args, kwargs, start)
+                    del found, left  # the traceback of an error has this frame
+            entry, inputs = found
+            del found
+            result = self._run(entry, inputs, call.args, call.kwargs, call.start)
+            if type(result) is not _Left:
+                return result
+            left = result
 
     def _run(
-        self,
-        entry: CacheEntry,
-        inputs: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        start: int,
-        known: Answers = (),
-        left: Left = (),
-        *,
-        is_new: bool = False,
+        self, entry: CacheEntry, inputs: Any, args: tuple[Any, ...], kwargs: dict[str, Any], start: int
     ) -> Any:
-        """Run an entry on its inputs. ``known`` are answers that other entries have found in this call.
-
-        ``left`` are the entries that it has left. ``is_new``: the entry was compiled for sizes of this call.
-        """
+        """Run an entry on its inputs; return its result, or that the call has left it, and is undone."""
         stats = self.stats
         entry.last_use = stats.calls
         stats.last_entry = entry
@@ -152,13 +176,7 @@ class Dispatcher:
                 opaque_results.keep()
                 undo(entry.failures, running)
                 refuse_another_trace(entry.is_for_one_call)
-                reason = self._reason_of_size(entry, failure, known)
-                if reason is not None:
-                    return self._run_for_sizes((*left, (entry, reason)), args, kwargs, start, is_new)
-                answers = (*entry.answers[: failure.index], failure.answer)
-                if failure.index < len(known):
-                    return self._python.after_disagreement(entry, answers, args, kwargs)
-                return self._run_for_answers(entry, answers, args, kwargs, start, left)
+                return _Left(entry, failure)
             opaque_results.discard(has_failed=True)
             return self._python.after_failure(entry.failures, running, failure, args, kwargs)
         finally:
@@ -166,39 +184,25 @@ class Dispatcher:
 
     # -- decisions on data -----------------------------------------------------------------------------------
 
-    def _run_for_answers(
-        self,
-        entry: CacheEntry,
-        answers: Answers,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        start: int,
-        left: Left,
-    ) -> Any:
-        """Run a call that has other answers to questions about data than ``entry``, whose guards hold.
+    def _leave(self, call: _Call, left: _Left) -> PythonRun | None:
+        """Note what a call shows that leaves an entry; return how Python runs it, or None if an entry may.
 
-        Python runs it where the program raises for these answers, or may not be compiled for more answers;
-        not after the call has advanced an iterator of the caller.
+        Python runs it where the program raises for these answers, or where two entries differ about one.
         """
-        may_repeat = not opaque_results.is_advanced()
-        if may_repeat and answers in entry.raising:
-            return self._python.with_answers(entry, answers, args, kwargs)
-        if may_repeat and self._is_full(answers):
-            self._python.warn_of_answers(entry.decisions[len(answers) - 1].question_text)
-            return self._python.with_answers(entry, answers, args, kwargs)
-        reason = decision_reason(entry, entry.decisions[len(answers) - 1], answers[-1])
-        left = (*left, (entry, reason))
-        outcome = self._find_or_compile(args, kwargs, answers, entry, left)
-        if isinstance(outcome, Exception):
-            if isinstance(outcome, RaisedByProgram):
-                entry.raising.add(answers)
-            try:
-                return self._python.without_entry(outcome, args, kwargs)
-            finally:
-                del outcome  # its traceback has this frame
-        entry, inputs = outcome
-        self._put_first(entry)
-        return self._run(entry, inputs, args, kwargs, start, answers, left)
+        entry, change = left
+        reason = self._reason_of_size(entry, change, call.answers)
+        if reason is not None:
+            call.answers, call.like = (), None
+        else:
+            answers = (*entry.answers[: change.index], change.answer)
+            if change.index < len(call.answers):
+                return disagreement(entry, answers)
+            if answers in entry.raising and self._python.is_possible():
+                return PythonRun(succeeded=functools.partial(entry.raising.discard, answers))
+            reason = decision_reason(entry, entry.decisions[len(answers) - 1], answers[-1])
+            call.answers, call.like = answers, entry
+        call.left = (*call.left, (entry, reason))
+        return None
 
     def _reason_of_size(
         self, entry: CacheEntry, change: DecisionChanged, known: Answers
@@ -209,48 +213,56 @@ class Dispatcher:
         decision = entry.decisions[change.index]
         if not self._is_automatic or change.index < len(known):
             return None
-        if not self._compiler.sizes.note_places([d.size_place for d in entry.decisions[change.index :]]):
+        if not self._compiler.varying.note_places([d.size_place for d in entry.decisions[change.index :]]):
             return None
         return decision_reason(entry, decision, change.answer)
 
-    def _run_for_sizes(
-        self, left: Left, args: tuple[Any, ...], kwargs: dict[str, Any], start: int, is_new: bool
-    ) -> Any:
-        """Run a call in another entry than those that it has left, the last one since sizes are others.
+    def _find_or_compile(self, call: _Call) -> tuple[CacheEntry, Any] | PythonRun:
+        """Return an entry, perhaps of another thread's compile, and its prologue's results.
 
-        Python runs it where that one is new, since the program then computes other sizes than its early run,
-        and where the program has been compiled too often.
+        Or how Python runs the call: where the program raises while it is traced, or has no state yet; where
+        it was compiled for the sizes of this call and computes others; where it was compiled too often.
         """
         with self._lock:
             self._select_entries()
-            tried = [entry for entry, _ in left]
-            ready = ((e, e.prologue_fn(*args, **kwargs)) for e in self._entries if e not in tried)
-            found: Any = next((item for item in ready if item[1] is not None), None)
-            if found is None and self._is_at_limit() and not opaque_results.is_advanced():
-                self._python.warn_of_answers(str(left[-1][1]))
-                return self._python.call(args, kwargs)
-            if found is None and is_new:
-                return self._python.after_other_sizes(left[-1][1], args, kwargs)
-            is_new = found is None
-            if found is None:
-                try:
-                    found = self._compile(args, kwargs, (), None, left)
-                except (RaisedByProgram, NotInitialized) as outcome:
-                    found = outcome
-        if isinstance(found, RaisedByProgram | NotInitialized):
+            found = self._find(call)
+            if found is not None:
+                return found
+            if call.left and self._is_at_limit():
+                return self._python.at_limit(call.left[-1][1])
+            if call.left and call.like is None and call.has_compiled:
+                return other_sizes(call.left[-1][1])
             try:
-                return self._python.without_entry(found, args, kwargs)
-            finally:
-                del found  # its traceback has this frame
-        entry, inputs = found
-        self._put_first(entry)
-        return self._run(entry, inputs, args, kwargs, start, left=left, is_new=is_new)
+                found = self._compile(call)
+            except RaisedByProgram as raised:
+                if call.like is not None:
+                    call.like.raising.add(call.answers)
+                return PythonRun(raised=raised)
+            except NotInitialized as outcome:
+                return self._python.initializing(outcome)
+            call.has_compiled = call.like is None and bool(call.left)
+            if call.left:
+                self._put_first(found[0])
+            return found
+
+    def _find(self, call: _Call) -> tuple[CacheEntry, Any] | None:
+        """Return an entry that may serve a call, and its prologue's results."""
+        known = {*call.refused, *(entry for entry, _ in call.left)}
+        for entry in self._entries:
+            if entry in known or not _is_for(entry, call):
+                continue
+            inputs = entry.prologue_fn(*call.args, **call.kwargs)
+            if inputs is not None:
+                self.stats.cache_hits += not call.left  # else the call has been counted
+                call.has_compiled = False
+                if call.left:
+                    self._put_first(entry)
+                return entry, inputs
+        return None
 
     def _put_first(self, entry: CacheEntry) -> None:
         """Let an entry be the first to be tried: the next call is probably like this one."""
-        if entry.is_for_one_call:
-            return
-        with self._lock:
+        if not entry.is_for_one_call:
             self._stored = (entry, *(e for e in self._stored if e is not entry))
             self._select_entries()
 
@@ -258,39 +270,6 @@ class Dispatcher:
         """Return whether the program has been compiled for as many answers and sizes as it may."""
         limit = self.data.compile_options["recompile_limit"]
         return limit is not None and self._compiled_for_answers >= limit and self._python.is_possible()
-
-    def _is_full(self, answers: Answers) -> bool:
-        """Return whether the program has been compiled for too many answers, and not for these."""
-        return self._is_at_limit() and not any(e.is_for(answers) for e in self._entries)
-
-    def _find_or_compile(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        answers: Answers = (),
-        like: CacheEntry | None = None,
-        left: Left = (),
-    ) -> tuple[CacheEntry, Any] | RaisedByProgram | NotInitialized:
-        """Return an entry, perhaps of another thread's compile, and its prologue's results.
-
-        ``answers`` are those of the call to the first questions that the program asks about data, as the
-        entry ``like`` has found them. ``left`` are entries that the call has left.
-        """
-        tried = [entry for entry, _ in left]
-        with self._lock:
-            self._select_entries()
-            for entry in self._entries:
-                # an entry without questions is for all answers
-                usable = like is None or not entry.decisions or _asks_same(entry, like, answers)
-                usable = usable and entry not in tried
-                inputs = entry.prologue_fn(*args, **kwargs) if usable else None
-                if inputs is not None:
-                    self.stats.cache_hits += not answers  # else the call has been counted
-                    return entry, inputs
-            try:
-                return self._compile(args, kwargs, answers, like, left)
-            except (RaisedByProgram, NotInitialized) as outcome:
-                return outcome
 
     def plugins_changed(self) -> None:
         """Set all entries aside; the next call selects those that it may use."""
@@ -306,39 +285,37 @@ class Dispatcher:
 
     # -- misses ------------------------------------------------------------------------------------------
 
-    def _compile(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        answers: Answers,
-        like: CacheEntry | None,
-        left: Left = (),
-    ) -> tuple[CacheEntry, Any]:
+    def _compile(self, call: _Call) -> tuple[CacheEntry, Any]:
         """Compile an entry and store it; return it and the results of its prologue for this call."""
         refuse_replaced_builtins()
+        args, kwargs, like = call.args, call.kwargs, call.like
         stats, options = self.stats, self.data.compile_options
         stats.cache_misses += 1
-        is_after_others = bool(answers or left)
-        if is_after_others:
+        if call.left:
             stats.cache_hits -= 1
             self._compiled_for_answers += 1
         else:
             opaque_results.discard()  # those of a program that was traced and has not run
-        known = dict(left)
-        comparable = [e for e in self._stored if (like is None or e.has_inputs_of(like)) and e not in known]
-        reasons = [recompile_reason(e, self._contributions, args, kwargs, answers) for e in comparable]
+        known = dict(call.left)
+        roots = {"args": args, "kwargs": kwargs}
+        comparable = [
+            e for e in self._stored if (like is None or e.plan.has_inputs_of(like.plan)) and e not in known
+        ]
+        compared = {e: compare(e, roots, with_sizes=self._is_automatic) for e in comparable}
+        reasons = [
+            recompile_reason(e, self._contributions, differences, roots, call.answers)
+            for e, differences in compared.items()
+        ]
         reasons += known.values()
         stats.last_recompile_reasons = reasons
-        roots: dict[str, Any] = {"args": args, "kwargs": kwargs}
-        compared = {e: differing_sizes(e, roots) for e in comparable} if self._is_automatic else {}
-        if not is_after_others:
-            self._compiler.varying.note(reasons)
-            self._compiler.sizes.note(compared)
+        if not call.left:
+            self._compiler.varying.note_numbers(reasons)
+            self._compiler.varying.note_sizes(compared)
         if reasons and options["fail_on_recompile"]:
             raise RecompileError("the call needs another compile", found={"reason": reasons[0]})
         try:
             with collector_paused():
-                entry, inputs = self._new_entry(args, kwargs, answers, like)
+                entry, inputs = self._new_entry(call)
         except BaseException as error:
             opaque_results.discard(has_failed=True)
             if isinstance(error, Exception):
@@ -347,32 +324,27 @@ class Dispatcher:
         if self._is_automatic:
             # an entry that the call has left has met its sizes
             stats.last_recompile_reasons = [
-                with_free_sizes(r, entry, compared.get(r.entry, {})) for r in reasons
+                with_free_sizes(r, entry, compared.get(r.entry, NO_DIFFERENCES)) for r in reasons
             ]
         if self.data.cache_option is not CACHE_OPTIONS.NO_CACHING and not entry.is_for_one_call:
             self._store(entry)
         notify_of_compile(self.data, stats, entry)
         warn_of_idle_extensions(self.data.executors_list, self.data.transforms)
         limit = options["recompile_limit"]
-        if limit is not None and stats.cache_misses == limit + 1 and reasons and not is_after_others:
+        if limit is not None and stats.cache_misses == limit + 1 and reasons and not call.left:
             warnings.warn(limit_text(stats, self.data), RecompileWarning, stacklevel=4)
         return entry, inputs
 
-    def _new_entry(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        answers: Answers,
-        like: CacheEntry | None,
-    ) -> tuple[CacheEntry, Any]:
+    def _new_entry(self, call: _Call) -> tuple[CacheEntry, Any]:
         """Compile an entry whose guards hold for this call; return it and its prologue's results.
 
         A compile may import libraries, such as an executor's kernels. That changes facts which the program
         may have read, such as the classes that an abstract base class knows; and a plugin may replace
         functions of these libraries. Then the program is acquired once more, with the libraries loaded.
         """
+        args, kwargs = call.args, call.kwargs
         for is_last in (False, True):
-            entry = self._compiler.compile(args, kwargs, answers=answers, like=like)
+            entry = self._compiler.compile(args, kwargs, answers=call.answers, like=call.like)
             inputs = entry.prologue_fn(*args, **kwargs)
             is_last |= entry.is_for_one_call
             if inputs is not None and (is_last or entry.contributions == plugin_contributions()):
@@ -405,6 +377,8 @@ class Dispatcher:
             )
 
 
-def _asks_same(entry: CacheEntry, like: CacheEntry, answers: Answers) -> bool:
-    """Return whether these answers, which ``like`` has found, are the first that an entry is for."""
-    return entry.has_inputs_of(like) and entry.is_for(answers)
+def _is_for(entry: CacheEntry, call: _Call) -> bool:
+    """Return whether an entry is for the answers of a call, or for all as one without questions is."""
+    if call.like is None or not entry.decisions:
+        return True
+    return entry.plan.has_inputs_of(call.like.plan) and entry.is_for(call.answers)

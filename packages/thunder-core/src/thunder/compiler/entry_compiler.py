@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,6 +27,7 @@ from thunder.base.options import CACHE_OPTIONS
 from thunder.base.plugin_calls import checking
 from thunder.base.size_wishes import are_marked, option_wishes
 from thunder.compiler.assumed_device import with_device_profile
+from thunder.compiler.compile_plan import Answers, CompilePlan, CompileStep, Fewer
 from thunder.compiler.contributed_state import contributed_state
 from thunder.compiler.failed_calls import effects_of
 from thunder.compiler.ledger import check_requirements, explain_placements
@@ -40,18 +42,19 @@ from thunder.compiler.plugin_contributions import (
 from thunder.compiler.running_compile import during_compile
 from thunder.compiler.sharp_edges import SharpEdges
 from thunder.compiler.stages import blamed_on
-from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats
-from thunder.compiler.varying_numbers import VaryingNumbers
-from thunder.compiler.varying_sizes import VaryingSizes
+from thunder.compiler.stats import CacheEntry, CompileData, CompileStats
+from thunder.compiler.varying_inputs import VaryingInputs
 from thunder.executor_base.operator_executor import with_replacements
-from thunder.frontend.acquire import Acquisition, acquire, acquire_stable
+from thunder.frontend.acquire import Acquisition, acquire_stable
 from thunder.frontend.decisions.computed_sizes import ComputedPlaces, OtherAnswers
 from thunder.frontend.declared_devices import refuse_without_values
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import Trusted, ambient_fact, prologue_trace
 from thunder.frontend.prologue_reading import interface_of
 from thunder.frontend.ran_code import refuse_another_trace
-from thunder.frontend.size_choice import LikelySizes, SizeChoice
+from thunder.frontend.size_choice import SizeChoice
+from thunder.frontend.trace_request import TraceRequest
+from thunder.ir.size_facts import SizeFacts
 from thunder.ir.trace import TraceCtx
 from thunder.passes.placement import calls_for_numbers
 from thunder.passes.transform import Transform, defines_hook
@@ -62,14 +65,25 @@ from thunder.wrappers.overrides import Overrides
 __all__ = ["EntryCompiler"]
 
 
+#: what a program raises that may be compiled with fewer inputs; a fault of thunder is none of these
+_FAILURES = (RaisedByProgram, UnsupportedProgram, RequirementNotMet, PluginError)
+
+
+class _Call(NamedTuple):
+    """A call that is compiled for, and the device on which its tensors are assumed to be."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    device: DeviceProfile | None
+
+
 class EntryCompiler:
     """Compiles the cache entries of a compiled function, and notes in `stats` what the last compile did."""
 
     def __init__(self, data: CompileData, overrides: Overrides | None, stats: CompileStats) -> None:
         self.data, self.overrides, self.stats = data, overrides, stats
         self._replacements = replacements_of((*data.lookasides, *lookasides_of(data.transforms)))
-        self.varying = VaryingNumbers()
-        self.sizes = VaryingSizes(everywhere=data.cache_option is CACHE_OPTIONS.SYMBOLIC_VALUES)
+        self.varying = VaryingInputs(everywhere=data.cache_option is CACHE_OPTIONS.SYMBOLIC_VALUES)
         self._wishes = option_wishes(data.compile_options["dynamic_sizes"])
 
     @during_compile
@@ -87,154 +101,127 @@ class EntryCompiler:
         ``answers`` are those to the first questions that the program asks about data; the program is run for
         the others (Note [Decisions on data]). With None nothing is run, and questions are refused. With
         ``like`` the numbers and sizes that are inputs of that entry are inputs, else those that are known to
-        vary.
+        vary. What fails is tried with fewer inputs (Note [How a compile is tried again]).
 
         Raises RaisedByProgram with the exception that the program raises.
         """
+        call, plan = _Call(args, kwargs, device), self._first_plan(answers, like)
+        lessons, refusal, kept = list[Callable[[], None]](), None, None
+        self.stats.last_compile_steps = steps = list[CompileStep]()
         with checking(self.data.debug_options.check_traces):
-            numbers = self.varying.sources if like is None else like.varying
-            sizes, places = (
-                self.sizes.for_compile() if like is None else (like.varying_sizes, like.computed_places.known)
-            )
-            known = self._known_answers(answers)
-            likely = self.sizes.likely() if like is None else None
-            choice = self._size_choice(sizes, places, likely) if device is None else None
-            if choice is None:
-                entry = self._compile(args, kwargs, device, known, numbers)
-            else:
-                for_call = functools.partial(self._compile, args, kwargs, device, varying=numbers)
-                try:
-                    entry = self._with_symbols(for_call, known, sizes, choice)
-                except OtherAnswers as others:
-                    self.sizes.note_places(sorted(others.places))
-                    # the program asks other questions
-                    return self.compile(args, kwargs, device, answers=None if answers is None else ())
-            self.sizes.note_answers(entry.decisions)
-            return entry
+            while True:
+                started = perf_counter_ns()
+                result = self._try(plan, call)
+                why = result.why if isinstance(result, Fewer) else None
+                steps.append(CompileStep(plan, why, perf_counter_ns() - started))
+                if not isinstance(result, Fewer):
+                    break
+                plan, refusal, kept = result.plan, result.refusal or refusal, result.kept or kept
+                lessons += () if result.lesson is None else (result.lesson,)
+        if refusal is not None:
+            raise refusal
+        for note in lessons:
+            note()
+        if kept is not None and plan.counted <= result.plan.numbers:
+            self.varying.note_counted(plan.counted)
+        elif kept is not None:
+            result = kept
+        self.varying.note_answers(result.decisions)
+        result.steps = tuple(steps)
+        return result
 
-    def _with_symbols(
-        self,
-        compile_for_call: Callable[..., CacheEntry],
-        known: Answers | None,
-        sizes: frozenset[str] | None,
-        choice: SizeChoice,
-    ) -> CacheEntry:
-        """Return the entry of a compile with symbols, or with fewer of them where it fails.
-
-        A program may fail where sizes that only probably vary are symbols, or those that it finds, or numbers
-        of its arguments, and not where those of its inputs are that have differed.
-        """
-        entry = self._attempt(functools.partial(compile_for_call, answers=known, free=choice), choice)
-        if entry is not None and entry.is_for_one_call:  # others would read what the program has changed
-            return entry
-        if entry is not None and sizes is not None:
-            counted = self._with_counted(compile_for_call, known, sizes, choice, entry)
-            if counted is not None:
-                return counted
-        if entry is not None and not self._should_be_for_numbers(entry, choice):
-            likely = choice.chosen_likely
-            entry.varying_sizes = likely.union(sizes or ()) if likely else sizes
-            entry.computed_places = choice.computed
-            self.sizes.note_free(likely & entry.free_sizes)
-            return entry
-        # with fewer symbols, the program may ask other questions
-        others: Answers | None = None if known is None else ()
-        without_likely = self._size_choice(sizes, choice.computed) if choice.chosen_likely else None
-        if entry is None and without_likely is not None:
-            return self._with_symbols(compile_for_call, others, sizes, without_likely)
-        places = choice.found_places if entry is None else frozenset[str]()
-        fails_with_numbers = entry is None and not places and choice.has_numbers
-        fewer = None
-        if places:
-            fewer = self._size_choice(sizes, ComputedPlaces(), numbers=choice.takes_numbers)
-        elif fails_with_numbers:
-            fewer = self._size_choice(sizes, choice.computed, numbers=False)
-        if fewer is not None:
-            other = self._with_symbols(compile_for_call, others, sizes, fewer)
-        else:
-            other = compile_for_call(answers=others)
-            if choice.has_wishes:
-                assert self.stats.last_static_reason is not None, "a compile with symbols has failed"
-                raise choice.refused(self.stats.last_static_reason)
-        if entry is None:  # a program that raises for these arguments has raised again
-            self.sizes.note_failure(places, numbers=fails_with_numbers)
-        return other
-
-    def _with_counted(
-        self,
-        compile_for_call: Callable[..., CacheEntry],
-        known: Answers | None,
-        sizes: frozenset[str],
-        choice: SizeChoice,
-        entry: CacheEntry,
-    ) -> CacheEntry | None:
-        """Return an entry with the numbers as inputs whose values the program writes and another one fixes.
-
-        None where there are none, or where the program needs their values (Note [Numbers that vary]).
-        """
-        counted = entry.fixed_sizes & sizes & self.varying.sources
-        if not counted:
-            return None
-        fewer = self._size_choice(sizes - counted, choice.computed)
-        others: Answers | None = None if known is None else ()
-        if fewer is None:
-            other = compile_for_call(answers=others)
-        else:
-            other = self._with_symbols(compile_for_call, others, sizes - counted, fewer)
-        if not counted <= other.varying:
-            return None
-        self.sizes.note_counted(counted)
-        return other
-
-    def _attempt(self, compile_for_call: Callable[[], CacheEntry], choice: SizeChoice) -> CacheEntry | None:
-        """Return the entry of a compile with symbols, or None if the program or a plugin needs numbers.
-
-        A fault of thunder is raised.
-        """
+    def _try(self, plan: CompilePlan, call: _Call) -> CacheEntry | Fewer:
+        """Return the entry of a plan, or the plan with fewer inputs that is to be tried in its place."""
+        choice = self._size_choice(plan) if call.device is None else None
         try:
-            return compile_for_call()
-        except (RaisedByProgram, UnsupportedProgram, RequirementNotMet, PluginError) as error:
-            is_final = error is choice.error or isinstance(error, StateChanged)
-            if is_final or not choice.has_symbols:
+            result = self._compile(plan, call, choice)
+        except OtherAnswers as others:  # the program asks other questions
+            self.varying.note_places(sorted(others.places))
+            return Fewer(self._first_plan(None if plan.answers is None else (), None), others)
+        except _FAILURES as error:
+            fewer = self._fewer(plan, choice, error)
+            if fewer is None:
                 raise
-            self.stats.last_static_reason = without_frames(error)
-            return None
+            return fewer
+        if isinstance(result, Fewer) or choice is None or result.is_for_one_call:
+            return result  # others than a program for one call would read what it has changed
+        why = self._refusal_of_executors(result, choice)
+        if why is not None:
+            return Fewer(plan.for_numbers(), why)
+        self.varying.note_free(choice.chosen_likely & result.free_sizes)
+        counted = self._counted(plan, result)
+        if counted:
+            why = UnsupportedProgram("numbers that the program writes are fixed", found={"numbers": counted})
+            fewer_sizes = (plan.sizes or frozenset()) - counted
+            return Fewer(plan.fewer(sizes=fewer_sizes, counted=counted), why, kept=result)
+        return result
 
-    def _should_be_for_numbers(self, entry: CacheEntry, choice: SizeChoice) -> bool:
-        """Return whether an executor would run a call of an entry if sizes were numbers, and they can be."""
-        if (
-            self.data.cache_option is not CACHE_OPTIONS.AUTOMATIC
-            or choice.has_wishes
-            or not choice.has_symbols
-        ):
-            return False
-        refused = calls_for_numbers([*entry.ledger, *(entry.backward_ledger or ())])
-        if not refused or self.sizes.are_worth_refusals:
-            return False
-        self.sizes.note_refused()
-        self.stats.last_static_reason = UnsupportedProgram(
-            "an executor runs calls of the program for sizes that are numbers",
-            found=refused,
-        )
-        return True
+    def _fewer(self, plan: CompilePlan, choice: SizeChoice | None, error: Exception) -> Fewer | None:
+        """Return the plan to try after an error, or None where the error does not come from inputs.
 
-    def _size_choice(
-        self,
-        varying: frozenset[str] | None,
-        places: ComputedPlaces,
-        likely: LikelySizes | None = None,
-        *,
-        numbers: bool = True,
-    ) -> SizeChoice | None:
-        """Return which sizes are symbols, or None if they are numbers.
-
-        ``varying`` are those of inputs that vary; None if no such size is a symbol without a wish for it.
-        ``likely`` are chosen beside these. At ``places`` the computation finds sizes. With ``numbers`` the
-        numbers of the arguments may be symbols.
+        Numbers that the program writes are inputs no more: operations that Python has for numbers alone, in
+        code that is not interpreted, raise TypeErrors for others. Then sizes that only probably vary, those
+        that the program finds, numbers of the arguments, and last all sizes.
         """
+        if isinstance(error, StateChanged) or (choice is not None and error is choice.error):
+            return None
+        varying = self.varying
+        if plan.numbers and isinstance(error, RaisedByProgram | UnsupportedProgram):
+            return self._without_numbers(plan, plan.numbers, without_frames(error))
+        if choice is None or not choice.has_symbols:
+            return None
+        why = self.stats.last_static_reason = without_frames(error)
+        if choice.chosen_likely:
+            return Fewer(plan.fewer(likely=None), why)
+        if choice.found_places:
+            lesson = functools.partial(varying.note_failure, choice.found_places)
+            return Fewer(plan.fewer(places=ComputedPlaces()), why, lesson)
+        if choice.has_numbers:
+            lesson = functools.partial(varying.note_failure, numbers=True)
+            return Fewer(plan.fewer(takes_numbers=False), why, lesson)
+        refusal = choice.refused(why) if choice.has_wishes else None
+        return Fewer(plan.for_numbers(), why, varying.note_failure, refusal)
+
+    def _without_numbers(self, plan: CompilePlan, needed: frozenset[str], why: Exception) -> Fewer:
+        lesson = functools.partial(self.varying.note_needed_numbers, needed)
+        return Fewer(plan.fewer(numbers=plan.numbers - needed), why, lesson)
+
+    def _counted(self, plan: CompilePlan, entry: CacheEntry) -> frozenset[str]:
+        """Return the numbers that the program writes and the entry fixes, which may be inputs of another.
+
+        Its sizes are others then: a number that is one of them has arithmetic, and may be fixed by it
+        (Note [Numbers that vary]).
+        """
+        if plan.counted or plan.sizes is None:
+            return frozenset()
+        return entry.fixed_sizes & plan.sizes & self.varying.numbers
+
+    def _refusal_of_executors(self, entry: CacheEntry, choice: SizeChoice) -> UnsupportedProgram | None:
+        """Return which calls an executor would run if sizes were numbers, and they can be; None if none."""
+        is_free = self.data.cache_option is CACHE_OPTIONS.AUTOMATIC and not choice.has_wishes
+        if not is_free or not choice.has_symbols or self.varying.are_worth_refusals:
+            return None
+        refused = calls_for_numbers([*entry.ledger, *(entry.backward_ledger or ())])
+        if not refused:
+            return None
+        self.varying.note_refused()
+        why = self.stats.last_static_reason = UnsupportedProgram(
+            "an executor runs calls of the program for sizes that are numbers", found=refused
+        )
+        return why
+
+    def _first_plan(self, answers: Answers | None, like: CacheEntry | None) -> CompilePlan:
+        known = self._known_answers(answers)
+        if like is None:
+            return self.varying.plan(known)
+        return replace(like.plan, places=like.plan.places.known, answers=known)
+
+    def _size_choice(self, plan: CompilePlan) -> SizeChoice | None:
+        """Return which sizes are symbols by a plan and by wishes, or None if they are numbers."""
         mode = self.data.cache_option
-        is_symbolic = mode is CACHE_OPTIONS.SYMBOLIC_VALUES and varying is not None
-        if not (is_symbolic or varying or places or self._wishes or are_marked()):
+        is_symbolic = mode is CACHE_OPTIONS.SYMBOLIC_VALUES and plan.sizes is not None
+        has_symbols = is_symbolic or plan.sizes or plan.places or self._wishes or are_marked()
+        if plan.is_for_numbers or not has_symbols:
             return None
         refusal = None
         if mode is CACHE_OPTIONS.SAME_INPUT:
@@ -248,12 +235,12 @@ class EntryCompiler:
         return SizeChoice(
             self.data.fn,
             everything=is_symbolic,
-            varying=varying or frozenset(),
-            likely=likely,
+            varying=plan.sizes or frozenset(),
+            likely=plan.likely,
             wishes=self._wishes,
             refusal=refusal,
-            computed=places,
-            takes_numbers=numbers and self.sizes.takes_numbers,
+            computed=plan.places,
+            takes_numbers=plan.takes_numbers,
         )
 
     def _known_answers(self, answers: Answers | None) -> Answers | None:
@@ -266,33 +253,25 @@ class EntryCompiler:
         replaced = self.overrides is not None and bool(self.overrides.tensors)
         return None if replaced and _rewrites_inputs(self.data.transforms) else answers
 
-    def _compile(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        device: DeviceProfile | None,
-        answers: Answers | None,
-        varying: frozenset[str],
-        free: SizeChoice | None = None,
-    ) -> CacheEntry:
+    def _compile(self, plan: CompilePlan, call: _Call, choice: SizeChoice | None) -> CacheEntry | Fewer:
+        """Compile by a plan: acquisition, pipeline, prologue."""
         data, stats = self.data, self.stats
         contributions = plugin_contributions()
         started = perf_counter_ns()
         baked: list[str] = []
-        acquisition = self._acquisition(args, kwargs, device, contributions, baked, free)
-
-        def acquired_with(numbers: frozenset[str]) -> Acquisition:
-            # answers are those of a program with the same inputs
-            known = answers if numbers == varying or answers is None else ()
-            return acquire_stable(functools.partial(acquisition, answers=known, varying=numbers))
-
-        program = self.varying.acquired(acquired_with, varying if answers is not None else frozenset())
+        program = acquire_stable(self._request(plan, call, choice, contributions, baked))
         acquired = perf_counter_ns()
         stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log
+        if plan.numbers and program.needed_values:
+            refuse_another_trace(program.is_for_one_call)
+            needed = UnsupportedProgram(
+                "the program needs the values of numbers", found={"numbers": sorted(program.needed_values)}
+            )
+            return self._without_numbers(plan, program.needed_values, needed)
         try:
             compiled = self._run_pipeline(program)
         except ThunderError:
-            refuse_another_trace(program.is_for_one_call and free is not None)
+            refuse_another_trace(program.is_for_one_call and choice is not None)
             raise
         if data.require:
             check_requirements(explain_placements(compiled.ledger, compiled.backward_ledger), data.require)
@@ -300,23 +279,18 @@ class EntryCompiler:
         prologues: Sequence[TraceCtx] = (program.prologue,)
         facts = program.facts
         dropped: tuple[Fact, ...] = ()
-        if device is None:
-            refuse_without_values(facts, {"args": args, "kwargs": kwargs})
+        if call.device is None:
+            refuse_without_values(facts, {"args": call.args, "kwargs": call.kwargs})
         if compiled.prologue is not None and compiled.prologue is not program.prologue:
             refuse_another_trace(program.is_for_one_call)
-            changed = compiled.prologue
-            final, facts = self._written_prologue(changed, program, args, kwargs, device is not None)
+            final, facts = self._written_prologue(compiled.prologue, program, call)
             prologues = (program.prologue.structure(), *compiled.prologues, final)
             dropped = dropped_facts(program.facts, facts) if data.debug_options.check_guards else ()
-        if program.sizes is not None and free is not None:
-            if program.sizes.has_unchecked:
-                raise UnsupportedProgram("a size that depends on data is found in a part of another call")
-            program.sizes.complete()
-            free.check(program.sizes)
-            stats.last_static_reason = free.why_fixed(program.sizes) or stats.last_static_reason
-            self.sizes.note_values(program.sizes.all_values())
+        if program.sizes is not None and choice is not None:
+            self._complete_sizes(program.sizes, choice)
             facts = (*facts, *program.size_facts())
-        entry = new_entry(program, compiled, baked, contributions, prologues, facts, dropped)
+        inputs = _inputs(plan, program, choice)
+        entry = new_entry(program, compiled, baked, contributions, prologues, facts, dropped, inputs)
         stats.stage_times = {
             "acquire": acquired - started,
             **compiled.stage_times,
@@ -324,23 +298,29 @@ class EntryCompiler:
         }
         return entry
 
-    def _acquisition(
+    def _complete_sizes(self, sizes: SizeFacts, choice: SizeChoice) -> None:
+        """State what is left of the facts about sizes, and note which sizes they fix."""
+        if sizes.has_unchecked:
+            raise UnsupportedProgram("a size that depends on data is found in a part of another call")
+        sizes.complete()
+        choice.check(sizes)
+        self.stats.last_static_reason = choice.why_fixed(sizes) or self.stats.last_static_reason
+        self.varying.note_values(sizes.all_values())
+
+    def _request(
         self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        device: DeviceProfile | None,
+        plan: CompilePlan,
+        call: _Call,
+        choice: SizeChoice | None,
         contributions: PluginContributions,
         baked: list[str],
-        free: SizeChoice | None,
-    ) -> Callable[..., Acquisition]:
-        """Return `acquire` with all arguments but the answers to questions and the numbers that vary."""
-        data = self.data
-        return functools.partial(
-            acquire,
-            data.fn,
-            args,
-            kwargs,
-            language=self._language() if device is None else with_device_profile(self._language(), device),
+    ) -> TraceRequest:
+        data, language, device = self.data, self._language(), call.device
+        return TraceRequest(
+            fn=data.fn,
+            args=call.args,
+            kwargs=call.kwargs,
+            language=language if device is None else with_device_profile(language, device),
             sharp_edge=SharpEdges(data.sharp_edges, baked),
             disable_grad=data.disable_torch_autograd_support,
             trusted=self._trusted(),
@@ -352,25 +332,25 @@ class EntryCompiler:
             device=None if device is None else Device(device.type),
             replacements=(*self._replacements, *contributions.replacements),
             opaque=data.compile_options["opaque"],
-            free=free,
+            answers=plan.answers,
+            numbers=plan.numbers,
+            sizes=choice,
         )
 
     def _written_prologue(
         self,
         prologue: TraceCtx,
         program: Acquisition,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        assumed_device: bool,
+        call: _Call,
     ) -> tuple[TraceCtx, tuple[Fact, ...]]:
         """Return the prologue that runs, written from statements that transforms changed, and its facts.
 
         What was acquired says which sizes are symbols, and what is known of them.
         """
-        roots = {"args": args, "kwargs": kwargs}
+        roots = {"args": call.args, "kwargs": call.kwargs}
         with torch._C.DisableTorchFunction():
             with blamed_on(self.data.transforms):
-                interface = interface_of(prologue, roots, program, assumed_device=assumed_device)
+                interface = interface_of(prologue, roots, program, assumed_device=call.device is not None)
             return prologue_trace(interface, roots, self._trusted()), (ambient_fact(), *interface.facts)
 
     def _run_pipeline(self, program: Acquisition) -> Compiled:
@@ -406,6 +386,14 @@ class EntryCompiler:
         if self.data.cache_option is CACHE_OPTIONS.SAME_INPUT:
             return "everything"
         return "structure" if self.data.compile_options["frozen"] else "nothing"
+
+
+def _inputs(plan: CompilePlan, program: Acquisition, choice: SizeChoice | None) -> CompilePlan:
+    """Return a plan with what are inputs of the program that was acquired by it."""
+    if choice is None:
+        return replace(plan, numbers=program.numbers, sizes=None, places=ComputedPlaces(), likely=None)
+    sizes = choice.chosen_likely.union(plan.sizes or ()) if choice.chosen_likely else plan.sizes
+    return replace(plan, numbers=program.numbers, sizes=sizes, places=choice.computed, likely=None)
 
 
 def _rewrites_inputs(transforms: Iterable[Transform]) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, TextIO
 
 from thunder.base.errors import InvalidArgument, RequirementNotMet, nearest
+from thunder.compiler.compile_plan import CompileStep
 from thunder.compiler.idle_extensions import idle_extensions
 from thunder.compiler.ledger_rows import ExecutorReason, LedgerRow
 from thunder.compiler.ledger_text import LedgerTable, as_rich_table, as_text, print_table, text_of
@@ -53,6 +54,8 @@ class Explanation:
     idle: tuple[ExecutorReason, ...] = ()
     #: the tensors of the module that transforms could not change, and why
     unchanged: tuple[UnchangedTensor, ...] = ()
+    #: what the compile was tried with before, and why that was given up
+    tried: tuple[CompileStep, ...] = ()
     #: the executor that `why_not` selected
     about: str | None = None
 
@@ -72,6 +75,7 @@ class Explanation:
             replaced=entry.replaced,
             rewritings=entry.rewritings,
             writes=entry.input_writes,
+            tried=tuple(step for step in entry.steps if step.why is not None),
             idle=idle_extensions(executors, transforms),
             unchanged=unchanged_tensors(transforms),
         )
@@ -121,6 +125,7 @@ class Explanation:
             "idle": [asdict(reason) for reason in self.idle],
             "replaced": [asdict(function) for function in self.replaced],
             "unchanged": [asdict(tensor) for tensor in self.unchanged],
+            "tried": list(map(str, self.tried)),
             "baked": list(self.baked),
         }
         return json.dumps(facts, indent=indent, default=repr)
@@ -129,6 +134,7 @@ class Explanation:
         changes = (
             *(f"no effect: {text_of(reason)}" for reason in self.idle),
             *map(str, self.rewritings),
+            *(f"given up: {step}" for step in self.tried),
             *(f"written: {write}" for write in self.writes),
             *(f"replaced: {function}" for function in self.replaced),
             *(f"unchanged by {tensor.transform}: {tensor}" for tensor in self.unchanged),

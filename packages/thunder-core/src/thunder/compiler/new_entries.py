@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from thunder.compiler.compile_plan import CompilePlan
 from thunder.compiler.failed_calls import plan_for_failures
 from thunder.compiler.pipeline import Compiled
 from thunder.compiler.plugin_contributions import PluginContributions
@@ -23,6 +24,7 @@ def new_entry(
     prologues: Sequence[TraceCtx],
     facts: tuple[Fact, ...],
     dropped: tuple[Fact, ...],
+    plan: CompilePlan,
 ) -> CacheEntry:
     """Return the cache entry of a program that was compiled.
 
@@ -32,6 +34,7 @@ def new_entry(
         prologues: the traces of the prologue, the last of which runs.
         facts: what that prologue checks.
         dropped: facts of the program that it does not check.
+        plan: which sizes and numbers are inputs.
     """
     epilogue = compiled.epilogue or program.epilogue
     values = {} if program.sizes is None else program.sizes.all_values()
@@ -61,7 +64,7 @@ def new_entry(
         replaced=program.replaced,
         decisions=program.decisions,
         written=program.written,
-        varying=program.varying,
+        plan=plan,
         free_sizes=frozenset(n for n, value in values.items() if value is None),
         fixed_sizes=frozenset(n for n, value in values.items() if value is not None),
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ from thunder.base.errors import (
     UnsupportedProgram,
 )
 from thunder.base.runtime_errors import note_statement
+from thunder.compiler.compile_plan import Answers
 from thunder.compiler.failed_calls import (
     FailurePlan,
     RunningCall,
@@ -26,13 +29,25 @@ from thunder.compiler.failed_calls import (
     undo,
 )
 from thunder.compiler.recompile_reasons import answers_text
-from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats, RecompileReason
+from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
 from thunder.frontend.active_modes import modes_released
 from thunder.frontend.ambient_state import tracing_tool
 from thunder.wrappers.overrides import Overrides
 from thunder.wrappers.traced_source import warn_of_source
 
-__all__ = ["PythonRuns"]
+__all__ = ["PythonRun", "PythonRuns", "disagreement", "other_sizes"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PythonRun:
+    """Why Python runs a call that no entry serves."""
+
+    #: the error where the compiled program computes something else than the function by itself
+    otherwise: Exception | None = None
+    #: the error of the program, which Python raises again
+    raised: RaisedByProgram | None = None
+    #: called once Python has run the call without an error
+    succeeded: Callable[[], None] = lambda: None
 
 
 class PythonRuns:
@@ -51,47 +66,39 @@ class PythonRuns:
         overridden = self.overrides is not None and bool(self.overrides.tensors)
         return not (overridden or self.data.transforms or opaque_results.is_advanced())
 
-    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call by Python."""
         self.stats.runs_by_python += 1
         modes = torch.no_grad() if self.data.disable_torch_autograd_support else nullcontext()
         with modes, modes_released():
             return self.data.fn(*args, **kwargs)
 
-    def with_answers(
-        self, entry: CacheEntry, answers: Answers, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Run a call that has other answers to questions about data than an entry by Python."""
-        result = self.call(args, kwargs)
-        entry.raising.discard(answers)  # a fact that the program reads for these answers may have changed
-        return result
+    def run(self, run: PythonRun, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a call by Python, or raise what is to be raised where the compiled program computes another."""
+        try:
+            if run.raised is not None:
+                return self._after_raise(run.raised, args, kwargs)
+            if run.otherwise is not None and not self.is_possible():
+                raise run.otherwise
+            result = self._call(args, kwargs)
+            run.succeeded()
+            return result
+        finally:
+            del run
 
     def for_tracer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call by Python while torch traces it, so that torch traces the program as it was written.
 
         Raises UnsupportedProgram where transforms or overriding tensors change what the program computes.
         """
-        if self.is_possible():
-            tool = tracing_tool()
-            if tool is not None:
-                warn_of_source(tool)
-            return self.call(args, kwargs)
-        raise UnsupportedProgram(
+        tool = tracing_tool()
+        if tool is not None and self.is_possible():
+            warn_of_source(tool)
+        refusal = UnsupportedProgram(
             "torch traces a call of a module with transforms or overriding tensors",
             hint="Trace the module that was compiled, compiled._orig_mod.",
         )
-
-    def after_disagreement(
-        self, entry: CacheEntry, answers: Answers, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Run a call for which two entries compute different answers by Python, which decides."""
-        if self.is_possible():
-            return self.with_answers(entry, answers, args, kwargs)
-        decision = entry.decisions[len(answers) - 1]
-        raise DataDependentControlFlow(
-            f"two compiled programs compute different answers to a question: {decision}",
-            hint="Executors round differently: ask about values that are not close to the limit.",
-        )
+        return self.run(PythonRun(otherwise=refusal), args, kwargs)
 
     def after_failure(
         self,
@@ -127,24 +134,18 @@ class PythonRuns:
         finally:
             del failure
 
-    def without_entry(
-        self, outcome: RaisedByProgram | NotInitialized, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Run a call that raised, or found state without a shape, by Python if it may; else raise."""
-        try:
-            if isinstance(outcome, RaisedByProgram):
-                return self._after_raise(outcome, args, kwargs)
-            state = (outcome.asked, outcome.key)
-            if not self.is_possible() or state in self._initialized:
-                raise outcome
+    def initializing(self, outcome: NotInitialized) -> PythonRun:
+        """Return the run of a call that initializes state. Raises ``outcome`` if a run has done so before."""
+        state = (outcome.asked, outcome.key)
+        if state in self._initialized:
+            raise outcome
+        if self.is_possible():
             self._initialized.add(state)
-            limit = self.data.compile_options["recompile_limit"]
-            if limit is not None and len(self._initialized) == limit + 1:
-                text = f"Python ran {limit + 1} calls that initialize state. Last: {outcome.asked}."
-                warnings.warn(f"{text} {outcome.hint}", RecompileWarning, stacklevel=4)
-            return self.call(args, kwargs)
-        finally:
-            del outcome
+        limit = self.data.compile_options["recompile_limit"]
+        if limit is not None and len(self._initialized) == limit + 1:
+            text = f"Python ran {limit + 1} calls that initialize state. Last: {outcome.asked}."
+            warnings.warn(f"{text} {outcome.hint}", RecompileWarning, stacklevel=5)
+        return PythonRun(otherwise=outcome)
 
     def _after_raise(self, raised: RaisedByProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a program that raised while it was traced by Python if it had effects; else raise."""
@@ -159,23 +160,34 @@ class PythonRuns:
         finally:
             del failure, raised
 
-    def after_other_sizes(
-        self, reason: RecompileReason, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Run a call by Python whose program computes other sizes than its early run."""
-        if self.is_possible():
-            return self.call(args, kwargs)
-        raise DataDependentControlFlow(
+    def at_limit(self, reason: RecompileReason) -> PythonRun:
+        """Return the run of a call for which the program would be compiled too often, and warn once."""
+        if not self._warned_of_answers:
+            self._warned_of_answers = True
+            warnings.warn(answers_text(self.data, str(reason)), RecompileWarning, stacklevel=5)
+        return PythonRun()
+
+
+def disagreement(entry: CacheEntry, answers: Answers) -> PythonRun:
+    """Return the run of a call for which two entries compute different answers; Python decides."""
+    decision = entry.decisions[len(answers) - 1]
+    return PythonRun(
+        otherwise=DataDependentControlFlow(
+            f"two compiled programs compute different answers to a question: {decision}",
+            hint="Executors round differently: ask about values that are not close to the limit.",
+        )
+    )
+
+
+def other_sizes(reason: RecompileReason) -> PythonRun:
+    """Return the run of a call whose program computes other sizes than its early run."""
+    return PythonRun(
+        otherwise=DataDependentControlFlow(
             "a compiled program computes another size than the program for which it was compiled",
             found={"size": str(reason)},
             hint="Executors round differently: compare values that are not close to the limit.",
         )
-
-    def warn_of_answers(self, question: str) -> None:
-        """Warn once that Python runs calls with other answers."""
-        if not self._warned_of_answers:
-            self._warned_of_answers = True
-            warnings.warn(answers_text(self.data, question), RecompileWarning, stacklevel=5)
+    )
 
 
 def _refuse_once_advanced(failure: BaseException) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 from thunder.base.equal_values import same_leaf
 from thunder.base.errors import InternalError, PluginError, SizesChanged, ThunderError
 from thunder.base.provenance import ABSENT, own_name
+from thunder.compiler.compile_plan import Answers
 from thunder.compiler.plugin_contributions import PluginContributions
-from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats, RecompileReason
-from thunder.compiler.varying_sizes import Differences
+from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
+from thunder.compiler.varying_inputs import Differences
 from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.facts import Fact, expected_text
 from thunder.frontend.guards import first_failure, prologue_error
@@ -30,28 +31,28 @@ __all__ = [
 def recompile_reason(
     entry: CacheEntry,
     contributions: PluginContributions,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    differences: Differences,
+    roots: dict[str, Any],
     answers: Answers = (),
 ) -> RecompileReason:
     """Return why a call cannot use an entry, while plugins contribute this to a compile.
 
-    ``answers`` are those of the call to the first questions that the program asks about data. Guards may ask
-    more than the facts from which they were generated: those of a class attribute ask in which class it is.
+    ``differences`` are those of the call, ``answers`` are its answers to the first questions that the program
+    asks about data. Guards may ask more than the facts from which they were generated: those of a class
+    attribute ask in which class it is.
     """
     for kind, expected, found in entry.contributions.differences(contributions):
         return RecompileReason(entry, kind, expected, found, "plugins")
-    failure = first_failure(entry.guards, args, kwargs)
-    if failure is None:
+    if differences.first is None:
         for decision, found in zip(entry.decisions, answers, strict=False):
             if not same_leaf(decision.answer, found):
                 return decision_reason(entry, decision, found)
-        if len(answers) > len(entry.decisions) and entry.computed_places:  # for the sizes of its call
+        if len(answers) > len(entry.decisions) and entry.plan.places:  # for the sizes of its call
             asked = len(entry.decisions)
             return RecompileReason(entry, "the number of questions about data", asked, len(answers), "sizes")
-        cause = prologue_error(entry.prologue_traces[-1], args, kwargs)
+        cause = prologue_error(entry.prologue_traces[-1], roots["args"], roots["kwargs"])
         return RecompileReason(entry, "the guards, though each of their facts holds", None, cause, "guards")
-    fact, actual = failure
+    fact, actual = differences.first
     expected, found = _differing(fact, actual)
     named = f": {', '.join({**expected, **found})}" if fact.kind == "state" and type(found) is dict else ""
     return RecompileReason(entry, f"{fact}{named}", expected, found, fact.source)
@@ -69,10 +70,10 @@ def size_reason(entry: CacheEntry, change: SizesChanged) -> RecompileReason:
 
 
 def with_free_sizes(
-    reason: RecompileReason, recompiled: CacheEntry, differing: Differences
+    reason: RecompileReason, recompiled: CacheEntry, differences: Differences
 ) -> RecompileReason:
     """Return a reason with the sizes in which the call differed, and which are free in the new entry."""
-    sources = dict.fromkeys([*differing, reason.source])
+    sources = dict.fromkeys([*differences.sizes, reason.source])
     return replace(reason, now_free=tuple(s for s in sources if s in recompiled.free_sizes))
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from thunder.base.equal_values import same_leaf
 from thunder.base.langctx import LanguageContext
 from thunder.base.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS, CompileOptions, DebugOptions
+from thunder.compiler.compile_plan import Answers, CompilePlan, CompileStep
 from thunder.compiler.failed_calls import FailurePlan
 from thunder.compiler.plugin_contributions import PluginContributions
 from thunder.executor_base.executor import Executor
-from thunder.frontend.decisions.computed_sizes import ComputedPlaces
 from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.facts import Fact
 from thunder.frontend.traced_replacements import ReplacedFunction
@@ -20,9 +20,6 @@ from thunder.ir.trace import TraceCtx
 from thunder.passes.rewriting.rewriting_result import Rewriting
 from thunder.passes.write_in_place import InputWrite
 from thunder.plugins.specs import Lookaside
-
-#: answers to the first questions that a program asks about data
-Answers = tuple[Any, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,13 +73,12 @@ class CacheEntry:
     replaced: tuple[ReplacedFunction, ...] = ()
     #: the questions about data that the program asks, with the answers that the entry is for
     decisions: tuple[Decision, ...] = ()
-    #: what the program writes of Python's objects, and the numbers that are inputs, by their sources
+    #: which sizes and numbers are inputs
+    plan: CompilePlan
+    #: the plans that were tried for it, the last of which is its own
+    steps: tuple[CompileStep, ...] = ()
+    #: what the program writes of Python's objects, by the sources
     written: frozenset[str] = frozenset()
-    varying: frozenset[str] = frozenset()
-    #: the sizes that were chosen as inputs because they vary; None: all sizes are numbers
-    varying_sizes: frozenset[str] | None = None
-    #: where it finds sizes that depend on data
-    computed_places: ComputedPlaces = field(default_factory=ComputedPlaces)
     #: the sizes that may differ from call to call, by their sources
     free_sizes: frozenset[str] = frozenset()
     #: those that the program has fixed, though they were chosen
@@ -94,14 +90,6 @@ class CacheEntry:
     def answers(self) -> Answers:
         """The answers that the entry is for, in the order of the questions."""
         return tuple(d.answer for d in self.decisions)
-
-    def has_inputs_of(self, other: CacheEntry) -> bool:
-        """Return whether the same numbers and sizes are inputs: the program asks the same questions."""
-        return (
-            self.varying == other.varying
-            and self.varying_sizes == other.varying_sizes
-            and self.computed_places == other.computed_places
-        )
 
     def is_for(self, answers: Answers) -> bool:
         """Return whether these are the first answers that the entry is for."""
@@ -139,6 +127,8 @@ class CompileStats:
     interpreter_cache: list[CacheEntry] = field(default_factory=list)
     last_entry: CacheEntry | None = None
     last_recompile_reasons: list[RecompileReason] = field(default_factory=list)
+    #: the plans of the last compile, the last of which it has followed (Note [How a compile is tried again])
+    last_compile_steps: list[CompileStep] = field(default_factory=list)
     #: why the last compile with symbols needs the values of some, or has been for the sizes of its call alone
     last_static_reason: Exception | None = None
     last_interpreted_instructions: int = 0

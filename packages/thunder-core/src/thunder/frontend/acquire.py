@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +12,8 @@ import torch
 
 from thunder.base.cache_queries import CacheQuery
 from thunder.base.devices import Device, declared_device
-from thunder.base.errors import RaisedByProgram, ThunderError, UnsupportedProgram
-from thunder.base.langctx import LanguageContext, using_language
+from thunder.base.errors import RaisedByProgram, UnsupportedProgram
+from thunder.base.langctx import using_language
 from thunder.base.opaque_marks import OpaqueSet
 from thunder.base.provenance import Path, outer_metadata, own_name
 from thunder.frontend import ambient_state
@@ -24,7 +24,7 @@ from thunder.frontend.decisions.speculation import Speculation
 from thunder.frontend.default_lookasides import default_lookasides
 from thunder.frontend.facts import Fact
 from thunder.frontend.free_sizes import free_sizes, size_relations
-from thunder.frontend.guards import Prologue, Trusted, ambient_fact, prologue_trace
+from thunder.frontend.guards import Prologue, ambient_fact, prologue_trace
 from thunder.frontend.last_facts import note_last_facts, tensors_of
 from thunder.frontend.lookasides import rng_generators
 from thunder.frontend.lookasides.grad_requests import GradRequests
@@ -39,12 +39,8 @@ from thunder.frontend.recorded_call import recorded_call
 from thunder.frontend.session import TracingSession
 from thunder.frontend.size_choice import SizeChoice
 from thunder.frontend.trace_finalizer import TraceFinalizer
-from thunder.frontend.traced_replacements import (
-    ReplacedCalls,
-    ReplacedFunction,
-    Replacement,
-    ReplacementTable,
-)
+from thunder.frontend.trace_request import TraceRequest
+from thunder.frontend.traced_replacements import ReplacedCalls, ReplacedFunction, ReplacementTable
 from thunder.frontend.tracing_policy import Tracer
 from thunder.frontend.types.reached_generators import LeftInPart
 from thunder.frontend.value_names import Input, input_name, is_state
@@ -92,7 +88,7 @@ class Acquisition:
     #: the inputs of the computation, with their paths
     inputs: tuple[Input, ...] = ()
     #: the numbers that are inputs, and those of them on whose values the program decides, in the same form
-    varying: frozenset[str] = frozenset()
+    numbers: frozenset[str] = frozenset()
     needed_values: frozenset[str] = frozenset()
     #: the inputs, by name, that require grad before the computation runs, because the program sets it
     grad_requests: frozenset[str] = frozenset()
@@ -110,27 +106,28 @@ class Acquisition:
         return tuple(Fact("size", path, relation, tuple(others)) for relation, (path, *others) in relations)
 
 
-def acquire_stable(acquire_again: Callable[[], Acquisition]) -> Acquisition:
+def acquire_stable(request: TraceRequest) -> Acquisition:
     """Return what is acquired; where the program has changed what it reads, for later calls too if it can be.
 
     See Note [State that a program changes while it is read].
     """
-    program = _acquire_with_generators(acquire_again)
+    program = _acquire_with_generators(request)
     if not program.is_for_one_call:
         return program
     try:
-        other = acquire_again()
+        other = acquire(request)
     except (UnsupportedProgram, RaisedByProgram, OtherAnswers):
         return program
     return other if not other.is_for_one_call and _are_same(program, other) else program
 
 
-def _acquire_with_generators(acquire_again: Callable[[], Acquisition]) -> Acquisition:
+def _acquire_with_generators(request: TraceRequest) -> Acquisition:
     """Return what is acquired, once each generator that the program consumes in part is advanced itself."""
-    try:
-        return acquire_again()
-    except LeftInPart:  # each time there is one less that is interpreted
-        return _acquire_with_generators(acquire_again)
+    while True:
+        try:
+            return acquire(request)
+        except LeftInPart:  # each time there is one less that is interpreted
+            continue
 
 
 def _are_same(a: Acquisition, b: Acquisition) -> bool:
@@ -156,64 +153,46 @@ def _is_same(a: Any, b: Any) -> bool:
     return a is b or (type(a) is type(b) is CacheQuery and a.use == b.use)
 
 
-def acquire(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    *,
-    language: LanguageContext,
-    sharp_edge: Callable[[ThunderError], None],
-    disable_grad: bool = False,
-    trusted: Trusted = "nothing",
-    record_log: bool = False,
-    contributed: Mapping[str, Callable[[], Mapping[str, Any]]] | None = None,
-    overrides: Overrides | None = None,
-    rewrites_inputs: bool = False,
-    device: Device | None = None,
-    replacements: Iterable[Replacement] = (),
-    inputs_are_disjoint: bool = False,
-    answers: Sequence[Any] | None = None,
-    opaque: Iterable[Any] = (),
-    varying: frozenset[str] = frozenset(),
-    free: SizeChoice | None = None,
-) -> Acquisition:
-    """Trace ``fn(*args, **kwargs)`` without changing an object.
-
-    ``contributed`` are functions, by name, whose results are guarded. ``overrides`` are tensors that the
-    program reads in place of those of ``fn``, a module; ``rewrites_inputs``: a transform may change how it
-    reads them. With ``device``, all tensors from outside are taken to be on it. ``replacements`` are
-    functions in whose place others are traced, first wins. ``inputs_are_disjoint``: no guard checks that
-    inputs which the program writes share no memory. ``answers`` are those to the first questions about data;
-    the program is run for the others. With None it is not run, and questions are refused. ``opaque`` are
-    callables, or dotted paths, that run as they are (Note [Opaque calls]). ``varying`` are the sources of
-    numbers that are inputs (Note [Numbers that vary]). ``free`` chooses which sizes of tensors are symbols
-    (Note [Symbolic sizes]).
+def acquire(request: TraceRequest) -> Acquisition:
+    """Trace the call of a request without changing an object.
 
     Raises OtherAnswers for sizes that depend on data and have differed; RaisedByProgram with what the program
     raises; UnsupportedProgram, at its line, if it has no trace.
     """
+    fn, choice = request.fn, request.sizes
     _refuse_untraceable(fn)
-    trace, inputs, roots = TraceCtx(fn=fn), list[Input](), {"args": args, "kwargs": kwargs}
-    sizes = free.begin() if free is not None else None
-    objects = _object_table(trace, inputs, disable_grad, device, free, sizes)
-    _apply_overrides(trace, objects, overrides, rewrites_inputs, disable_grad)
-    lookasides, table = default_lookasides(), ReplacementTable(replacements)
-    session = Tracer(trace, objects, language, sharp_edge, lookasides, table, assumed_device=device)
-    computed = ComputedSizes(sizes, None if free is None else free.computed)
-    session.speculation = _speculation(session, inputs, roots, answers, opaque, computed)
-    _set_inputs(session, sizes, varying, free, tracks_grad=not disable_grad)
-    machine = Machine(session, natives=lookasides.class_methods, record_history=record_log)
-    with _session_of_a_call(session, roots, may_repeat=bool(varying) or free is not None):
-        with ambient_state.restored(), tracectx(trace), using_language(language), jitting():
-            result = _checked(recorded_call(session, machine, fn, args, kwargs), session, computed)
-            _end_grad_modes(session, inputs, disable_grad)
+    trace, inputs = TraceCtx(fn=fn), list[Input]()
+    roots = {"args": request.args, "kwargs": request.kwargs}
+    sizes = choice.begin() if choice is not None else None
+    objects = _object_table(trace, inputs, request, sizes)
+    _apply_overrides(trace, objects, request)
+    lookasides, table = default_lookasides(), ReplacementTable(request.replacements)
+    session = Tracer(
+        trace,
+        objects,
+        request.language,
+        request.sharp_edge,
+        lookasides,
+        table,
+        assumed_device=request.device,
+    )
+    computed = ComputedSizes(sizes, None if choice is None else choice.computed)
+    session.speculation = _speculation(session, inputs, roots, request, computed)
+    _set_inputs(session, sizes, request)
+    machine = Machine(session, natives=lookasides.class_methods, record_history=request.record_log)
+    with _session_of_a_call(session, roots, may_repeat=bool(request.numbers) or choice is not None):
+        with ambient_state.restored(), tracectx(trace), using_language(request.language), jitting():
+            called = recorded_call(session, machine, fn, request.args, request.kwargs)
+            result = _checked(called, session, computed)
+            _end_grad_modes(session, inputs, request.disable_grad)
             finalizer = TraceFinalizer(session, inputs, fn)
             computation, epilogue, reached = finalizer.run(result)
         with torch._C.DisableTorchFunction():
-            note_last_facts(session, inputs, roots, result, contributed or {}, inputs_are_disjoint)
-            added = _added_tensors(session, inputs, overrides if rewrites_inputs else None)
+            note_last_facts(session, inputs, roots, result, request.contributed, request.inputs_are_disjoint)
+            added = _added_tensors(session, inputs, request.overrides if request.rewrites_inputs else None)
             interface = Interface(objects.facts, finalizer.inputs, reached, added, sizes)
-            prologue = prologue_trace(interface, roots, trusted, objects_of_one_call(session, inputs))
+            own_objects = objects_of_one_call(session, inputs)
+            prologue = prologue_trace(interface, roots, request.trusted, own_objects)
         reported = _reported(session, machine, finalizer, sizes)
     return Acquisition(prologue=prologue, computation=computation, epilogue=epilogue, **reported)
 
@@ -233,19 +212,12 @@ def _session_of_a_call(
         session.forget()
 
 
-def _set_inputs(
-    session: TracingSession,
-    sizes: SizeFacts | None,
-    varying: frozenset[str],
-    free: SizeChoice | None,
-    *,
-    tracks_grad: bool,
-) -> None:
+def _set_inputs(session: TracingSession, sizes: SizeFacts | None, request: TraceRequest) -> None:
     """Set which numbers and sizes are inputs, and whether results may require grad."""
-    session.objects.varying = varying if session.speculation is not None else frozenset()
-    if free is not None:
-        session.objects.is_symbol = free.is_symbol
-    session.tracks_grad = tracks_grad
+    session.objects.varying = request.numbers if session.speculation is not None else frozenset()
+    if request.sizes is not None:
+        session.objects.is_symbol = request.sizes.is_symbol
+    session.tracks_grad = not request.disable_grad
     session.follow_sizes(sizes)
 
 
@@ -253,16 +225,15 @@ def _speculation(
     session: TracingSession,
     inputs: list[Input],
     roots: dict[str, Any],
-    answers: Sequence[Any] | None,
-    opaque: Iterable[Any],
+    request: TraceRequest,
     computed: ComputedSizes,
 ) -> Speculation | None:
     """Return what answers questions about data and runs opaque callables, or None if they are refused."""
-    session.state(OpaqueCalls).callables = OpaqueSet(opaque)
+    session.state(OpaqueCalls).callables = OpaqueSet(request.opaque)
     session.state(RanCode).roots = roots
-    if answers is None:
+    if request.answers is None:
         return None
-    return Speculation(session, EarlyRun(session.trace, inputs, roots), answers, computed)
+    return Speculation(session, EarlyRun(session.trace, inputs, roots), request.answers, computed)
 
 
 def _checked(result: Any, session: TracingSession, computed: ComputedSizes) -> Any:
@@ -284,7 +255,7 @@ def _reported(
         "is_for_one_call": session.state(RanCode).has_changed_facts,
         "written": frozenset((*session.writes.names(), *session.writes.parts())),
         "needed_values": needed_values(session.objects.inputs, session.trace.bound_symbols),
-        "varying": frozenset(number_inputs(session.objects.inputs).values()),
+        "numbers": frozenset(number_inputs(session.objects.inputs).values()),
         "interpreted": machine.instructions,
         "log": machine.history,
         "handles_errors": session.handles_errors,
@@ -296,15 +267,10 @@ def _reported(
 
 
 def _object_table(
-    trace: TraceCtx,
-    inputs: list[Input],
-    disable_grad: bool,
-    device: Device | None,
-    free: SizeChoice | None,
-    sizes: SizeFacts | None,
+    trace: TraceCtx, inputs: list[Input], request: TraceRequest, sizes: SizeFacts | None
 ) -> ObjectTable:
     """An object table that appends each tensor and generator that it finds to ``inputs``."""
-    tracks_grad = torch.is_grad_enabled() and not disable_grad
+    tracks_grad, free = torch.is_grad_enabled() and not request.disable_grad, request.sizes
 
     def make_input(
         t: torch.Tensor | torch.Generator | float, path: Path, original: torch.Tensor | None = None
@@ -312,7 +278,7 @@ def _object_table(
         if free is not None and sizes is not None and isinstance(t, int | float) and free.is_symbol(t, path):
             inputs.append((new_number(sizes, t, path.source), path))
             return inputs[-1][0]
-        proxy = _input_proxy(t, path, original, device)
+        proxy = _input_proxy(t, path, original, request.device)
         trace.grad_enabled |= tracks_grad and requires_grad(proxy)
         if free is not None and sizes is not None and isinstance(t, torch.Tensor):
             assert isinstance(proxy, TensorProxy), "the proxy of a tensor is one"
@@ -323,23 +289,17 @@ def _object_table(
     return ObjectTable(make_input, inputs)
 
 
-def _apply_overrides(
-    trace: TraceCtx,
-    objects: ObjectTable,
-    overrides: Overrides | None,
-    rewrites_inputs: bool,
-    disable_grad: bool,
-) -> None:
+def _apply_overrides(trace: TraceCtx, objects: ObjectTable, request: TraceRequest) -> None:
     """Let the program read the overriding tensors.
 
-    With ``rewrites_inputs``, one of another shape or dtype than the tensor that it overrides is traced with
-    that tensor's metadata. A tensor that requires grad may become an input then, so that the trace keeps the
-    regions without gradients.
+    Where a transform may rewrite inputs, one of another shape or dtype than the tensor that it overrides is
+    traced with that tensor's metadata. A tensor that requires grad may become an input then, so that the
+    trace keeps the regions without gradients.
     """
-    objects.apply_overrides(overrides)
-    if rewrites_inputs:
+    objects.apply_overrides(request.overrides)
+    if request.rewrites_inputs:
         objects.keeps_original_metadata = True
-        trace.grad_enabled = torch.is_grad_enabled() and not disable_grad
+        trace.grad_enabled = torch.is_grad_enabled() and not request.disable_grad
 
 
 def _needs_grad_mode(trace: TraceCtx, inputs: list[Input], before: bool) -> bool:

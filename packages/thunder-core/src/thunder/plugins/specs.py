@@ -143,6 +143,8 @@ class CompileEvent:
         reasons: why it was compiled again: for each cache entry, newest first, the first `.fact` that did not
             hold, with `.expected`, `.found` and `.source`; empty for a first compile.
         stage_times: the name of each stage that ran → ns.
+        steps: the plans that were tried, each with `.plan` (which sizes and numbers are inputs), `.why` it
+            was given up (None if it was compiled) and its `.time` (ns).
         entry: the new cache entry, with `computation_traces`, `backward_traces` and `prologue_traces`; None
             if the compile failed.
         error: the exception with which it failed, or None.
@@ -152,6 +154,7 @@ class CompileEvent:
     count: int
     reasons: tuple[Any, ...] = ()
     stage_times: Mapping[str, int] = field(default_factory=dict)
+    steps: tuple[Any, ...] = ()
     entry: Any = None
     error: BaseException | None = None
 

@@ -1,15 +1,17 @@
-"""Which sizes have differed between calls of a compiled function, see Note [Sizes that vary]."""
+"""Which sizes and numbers have differed between calls of a compiled function, see Note [Sizes that vary]."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import torch
 
 from thunder.base.provenance import comes_with_arguments
-from thunder.compiler.stats import CacheEntry
+from thunder.compiler.compile_plan import Answers, CompilePlan
+from thunder.compiler.stats import CacheEntry, RecompileReason
 from thunder.frontend.decisions.computed_sizes import Answer, ComputedPlaces, answers_at
 from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.facts import Fact, TensorFacts
@@ -18,19 +20,28 @@ from thunder.frontend.guards import LOST
 from thunder.frontend.size_choice import LikelySizes, why_sizes_are_numbers
 from thunder.ir.symbolic_sizes import SymbolicInt
 
-__all__ = ["Differences", "VaryingSizes", "differing_sizes"]
+__all__ = ["NO_DIFFERENCES", "Differences", "VaryingInputs", "compare"]
 
-#: the sizes in which a call differs from an entry, by their sources, with the numbers that the entry is for;
-#: None for symbols that the program has fixed, of which one or more differ
-Differences = Mapping[str, float | None]
 
+@dataclass
+class Differences:
+    """How a call differs from an entry."""
+
+    #: the first fact that does not hold, and what there is instead
+    first: tuple[Fact, Any] | None = None
+    #: the sizes that are others, by their sources, with the numbers that the entry is for; None for symbols
+    #: that the program has fixed, of which one or more differ
+    sizes: dict[str, float | None] = field(default_factory=dict)
+
+
+NO_DIFFERENCES: Final = Differences()
 
 #: further compiles for numbers where executors refuse calls with symbolic sizes
 _COMPILES = 4
 
 
-class VaryingSizes:
-    """The sizes and numbers of a compiled function that have differed between its calls, by their sources.
+class VaryingInputs:
+    """What of the calls of a compiled function has differed, by its sources, and is an input of new programs.
 
     Note [Sizes that vary]
     Under ``cache="automatic"`` the first compile is for the sizes of its call. At a miss the tensors of the
@@ -61,6 +72,9 @@ class VaryingSizes:
 
     def __init__(self, *, everywhere: bool = False) -> None:
         self.sizes: frozenset[str] = frozenset()
+        #: the numbers that programs write (Note [Numbers that vary]), and those whose values they need
+        self.numbers: frozenset[str] = frozenset()
+        self._needed_numbers: frozenset[str] = frozenset()
         #: the places where sizes that depend on data have differed (Note [Computed sizes])
         self._places: frozenset[str] = frozenset()
         self._everywhere = everywhere
@@ -80,19 +94,25 @@ class VaryingSizes:
         """Whether there have been so many sizes that symbols are used though executors refuse them."""
         return self._compiles == 0
 
-    def for_compile(self) -> tuple[frozenset[str], ComputedPlaces]:
-        """Return the sizes that are symbols in a new compile, and the places where it finds sizes."""
+    def plan(self, answers: Answers | None) -> CompilePlan:
+        """Return the plan of a new compile for these answers."""
+        sizes, places = self.sizes, ComputedPlaces()
         if self._compiles:
             self._compiles -= 1
-            return frozenset(), ComputedPlaces()
-        if self._everywhere:
-            return self.sizes, ComputedPlaces(True, self._needed)
-        seen = {key: answer for key, answer in self._answers.items() if key[0] not in self._needed}
-        return self.sizes, ComputedPlaces(named=self._places, seen=seen)
-
-    def likely(self) -> LikelySizes:
-        """Return which sizes of a new compile are symbols though they have not differed."""
-        return dataclasses.replace(self._likely, needed=self._needed)
+            sizes = frozenset()
+        elif self._everywhere:
+            places = ComputedPlaces(True, self._needed)
+        else:
+            seen = {key: answer for key, answer in self._answers.items() if key[0] not in self._needed}
+            places = ComputedPlaces(named=self._places, seen=seen)
+        return CompilePlan(
+            numbers=self.numbers if answers is not None else frozenset(),
+            sizes=sizes,
+            places=places,
+            likely=dataclasses.replace(self._likely, needed=self._needed),
+            takes_numbers=self.takes_numbers,
+            answers=answers,
+        )
 
     def note_places(self, places: Sequence[str | None]) -> bool:
         """Note that a size depends on data and has differed at the first of some places.
@@ -114,11 +134,27 @@ class VaryingSizes:
         """Note that an executor would have run calls whose sizes are numbers."""
         self._compiles = _COMPILES
 
-    def note(self, compared: Mapping[CacheEntry, Differences]) -> None:
+    def note_numbers(self, reasons: Iterable[RecompileReason]) -> None:
+        """Note the numbers that a program has written and whose facts have failed."""
+        varying = {
+            reason.source
+            for reason in reasons
+            if type(reason.expected) in (int, float)
+            and type(reason.found) is type(reason.expected)
+            and reason.source in reason.entry.written
+        }
+        self.numbers |= varying - self._needed_numbers
+
+    def note_needed_numbers(self, numbers: frozenset[str]) -> None:
+        """Note numbers whose values the program needs."""
+        self._needed_numbers |= numbers
+        self.numbers -= numbers
+
+    def note_sizes(self, compared: Mapping[CacheEntry, Differences]) -> None:
         """Note the sizes in which a call differs from entries."""
-        differing = {size for differences in compared.values() for size in differences}
+        differing = {size for differences in compared.values() for size in differences.sizes}
         self.sizes |= differing - self._needed
-        numbers: Iterator[Any] = (n for differences in compared.values() for n in differences.values())
+        numbers: Iterator[Any] = (n for differences in compared.values() for n in differences.sizes.values())
         lengths = {n for n in numbers if isinstance(n, int)}
         known = {fact.source for entry in compared for fact in entry.guards if fact.kind == "tensor"}
         self._likely = LikelySizes(frozenset(lengths), frozenset(known))
@@ -153,40 +189,48 @@ class VaryingSizes:
         self._places -= self._needed
 
 
-def differing_sizes(entry: CacheEntry, roots: dict[str, object]) -> Differences:
-    """Return the sizes and numbers that are constants of an entry and others in a call.
+def compare(entry: CacheEntry, roots: dict[str, Any], *, with_sizes: bool) -> Differences:
+    """Return the first fact of an entry that does not hold, and the sizes and numbers that a call has others.
 
     The facts are compared in their order, as the prologue does. After the first that differs in more than
     sizes numbers alone are compared: other facts may not exist in the call. So a counter in each layer of a
     cache varies from the second call on, though the first call has made the cache.
     """
-    return dict(_differing_facts(entry, roots))
-
-
-def _differing_facts(entry: CacheEntry, roots: dict[str, object]) -> Iterator[tuple[str, float | None]]:
-    is_another_case = False
+    differences, is_another_case = Differences(), False
     for fact in entry.guards:
         may_vary = comes_with_arguments(fact.path) or fact.source in entry.written
         if is_another_case and not (may_vary and fact.kind in ("int", "equal")):
             continue
         try:
-            if fact.failure(roots) is None:
-                continue
-            found = fact.path.fetch(roots)
-        except LOST:
+            failure = fact.failure(roots)
+        except LOST as error:
+            failure, sizes = (error,), None
+        else:
+            sizes = None if failure is None else _differing(fact, roots, entry, may_vary=may_vary)
+        if failure is not None and differences.first is None:
+            differences.first = fact, failure[0]
+            if not with_sizes:
+                break
+        if failure is not None and sizes is None:
             is_another_case = True
-            continue
-        if fact.kind == "size":
-            sources = {path.source for path in (fact.path, *fact.others)}
-            yield from dict.fromkeys(sources & entry.fixed_sizes).items()
-            continue
-        is_float = type(fact.expected) is type(found) is float and fact.source not in entry.written
-        if may_vary and ((fact.kind == "int" and type(found) is int) or (fact.kind == "equal" and is_float)):
-            yield fact.source, fact.expected
-        elif fact.kind != "tensor" or not _has_other_sizes(fact.expected, found):
-            is_another_case = True
-        elif why_sizes_are_numbers(found, fact.path) is None:
-            yield from _differing(fact, found)
+        differences.sizes |= sizes or {}
+    return differences
+
+
+def _differing(
+    fact: Fact, roots: dict[str, Any], entry: CacheEntry, *, may_vary: bool
+) -> dict[str, float | None] | None:
+    """Return the sizes and numbers that let a fact fail; None if it is not for sizes that it fails."""
+    if fact.kind == "size":
+        sources = {path.source for path in (fact.path, *fact.others)}
+        return dict.fromkeys(sources & entry.fixed_sizes)
+    found = fact.path.fetch(roots)
+    is_float = type(fact.expected) is type(found) is float and fact.source not in entry.written
+    if may_vary and ((fact.kind == "int" and type(found) is int) or (fact.kind == "equal" and is_float)):
+        return {fact.source: fact.expected}
+    if fact.kind != "tensor" or not _has_other_sizes(fact.expected, found):
+        return None
+    return {} if why_sizes_are_numbers(found, fact.path) is not None else dict(_other_sizes(fact, found))
 
 
 def _has_other_sizes(expected: TensorFacts, found: Any) -> bool:
@@ -199,7 +243,7 @@ def _has_other_sizes(expected: TensorFacts, found: Any) -> bool:
     return is_alike and len(shape) == len(expected.shape)
 
 
-def _differing(fact: Fact, found: torch.Tensor) -> Iterator[tuple[str, int]]:
+def _other_sizes(fact: Fact, found: torch.Tensor) -> Iterator[tuple[str, int]]:
     free = fact.expected.shape if fact.expected.free is None else fact.expected.free.shape
     for d, (n, m) in enumerate(zip(free, found.shape, strict=True)):
         if not isinstance(n, SymbolicInt) and n != m:
