@@ -269,8 +269,12 @@ def _reported(
 def _object_table(
     trace: TraceCtx, inputs: list[Input], request: TraceRequest, sizes: SizeFacts | None
 ) -> ObjectTable:
-    """An object table that appends each tensor and generator that it finds to ``inputs``."""
-    tracks_grad, free = torch.is_grad_enabled() and not request.disable_grad, request.sizes
+    """An object table that appends each tensor and generator that it finds to ``inputs``.
+
+    It lives in a cycle until the next collection, and does not hold the arguments of the request.
+    """
+    tracks_grad = torch.is_grad_enabled() and not request.disable_grad
+    device, free = request.device, request.sizes
 
     def make_input(
         t: torch.Tensor | torch.Generator | float, path: Path, original: torch.Tensor | None = None
@@ -278,7 +282,7 @@ def _object_table(
         if free is not None and sizes is not None and isinstance(t, int | float) and free.is_symbol(t, path):
             inputs.append((new_number(sizes, t, path.source), path))
             return inputs[-1][0]
-        proxy = _input_proxy(t, path, original, request.device)
+        proxy = _input_proxy(t, path, original, device)
         trace.grad_enabled |= tracks_grad and requires_grad(proxy)
         if free is not None and sizes is not None and isinstance(t, torch.Tensor):
             assert isinstance(proxy, TensorProxy), "the proxy of a tensor is one"
