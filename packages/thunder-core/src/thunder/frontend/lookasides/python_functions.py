@@ -20,7 +20,7 @@ from thunder.base.provenance import ABSENT, Path, comes_with_arguments, is_weak,
 from thunder.frontend.lookasides.lookaside_registry import LookasideRule, LookasideTable
 from thunder.frontend.natives.key_protocols import KeyHashes
 from thunder.frontend.objects.class_kinds import is_immutable
-from thunder.frontend.output.deferred_texts import deferred
+from thunder.frontend.output.deferred_texts import combined, deferred
 from thunder.frontend.raised_errors import text_refusal
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
@@ -29,7 +29,7 @@ from thunder.frontend.types.tensors import is_inference, is_marked, storage_offs
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
-from thunder.ir.symbolic_sizes import SymbolicInt, SymbolicNumber, has_symbols
+from thunder.ir.symbolic_sizes import SizeTuple, SymbolicInt, SymbolicNumber, has_symbols
 
 TABLE = LookasideTable()
 
@@ -211,6 +211,12 @@ def _of_proxy(method: Callable[..., Any]) -> LookasideRule:
 # -- texts --------------------------------------------------------------------------------------------------
 
 
+@TABLE.lookaside(SizeTuple.__repr__)
+def _text_of_sizes(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    sizes = [_text(session, (n,), {}) if isinstance(n, SymbolicNumber) else repr(n) for n in args[0]]
+    return combined(session, f"torch.Size([{', '.join(sizes)}])")
+
+
 @TABLE.lookaside(
     Proxy.__repr__,
     NumberProxy.__format__,
@@ -221,11 +227,11 @@ def _of_proxy(method: Callable[..., Any]) -> LookasideRule:
 )
 def _text(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     proxy, *spec = args
-    if isinstance(proxy, SymbolicNumber):
-        return format(proxy.value, *spec) if spec else repr(proxy.value)
     text = deferred(session, proxy, spec[0] if spec else None)
     if text is not None:
         return text
+    if isinstance(proxy, SymbolicNumber):
+        return format(proxy.value, *spec) if spec else repr(proxy.value)
     if session.speculation is None:
         raise text_refusal(proxy)
     value = session.speculation.values_for_text(proxy, text_refusal(proxy))

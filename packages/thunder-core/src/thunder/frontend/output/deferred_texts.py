@@ -28,6 +28,7 @@ from thunder.frontend.torch_functions.override_state import seen_type
 from thunder.ir.number_proxies import decided_value
 from thunder.ir.proxies import AnyProxy, NumberProxy, TensorProxy
 from thunder.ir.symbol import has_tags
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ops import prims
 
 __all__ = ["DeferredText", "Texts", "can_defer", "combined", "copies_texts", "deferred", "template_of"]
@@ -122,7 +123,8 @@ def _is_of_number(session: TracingSession, index: int) -> bool:
 
 
 def _text_of_number(number: NumberProxy, spec: str | None) -> str:
-    value = decided_value(number, "a text that the program reads")
+    is_symbol = isinstance(number, SymbolicNumber)
+    value = number.value if is_symbol else decided_value(number, "a text that the program reads")
     return repr(value) if spec is None else format(value, spec)
 
 
