@@ -424,6 +424,9 @@ def content(value):
         parts = [content(item) for item in value] if isinstance(value, deque | set) else value
     own = {} if getattr(value, "__dict__", value) is value else vars(value)
     slots = [value.tag] if isinstance(value, Slotted) else []
+    if isinstance(value, defaultdict):
+        factory = value.default_factory
+        slots.append(content(factory) if type(factory) is Made else factory.__qualname__)
     attributes = [(name, content(item)) for name, item in own.items()]
     return type(value), parts if type(value) not in (Made, LowerUser) else None, attributes, slots
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from types import MappingProxyType, TracebackType
+from types import FunctionType, MappingProxyType, TracebackType
 from typing import Any, Final
 
 from thunder.interpreter import (
@@ -133,18 +133,18 @@ class Machine:
         return self.thread.frames[-1].globals if self.thread.frames else {}
 
     def shim(self, fn: Any, read: Callable[[Machine, Any], Any] | None = None) -> Any:
-        """``fn`` as a native callable that re-enters the interpreter; None stays None.
+        """``fn`` as a native callable that re-enters the interpreter; None and such a callable stay as they are.
 
         With ``read`` it returns what that makes of a result, such as its truth.
         """
-        if fn is None:
-            return None
+        if fn is None or (read is None and type(fn) is FunctionType and hasattr(fn, "thunder_interpreted")):
+            return fn
 
         def call_back(*args: Any, **kwargs: Any) -> Any:
             result = self.call(fn, args, kwargs)
             return result if read is None else read(self, result)
 
-        call_back.interpreted = fn  # type: ignore[attr-defined]
+        call_back.thunder_interpreted = fn  # type: ignore[attr-defined]
         return call_back
 
     def log_instruction(self, frame: Frame) -> None:

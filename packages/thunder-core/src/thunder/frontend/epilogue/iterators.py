@@ -109,7 +109,7 @@ def advance(iterator: Iterator[Any], steps: int) -> Iterator[Any]:
 
 def original(fn: Any) -> Any:
     """Return the user's function of a shim that the interpreter passed to native code."""
-    return getattr(fn, "interpreted", fn) if type(fn) is types.FunctionType else fn
+    return getattr(fn, "thunder_interpreted", fn) if type(fn) is types.FunctionType else fn
 
 
 def _flat(values: Iterable[Any]) -> Iterator[Any]:

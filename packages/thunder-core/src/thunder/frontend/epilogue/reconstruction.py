@@ -361,7 +361,7 @@ def state_of(value: Any) -> dict[str, Any]:
         for name, slot in cls.__dict__.items():
             if isinstance(slot, types.MemberDescriptorType) and name != "__dict__":
                 with suppress(AttributeError):  # it holds nothing
-                    state[name] = slot.__get__(value)
+                    state[name] = iterators.original(slot.__get__(value))
     return state | getattr(value, "__dict__", {})
 
 

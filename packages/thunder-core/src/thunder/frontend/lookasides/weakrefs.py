@@ -105,7 +105,7 @@ def _interpreted(session: TracingSession, callback: Any) -> Any:
             state.failure = error
             raise
 
-    call_back.interpreted = callback  # type: ignore[attr-defined]
+    call_back.thunder_interpreted = callback  # type: ignore[attr-defined]
     return call_back
 
 
