@@ -29,6 +29,10 @@ def enter_without_running(package: str) -> None:
 # Tests run with core's plugins; those of a package (`tests/inductor`, …) register its plugin themselves.
 os.environ.setdefault("THUNDER_DISABLE_PLUGINS", ",".join(workspace_plugins.NAMES))
 
+# A module is compiled once, not in each process that a test begins: most of `import thunder` is compiling.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # The interpreter needs no torch, the package around it does: `hatch run py:test` has none.
 if importlib.util.find_spec("torch") is None:
     enter_without_running("thunder")
@@ -77,6 +81,18 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.when == "teardown":
         item.user_properties.append(("cpu", f"{cpu_seconds() - item.stash[STARTED]:.3f}"))
     return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Make no test of parameters that only a sweep runs: most of all tests are.
+
+    They have been named with the others: a test has the same id in a sweep. pytest has no interface for this.
+    """
+    yield
+    if not metafunc.config.getoption("--sweep"):
+        calls = metafunc._calls
+        calls[:] = [call for call in calls if all(mark.name != "sweep" for mark in call.marks)] or calls[:1]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

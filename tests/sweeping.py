@@ -20,13 +20,13 @@ def one_in(step: int, values: Iterable[Any], start: int = 0) -> list[Any]:
     ]
 
 
-def in_turn(names: Iterable[Any], kinds: Sequence[Any]) -> list[Any]:
+def in_turn(names: Iterable[Any], kinds: Sequence[Any], step: int = 1) -> list[Any]:
     """Return all pairs of two values for `pytest.mark.parametrize`.
 
-    A default run has each name with one kind, and the kinds in turn.
+    A default run has each name, or one in `step`, with one kind, and the kinds in turn.
     """
     return [
-        pytest.param(name, kind, marks=[] if i % len(kinds) == j else MARK)
+        pytest.param(name, kind, marks=[] if i % step == 0 and i // step % len(kinds) == j else MARK)
         for i, name in enumerate(names)
         for j, kind in enumerate(kinds)
     ]

@@ -9,7 +9,7 @@ from sweeping import MARK, one_in
 
 #: one in so many programs of a suite is in a default run; None: no one
 STEPS: dict[str, int | None] = {
-    "changing": 1, "worlds": 1, "operators": 32, "families": None, "libraries": None
+    "changing": 2, "worlds": 2, "operators": 32, "families": None, "libraries": None
 }  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def identifier(fault: Fault) -> str:
     return fault.what.replace(" ", "-")
 
 
-@pytest.mark.parametrize("fault", one_in(12, FOUND), ids=identifier)
+@pytest.mark.parametrize("fault", one_in(24, FOUND), ids=identifier)
 def test_a_fault_is_found_by_the_case_that_is_about_it(fault: Fault) -> None:
     errors = [error for case in cases(fault.make(), fault.caught_by) if (error := failure(case)) is not None]
     assert errors, f"no case about {fault.caught_by!r} fails"

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import thunder_distributed
-from distributed.launching import Outcome, launched
+from distributed.launching import Launch, Outcome, launched
 from thunder.plugins import get_manager
 
 
@@ -50,19 +50,48 @@ def fake_four() -> Iterator[Any]:
         yield group
 
 
+def _launch(config: pytest.Config) -> Launch:
+    """Return the launch of two processes, which there is once in a test run, whatever its workers."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    base = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # a hook has no fixtures
+    folder = Path(base.parent if run else base) / f"gloo-{run}"
+    folder.mkdir(exist_ok=True)
+    return Launch(2, folder, whole=bool(config.getoption("--sweep")))
+
+
+BEGUN = pytest.StashKey[subprocess.Popen[bytes]]()
+
+
+@pytest.hookimpl(tryfirst=True)  # before a test of any worker runs
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Begin the two processes, if a test is about them: they wait often, and other tests run meanwhile."""
+    names = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    if session.config.option.collectonly or not names & {"outcomes", "results"}:
+        return
+    launch = _launch(session.config)
+    with open(launch.folder / "lock", "w") as lock, suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # which the processes keep until they end
+        if not (launch.folder / "printed").exists():
+            session.config.stash[BEGUN] = launch.begin(lock.fileno())
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Wait for what this process has begun: a test of another worker may need it."""
+    begun = session.config.stash.get(BEGUN, None)
+    if begun is not None:
+        begun.wait()
+
+
 @pytest.fixture(scope="session")
-def outcomes(tmp_path_factory: pytest.TempPathFactory, whole_run: bool) -> dict[str, list[Outcome]]:
+def outcomes(request: pytest.FixtureRequest) -> dict[str, list[Outcome]]:
     """Return what each case returned in two processes; they run once in a test run."""
-    workers = os.environ.get("PYTEST_XDIST_TESTRUNUID")
-    base = tmp_path_factory.getbasetemp()
-    shared = Path(base.parent if workers else base) / f"gloo-{workers}"
-    shared.mkdir(exist_ok=True)
-    with open(shared / "lock", "w") as lock:
+    begun = request.config.stash.get(BEGUN, None)
+    if begun is not None:
+        begun.wait()
+    launch = _launch(request.config)
+    with open(launch.folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (shared / "outcomes.pt").exists():
-            torch.save(launched(2, shared, whole=whole_run), shared / "outcomes.pt")
-    result: dict[str, list[Outcome]] = torch.load(shared / "outcomes.pt", weights_only=False)
-    return result
+    return launch.outcomes()
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import os
 import runpy
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,7 +23,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
 
 from documents.blocks import examples
 from sweeping import one_in
@@ -109,24 +109,57 @@ def shared_folder() -> Path:
     return Path(str(names[0]))
 
 
-def launched(
-    size: int, folder: Path, modules: tuple[str, ...] = MODULES, whole: bool = True
-) -> dict[str, list[Outcome]]:
-    """Return what each case of some modules returned in each of `size` processes.
+@dataclass
+class Launch:
+    """Processes that run the cases of some modules; each saves its outcomes in a folder.
 
-    They are forks of one that has imported the modules. With `whole` those of a sweep run, too.
+    They are forks of one that has imported the modules. With `whole` the cases of a sweep run, too.
     """
-    arguments = (size, str(folder), list(sys.path), [_free_port(), _free_port()], modules, whole)
-    torch.multiprocessing.spawn(_first_process, arguments, nprocs=1)
-    outcomes = [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(size)]
-    return {name: [outcome[name] for outcome in outcomes] for name in outcomes[0]}
+
+    size: int
+    folder: Path
+    modules: tuple[str, ...] = MODULES
+    whole: bool = True
+
+    def begin(self, *kept: int) -> subprocess.Popen[bytes]:
+        """Begin the processes, which keep these file descriptors open, and return the first one."""
+        first = ", ".join(map(repr, (self.size, str(self.folder), self.modules, self.whole)))
+        program = f"from distributed import launching; launching.first_process({first})"
+        variables = {
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "THUNDER_CACHE_DIR": str(self.folder / "artefacts"),
+        }
+        with open(self.folder / "printed", "wb") as printed:
+            return subprocess.Popen(
+                [sys.executable, "-c", program],
+                env=os.environ | variables,
+                pass_fds=kept,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+            )
+
+    def outcomes(self) -> dict[str, list[Outcome]]:
+        """Return what each case returned in each process, when all have ended.
+
+        Raises RuntimeError with what they printed if one has failed.
+        """
+        files = [self.folder / f"rank{rank}.pt" for rank in range(self.size)]
+        if not all(file.exists() for file in files):
+            raise RuntimeError((self.folder / "printed").read_text(encoding="utf-8", errors="replace"))
+        outcomes = [torch.load(file, weights_only=False) for file in files]
+        return {name: [outcome[name] for outcome in outcomes] for name in outcomes[0]}
 
 
-def _first_process(
-    _: int, size: int, folder: str, path: list[str], ports: list[int], modules: tuple[str, ...], whole: bool
-) -> None:
+def launched(size: int, folder: Path, modules: tuple[str, ...]) -> dict[str, list[Outcome]]:
+    """Return what each case of some modules returned in each of `size` processes."""
+    launch = Launch(size, folder, modules)
+    launch.begin().wait()
+    return launch.outcomes()
+
+
+def first_process(size: int, folder: str, modules: tuple[str, ...], whole: bool) -> None:
     """Import the modules, and fork for each process. Raises RuntimeError for one that fails."""
-    sys.path[:] = path
+    ports = [_free_port(), _free_port()]
     for name in modules:
         import_module(name)
     manager = import_module("thunder.plugins").get_manager()

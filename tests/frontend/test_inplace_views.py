@@ -7,6 +7,7 @@ import torch
 
 import thunder
 from soundness.harness import Cases, arg, check_case, ramp, world
+from sweeping import in_turn
 
 METHODS = {
     "add_": lambda x, y: x.add_(y),
@@ -99,8 +100,7 @@ def on_a_view_of_an_input(method):
 PLACES = {f.__name__: f for f in (on_an_input, on_an_intermediate, on_a_view, on_a_view_of_an_input)}
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "place"), in_turn(METHODS, list(PLACES)))
 def test_an_in_place_method_does_what_eager_does(place, method):
     rows = Cases()
     rows(values=arg(0, ramp(2, 3, start=3.0)))(

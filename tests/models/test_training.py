@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import thunder
+from sweeping import one_in
 
 from . import transformers_zoo
 from .contract import SEED_OF_CALL, SEED_OF_MODEL, Made, tensors
@@ -86,7 +87,7 @@ def train(name: str, compiles: bool) -> Training:
     return training
 
 
-@pytest.fixture(scope="module", params=sorted(MAKERS))
+@pytest.fixture(scope="module", params=one_in(2, sorted(MAKERS)))
 def trained(request: pytest.FixtureRequest) -> tuple[Training, Training]:
     """A model trained by thunder, and by eager."""
     return train(request.param, True), train(request.param, False)

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import thunder
+from sweeping import in_turn
 
 L = torch.linalg
 
@@ -109,8 +110,7 @@ def derivatives(program: Program, dtype: torch.dtype, *, compiled: bool) -> list
     return [value, *first, *known]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "dtype"), in_turn(PROGRAMS, [torch.float64, torch.complex128]), ids=str)
 def test_derivatives_of_unconstrained_matrices_are_torchs(name: str, dtype: torch.dtype) -> None:
     program = PROGRAMS[name]
     expected = derivatives(program, dtype, compiled=False)

@@ -32,7 +32,7 @@ NAMES = [name for name, op in ENTRIES.items() if op.name not in RANDOM]
 REAL = frozenset(name for name in NAMES if ".conv" in name)
 
 
-@pytest.mark.parametrize(("name", "dtype"), in_turn(NAMES, [torch.float64, torch.complex128]), ids=str)
+@pytest.mark.parametrize(("name", "dtype"), in_turn(NAMES, [torch.float64, torch.complex128], 2), ids=str)
 def test_gradients_of_an_operators_primitives_are_eagers(name: str, dtype: torch.dtype) -> None:
     if dtype.is_complex and name in REAL:
         pytest.skip("the primitive takes no complex numbers")

@@ -13,6 +13,7 @@ import thunder
 from comparison.errors import is_a
 from recorded_refusals import refusals_as_recorded
 from soundness.harness import ramp
+from sweeping import in_turn
 
 
 class Derived(torch.Tensor):
@@ -132,8 +133,7 @@ def outcome(f, x):
         return None, error
 
 
-@pytest.mark.parametrize("first", ["dense", "parameter"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "first"), in_turn(PROGRAMS, ["dense", "parameter"]))
 @pytest.mark.filterwarnings("ignore")
 def test_the_next_input_may_be_any_tensor(name, first):
     program, wrong = PROGRAMS[name], []

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import thunder
 from comparison.derivatives import compare, ran
 from comparison.inputs import leaf
-from sweeping import one_in
+from sweeping import in_turn, one_in
 from symbolic.broken_facts import Subject
 from symbolic.fact_outcomes import sources_of
 from symbolic.static_reasons import failure_of
@@ -102,8 +102,7 @@ def _assert_eagers(program, compiled, x, s, order=2):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("name", "mode"), in_turn(PROGRAMS, MODES))
 def test_a_program_of_a_float_computes_what_eager_computes(name, mode):
     program, most = PROGRAMS[name]
     compiled = thunder.jit(program, cache=mode, executors=["torch"], recompile_limit=None)
