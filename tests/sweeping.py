@@ -43,4 +43,4 @@ def spread_over(count: int, most: int, name: str, *, whole: bool) -> range:
 
 def _several(value: Any) -> tuple[Any, ...]:
     """Return a parameter as a tuple of values, as `pytest.param` takes it."""
-    return value if isinstance(value, tuple) else (value,)
+    return value if type(value) is tuple else (value,)  # a named tuple is one value

@@ -15,7 +15,7 @@ from distributed.launching import case, message
 from thunder.distributed import ddp, fsdp
 
 #: that of the groups in which processes wait for each other in vain
-SECONDS = 1.0
+SECONDS = 2.0
 
 
 class Branches(nn.Module):
