@@ -133,7 +133,7 @@ class Machine:
         return self.thread.frames[-1].globals if self.thread.frames else {}
 
     def shim(self, fn: Any, read: Callable[[Machine, Any], Any] | None = None) -> Any:
-        """``fn`` as a native callable that re-enters the interpreter; None and such a callable stay as they are.
+        """``fn`` as a native callable that re-enters the interpreter; None and such a callable are kept.
 
         With ``read`` it returns what that makes of a result, such as its truth.
         """

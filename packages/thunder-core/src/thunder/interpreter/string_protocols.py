@@ -173,9 +173,10 @@ def _flat(mapping: Any) -> list[Any]:
 
 def _default_dict(machine: Machine, value: Any, native: Callable[[Any], str]) -> str:
     factory = machine.policy.load_attr(value, "default_factory")
-    own = vars(factory).get("thunder_interpreted", factory) if type(factory) is types.FunctionType else factory
+    if type(factory) is types.FunctionType:
+        factory = vars(factory).get("thunder_interpreted", factory)
     items = _TEXTS[id(dict.__repr__)](machine, value, dict.__repr__)
-    return f"{type(value).__name__}({to_repr(machine, own)}, {items})"
+    return f"{type(value).__name__}({to_repr(machine, factory)}, {items})"
 
 
 def _namespace(machine: Machine, value: Any, native: Callable[[Any], str]) -> str:
