@@ -21,7 +21,13 @@ def curve(name: str, losses: list[float]) -> Curve:
     return Curve(name, losses, [0.001] * len(losses))
 
 
-@pytest.mark.parametrize("arguments", [(), ("--untied", "--traces")], ids=["tied", "untied with traces"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param((), id="tied", marks=pytest.mark.sweep),
+        pytest.param(("--untied", "--traces"), id="untied with traces"),
+    ],
+)
 def test_demo_trains_compares_draws_and_generates(tmp_path: Path, arguments: tuple[str, ...]):
     picture = tmp_path / "new" / "curves.png"
     run = run_python(str(DEMO), *TINY, "--steps", "60", "--out", str(picture), *arguments)

@@ -89,7 +89,7 @@ def one_process(tmp_path: Path) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-@pytest.mark.parametrize(("transform", "program"), in_turn(TRANSFORMS, PROGRAMS))
+@pytest.mark.parametrize(("transform", "program"), in_turn(TRANSFORMS, PROGRAMS, 2))
 def test_a_transform_conforms(one_process: None, transform: str, program: str) -> None:
     name = f"frozen {program}" if transform in STORES else program
     programs = {f"frozen {program}": frozen(PROGRAMS[program])}
