@@ -1,10 +1,11 @@
-"""The lookasides of the frontend: the list of the modules whose rules make the table."""
+"""The lookasides of the frontend: each module that is imported here has a table of rules."""
+
+# ruff: noqa: F401
 
 from __future__ import annotations
 
-from typing import Any, Final
+from types import ModuleType
 
-from thunder.frontend import places
 from thunder.frontend.arrays import array_arguments
 from thunder.frontend.checkpoints import checkpoint_regions
 from thunder.frontend.custom_gradients import (
@@ -58,55 +59,8 @@ from thunder.frontend.opaque_calls import opaque_iterators
 from thunder.frontend.output import logging_calls, printing, progress_bars, warning_calls
 from thunder.frontend.torch_functions import mode_stack, tensor_subclasses
 
-#: the modules of rules, by what the calls of the functions do; the rules of some say more
-_MODULES: Final[dict[places.Effect, tuple[Any, ...]]] = {
-    places.COMPUTES: (
-        argument_checks,
-        autograd_functions,
-        checkpoint_regions,
-        compiler_marks,
-        control_flow,
-        copying,
-        custom_operators,
-        forward_derivatives,
-        function_levels,
-        imports,
-        introspection,
-        kernel_calls,
-        legacy_constructors,
-        library_texts,
-        linear_maps,
-        mapped_calls,
-        mode_regions,
-        mode_stack,
-        module_conversions,
-        module_tracking,
-        number_conversions,
-        number_functions,
-        optimizer_steps,
-        packed_sequences,
-        pickles,
-        python_functions,
-        ranges,
-        saved_tensor_hooks,
-        tensor_subclasses,
-        transformer_masks,
-    ),
-    places.READS: (cache_contents, opaque_iterators, weakrefs),
-    places.READS_SURROUNDINGS: (context_values, environment_queries, kernel_flags, process_groups),
-    places.WRITES: (grad_requests, locks),
-    places.OUTPUT: (logging_calls, printing, progress_bars, warning_calls),
-    places.DRAWS: (rng_generators,),
-    places.DRAWS_ON_HOST: (draw_calls,),
-    places.READS_CLOCK: (clocks, made_values),
-    places.MAKES_ARRAY: (array_arguments,),
-    places.REBINDS: (rebound_tensors,),
-    places.HOOKS_LEAF: (leaf_hooks,),
-    places.HOOKS_TENSOR: (module_backward_hooks, retained_gradients, tensor_hooks),
-    places.COMPUTES_GRADIENTS: (accumulated_gradients, autograd_calls),
-    places.OPENS_DUAL_LEVEL: (dual_numbers,),
-}
-_TABLE = LookasideTable.merged((effect, m.TABLE) for effect, modules in _MODULES.items() for m in modules)
+_MODULES = [module for module in list(globals().values()) if isinstance(module, ModuleType)]
+_TABLE = LookasideTable.merged(module.TABLE for module in _MODULES)
 
 
 def default_lookasides() -> LookasideTable:

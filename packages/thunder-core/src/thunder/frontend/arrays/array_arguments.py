@@ -26,7 +26,7 @@ from thunder.ir.requires_grad import requires_grad
 
 __all__ = ["TABLE", "TAKING_ARRAYS", "array_of", "takes_arrays", "tensor_of_array", "with_tensor_index"]
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(MAKES_ARRAY)
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

@@ -33,7 +33,7 @@ from thunder.frontend.custom_gradients.rebuilding import Rebuilding
 from thunder.frontend.epilogue.subtrace import recorded, uses_and_definitions
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.rng_generators import Generators
-from thunder.frontend.places import CHECKPOINTS, Place
+from thunder.frontend.places import CHECKPOINTS, COMPUTES, Place
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import ProxyTag, TensorProxy, Variable
 from thunder.ir.proxy_leaves import proxies_in
@@ -41,7 +41,7 @@ from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, has_tags
 from thunder.ops import prims
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 _PARAMETERS = inspect.signature(torch_checkpoint.checkpoint).parameters.values()
 #: the keywords that ``checkpoint`` reads; others are arguments of the region

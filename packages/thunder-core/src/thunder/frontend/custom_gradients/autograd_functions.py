@@ -18,13 +18,14 @@ from thunder.frontend.custom_gradients.custom_call import CustomGradient, call_w
 from thunder.frontend.custom_gradients.function_context import context_class
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import LEAVES
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.types import tensors
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.torch.autocast import is_interpreted
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 
 class OwnTangents(SessionState):

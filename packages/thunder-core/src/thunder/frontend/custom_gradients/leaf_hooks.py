@@ -35,7 +35,7 @@ __all__ = [
     "register_again",
 ]
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(HOOKS_LEAF)
 
 #: the attributes of a tensor with its hooks
 ON_GRADIENTS: Final = "_backward_hooks"

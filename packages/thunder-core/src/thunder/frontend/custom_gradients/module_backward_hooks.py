@@ -29,7 +29,7 @@ from thunder.frontend.custom_gradients.function_context import context_class
 from thunder.frontend.custom_gradients.recorded_memory import written_names
 from thunder.frontend.epilogue.subtrace import recorded, uses_and_definitions
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.places import OTHER
+from thunder.frontend.places import HOOKS_TENSOR, OTHER
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy, Variable
@@ -38,7 +38,7 @@ from thunder.ir.symbol import BoundSymbol
 from thunder.ops import prims
 from thunder.torch.namespace import ltorch
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(HOOKS_TENSOR)
 
 
 class HookedModules(SessionState):

@@ -15,13 +15,14 @@ import torch
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.custom_gradients.tensor_hooks import has_hooks
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import HOOKS_TENSOR
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.torch.inplace import is_leaf
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(HOOKS_TENSOR)
 
 #: with so many results each is a node of torch's graph: there are fewer parts than ``segments.MOST_PARTS``
 _MOST_RESULTS = 4

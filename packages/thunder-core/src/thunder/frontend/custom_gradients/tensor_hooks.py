@@ -40,7 +40,7 @@ from thunder.ir.proxies import TensorProxy, Variable
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops import prims
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(HOOKS_TENSOR)
 Calls = list[BoundSymbol]
 
 

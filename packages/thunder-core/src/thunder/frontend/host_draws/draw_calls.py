@@ -41,7 +41,7 @@ from thunder.frontend.session import SessionState, TracingSession
 
 __all__ = ["TABLE", "HostDraws", "draw_natively", "load_attr"]
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(DRAWS_ON_HOST)
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

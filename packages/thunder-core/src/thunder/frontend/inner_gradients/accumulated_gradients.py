@@ -15,6 +15,7 @@ from thunder.frontend.inner_gradients.function_levels import Levels
 from thunder.frontend.inner_gradients.functional_program import functional_program
 from thunder.frontend.inner_gradients.recorded_gradients import arriving_gradients
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import COMPUTES_GRADIENTS
 from thunder.frontend.session import TracingSession
 from thunder.frontend.types.leaf_gradients import assign_grad, read_grad
 from thunder.ir.proxies import TensorProxy
@@ -22,7 +23,7 @@ from thunder.ir.requires_grad import requires_grad
 from thunder.torch.inplace import is_leaf, write_back
 from thunder.torch.namespace import ltorch
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES_GRADIENTS)
 
 
 @TABLE.lookaside(torch.Tensor.backward)

@@ -12,12 +12,13 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.inner_gradients.recorded_gradients import arriving_gradients
 from thunder.frontend.inner_transforms.mapped_calls import Mapped
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import COMPUTES_GRADIENTS
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.torch.namespace import ltorch
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES_GRADIENTS)
 
 
 @TABLE.lookaside(torch.autograd.grad)

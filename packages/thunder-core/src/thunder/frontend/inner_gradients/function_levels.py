@@ -19,13 +19,13 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.inner_gradients.recorded_gradients import gradients
 from thunder.frontend.lookasides.grad_requests import request_grad
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.places import Place
+from thunder.frontend.places import COMPUTES, Place
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.torch.namespace import ltorch
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 _functorch = torch._C._functorch
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

@@ -32,7 +32,7 @@ from thunder.ir.symbol import BoundSymbol
 from thunder.ops import prims
 from thunder.torch.namespace import ltorch
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(OPENS_DUAL_LEVEL)
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

@@ -29,6 +29,7 @@ from thunder.frontend.inner_gradients.function_levels import Level, Levels, new_
 from thunder.frontend.inner_gradients.recorded_gradients import gradients
 from thunder.frontend.lookasides.grad_requests import request_grad
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import any_requires_grad
@@ -36,7 +37,7 @@ from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ops import prims
 from thunder.torch.namespace import ltorch
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 
 @TABLE.lookaside(functorch._jvp_with_argnums)

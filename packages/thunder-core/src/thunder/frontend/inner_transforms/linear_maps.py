@@ -22,12 +22,12 @@ from thunder.frontend.inner_transforms.forward_derivatives import (
     tangents_or_none,
 )
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.places import Place
+from thunder.frontend.places import COMPUTES, Place
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.torch.namespace import ltorch
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 
 @TABLE.lookaside(torch.func.linearize)

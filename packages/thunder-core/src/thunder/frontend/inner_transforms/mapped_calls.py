@@ -19,6 +19,7 @@ from thunder.batching.batch_trace import batch_trace
 from thunder.batching.batched_call import moved
 from thunder.frontend.inner_transforms.inner_programs import InnerProgram, inner_program
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.ir.proxies import TensorProxy
@@ -26,7 +27,7 @@ from thunder.ops import prims
 from thunder.torch.inplace import is_leaf, write_back
 from thunder.torch.namespace import ltorch
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 

@@ -8,11 +8,12 @@ import torch
 
 from thunder.base.pytree import tree_map
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.stand_ins import to_torch
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

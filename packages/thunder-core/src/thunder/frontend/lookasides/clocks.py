@@ -20,7 +20,7 @@ from thunder.ir.proxies import NumberProxy
 from thunder.ops import prims
 from thunder.ops.prims.clock_readings import CLOCKS
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(READS_CLOCK)
 
 
 def _read(name: str, clock: Callable[[], Any]) -> None:

@@ -17,9 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.size_wishes import mark_dynamic
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

@@ -18,11 +18,12 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, OfTheTrace
 from thunder.frontend.objects.object_table import describe
 from thunder.frontend.objects.writes import Write
+from thunder.frontend.places import READS_SURROUNDINGS
 from thunder.frontend.session import SessionState, TracingSession
 
 __all__ = ["TABLE", "ContextVariables", "load_attr"]
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(READS_SURROUNDINGS)
 
 
 #: the tokens of variables, by the id of the variable

@@ -20,9 +20,10 @@ import torch.fx.traceback
 from thunder.base.autocast_state import autocast_kinds
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

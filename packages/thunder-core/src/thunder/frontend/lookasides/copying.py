@@ -22,12 +22,13 @@ import torch
 
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, extended_container, is_foreign
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.tensor_copies import deep_copy, settle_memory, shallow_copy
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import NumberProxy, TensorProxy
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 
 @TABLE.lookaside(copy.deepcopy)

@@ -23,6 +23,7 @@ from thunder.frontend.custom_gradients.function_context import context_class
 from thunder.frontend.inner_gradients.recorded_gradients import grad_mode
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.writing_operators import call_writing
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
@@ -34,7 +35,7 @@ from thunder.torch.fallback.unknown_functions import may_fall_back
 from thunder.torch.namespace import ltorch
 from thunder.torch.sized_calls import record_sized, register_sized
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 Overload = torch._ops.OpOverload
 

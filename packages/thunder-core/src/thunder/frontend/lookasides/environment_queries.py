@@ -24,10 +24,11 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.frontend.objects.object_table import describe
+from thunder.frontend.places import READS_SURROUNDINGS
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.number_proxies import decided_value
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(READS_SURROUNDINGS)
 
 
 class Queries(SessionState):

@@ -28,6 +28,7 @@ import torch
 from thunder.base.errors import Location, NotInitialized, UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.writes import Write
+from thunder.frontend.places import WRITES
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.aliasing import shared_memory
 from thunder.ir.proxies import TensorProxy
@@ -35,7 +36,7 @@ from thunder.ir.requires_grad import any_requires_grad, requires_grad
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops import prims
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(WRITES)
 
 
 class GradRequests(SessionState):

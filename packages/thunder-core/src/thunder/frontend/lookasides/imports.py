@@ -19,10 +19,11 @@ from typing import Any
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.ran_code import RanCode
 from thunder.frontend.session import TracingSession
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 _import = builtins.__import__
 

@@ -17,13 +17,14 @@ from typing import Any
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.types.number_members import value_of_key
 from thunder.interpreter.attributes import is_data_descriptor
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

@@ -14,7 +14,7 @@ from thunder.base.tags import OpTags
 from thunder.frontend.inner_gradients.recorded_gradients import grad_mode
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.natives.written_state import reached_write
-from thunder.frontend.places import LAUNCHES_KERNEL
+from thunder.frontend.places import COMPUTES, LAUNCHES_KERNEL
 from thunder.frontend.session import TracingSession
 from thunder.frontend.source_locations import source_of
 from thunder.frontend.traced_replacements import ReplacedCalls
@@ -37,7 +37,7 @@ from thunder.torch.inplace import assign
 
 __all__ = ["TABLE"]
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 _VALUES = (TensorProxy, NumberProxy, SymbolicInt, int, float, type(None))
 

@@ -17,11 +17,12 @@ import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import READS_SURROUNDINGS
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ops import prims
 from thunder.ops.prims.backend_flags import FLAGS, flag_values, restore_flags
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(READS_SURROUNDINGS)
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

@@ -14,12 +14,13 @@ import torch
 from thunder.base.errors import UnsupportedOperator
 from thunder.frontend.arrays.array_memory import is_array
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.tensor_subclasses import as_subclass
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ops import prims
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 _TYPES = {
     torch.FloatTensor: torch.float32,

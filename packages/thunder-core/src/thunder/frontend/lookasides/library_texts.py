@@ -14,9 +14,10 @@ import re
 from typing import Any
 
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 _Encoder: Any = json.encoder.c_make_encoder  # type: ignore[attr-defined]
 _make_iterencode: Any = json.encoder._make_iterencode  # type: ignore[attr-defined]

@@ -19,12 +19,13 @@ from thunder.base.tags import OpTags
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import LOCKS
 from thunder.frontend.objects.writes import Mark
+from thunder.frontend.places import WRITES
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.symbol import has_tags
 
 __all__ = ["Locks", "refuse_held"]
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(WRITES)
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from thunder.base.errors import InternalError
 from thunder.frontend.decisions.number_arguments import with_plain_arguments
-from thunder.frontend.places import Effect
+from thunder.frontend.places import OTHER, Effect
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.machine import Machine
 from thunder.interpreter.native_registry import Native
@@ -24,9 +24,13 @@ CallHandler = Callable[[TracingSession, Any, tuple[Any, ...], dict[str, Any]], A
 
 
 class LookasideTable:
-    """Rules by the identity of functions, or of the code of inner functions."""
+    """Rules by the identity of functions, or of the code of inner functions.
 
-    def __init__(self) -> None:
+    ``effect`` is what calls of the functions do that their arguments do not show; some rules say another.
+    """
+
+    def __init__(self, effect: Effect) -> None:
+        self.effect = effect
         self.functions: dict[int, CallHandler] = {}
         #: by the id of a function's code: for inner functions, which a library creates for each user
         self.closures: dict[int, CallHandler] = {}
@@ -54,6 +58,14 @@ class LookasideTable:
                     self.effects[id(fn)] = effect
                 self._held.append(fn)
             return rule
+
+        return register
+
+    def with_parameters(self, *fns: Any) -> Callable[[Callable[..., Any]], LookasideRule]:
+        """Register a rule that has the parameters of the functions, after the session."""
+
+        def register(rule: Callable[..., Any]) -> LookasideRule:
+            return self.lookaside(*fns)(lambda session, args, kwargs: rule(session, *args, **kwargs))
 
         return register
 
@@ -111,15 +123,15 @@ class LookasideTable:
         return register
 
     @classmethod
-    def merged(cls, tables: Iterable[tuple[Effect, LookasideTable]]) -> LookasideTable:
+    def merged(cls, tables: Iterable[LookasideTable]) -> LookasideTable:
         """Return one table with the rows of all, and the effects of their calls.
 
         Raises InternalError if two have one function.
         """
-        merged = cls()
-        for effect, table in tables:
+        merged = cls(OTHER)
+        for table in tables:
             keys = (*table.functions, *table.closures, *table.named, *table.class_methods)
-            merged.effects.update(dict.fromkeys(keys, effect) | table.effects)
+            merged.effects.update(dict.fromkeys(keys, table.effect) | table.effects)
             _add_rows(merged.functions, table.functions)
             _add_rows(merged.closures, table.closures)
             _add_rows(merged.named, table.named)

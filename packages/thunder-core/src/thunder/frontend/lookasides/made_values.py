@@ -37,7 +37,7 @@ from thunder.ops import prims
 
 __all__ = ["RULES", "TABLE", "are_read", "derived", "load_attr"]
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(READS_CLOCK)
 
 #: classes of the values of which a program may compute others
 _VALUES = frozenset({*DATES, bytes, uuid.UUID, time.struct_time})

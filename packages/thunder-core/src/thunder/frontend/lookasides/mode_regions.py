@@ -17,11 +17,11 @@ import torch
 from torch.utils._device import _device_constructors
 
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.places import WRITES, Place
+from thunder.frontend.places import COMPUTES, WRITES, Place
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ops import prims
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 
 class InferenceModes(SessionState):

@@ -16,11 +16,12 @@ import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.wrappers.forwarding import FORWARDED_CODE
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 _METHODS = ("to", "cpu", "cuda", "xpu", "mtia", "float", "double", "half", "bfloat16", "type")
 

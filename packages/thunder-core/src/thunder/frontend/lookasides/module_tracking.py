@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 
 @TABLE.named_lookaside("torch._dynamo.mutation_guard", "GenerationTracker.tag")

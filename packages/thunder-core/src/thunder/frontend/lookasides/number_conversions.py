@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder.frontend.lookasides.lookaside_registry import LookasideRule, LookasideTable
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 from thunder.frontend.types.conversions import METHODS
 from thunder.frontend.types.type_table import HANDLERS
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 
 def _conversion(native: Callable[..., Any]) -> LookasideRule:

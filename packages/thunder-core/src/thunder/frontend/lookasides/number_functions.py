@@ -9,12 +9,13 @@ from typing import Any
 
 from thunder.base.float_expressions import FUNCTIONS
 from thunder.frontend.lookasides.lookaside_registry import LookasideRule, LookasideTable
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 from thunder.ir.symbolic_floats import of_function
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.symbolic_sizes import SymbolicInt, of_integers
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 
 def _of_symbols(function: Callable[..., Any], kinds: type, compute: Callable[..., Any]) -> LookasideRule:

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.refused_methods import decided_values
 from thunder.torch.namespace import ltorch
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 
 @TABLE.lookaside(torch._pack_padded_sequence)

@@ -18,10 +18,11 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import lookup_type
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import is_foreign
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

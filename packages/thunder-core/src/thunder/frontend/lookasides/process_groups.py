@@ -12,9 +12,10 @@ from typing import Any
 import torch.distributed as dist
 
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import READS_SURROUNDINGS
 from thunder.frontend.session import TracingSession
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(READS_SURROUNDINGS)
 
 
 def _resolved(value: Any) -> Any:

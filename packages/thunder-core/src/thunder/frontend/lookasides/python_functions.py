@@ -21,6 +21,7 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideRule, Lookas
 from thunder.frontend.natives.key_protocols import KeyHashes
 from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.frontend.output.deferred_texts import combined, deferred
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.raised_errors import text_refusal
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
@@ -31,7 +32,7 @@ from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
 from thunder.ir.symbolic_sizes import SizeTuple, SymbolicInt, SymbolicNumber, has_symbols
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 
 @TABLE.lookaside(memoryview)

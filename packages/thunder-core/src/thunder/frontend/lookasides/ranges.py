@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.coming_uses import is_iterated
 from thunder.ir.symbolic_sizes import SymbolicInt
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 
 @TABLE.lookaside(range)

@@ -36,7 +36,7 @@ from thunder.torch.inplace import is_leaf
 if TYPE_CHECKING:
     from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(REBINDS)
 
 #: in-place method → the out-of-place form
 _FORMS: dict[Any, Any] = {

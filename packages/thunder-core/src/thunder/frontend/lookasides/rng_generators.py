@@ -28,12 +28,13 @@ from thunder.base.devices import Device, to_device, to_torch_device
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path, lookup_type
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import DRAWS
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.number_proxies import decided_value
 from thunder.ir.proxies import GeneratorProxy
 from thunder.ops import prims
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(DRAWS)
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

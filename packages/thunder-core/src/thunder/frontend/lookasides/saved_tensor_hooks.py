@@ -18,9 +18,10 @@ from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import SessionState, TracingSession
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

@@ -18,10 +18,11 @@ import torch
 
 from thunder.base.errors import DataDependentControlFlow, UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.interpreter.frame import Frame
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

@@ -33,10 +33,11 @@ from thunder.frontend.objects.class_kinds import (
     is_foreign,
 )
 from thunder.frontend.objects.object_table import ObjectTable, describe
+from thunder.frontend.places import READS
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(READS)
 
 
 @TABLE.lookaside(weakref.ref)

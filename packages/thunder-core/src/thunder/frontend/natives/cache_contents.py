@@ -14,9 +14,10 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.natives.cached_functions import CachedCalls
 from thunder.frontend.objects.unknown_values import UnknownValue
+from thunder.frontend.places import READS
 from thunder.frontend.session import TracingSession
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(READS)
 
 
 def _size_of(fn: Any) -> int:

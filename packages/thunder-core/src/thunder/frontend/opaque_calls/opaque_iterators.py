@@ -29,6 +29,7 @@ from thunder.frontend.objects.class_kinds import is_foreign
 from thunder.frontend.objects.writes import Write
 from thunder.frontend.opaque_calls import opaque_acquisition
 from thunder.frontend.opaque_calls.opaque_run import Raised
+from thunder.frontend.places import READS
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.types.reached_generators import adopt_generator
 from thunder.ir.proxies import TensorProxy
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TABLE", "adopt_unread", "refuse_identity"]
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(READS)
 
 _ITEM, _END, _ERROR, _NUMBER = "item", "end", "error", "number"
 #: how an iterator is advanced: its method's name and arguments

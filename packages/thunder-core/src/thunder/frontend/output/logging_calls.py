@@ -17,12 +17,13 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.output import output_replay
 from thunder.frontend.output.deferred_texts import DeferredText, template_of
 from thunder.frontend.output.printing import is_plain, printable, shows_node
+from thunder.frontend.places import OUTPUT
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.operator_protocols import binary
 from thunder.interpreter.operator_tables import BINARY_OPERATORS
 from thunder.ops import prims
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(OUTPUT)
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

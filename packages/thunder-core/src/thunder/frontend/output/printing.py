@@ -16,12 +16,13 @@ from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.frontend.output import output_replay
 from thunder.frontend.output.deferred_texts import DeferredText, can_defer, combined, template_of
 from thunder.frontend.output.node_names import node_name
+from thunder.frontend.places import OUTPUT
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ops import prims
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(OUTPUT)
 
 #: the files of module ``sys`` to which a program may write
 STREAMS = frozenset({"stdout", "stderr"})

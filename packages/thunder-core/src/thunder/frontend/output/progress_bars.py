@@ -29,11 +29,12 @@ from thunder.frontend.output.progress_replay import (
     end_bar,
     text_of_bar,
 )
+from thunder.frontend.places import OUTPUT
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.interpreter.iteration import iterate
 from thunder.ops import prims
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(OUTPUT)
 _MODULE: Final = "tqdm.std"
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

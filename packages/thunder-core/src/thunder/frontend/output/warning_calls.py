@@ -23,11 +23,12 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.output import output_replay
 from thunder.frontend.output.deferred_texts import DeferredText, template_of
 from thunder.frontend.output.output_replay import Warned, WarningPlace
+from thunder.frontend.places import OUTPUT
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.interpreter.frame import Frame
 from thunder.ops import prims
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(OUTPUT)
 
 #: (action, pattern of the text, category, pattern of the module, line), as in ``warnings.filters``
 Filter = tuple[str, Any, type[Warning], Any, int]

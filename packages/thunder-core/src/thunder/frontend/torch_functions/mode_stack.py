@@ -10,12 +10,12 @@ from torch.utils._device import DeviceContext
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.active_modes import HELD, modes_path
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.places import READS_SURROUNDINGS
+from thunder.frontend.places import COMPUTES, READS_SURROUNDINGS
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions import override_calls
 from thunder.frontend.torch_functions.override_state import Disabled, TorchFunctions
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 

@@ -14,6 +14,7 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, lookup_type
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.tensor_classes import TORCH_CLASSES, is_followed, overrides_torch
+from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.made_parameters import make_parameter
 from thunder.frontend.torch_functions.override_state import TorchFunctions
@@ -24,7 +25,7 @@ from thunder.ops import prims
 
 __all__ = ["TABLE", "attributes_of", "is_own_attribute", "read_own", "write_own"]
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(COMPUTES)
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
