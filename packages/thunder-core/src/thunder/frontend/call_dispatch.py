@@ -35,12 +35,12 @@ from thunder.frontend.inner_transforms.derivative_functions import call_derivati
 from thunder.frontend.lookasides import custom_operators, legacy_constructors
 from thunder.frontend.lookasides.environment_queries import is_query
 from thunder.frontend.lookasides.lookaside_registry import CallHandler, LookasideTable
-from thunder.frontend.lookasides.operator_arguments import bound_to_function
 from thunder.frontend.natives import cached_functions, native_calls, opaque_functions, validators
 from thunder.frontend.natives.descriptors import descriptor_of
 from thunder.frontend.natives.libraries import library_module
 from thunder.frontend.opaque_calls import native_functions, opaque_acquisition, unmodelled_operands
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
+from thunder.frontend.operator_calls.operator_arguments import bound_to_function
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions import override_calls
 from thunder.frontend.traced_replacements import ReplacementTable, refuse_replaced_callees, replacing

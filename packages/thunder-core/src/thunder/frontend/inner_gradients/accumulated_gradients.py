@@ -26,37 +26,33 @@ from thunder.torch.namespace import ltorch
 TABLE = LookasideTable(COMPUTES_GRADIENTS)
 
 
-@TABLE.lookaside(torch.Tensor.backward)
-def _tensor_backward(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    def backward(
-        self: TensorProxy,
-        gradient: Any = None,
-        retain_graph: bool | None = None,
-        create_graph: bool = False,
-        inputs: Any = None,
-    ) -> None:
-        _run(session, (self,), gradient, create_graph, inputs)
-
-    backward(*args, **kwargs)
+@TABLE.with_parameters(torch.Tensor.backward)
+def _tensor_backward(
+    session: TracingSession,
+    self: TensorProxy,
+    gradient: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    _run(session, (self,), gradient, create_graph, inputs)
 
 
-@TABLE.lookaside(torch.autograd.backward)
-def _backward(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    def backward(
-        tensors: Any,
-        grad_tensors: Any = None,
-        retain_graph: bool | None = None,
-        create_graph: bool = False,
-        grad_variables: Any = None,
-        inputs: Any = None,
-    ) -> None:
-        if grad_variables is not None:
-            raise UnsupportedProgram(
-                "torch.autograd.backward with grad_variables, which is deprecated", hint="Use grad_tensors."
-            )
-        _run(session, tensors_of(tensors), grad_tensors, create_graph, inputs)
-
-    backward(*args, **kwargs)
+@TABLE.with_parameters(torch.autograd.backward)
+def _backward(
+    session: TracingSession,
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    grad_variables: Any = None,
+    inputs: Any = None,
+) -> None:
+    if grad_variables is not None:
+        raise UnsupportedProgram(
+            "torch.autograd.backward with grad_variables, which is deprecated", hint="Use grad_tensors."
+        )
+    _run(session, tensors_of(tensors), grad_tensors, create_graph, inputs)
 
 
 def _run(

@@ -101,9 +101,8 @@ def wrapped(level: Level, x: TensorProxy) -> TensorProxy:
     return inside  # type: ignore[no-any-return]
 
 
-@TABLE.lookaside(eager_transforms._set_tensor_requires_grad)
-def _set_requires_grad(session: TracingSession, args: Args, kwargs: Kwargs) -> TensorProxy:
-    (x,) = args
+@TABLE.with_parameters(eager_transforms._set_tensor_requires_grad)
+def _set_requires_grad(session: TracingSession, x: Any) -> TensorProxy:
     if not x.dtype.is_inexact:
         raise RuntimeError("only Tensors of floating point dtype can require gradients")
     request_grad(session, x, True)
@@ -115,26 +114,24 @@ def _unwrap(session: TracingSession, args: Args, kwargs: Kwargs) -> TensorProxy:
     return outside_of(session, args[0], session.state(Levels).open[-1:])
 
 
-@TABLE.lookaside(eager_transforms._autograd_grad)
-def _autograd_grad(session: TracingSession, args: Args, kwargs: Kwargs) -> tuple[TensorProxy, ...]:
-    def rule(
-        outputs: Sequence[TensorProxy],
-        inputs: Sequence[TensorProxy],
-        grad_outputs: Sequence[TensorProxy] | None = None,
-        retain_graph: bool = False,
-        create_graph: bool = True,
-    ) -> tuple[TensorProxy, ...]:
-        cotangents = grad_outputs or [ltorch.ones_like(o) for o in outputs]
-        pairs = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
-        results: list[TensorProxy | None] = [None] * len(inputs)
-        if pairs:
-            ends, received = zip(*pairs, strict=True)
-            results = gradients(session, ends, inputs, received, create_graph)
-        ended = [level for level in session.state(Levels).all if not level.is_open]
-        values = [ltorch.zeros_like(i) if g is None else g for i, g in zip(inputs, results, strict=True)]
-        return tuple(outside_of(session, v, ended) for v in values)
-
-    return rule(*args, **kwargs)
+@TABLE.with_parameters(eager_transforms._autograd_grad)
+def _autograd_grad(
+    session: TracingSession,
+    outputs: Sequence[TensorProxy],
+    inputs: Sequence[TensorProxy],
+    grad_outputs: Sequence[TensorProxy] | None = None,
+    retain_graph: bool = False,
+    create_graph: bool = True,
+) -> tuple[TensorProxy, ...]:
+    cotangents = grad_outputs or [ltorch.ones_like(o) for o in outputs]
+    pairs = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
+    results: list[TensorProxy | None] = [None] * len(inputs)
+    if pairs:
+        ends, received = zip(*pairs, strict=True)
+        results = gradients(session, ends, inputs, received, create_graph)
+    ended = [level for level in session.state(Levels).all if not level.is_open]
+    values = [ltorch.zeros_like(i) if g is None else g for i, g in zip(inputs, results, strict=True)]
+    return tuple(outside_of(session, v, ended) for v in values)
 
 
 def outside_of(session: TracingSession, x: TensorProxy, levels: Iterable[Level]) -> TensorProxy:

@@ -19,17 +19,15 @@ Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
 
-@TABLE.lookaside(torch._assert_async)
-def _assert_async(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
+@TABLE.with_parameters(torch._assert_async)
+def _assert_async(
+    session: TracingSession,
+    input: Any,
+    assert_msg: str = "Expected Tensor with single nonzero value, but got zero",
+) -> None:
     """Decide whether a tensor is true, and raise what the kernel raises where it is not."""
-
-    def check(
-        input: Any, assert_msg: str = "Expected Tensor with single nonzero value, but got zero"
-    ) -> None:
-        if not session.call(bool, (input,), {}):
-            raise RuntimeError(assert_msg)
-
-    check(*args, **kwargs)
+    if not session.call(bool, (input,), {}):
+        raise RuntimeError(assert_msg)
 
 
 @TABLE.lookaside(torch._C._nn._parse_to)
@@ -46,11 +44,7 @@ def _parse_to(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
         return torch._C._nn._parse_to(*args, **kwargs)
 
 
-@TABLE.lookaside(torch.Tensor.to_dense)
-def _to_dense(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+@TABLE.with_parameters(torch.Tensor.to_dense)
+def _to_dense(session: TracingSession, input: Any, dtype: Any = None, *, masked_grad: Any = None) -> Any:
     """Return the tensor itself, which is dense, or its cast."""
-
-    def convert(input: Any, dtype: Any = None, *, masked_grad: Any = None) -> Any:
-        return input if dtype is None else session.call(torch.Tensor.to, (input, dtype), {})
-
-    return convert(*args, **kwargs)
+    return input if dtype is None else session.call(torch.Tensor.to, (input, dtype), {})

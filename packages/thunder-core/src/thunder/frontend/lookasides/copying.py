@@ -31,40 +31,34 @@ from thunder.ir.proxies import NumberProxy, TensorProxy
 TABLE = LookasideTable(COMPUTES)
 
 
-@TABLE.lookaside(copy.deepcopy)
-def _deepcopy(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    def call(x: Any, memo: Any = None) -> Any:
-        outermost = memo is None
-        memo = {} if outermost else memo
-        if isinstance(x, TensorProxy):
-            return deep_copy(session, x, memo)
-        if isinstance(x, NumberProxy):
-            return x
-        if builtins.id(x) in memo or not _is_copied_by_state(session, x, "__deepcopy__"):
-            result = session.machine.generic_call(copy.deepcopy, (x, memo), {})
-        else:
-            copy._keep_alive(x, memo)  # type: ignore[attr-defined]
-            result = _reconstruct(session, x, memo)
-        if outermost:
-            _note_distinct(session, memo)
-            settle_memory(session, memo)
-        return result
-
-    return call(*args, **kwargs)
+@TABLE.with_parameters(copy.deepcopy)
+def _deepcopy(session: TracingSession, x: Any, memo: Any = None) -> Any:
+    outermost = memo is None
+    memo = {} if outermost else memo
+    if isinstance(x, TensorProxy):
+        return deep_copy(session, x, memo)
+    if isinstance(x, NumberProxy):
+        return x
+    if builtins.id(x) in memo or not _is_copied_by_state(session, x, "__deepcopy__"):
+        result = session.machine.generic_call(copy.deepcopy, (x, memo), {})
+    else:
+        copy._keep_alive(x, memo)  # type: ignore[attr-defined]
+        result = _reconstruct(session, x, memo)
+    if outermost:
+        _note_distinct(session, memo)
+        settle_memory(session, memo)
+    return result
 
 
-@TABLE.lookaside(copy.copy)
-def _copy(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    def call(x: Any) -> Any:
-        if isinstance(x, TensorProxy):
-            return shallow_copy(session, x)
-        if isinstance(x, NumberProxy):
-            return x
-        if _is_copied_by_state(session, x, "__copy__"):
-            return _reconstruct(session, x, None)
-        return session.machine.generic_call(copy.copy, (x,), {})
-
-    return call(*args, **kwargs)
+@TABLE.with_parameters(copy.copy)
+def _copy(session: TracingSession, x: Any) -> Any:
+    if isinstance(x, TensorProxy):
+        return shallow_copy(session, x)
+    if isinstance(x, NumberProxy):
+        return x
+    if _is_copied_by_state(session, x, "__copy__"):
+        return _reconstruct(session, x, None)
+    return session.machine.generic_call(copy.copy, (x,), {})
 
 
 def _is_copied_by_state(session: TracingSession, x: Any, own: str) -> bool:

@@ -22,7 +22,7 @@ from thunder.frontend.custom_gradients.custom_call import CustomGradient, call_w
 from thunder.frontend.custom_gradients.function_context import context_class
 from thunder.frontend.inner_gradients.recorded_gradients import grad_mode
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.lookasides.writing_operators import call_writing
+from thunder.frontend.operator_calls.writing_operators import call_writing
 from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy

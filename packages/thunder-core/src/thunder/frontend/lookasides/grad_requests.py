@@ -182,13 +182,10 @@ def _reads(bsym: BoundSymbol, x: TensorProxy) -> bool:
     return any(p is x for p in bsym.flat_proxy_args)
 
 
-@TABLE.lookaside(torch.Tensor.requires_grad_)
-def _requires_grad_(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    def requires_grad_(self: TensorProxy, requires_grad: bool = True) -> TensorProxy:
-        request_grad(session, self, requires_grad)
-        return self
-
-    return requires_grad_(*args, **kwargs)
+@TABLE.with_parameters(torch.Tensor.requires_grad_)
+def _requires_grad_(session: TracingSession, self: TensorProxy, requires_grad: bool = True) -> TensorProxy:
+    request_grad(session, self, requires_grad)
+    return self
 
 
 def returned_leaves(

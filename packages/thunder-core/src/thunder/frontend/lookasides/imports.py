@@ -111,27 +111,23 @@ def _note_failure(session: TracingSession, name: str, error: ImportError) -> Non
     session.note_state(query, f"a module {missing}", False)
 
 
-@TABLE.lookaside(importlib.util.find_spec)
-def _find_spec(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@TABLE.with_parameters(importlib.util.find_spec)
+def _find_spec(session: TracingSession, name: str, package: str | None = None) -> Any:
     """Return where a module is, after an import of the packages that it is in; that it is there is a fact."""
-
-    def find(name: str, package: str | None = None) -> Any:
-        full = importlib.util.resolve_name(name, package) if name.startswith(".") else name
-        loaded = len(sys.modules)
-        try:
-            spec = importlib.util.find_spec(full)
-        finally:
-            if len(sys.modules) != loaded:
-                session.state(RanCode).note(session, f"importlib.util.find_spec({full!r})")
-        if full in sys.modules:
-            session.note("is", _entry(session, full), sys.modules[full])
-        else:
-            query = functools.partial(_is_findable, full)
-            session.note("state", session.object_root(query, f"a module {full}"), spec is not None)
-        path = session.object_root(spec, f"the place of {full}")
-        return None if spec is None else session.adopt(spec, path)
-
-    return find(*args, **kwargs)
+    full = importlib.util.resolve_name(name, package) if name.startswith(".") else name
+    loaded = len(sys.modules)
+    try:
+        spec = importlib.util.find_spec(full)
+    finally:
+        if len(sys.modules) != loaded:
+            session.state(RanCode).note(session, f"importlib.util.find_spec({full!r})")
+    if full in sys.modules:
+        session.note("is", _entry(session, full), sys.modules[full])
+    else:
+        query = functools.partial(_is_findable, full)
+        session.note("state", session.object_root(query, f"a module {full}"), spec is not None)
+    path = session.object_root(spec, f"the place of {full}")
+    return None if spec is None else session.adopt(spec, path)
 
 
 def _is_findable(name: str) -> bool:
@@ -142,25 +138,20 @@ def _is_findable(name: str) -> bool:
         return False
 
 
-@TABLE.lookaside(builtins.__import__)
-def _call_import(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    def read(
-        name: str,
-        globals: dict[str, Any] | None = None,
-        locals: Any = None,
-        fromlist: tuple[str, ...] | None = (),
-        level: int = 0,
-    ) -> Any:
-        namespace = session.machine.globals if globals is None else globals
-        return imported(session, name, namespace, fromlist, level)
-
-    return read(*args, **kwargs)
+@TABLE.with_parameters(builtins.__import__)
+def _call_import(
+    session: TracingSession,
+    name: str,
+    globals: dict[str, Any] | None = None,
+    locals: Any = None,
+    fromlist: tuple[str, ...] | None = (),
+    level: int = 0,
+) -> Any:
+    namespace = session.machine.globals if globals is None else globals
+    return imported(session, name, namespace, fromlist, level)
 
 
-@TABLE.lookaside(importlib.import_module)
-def _importlib_import(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    def read(name: str, package: str | None = None) -> Any:
-        full = importlib.util.resolve_name(name, package) if name.startswith(".") else name
-        return imported(session, full, {}, ("__name__",), 0)
-
-    return read(*args, **kwargs)
+@TABLE.with_parameters(importlib.import_module)
+def _importlib_import(session: TracingSession, name: str, package: str | None = None) -> Any:
+    full = importlib.util.resolve_name(name, package) if name.startswith(".") else name
+    return imported(session, full, {}, ("__name__",), 0)

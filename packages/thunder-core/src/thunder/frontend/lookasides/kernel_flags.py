@@ -100,10 +100,9 @@ for _property in ("name", "value"):
 _get_precision = getattr(torch._C, "_get_fp32_precision_getter", None)
 
 
-@TABLE.lookaside(getattr(torch._C, "_set_fp32_precision_setter", None))
-def _set_precision(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
+@TABLE.with_parameters(getattr(torch._C, "_set_fp32_precision_setter", None))
+def _set_precision(session: TracingSession, backend: Any, operation: Any, value: Any) -> None:
     """Guard the precision of a backend's kernels, to which the program sets it."""
-    backend, operation, value = args
     assert _get_precision is not None, "torch has both or neither"
     query = functools.partial(_get_precision, backend, operation)
     session.note_state(query, f"the precision of {backend}'s {operation}", query())

@@ -19,9 +19,8 @@ from thunder.ir.proxies import TensorProxy
 TABLE = LookasideTable(COMPUTES)
 
 
-@TABLE.lookaside(torch_optimizer._get_value)
-def _get_value(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    (x,) = args
+@TABLE.with_parameters(torch_optimizer._get_value)
+def _get_value(session: TracingSession, x: Any) -> Any:
     return session.call(torch.Tensor.item, (x,), {}) if isinstance(x, TensorProxy) else x
 
 
@@ -30,50 +29,46 @@ def _stack_if_compiling(session: TracingSession, args: tuple[Any, ...], kwargs: 
     return args[0]
 
 
-@TABLE.lookaside(torch._C._group_tensors_by_device_and_dtype)
-def _group_tensors(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@TABLE.with_parameters(torch._C._group_tensors_by_device_and_dtype)
+def _group_tensors(session: TracingSession, tensorlistlist: Any, with_indices: bool = False) -> Any:
     """Return lists of tensors by the device and dtype of the first list's."""
-
-    def group(tensorlistlist: Any, with_indices: bool = False) -> Any:
-        groups: dict[tuple[Any, Any], tuple[list[list[Any]], list[int]]] = {}
-        for i, first in enumerate(tensorlistlist[0]):
-            key = session.load_attr(first, "device"), session.load_attr(first, "dtype")
-            lists, places = groups.setdefault(key, ([[] for _ in tensorlistlist], []))
-            for tensors, members in zip(tensorlistlist, lists, strict=True):
-                if len(tensors) > 0:
-                    members.append(tensors[i])
-            if with_indices:
-                places.append(i)
-        return groups
-
-    return group(*args, **kwargs)
+    groups: dict[tuple[Any, Any], tuple[list[list[Any]], list[int]]] = {}
+    for i, first in enumerate(tensorlistlist[0]):
+        key = session.load_attr(first, "device"), session.load_attr(first, "dtype")
+        lists, places = groups.setdefault(key, ([[] for _ in tensorlistlist], []))
+        for tensors, members in zip(tensorlistlist, lists, strict=True):
+            if len(tensors) > 0:
+                members.append(tensors[i])
+        if with_indices:
+            places.append(i)
+    return groups
 
 
 # -- scaled gradients: the kernels of torch.amp.GradScaler ---------------------------------------------------
 
 
-@TABLE.lookaside(torch._amp_foreach_non_finite_check_and_unscale_)
-def _unscale(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+@TABLE.with_parameters(torch._amp_foreach_non_finite_check_and_unscale_)
+def _unscale(session: TracingSession, gradients: Any, found: Any, factor: Any) -> None:
     """Multiply gradients by a number in place, and note whether one of them is not finite."""
-
-    def unscale(gradients: Any, found: Any, factor: Any) -> None:
-        for gradient in gradients:
-            found.copy_(torch.where(gradient.isfinite().all(), found, 1.0))
-            gradient.mul_(factor)
-
-    unscale(*args, **kwargs)
+    for gradient in gradients:
+        found.copy_(torch.where(gradient.isfinite().all(), found, 1.0))
+        gradient.mul_(factor)
 
 
-@TABLE.lookaside(torch._amp_update_scale_)
-def _update_scale(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@TABLE.with_parameters(torch._amp_update_scale_)
+def _update_scale(
+    session: TracingSession,
+    scale: Any,
+    tracker: Any,
+    found: Any,
+    growth: float,
+    backoff: float,
+    interval: int,
+) -> Any:
     """Let the scale fall after a step that was skipped, and grow after an interval of steps."""
-
-    def update(scale: Any, tracker: Any, found: Any, growth: float, backoff: float, interval: int) -> Any:
-        successful = tracker + 1
-        grown = torch.where((scale * growth).isfinite(), scale * growth, scale)
-        kept = torch.where(successful == interval, grown, scale)
-        next_scale = torch.where(found != 0, scale * backoff, kept)
-        tracker.copy_(torch.where((found != 0) | (successful == interval), 0, successful))
-        return scale.copy_(next_scale)
-
-    return update(*args, **kwargs)
+    successful = tracker + 1
+    grown = torch.where((scale * growth).isfinite(), scale * growth, scale)
+    kept = torch.where(successful == interval, grown, scale)
+    next_scale = torch.where(found != 0, scale * backoff, kept)
+    tracker.copy_(torch.where((found != 0) | (successful == interval), 0, successful))
+    return scale.copy_(next_scale)

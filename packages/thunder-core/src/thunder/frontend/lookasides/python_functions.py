@@ -328,13 +328,10 @@ def _dir(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any])
     return list(names)
 
 
-@TABLE.lookaside(os.getenv)
-def _getenv(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    def read(key: str, default: Any = None) -> Any:
-        value = _environment_value(session, key)
-        return default if value is None else value
-
-    return read(*args, **kwargs)
+@TABLE.with_parameters(os.getenv)
+def _getenv(session: TracingSession, key: str, default: Any = None) -> Any:
+    value = _environment_value(session, key)
+    return default if value is None else value
 
 
 @TABLE.lookaside(type(os.environ).__getitem__)

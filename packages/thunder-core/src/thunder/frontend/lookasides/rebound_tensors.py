@@ -115,9 +115,8 @@ def _change_shape(
     return x  # type: ignore[no-any-return]
 
 
-@TABLE.lookaside(torch.Tensor.detach_, torch.detach_)
-def _detach_(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TensorProxy:
-    (x,) = args
+@TABLE.with_parameters(torch.Tensor.detach_, torch.detach_)
+def _detach_(session: TracingSession, x: Any) -> TensorProxy:
     _check_rebinding(session, x, "calls detach_")
     entry = session.entry_of(x)
     if entry is not None:

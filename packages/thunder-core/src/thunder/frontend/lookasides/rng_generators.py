@@ -165,38 +165,33 @@ def _seed(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     return obj
 
 
-@TABLE.lookaside(torch.Generator.seed)
-def _reseed(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
-    (obj,) = args
+@TABLE.with_parameters(torch.Generator.seed)
+def _reseed(session: TracingSession, obj: Any) -> Any:
     session.state(Generators).of(obj).seeded(None)
     return prims.seed_generator_from_entropy(session.state(Generators).proxy(obj))
 
 
-@TABLE.lookaside(torch.Generator.get_state)
-def _get_state(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
-    (obj,) = args
+@TABLE.with_parameters(torch.Generator.get_state)
+def _get_state(session: TracingSession, obj: Any) -> Any:
     return prims.get_generator_state(session.state(Generators).proxy(obj))
 
 
-@TABLE.lookaside(torch.Generator.set_state)
-def _set_state(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
-    obj, state = args
+@TABLE.with_parameters(torch.Generator.set_state)
+def _set_state(session: TracingSession, obj: Any, state: Any) -> Any:
     prims.set_generator_state(session.state(Generators).proxy(obj), state)
     session.state(Generators).of(obj).seeded(None)
     return obj
 
 
-@TABLE.lookaside(torch.Generator.clone_state)
-def _clone_state(session: TracingSession, args: Args, kwargs: Kwargs) -> torch.Generator:
-    (obj,) = args
+@TABLE.with_parameters(torch.Generator.clone_state)
+def _clone_state(session: TracingSession, obj: Any) -> torch.Generator:
     generator = session.state(Generators).of(obj)
     seed = generator.seed if generator.changed or generator.path is None else None
     return session.state(Generators).create(prims.copy_generator(session.state(Generators).proxy(obj)), seed)
 
 
-@TABLE.lookaside(torch.Generator.initial_seed)
-def _initial_seed(session: TracingSession, args: Args, kwargs: Kwargs) -> int:
-    (obj,) = args
+@TABLE.with_parameters(torch.Generator.initial_seed)
+def _initial_seed(session: TracingSession, obj: Any) -> int:
     generators = session.state(Generators)
     generator = generators.of(obj)
     seeded_elsewhere = generators.devices_are_seeded and obj.device.type != "cpu"

@@ -53,17 +53,13 @@ def _get_message(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     return session.state(SavedTensorHooks).message
 
 
-@TABLE.lookaside(_autograd._saved_tensors_hooks_disable)
-def _disable(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
+@TABLE.with_parameters(_autograd._saved_tensors_hooks_disable)
+def _disable(session: TracingSession, error_message: str, fail_if_non_empty: bool = True) -> None:
     """Forbid hooks; raises RuntimeError, as torch does, where there are some."""
-
-    def disable(error_message: str, fail_if_non_empty: bool = True) -> None:
-        hooks = session.state(SavedTensorHooks)
-        if fail_if_non_empty and (hooks.depth or _fact(session, _has_hooks)):
-            raise RuntimeError(error_message)
-        hooks.message = error_message
-
-    disable(*args, **kwargs)
+    hooks = session.state(SavedTensorHooks)
+    if fail_if_non_empty and (hooks.depth or _fact(session, _has_hooks)):
+        raise RuntimeError(error_message)
+    hooks.message = error_message
 
 
 @TABLE.lookaside(_autograd._saved_tensors_hooks_enable)

@@ -56,17 +56,15 @@ _EXCEPTIONS = {
 }
 
 
-@TABLE.lookaside(vars(torch.nn.modules.transformer).get("_detect_is_causal_mask"))
-def _detect_is_causal_mask(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+@TABLE.with_parameters(vars(torch.nn.modules.transformer).get("_detect_is_causal_mask"))
+def _detect_is_causal_mask(
+    session: TracingSession, mask: Any, is_causal: bool | None = None, size: int | None = None
+) -> bool:
     """Return whether the caller declares the mask causal.
 
     Eager compares the mask with a causal one, and if they are equal the kernel masks.
     """
-
-    def detect(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
-        return is_causal is True
-
-    return detect(*args, **kwargs)
+    return is_causal is True
 
 
 @TABLE.lookaside(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)

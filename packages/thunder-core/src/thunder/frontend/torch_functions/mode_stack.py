@@ -61,9 +61,8 @@ def _count(session: TracingSession, args: Args, kwargs: Kwargs) -> int:
     return torch._C._len_torch_function_stack() + len(session.state(TorchFunctions).modes)
 
 
-@TABLE.lookaside(torch._C._get_function_stack_at)
-def _mode_at(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
-    (index,) = args
+@TABLE.with_parameters(torch._C._get_function_stack_at)
+def _mode_at(session: TracingSession, index: Any) -> Any:
     below = torch._C._len_torch_function_stack()  # the default device is the outermost mode
     if index < below:
         return torch._C._get_function_stack_at(index)

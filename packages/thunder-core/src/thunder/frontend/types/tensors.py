@@ -17,13 +17,13 @@ from thunder.frontend.decisions.decided_arguments import call_with_decided_argum
 from thunder.frontend.decisions.number_arguments import with_numbers, with_plain_arguments
 from thunder.frontend.inner_gradients.level_reads import seen_as_leaf, seen_to_require_grad
 from thunder.frontend.lookasides import mode_regions, rng_generators
-from thunder.frontend.lookasides.aten_operators import aten_call
 from thunder.frontend.lookasides.grad_requests import request_grad
 from thunder.frontend.lookasides.mode_regions import InferenceModes
-from thunder.frontend.lookasides.operator_arguments import checked_arguments
 from thunder.frontend.lookasides.rebound_tensors import assign_data
 from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.objects.object_entry import ObjectEntry
+from thunder.frontend.operator_calls.aten_operators import aten_call
+from thunder.frontend.operator_calls.operator_arguments import checked_arguments
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions import override_calls, tensor_subclasses
 from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
