@@ -21,7 +21,6 @@ from thunder.interpreter import (
     builtins_frames,
     builtins_iteration,
     builtins_protocols,
-    builtins_searching,
     calls,
     construction,
     generator_objects,
@@ -29,6 +28,7 @@ from thunder.interpreter import (
     native_callbacks,
     opcode_tables,
     operator_protocols,
+    polyfilled_natives,
 )
 from thunder.interpreter.frame import Frame, run_segment, run_segment_with_history
 from thunder.interpreter.native_registry import Native
@@ -54,7 +54,7 @@ NATIVES: Final = _merged(
     builtins_protocols.ENTRIES,
     builtins_iteration.ENTRIES,
     builtins_frames.ENTRIES,
-    builtins_searching.ENTRIES,
+    polyfilled_natives.ENTRIES,
 )
 """What the interpreter does in place of native callables, by their identity."""
 

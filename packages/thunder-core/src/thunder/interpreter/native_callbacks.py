@@ -8,7 +8,6 @@ code's business.
 from __future__ import annotations
 
 import _struct
-import bisect
 import builtins
 import cmath
 import collections
@@ -100,21 +99,15 @@ ROWS: Final = [
     # functions, with the iterables they walk
     CallbackRow(map, functions=(0,), iterables=(ALL,)),
     CallbackRow(filter, predicates=(0,), iterables=(1,)),
-    CallbackRow(functools.reduce, functions=(0,), iterables=(1,)),
     CallbackRow(itertools.dropwhile, predicates=(0,), iterables=(1,)),
     CallbackRow(itertools.takewhile, predicates=(0,), iterables=(1,)),
     CallbackRow(itertools.filterfalse, predicates=(0,), iterables=(1,)),
-    CallbackRow(itertools.groupby, functions=(1, "key"), iterables=(0,)),
     CallbackRow(itertools.starmap, functions=(0,), iterables=(1,)),
     CallbackRow(re.Pattern.sub, functions=(1, "repl"), values=(3, "count")),
     CallbackRow(re.Pattern.subn, functions=(1, "repl"), values=(3, "count")),
-    *(
-        CallbackRow(fn, functions=("key",), values=(2, 3, "lo", "hi"))
-        for fn in (bisect.bisect_left, bisect.bisect_right, bisect.insort_left, bisect.insort_right)
-    ),
-    CallbackRow(functools.cmp_to_key, functions=(0, "mycmp")),
     CallbackRow(_LRU_CACHE_WRAPPER, functions=(0,)),
     CallbackRow(collections.defaultdict, functions=(0,), iterables=(1,)),
+    CallbackRow(collections.deque, iterables=(0, "iterable"), values=(1, "maxlen")),
     CallbackRow(contextvars.Context.run, functions=(1,)),
     CallbackRow(BaseExceptionGroup.split, functions=(1,), takes_classes=True),
     CallbackRow(BaseExceptionGroup.subgroup, functions=(1,), takes_classes=True),
@@ -446,7 +439,8 @@ CALLBACKS: Final[dict[int, Native]] = {
 }
 """Entries by identity of the callable or method descriptor."""
 
-CONSTRUCTORS: Final = {row.fn: _constructor(row) for row in ROWS if is_a(row.fn, type)} | {
+_GROUPBY: Final = CallbackRow(itertools.groupby, functions=(1, "key"), iterables=(0,))
+CONSTRUCTORS: Final = {row.fn: _constructor(row) for row in (*ROWS, _GROUPBY) if is_a(row.fn, type)} | {
     dict: _dict_arguments
 }
 """Entries for subclasses of native classes."""

@@ -429,9 +429,11 @@ def contains(machine: Machine, container: Any, item: Any) -> bool:
             return _is_among(machine, container, item)
         is_in: bool = machine.policy.call_native(operator.contains, (container, item), {})
         return is_in
-    if cls in NATIVE_TYPES and cls is not map and cls is not filter:
+    if cls in _WITH_SEARCH or (cls is range and type(item) in LEAF_TYPES):
         is_in = machine.policy.call_native(operator.contains, (container, item), {})
         return is_in
+    if cls is range:
+        return _is_among(machine, container, item)
     method = machine.policy.type_attr(cls, "__contains__")
     if method is None:
         raise TypeError(f"'{cls.__name__}' object is not a container")
@@ -441,6 +443,10 @@ def contains(machine: Machine, container: Any, item: Any) -> bool:
         is_in = machine.policy.call_native(operator.contains, (container, item), {})
         return is_in
     return truth(machine, call_special(machine, method, container, item))
+
+
+#: builtin classes that search by themselves; in a range by its bounds, except for objects
+_WITH_SEARCH: Final = frozenset(cls for cls in NATIVE_TYPES if hasattr(cls, "__contains__")) - {range}
 
 
 def _is_among(machine: Machine, items: Any, item: Any) -> bool:

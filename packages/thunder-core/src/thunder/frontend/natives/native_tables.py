@@ -245,6 +245,7 @@ VALUE_PRESERVING = (
                 list,
                 tuple,
                 dict,
+                collections.deque,
                 zip,
                 enumerate,
                 reversed,
