@@ -59,7 +59,9 @@ def _polyfill(native: Any, python: Any, is_needed: Callable[[Args, Kwargs], bool
         return machine.policy.call_native(native, args, kwargs)
 
 
-_OF_HEAPS: Final = vars(heapq)
+_OF_HEAPS: Final[dict[str, Any]] = vars(heapq)
+_native: Any
+_python: Any
 for _native, _python in {
     _OF_HEAPS["heapify"]: heaps.heapify,
     _OF_HEAPS["heappop"]: heaps.heappop,

@@ -17,7 +17,7 @@ class groupby:
     def __init__(self, iterable: Iterable[Any], key: Callable[[Any], Any] | None = None) -> None:
         self.iterator, self.key = iter(iterable), key
         #: the element that was taken last and its key, until a group has yielded it
-        self.current: tuple[Any, Any] | None = None
+        self.current: Any = None
         self.target: tuple[Any] | None = None  # the key of the last group
         self.group: Group | None = None
 
