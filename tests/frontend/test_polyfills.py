@@ -106,6 +106,14 @@ PROGRAMS = {
 }
 
 
+def test_the_line_of_a_comparison_is_the_users():
+    compiled = thunder.jit(_tensors)
+    compiled(torch.tensor([3.0, 1.0, 0.5]))
+    compared = [b for b in thunder.last_traces(compiled)[0].bound_symbols if b.sym.name == "lt"]
+    assert compared
+    assert {b.source.file for b in compared if b.source is not None} == {__file__}
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_comparisons_read_is_a_fact(name: str, monkeypatch: pytest.MonkeyPatch):
     compiled = thunder.jit(PROGRAMS[name])

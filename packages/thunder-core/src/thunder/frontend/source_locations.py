@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from thunder.base.errors import Location
-from thunder.base.package_files import is_package_file
+from thunder.base.package_files import is_package_file, package_folder
 from thunder.base.provenance import Path
 from thunder.ir.trace import Source
 
+_POLYFILLS = package_folder("polyfills")
 #: Below it lie torch's own files. A line there is none of the user's, unless the program begins there.
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 
@@ -24,7 +25,7 @@ def is_torch_file(file: str) -> bool:
 
 
 def source_of(frames: Sequence[Any], path_of: Callable[[Any], Path | None]) -> Source | None:
-    """Return the running line of the user's program, with the line of torch that it led to.
+    """Return the running line of the user's program, with the line of torch or of a polyfill that it led to.
 
     ``path_of`` returns the path to an object of the program, here to the module whose method runs.
     """
@@ -33,7 +34,7 @@ def source_of(frames: Sequence[Any], path_of: Callable[[Any], Path | None]) -> S
     module = _module(frames, path_of)
     inner = Source(frames[-1].code.co_filename, frames[-1].f_lineno, None, module)
     for frame in reversed(frames):
-        if not is_torch_file(frame.code.co_filename):
+        if not frame.code.co_filename.startswith((_TORCH, _POLYFILLS)):
             own = frame is frames[-1]
             return inner if own else Source(frame.code.co_filename, frame.f_lineno, inner, module)
     return inner
@@ -51,7 +52,8 @@ def _module(frames: Sequence[Any], path_of: Callable[[Any], Path | None]) -> str
 
 def locations(frames: Sequence[Any]) -> list[Location]:
     """Return the lines at which the interpreted program is, innermost first."""
-    return [Location.of(f.code.co_filename, f.f_lineno) for f in reversed(frames)]
+    shown = (f for f in reversed(frames) if not f.code.co_filename.startswith(_POLYFILLS))
+    return [Location.of(f.code.co_filename, f.f_lineno) for f in shown]
 
 
 def locations_of(error: BaseException) -> list[Location]:

@@ -15,7 +15,8 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-#: folders of thunder whose Python functions run natively while a program is traced
+#: folders of thunder whose functions run natively while a program is traced; those of ``polyfills`` are
+#: interpreted
 OWN_FOLDERS = frozenset(
     {
         "base",
