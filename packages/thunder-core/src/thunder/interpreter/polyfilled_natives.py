@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from thunder.interpreter.lookup import LEAF_TYPES, all_leaves
 from thunder.interpreter.native_registry import Args, Entries, Kwargs
 from thunder.interpreter.operator_protocols import compares_in_python
-from thunder.polyfills import folds, heaps, iterators, searches, sorted_lists
+from thunder.polyfills import folds, groups, heaps, searches, sorted_lists
 
 if TYPE_CHECKING:
     from thunder.interpreter.machine import Machine
@@ -82,7 +82,7 @@ for _native, _python in {
     functools.reduce: folds.reduce,
     functools.cmp_to_key: folds.cmp_to_key,
     vars(collections)["_count_elements"]: folds.count_elements,
-    itertools.groupby: iterators.groupby,
+    itertools.groupby: groups.groupby,
 }.items():
     _polyfill(_native, _python, _may_run_code)
 
