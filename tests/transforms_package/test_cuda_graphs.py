@@ -13,7 +13,7 @@ from thunder.core.errors import UnsupportedProgram
 from thunder.extend import Refusal
 from thunder_transforms.capture_plan import plan_captures
 from thunder_transforms.cuda_graphs import MOST_CAPTURES, CUDAGraphTransform
-from thunder_transforms.graph_devices import WARM_UP_RUNS
+from thunder_transforms.graph_devices import WARM_UP_RUNS, restored
 
 
 class Recorded:
@@ -24,11 +24,12 @@ class Recorded:
     def __init__(self) -> None:
         self.captures = 0
 
-    def capture(self, fn, inputs):
+    def capture(self, fn, inputs, written=()):
         self.captures += 1
-        for _ in range(WARM_UP_RUNS):
-            fn(*inputs)
-        outputs = [torch.empty_like(o).fill_(3) for o in fn(*inputs)]
+        for _ in range(WARM_UP_RUNS + 1):
+            with restored(written):
+                outputs = fn(*inputs)
+        outputs = [torch.empty_like(o).fill_(3) for o in outputs]
 
         def replay():
             for output, value in zip(outputs, fn(*inputs), strict=True):
@@ -121,11 +122,13 @@ def test_what_is_not_captured_has_a_reason_and_the_line(program, operator, reaso
     assert plan.regions
 
 
-def test_a_write_to_a_tensor_of_the_caller_is_not_captured():
+def test_a_write_to_a_tensor_of_the_caller_is_in_the_graph():
     plan, _ = planned(writes, torch.ones(3))
-    writing = [r.operator for r in plan.refused if r.reason == "it writes to a tensor of the caller"]
-    assert len(writing) == 1
-    assert "add" in writing[0]
+    assert plan.refused == (), plan
+    (region,) = plan.regions
+    assert "add_in_place" in [b.sym.name for b in region.bsyms] or "copy_" in [
+        b.sym.name for b in region.bsyms
+    ]
 
 
 def test_an_operation_between_two_graphs_does_not_stop_independent_ones():
@@ -222,9 +225,87 @@ def test_a_parameter_that_moves_is_captured_again_and_at_last_copied():
     assert device.captures == MOST_CAPTURES + 1
 
 
+def decoded(cache, keys, position, x):
+    """A step with a static cache, which writes a row of one tensor and a column of another."""
+    cache[2:3] = x * 2
+    keys[:, 1] += 1
+    scores = torch.softmax(cache @ x[0], 0)
+    position += 1
+    return (scores @ cache + keys.sum(1)).tanh()
+
+
+def decoded_by_index(cache, position, x):
+    cache.index_copy_(0, position, x * 2)
+    scores = torch.softmax(cache @ x[0], 0)
+    position += 1
+    return (scores @ cache).tanh()
+
+
+def test_a_step_that_writes_where_a_tensor_says_is_one_graph_on_a_gpu():
+    """There an index out of range is an assertion of the device, after which nothing is put back."""
+    plan, text = planned(decoded_by_index, torch.zeros(6, 4), torch.tensor([0]), torch.ones(1, 4))
+    assert (len(plan.regions), plan.refused) == (1, ()), plan
+    assert "index_copy_in_place" in [b.sym.name for b in plan.regions[0].bsyms], text
+
+
+def test_a_step_with_a_static_cache_is_one_graph_that_writes_the_cache_itself():
+    device = Recorded()
+    transform = CUDAGraphTransform(device=device)
+    compiled = thunder.jit(decoded, transforms=[transform], executors=[])
+    ours, theirs = ([torch.zeros(6, 4), torch.zeros(4, 3), torch.tensor([0])] for _ in range(2))
+    for step in range(5):
+        versions = [t._version for t in ours]
+        x = torch.full((1, 4), float(step))
+        torch.testing.assert_close(compiled(*ours, x), decoded(*theirs, x))
+        torch.testing.assert_close(ours, theirs)
+        assert all(t._version > version for t, version in zip(ours, versions, strict=True))
+    (plan,) = transform.plans
+    assert (len(plan.regions), plan.refused) == (1, ()), plan
+    assert device.captures == 1
+    for _ in range(MOST_CAPTURES + 2):  # other caches: captured again, and at last copied in and back
+        ours, theirs = ([torch.ones(6, 4), torch.ones(4, 3), torch.tensor([2])] for _ in range(2))
+        torch.testing.assert_close(compiled(*ours, x), decoded(*theirs, x))
+        torch.testing.assert_close(ours, theirs)
+    assert device.captures <= MOST_CAPTURES + 1
+
+
+def test_a_write_between_graphs_is_read_after_it():
+    """A value of the program itself, which one graph computes and another one writes, has what was written."""
+
+    def program(x):
+        y = (x * 2).exp()
+        n = y.sum().item()
+        y[0] = x[1]
+        z = y.sin() + n
+        m = z.sum().item()
+        return (y * z).cos() + m
+
+    transform = CUDAGraphTransform(device=Recorded(), min_operations=1)
+    compiled = thunder.jit(program, transforms=[transform], executors=[])
+    for step in range(3):
+        x = torch.randn(4, 4) + step
+        torch.testing.assert_close(compiled(x), program(x))
+    assert any("in_place_own" in b.sym.name for r in transform.plans[0].regions for b in r.bsyms)
+
+
+def test_a_write_to_memory_of_two_inputs_of_a_graph_is_not_captured():
+    def program(x, y):
+        z = (x * y).sin()
+        x.mul_(2)
+        return (z + y).cos()
+
+    both, expected = torch.arange(6.0), torch.arange(6.0)
+    transform = CUDAGraphTransform(device=Recorded())
+    compiled = thunder.jit(program, transforms=[transform], executors=[])
+    for _ in range(3):
+        result = compiled(both[:4], both[2:])
+        torch.testing.assert_close(result, program(expected[:4], expected[2:]))
+        torch.testing.assert_close(both, expected)
+
+
 def test_what_cannot_be_captured_is_an_error_with_a_way_out():
     class Failing(Recorded):
-        def capture(self, fn, inputs):
+        def capture(self, fn, inputs, written=()):
             raise RuntimeError("operation not permitted when stream is capturing")
 
     compiled = thunder.jit(lambda x: x.sin().cos(), transforms=[CUDAGraphTransform(device=Failing())])

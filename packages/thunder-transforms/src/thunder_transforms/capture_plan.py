@@ -6,11 +6,17 @@
     t3 = torch.add(t1, y); t4 = torch.exp(t3)
 
 The plan is made from the trace alone: no device is used.
+
+Note [Writes in a graph]
+A graph may write to memory: of a value of its own, or of an input. An input of the program that is written
+is taken to be at the same place in most calls, as a cache or a buffer is, and the graph writes there; another
+input is copied back. So that a copy is all that has the memory, a graph has at most one input in memory that
+it writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,7 +24,7 @@ from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import BoundSymbol, gather_tags
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx
-from thunder.extend import Refusal, Region, partition
+from thunder.extend import Refusal, Region, partition, why_not_written_by_region, writes_to_shared_inputs
 from thunder_transforms.observing import STRUCTURE, branch_of
 
 __all__ = ["CapturePlan", "RefusedCall", "plan_captures", "why_not_captured"]
@@ -29,7 +35,6 @@ _FROM_HOST = frozenset({"torch.tensor", "torch.as_tensor", "prims.tensor_from_se
 _TAGS = {
     OpTags.DEVICE_SYNC_OP: "it waits for the device",
     OpTags.RANDOM_OP: "it draws random numbers",
-    OpTags.IN_PLACE: "it writes to a tensor of the caller",
     OpTags.CTX_MANAGER_ENTER_EXIT_OP: "it changes a mode",
     OpTags.FALLBACK: "its kernels are not known, and may wait for the device",
     OpTags.DONT_DCE: "it has an effect",
@@ -95,16 +100,28 @@ def plan_captures(
     """
     computing = [b for b in trace.bound_symbols if b.sym.id not in STRUCTURE]
     reasons = {b: why_not_captured(b, device_type, can_fuse) for b in computing}
-    devices = {d for b in computing if reasons[b] is None for d in _devices(b)}
-    regions: list[Region] = []
-    for device in sorted(devices):
-        captured_there = partial(_is_captured, device, reasons)
-        for region in partition(trace, captured_there, horizontal=True):
-            if sum(not _is_view(b) for b in region.bsyms) >= min_operations:
-                regions.append(region)
+    overlapping = {alias.proxy.name for group in trace.input_aliases for alias in group}
+    for b in computing:  # a call may read the memory of the others by one of them
+        if not overlapping.isdisjoint(p.name for p in b.flat_proxy_args):
+            reasons[b] = reasons[b] or "its argument shares memory with another input"
+    regions = _regions(trace, reasons, min_operations)
+    while shared := [b for region in regions for b in writes_to_shared_inputs(region, trace)]:
+        reasons |= dict.fromkeys(shared, "it writes to memory of which the graph would copy two parts")
+        regions = _regions(trace, reasons, min_operations)
     captured = {b for region in regions for b in region.bsyms}
     refused = [_refused(b, reasons[b]) for b in computing if b not in captured]
     return CapturePlan(branch_of(trace), tuple(regions), tuple(refused), first)
+
+
+def _regions(trace: TraceCtx, reasons: Mapping[BoundSymbol, str | None], min_operations: int) -> list[Region]:
+    devices = {d for b, reason in reasons.items() if reason is None for d in _devices(b)}
+    found: list[Region] = []
+    for device in sorted(devices):
+        captured_there = partial(_is_captured, device, reasons)
+        for region in partition(trace, captured_there, horizontal=True, writes=True):
+            if sum(not _is_view(b) for b in region.bsyms) >= min_operations:
+                found.append(region)
+    return found
 
 
 def _refused(bsym: BoundSymbol, reason: str | None) -> RefusedCall:
@@ -134,6 +151,11 @@ def why_not_captured(
     """Return why a call is not captured in a graph, or None if it can be."""
     proxies = (*bsym.flat_proxy_args, *bsym.flat_proxy_outs)
     tags = gather_tags(bsym)
+    if OpTags.IN_PLACE in tags:
+        reason = why_not_written_by_region(bsym)
+        if reason is not None:
+            return reason
+        tags = tags - {OpTags.DONT_DCE}  # of a copy to an input
     for tag, reason in _TAGS.items():
         if tag in tags:
             return reason

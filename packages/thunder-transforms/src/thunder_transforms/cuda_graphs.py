@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,9 +14,10 @@ from thunder.core.errors import InvalidArgument, UnsupportedProgram
 from thunder.core.prims import python_return
 from thunder.core.proxies import ProxyTag
 from thunder.core.symbol import BoundSymbol, Symbol
+from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace
 from thunder.executors.passes import del_last_used
-from thunder.extend import Refusal, Region, replace_regions
+from thunder.extend import Refusal, Region, replace_regions, written_inputs
 from thunder_transforms.capture_plan import CapturePlan, plan_captures
 from thunder_transforms.graph_devices import CudaGraphs, GraphDevice
 
@@ -32,9 +34,10 @@ class CUDAGraphTransform(thunder.Transform):
 
     The first call of each graph runs its calls three times, captures them and replays the graph; later calls
     replay it. Inputs are copied into memory of the graph, except parameters and buffers, which it reads where
-    they are: if one has moved, the graph is captured again. Results are copied out, so that they stay as they
+    they are: if one has moved, the graph is captured again. So are inputs that the program writes, as a cache;
+    what a graph writes to another value is copied back. Results are copied out, so that they stay as they
     are when the graph runs again. `plans` has what is captured, and why other calls are not: random numbers,
-    writes, values on the host, what waits for the device. A transform later in the list sees graphs in place
+    values on the host, what waits for the device. A transform later in the list sees graphs in place
     of their calls. There are first derivatives only.
 
     Args:
@@ -92,9 +95,26 @@ class CUDAGraphTransform(thunder.Transform):
 
     def _graph(self, name: str, trace: TraceCtx, region: Region) -> BoundSymbol:
         """Return the call of the graph of a region."""
-        is_static = [ProxyTag.STATIC_MEMORY_LOCATION in p.tags for p in region.inputs]
-        run = CapturedRegion(name, _function_of(trace, region), is_static, self.device)
-        symbol = Symbol(name=name, id=f"thunder_transforms.{name}", is_fusion=True, python_impl=run)
+        written = {w.name: w for w in written_inputs(region)}
+        given = {p.name for p in trace.args}
+        inputs = [
+            RegionInput(
+                is_static=ProxyTag.STATIC_MEMORY_LOCATION in p.tags
+                or (p.name in written and p.name in given),
+                is_written=p.name in written,
+                is_read_later=p.name in written and written[p.name].is_read_later,
+            )
+            for p in region.inputs
+        ]
+        run = CapturedRegion(name, _function_of(trace, region), inputs, self.device)
+        writes = any(i.is_read_later for i in inputs)
+        symbol = Symbol(
+            name=name,
+            id=f"thunder_transforms.{name}",
+            is_fusion=True,
+            tags=frozenset({OpTags.IN_PLACE} if writes else ()),
+            python_impl=run,
+        )
         return symbol.bind(*region.inputs, output=list(region.outputs), subsymbols=region.bsyms)
 
     def explain(self) -> str:
@@ -112,13 +132,28 @@ def _function_of(trace: TraceCtx, region: Region) -> Callable[..., Sequence[torc
     return function
 
 
+@dataclass(frozen=True)
+class RegionInput:
+    """An input of a region.
+
+    Attributes:
+        is_static: whether it has the same memory at most calls.
+        is_written: whether the region writes to it.
+        is_read_later: whether what the region writes to it is read afterwards.
+    """
+
+    is_static: bool
+    is_written: bool = False
+    is_read_later: bool = False
+
+
 class CapturedRegion:
     """The function of a region, which is captured at its first call and replayed at later ones.
 
     Args:
         name: of the graph.
         fn: computes the outputs from the inputs.
-        is_static: for each input, whether it has the same memory at most calls.
+        inputs: what is known of each input.
         device: where it is captured.
     """
 
@@ -126,12 +161,15 @@ class CapturedRegion:
         self,
         name: str,
         fn: Callable[..., Sequence[torch.Tensor]],
-        is_static: Sequence[bool],
+        inputs: Sequence[RegionInput],
         device: GraphDevice,
     ) -> None:
         self.__name__ = name
         self.captures = 0
-        self._fn, self._is_static, self._device = fn, tuple(is_static), device
+        self._fn, self._device = fn, device
+        self._is_static = tuple(i.is_static for i in inputs)
+        self._written = [n for n, i in enumerate(inputs) if i.is_written]
+        self._read_later = [n for n, i in enumerate(inputs) if i.is_read_later]
         self._lock = threading.Lock()
         self._addresses: tuple[int, ...] = ()
         self._inputs: tuple[torch.Tensor, ...] = ()
@@ -149,6 +187,11 @@ class CapturedRegion:
                     memory.copy_(tensor, non_blocking=True)
             assert self._replay is not None, "the region has been captured"
             self._replay()
+            for n in self._read_later:
+                if self._is_static[n]:
+                    torch.autograd.graph.increment_version(inputs[n])  # which a replay does not
+                else:
+                    inputs[n].copy_(self._inputs[n], non_blocking=True)
             return [output.clone() for output in self._outputs]
 
     def _addresses_of(self, inputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
@@ -164,7 +207,9 @@ class CapturedRegion:
         )
         self._replay = None
         try:
-            self._replay, self._outputs = self._device.capture(self._fn, self._inputs)
+            self._replay, self._outputs = self._device.capture(
+                self._fn, self._inputs, [self._inputs[n] for n in self._written]
+            )
         except RuntimeError as error:
             raise UnsupportedProgram(
                 f"the calls of {self.__name__} cannot be captured: {str(error).strip().splitlines()[0]}",

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 
-__all__ = ["CudaGraphs", "GraphDevice"]
+__all__ = ["CudaGraphs", "GraphDevice", "restored"]
 
 #: runs of a function before it is captured, in which libraries allocate and choose kernels
 WARM_UP_RUNS = 3
+
+
+@contextmanager
+def restored(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Give tensors the elements back that they have at the beginning of the context."""
+    copies = [t.clone() for t in tensors]
+    yield
+    for t, elements in zip(tensors, copies, strict=True):
+        t.copy_(elements)
 
 
 class GraphDevice(Protocol):
@@ -20,11 +30,15 @@ class GraphDevice(Protocol):
     type: str
 
     def capture(
-        self, fn: Callable[..., Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor]
+        self,
+        fn: Callable[..., Sequence[torch.Tensor]],
+        inputs: Sequence[torch.Tensor],
+        written: Sequence[torch.Tensor] = (),
     ) -> tuple[Callable[[], None], Sequence[torch.Tensor]]:
         """Return a function that runs `fn(*inputs)` again, and the tensors that hold its results then.
 
-        The first results are there after the first replay.
+        The first results are there after the first replay. `written` are the inputs to which `fn` writes;
+        they have the same elements after a capture as before (`restored`).
         """
 
 
@@ -42,7 +56,10 @@ class CudaGraphs:
         self._pool: Any = None
 
     def capture(
-        self, fn: Callable[..., Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor]
+        self,
+        fn: Callable[..., Sequence[torch.Tensor]],
+        inputs: Sequence[torch.Tensor],
+        written: Sequence[torch.Tensor] = (),
     ) -> tuple[Callable[[], None], Sequence[torch.Tensor]]:
         device = inputs[0].device if inputs else None
         with torch.cuda.device(device):
@@ -50,7 +67,8 @@ class CudaGraphs:
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 for _ in range(WARM_UP_RUNS):
-                    fn(*inputs)
+                    with restored(written):
+                        fn(*inputs)
             torch.cuda.current_stream().wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._shared_pool()):

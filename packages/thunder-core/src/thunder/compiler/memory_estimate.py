@@ -27,10 +27,12 @@ from thunder.base.dtypes import dtype, to_torch_dtype
 from thunder.base.memory_layout import element_span
 from thunder.base.pytree import tree_map
 from thunder.base.structural_ids import COMMENT, DEL, RELEASES, RETURN
+from thunder.base.tags import OpTags
 from thunder.compiler.convolution_workspaces import WORKSPACES
 from thunder.executor_base.region_modes import is_sketch
 from thunder.executor_base.workspaces import workspace_bytes
 from thunder.ir.aliasing import View, views_of
+from thunder.ir.effects import written_tensors
 from thunder.ir.proxies import FutureTensorProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, TraceTag
@@ -381,8 +383,8 @@ def _rerun_view(call: BoundSymbol, base: torch.Tensor) -> torch.Tensor:
 
 def _written(bsym: BoundSymbol) -> TensorProxy | None:
     """Return the tensor whose storage the result of an in-place operator shares, or None."""
-    if bsym.sym.id == "prims.copy_":
-        return bsym.args[1]  # type: ignore[no-any-return]
+    if OpTags.IN_PLACE in bsym.sym.tags and len(written := written_tensors(bsym)) == 1:
+        return written[0]
     return _written(bsym.subsymbols[0]) if len(bsym.subsymbols) == 1 else None
 
 

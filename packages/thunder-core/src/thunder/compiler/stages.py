@@ -6,7 +6,7 @@ the partition there is one trace; after it each stage is run for the forward and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +34,7 @@ from thunder.ir.trace import TraceCtx, TraceProvenance, TraceTag
 from thunder.ir.verify import check_plugin_trace
 from thunder.ops.region_strides import after_forward
 from thunder.passes.claim import claim
+from thunder.passes.compute_late import compute_late
 from thunder.passes.computed_size_checks import check_sizes
 from thunder.passes.cse import cse
 from thunder.passes.dce import dce
@@ -44,6 +45,7 @@ from thunder.passes.functionalise import functionalise
 from thunder.passes.fuse import fuse
 from thunder.passes.keep_errors import keep_errors
 from thunder.passes.placement import Placement
+from thunder.passes.placed_writes.program_facts import ProgramFacts
 from thunder.passes.replaced_calls import replaced_calls
 from thunder.passes.requires_grad_flow import propagate_requires_grad
 from thunder.passes.rewriting.rewrite_transform import rules_of
@@ -292,15 +294,28 @@ def _check_sizes(trace: TraceCtx, context: Context) -> TraceCtx:
     return check_sizes(trace)
 
 
+def _compute_late(trace: TraceCtx, context: Context) -> TraceCtx:
+    if context.plan_backward is not None:
+        return trace  # the order is that of the plan
+    return compute_late(trace, *_memory_read_elsewhere(context))
+
+
 def _write_in_place(trace: TraceCtx, context: Context) -> TraceCtx:
-    autograd = context.autograd if context.branch is context.forward else None
-    placed, deferred, writes = write_in_place(
-        trace, context.effects, None if autograd is None else autograd.deferred
-    )
+    deferred, saved = _memory_read_elsewhere(context)
+    placed, deferred, writes = write_in_place(trace, context.effects, deferred, saved)
     context.writes += writes
-    if autograd is not None:
-        autograd.deferred = deferred
+    if context.autograd is not None and context.branch is context.forward:
+        context.autograd.deferred = deferred
     return placed
+
+
+def _memory_read_elsewhere(context: Context) -> tuple[TraceCtx | None, Set[str]]:
+    """Return the writes that follow a forward, and the saved values that a backward alone has."""
+    if context.autograd is None:
+        return None, frozenset()
+    if context.branch is context.forward:
+        return context.autograd.deferred, frozenset()
+    return None, ProgramFacts(context.forward.traces[-1]).own_saved()
 
 
 def _del_last_used(trace: TraceCtx, context: Context) -> TraceCtx:
@@ -349,6 +364,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("fuse", _fuse),
     Stage("always", _always),
     Stage("check_sizes", _check_sizes),
+    Stage("compute_late", _compute_late),
     Stage("write_in_place", _write_in_place),
     Stage("del_last_used", _del_last_used),
     Stage("transforms_post_optimization", hook="transform_trace_post_optimization"),

@@ -35,6 +35,12 @@ from thunder.ir.region_sizes import (
     strides_as_products,
     without_sizes,
 )
+from thunder.ir.region_writes import (
+    WrittenInput,
+    why_not_written_by_region,
+    writes_to_shared_inputs,
+    written_inputs,
+)
 from thunder.ops.kernel_operators import run_kernel
 from thunder.ops.operator import symbol_of
 from thunder.ops.region_evaluation import evaluate_calls, evaluate_region
@@ -58,6 +64,7 @@ __all__ = [
     "StatefulExecutor",
     "SymbolicInt",
     "TemporaryExecutor",
+    "WrittenInput",
     "add_always_executor",
     "add_default_executor",
     "add_executor_lists",

@@ -53,5 +53,9 @@ def written_tensors(bsym: BoundSymbol) -> list[TensorProxy]:
     """Return the arguments to which a call may write."""
     if not has_tags(bsym, {OpTags.IN_PLACE}):
         return []
-    arguments = bsym.args[1:2] if bsym.sym.id == COPY else bsym.flat_proxy_args
+    bases = getattr(bsym.sym.python_impl, "bases", None)  # of in-place forms
+    if bases is not None:
+        arguments = bases(bsym.args, bsym.kwargs)
+    else:
+        arguments = bsym.args[1:2] if bsym.sym.id == COPY else bsym.flat_proxy_args
     return [p for p in arguments if isinstance(p, TensorProxy)]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from thunder.base.structural_ids import RELEASES, RETURN
+from thunder.base.tags import OpTags
 from thunder.ir.aliasing import views_of
 from thunder.ir.effects import is_ordered
 from thunder.ir.region_cuts import Cuts, parts_of
@@ -118,6 +119,7 @@ def partition(
     horizontal: Horizontal = False,
     bounds: Bounds = UNBOUNDED,
     cuts: Cuts | None = None,
+    writes: bool = False,
 ) -> list[Region]:
     """Return the regions of a trace: calls that `can_fuse` accepts, grouped as far as possible.
 
@@ -128,9 +130,9 @@ def partition(
     regions are then cut into parts.
 
     Calls with effects are in no region, and none moves across a write, a printed line or a change of mode.
-    See Note [Views leave a region]. The same trace has the same regions, in program order.
+    With ``writes`` those that write to tensors can be in a region, which has all calls in program order. See Note [Views leave a region]. The same trace has the same regions, in program order.
     """
-    finder = _Finder(_without_releases(trace), can_fuse, bounds, cuts)
+    finder = _Finder(_without_releases(trace), can_fuse, bounds, cuts, writes)
     finder.merge_neighbours()
     if horizontal:
         if horizontal == "siblings":
@@ -172,10 +174,15 @@ class _Finder:
         can_fuse: Callable[[BoundSymbol], bool],
         bounds: Bounds,
         cuts: Cuts | None,
+        writes: bool,
     ) -> None:
         self.bsyms, self.bounds, self.cuts = bsyms, bounds, cuts
         self.graph = RegionGraph(bsyms)
-        self.fusible = [b.sym.id != RETURN and not is_ordered(b) and bool(can_fuse(b)) for b in bsyms]
+        can_move = [not is_ordered(b) or (writes and OpTags.IN_PLACE in b.all_tags) for b in bsyms]
+        self.fusible = [
+            b.sym.id != RETURN and moves and bool(can_fuse(b))
+            for b, moves in zip(bsyms, can_move, strict=True)
+        ]
         self.readers: dict[str, list[int]] = {}
         for i, bsym in enumerate(bsyms):
             for p in bsym.flat_proxy_args:

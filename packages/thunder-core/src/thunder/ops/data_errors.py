@@ -41,6 +41,11 @@ _STATISTICS = (
 )
 #: ids of operators; a composite may also raise where one of its subsymbols may
 _BY_VALUES: Final = frozenset(f"{_INDEXED} {_LOSSES} {_MATRICES} {_STATISTICS}".split())
+#: operators whose kernels for GPUs assert on the device that an index is in range
+_ASSERT_ON_GPUS: Final = frozenset(
+    "prims.gather prims.take prims.take_along_axis prims.scatter prims.scatter_add prims.index_add "
+    "prims.index_copy prims.index_put prims.index prims.embedding torch.index_fill".split()
+)
 #: composites that raise only where a call in them does, for some of their arguments
 _BY_THEIR_PARTS: Final = frozenset(
     {"torch.norm", "torch.linalg.matrix_norm", "torch.linalg.matrix_power"}
@@ -54,14 +59,25 @@ _DIVISIONS: Final = frozenset({"prims.div", "prims.py_floordiv", "prims.remainde
 RUN_OPAQUE: Final = "prims.run_opaque"
 
 
-def may_raise_on_data(bsym: BoundSymbol) -> bool:
-    """Return whether a call, or one of its subsymbols, may raise for values of tensors."""
+def may_raise_on_data(bsym: BoundSymbol, *, at_its_place: bool = False) -> bool:
+    """Return whether a call, or one of its subsymbols, may raise for values of tensors.
+
+    ``at_its_place``: while it runs, so that the program goes on. An assertion on a GPU is raised later, and
+    after it the GPU runs nothing more in this process.
+    """
     symbol = bsym.sym
     if symbol.id in _BY_VALUES or OpTags.FALLBACK in bsym.tags:
-        return True
+        return not (at_its_place and symbol.id in _ASSERT_ON_GPUS and _is_on_gpu(bsym))
     if symbol.id in _DIVISIONS:
         return _is_exact(bsym.output) and isinstance(bsym.args[1], TensorProxy)
-    return is_opaque(bsym) or any(map(may_raise_on_data, bsym.subsymbols))
+    return is_opaque(bsym) or any(
+        may_raise_on_data(part, at_its_place=at_its_place) for part in bsym.subsymbols
+    )
+
+
+def _is_on_gpu(bsym: BoundSymbol) -> bool:
+    tensors = [p for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)]
+    return bool(tensors) and all(p.device.type == "cuda" for p in tensors)
 
 
 def checks_values(bsym: BoundSymbol) -> bool:

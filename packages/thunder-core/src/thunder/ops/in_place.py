@@ -62,6 +62,7 @@ class InPlaceForm:
                         return run(*args, **kwargs)
                 return run(*args, **kwargs)
 
+            write.bases = bases  # type: ignore[attr-defined]
             return write
         assert restoring is not None, "the form says what it overwrites"
 
@@ -72,6 +73,7 @@ class InPlaceForm:
                     overwritten.keep(restored_version(base, restoring(*args, **kwargs)))
                 return run(*args, **kwargs)
 
+        keep_and_write.bases = bases  # type: ignore[attr-defined]
         return keep_and_write
 
 

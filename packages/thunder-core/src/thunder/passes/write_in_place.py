@@ -20,41 +20,50 @@ at all:
   Where only memory may run out it keeps nothing; a call that fails so is not run again, and what it has
   written stays, as in eager.
 
-A part of a tensor that the program has computed itself is written in place too, if it is read no more.
+A part of a tensor that the program has computed itself is written in place too, if it is read no more; and
+its memory is reused (Note [Memory that is reused]).
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Set
 
-from thunder.base.tags import OpTags
 from thunder.ir.effects import COPY
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.substitution import substitute_operands
+from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
+from thunder.ir.traced_sizes import tensor_bytes
 from thunder.ops.in_place import in_place_form
+from thunder.ops.reused_memory import OPERATORS
 from thunder.passes.placed_writes.chain_selection import ChainSelection, InputWrite
-from thunder.passes.placed_writes.program_facts import Link, ProgramFacts, Refused
+from thunder.passes.placed_writes.own_memory import SMALLEST, parts_of_own, reused
+from thunder.passes.placed_writes.program_facts import ProgramFacts
 from thunder.passes.placed_writes.raising_calls import ProgramEffects
 
 __all__ = ["InputWrite", "write_in_place"]
 
 
 def write_in_place(
-    trace: TraceCtx, effects: ProgramEffects, deferred: TraceCtx | None = None
+    trace: TraceCtx,
+    effects: ProgramEffects,
+    deferred: TraceCtx | None = None,
+    saved: Set[str] = frozenset(),
 ) -> tuple[TraceCtx, TraceCtx | None, list[InputWrite]]:
     """Put writes in place; return the program, the deferred writes that are left, and what was done.
 
     See Note [Writes in place]. The calls of ``trace`` are claimed. ``deferred`` are the writes that follow it
-    in training (``autograd/deferred_writes``). Returns the traces themselves if nothing changes.
+    in training (``autograd/deferred_writes``), ``saved`` the values of a backward that the forward has for it
+    alone. Returns the traces themselves if nothing changes.
     """
     start = time.perf_counter_ns()
     ending = trace if deferred is None else deferred
     if not any(b.sym.id == COPY for b in ending.bound_symbols) and not any(
-        form.keeps_layout for b in trace.bound_symbols if (form := in_place_form(b)) is not None
+        map(_may_write_own_memory, trace.bound_symbols)
     ):
         return trace, deferred, []
-    facts = ProgramFacts(trace, deferred)
+    facts = ProgramFacts(trace, deferred, saved)
     chains = ChainSelection(facts, effects)
     chains.select()
     links = {link.position: link for chain in chains.chosen.values() for link in chain.links}
@@ -62,15 +71,19 @@ def write_in_place(
     for chain in chains.chosen.values():
         for step in chain.steps:
             values[step.value.name] = values.get(step.source.name, step.source)
-    _place_own(facts, links, values)
-    if not links:
+    parts, own = parts_of_own(facts, links, values)
+    links, values = links | parts, values | own
+    dropped, reuses = chains.dropped, False
+    statements = list[BoundSymbol]()
+    for i, bsym in enumerate(trace.bound_symbols):
+        if i in links:
+            statements.append(links[i].in_place(values))
+        elif i not in dropped:
+            call = reused(facts, i, values)
+            reuses |= call is not None
+            statements.append(substitute_operands(bsym, values) if call is None else call)
+    if not links and not reuses:
         return trace, deferred, chains.report
-    dropped = chains.dropped
-    statements = [
-        links[i].in_place(values) if i in links else substitute_operands(bsym, values)
-        for i, bsym in enumerate(trace.bound_symbols)
-        if i not in dropped
-    ]
     new = with_bound_symbols(trace, statements, "Writes in place", time.perf_counter_ns() - start)
     if deferred is not None:
         written = {chain.target.name for chain in chains.chosen.values()}
@@ -79,25 +92,8 @@ def write_in_place(
     return new, deferred, chains.report
 
 
-# -- tensors of the program itself ---------------------------------------------------------------------------
-
-
-def _place_own(facts: ProgramFacts, links: dict[int, Link], values: dict[str, TensorProxy]) -> None:
-    """Add calls that write a part of a tensor which the program has computed, and reads no more."""
-    own: dict[str, TensorProxy] = {}  # a value that became memory of an earlier one, by name
-    for position in range(len(facts.statements)):
-        link = facts.link(position) if position not in links and not facts.is_asynchronous else None
-        if link is None or not link.form.keeps_layout:
-            continue
-        (base,), (copy,) = link.bases, link.copies
-        if base.name in values or not (base.name in own or facts.is_own(base)):
-            continue
-        if facts.is_training and facts.memory(copy) in facts.returned:
-            continue  # what is saved for the backward keeps its name
-        try:
-            facts.check_reads(link, {facts.memory(base)}, len(facts.statements), ())
-        except Refused:
-            continue
-        link.tag = OpTags.WRITES_OWN_MEMORY
-        links[position], own[copy.name] = link, own.get(base.name, base)
-    values |= own
+def _may_write_own_memory(bsym: BoundSymbol) -> bool:
+    form = in_place_form(bsym)
+    if form is not None and form.keeps_layout:
+        return True
+    return bsym.sym.id in OPERATORS and any(tensor_bytes(p) >= SMALLEST for p in bsym.flat_proxy_outs)

@@ -130,7 +130,9 @@ class ChainSelection:
         worst, later = Raises.NOTHING, list[Raises]()
         for i, bsym in reversed(list(enumerate(self.facts.statements))):
             later.append(worst)
-            is_write = i in written and runs_kernel_of_core(bsym) and not may_raise_on_data(bsym)
+            is_write = (
+                i in written and runs_kernel_of_core(bsym) and not may_raise_on_data(bsym, at_its_place=True)
+            )
             if i not in self.dropped and not is_write:
                 worst = max(worst, raises(bsym))
         return later[::-1]
@@ -150,7 +152,7 @@ class ChainSelection:
     def _needs_undoing(self, link: Link) -> bool:
         """Return whether what a call overwrites may have to be put back."""
         is_seen = self.effects.handles_errors or link.form.restoring is not None
-        raises_itself = may_raise_on_data(link.bsym) and is_seen
+        raises_itself = may_raise_on_data(link.bsym, at_its_place=True) and is_seen
         if self.facts.is_training or raises_itself:  # in training hooks of the caller may raise
             return True
         return self._later[link.position] > self._allowed(link)

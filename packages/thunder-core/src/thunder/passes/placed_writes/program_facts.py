@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 
 from thunder.base.structural_ids import RETURN, STRUCTURAL
 from thunder.base.tags import OpenTag, OpTags
 from thunder.ir.aliasing import shared_memory, views_of
-from thunder.ir.effects import COPY
+from thunder.ir.effects import COPY, has_effect
 from thunder.ir.proxies import FutureTensorProxy, TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.substitution import substitute_operands
@@ -21,12 +21,14 @@ from thunder.ops.in_place import InPlaceForm, has_own_form, in_place_form
 from thunder.ops.operator import row_of
 from thunder.passes.placed_writes.raising_calls import runs_kernel_of_core
 
-__all__ = ["SAME", "Link", "ProgramFacts", "Refused", "name_of"]
+__all__ = ["SAME", "Link", "ProgramFacts", "Refused", "have_same_elements", "name_of"]
 
 #: calls whose result has the elements of the first argument, which alone is read
 SAME = frozenset({"prims.detach", "prims.replace_data", "prims.stride_order"})
 
 
+#: tags of calls that return new memory of the usual layout
+_NEW_MEMORY = frozenset({OpTags.POINTWISE_OP, OpTags.MATMUL_OP, OpTags.REDUCTION_OP})
 #: calls whose results may have gaps, or elements that overlap
 _UNUSUAL = frozenset({"torch.empty_strided", "torch.Tensor.new_empty_strided"})
 
@@ -82,9 +84,16 @@ def _symbol(form: InPlaceForm, name: str, operator_id: str, tag: OpenTag | None)
 
 
 class ProgramFacts:
-    """What is known of a program: who computes and who reads a value, and which values share memory."""
+    """What is known of a program: who computes and who reads a value, and which values share memory.
 
-    def __init__(self, trace: TraceCtx, deferred: TraceCtx | None) -> None:
+    ``saved`` are the names of values that a backward has from its forward, and nobody else as far as the
+    two programs say (:meth:`own_saved` of the forward).
+    """
+
+    def __init__(
+        self, trace: TraceCtx, deferred: TraceCtx | None = None, saved: Set[str] = frozenset()
+    ) -> None:
+        self.saved = saved
         self.statements = trace.bound_symbols
         self.inputs = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
         self.is_training = TraceTag.AUGMENTED_FORWARD in trace.tags
@@ -102,12 +111,11 @@ class ProgramFacts:
         self.copy_counts = Counter(b.args[1].name for b in self.copies)
         self.copy_position = {b.args[1].name: i for i, b in enumerate(self.statements) if b.sym.id == COPY}
         #: the values of a forward that the deferred writes read once: they copy it
-        reads = [
-            p.name
-            for b in (deferred.bound_symbols if deferred is not None else ())
-            for p in b.flat_proxy_args
-        ]
+        deferred_calls = deferred.bound_symbols if deferred is not None else []
+        reads = [p.name for b in deferred_calls for p in b.flat_proxy_args]
         self._only_copied = {b.args[0].name for b in self.copies if reads.count(b.args[0].name) == 1}
+        #: memory that the deferred writes read
+        self.read_later = {self.memory(p) for b in deferred_calls for p in _tensors(b.flat_proxy_args)}
         #: memory → the positions of statements that read it; of the return separately
         self._readers: dict[str, list[int]] = {}
         self.returned: set[str] = set()
@@ -144,6 +152,46 @@ class ProgramFacts:
             runs_kernel_of_core(bsym) and bsym.sym.id not in _UNUSUAL and OpTags.IN_PLACE not in bsym.all_tags
         )
 
+    def _is_new(self, p: TensorProxy) -> bool:
+        """Return whether the operator that computes a value certainly returns new memory."""
+        bsym = self.statements[self.producer[p.name]]
+        return bsym.sym.is_fusion or not bsym.all_tags.isdisjoint(_NEW_MEMORY)
+
+    def own_saved(self) -> Set[str]:
+        """Return the names of the saved values of a forward whose memory is that of no input and no result."""
+        results, saved = self.statements[-1].args[0], proxies_in(self.statements[-1].args[1])
+        held = {self.memory(p) for p in _tensors(proxies_in((results["output"], results["flat_output"])))}
+        return {
+            p.name
+            for p in _tensors(saved)
+            if p.name in self.producer and self.memory(p) not in held | self._of_inputs
+            if p.name not in self.views and self._is_new(p)
+        }
+
+    def readers_of(self, memory: str) -> Sequence[int]:
+        """Return the positions of the statements that read some memory; not that of the return."""
+        return self._readers.get(memory, ())
+
+    def is_private(self, p: TensorProxy) -> bool:
+        """Return whether nobody but the program ever has the memory of a value.
+
+        It is not that of a result or of a saved value, and no code reads it that may keep it.
+        """
+        memory = self.memory(p)
+        if memory in self.returned or memory in self.read_later:
+            return False
+        if p.name not in self.saved and not (self.is_own(p) and self._is_new(p)):
+            return False
+        return all(_keeps_nothing(self.statements[i]) for i in self.readers_of(memory))
+
+    def ends_with(self, p: TensorProxy, position: int) -> bool:
+        """Return whether the call at a position is the last that reads the memory of ``p``, only as ``p``."""
+        memory = self.memory(p)
+        others = (o for o in _tensors(self.statements[position].flat_proxy_args) if o.name != p.name)
+        return all(i <= position for i in self.readers_of(memory)) and all(
+            self.memory(o) != memory for o in others
+        )
+
     def check_reads(self, link: Link, memory: Set[str], end: int, dropped: Container[int]) -> None:
         """Raise Refused if ``memory``, which a call is to write, is read by it or between it and ``end``."""
         bases = {p.name for p in link.bases}
@@ -166,15 +214,27 @@ class ProgramFacts:
         if form is None or not (runs_kernel_of_core(bsym) or has_own_form(bsym)):
             return None
         bases, copies = form.bases(bsym.args, bsym.kwargs), form.copies(bsym.output)
-        if len(bases) != len(copies) or not all(map(_have_same_elements, bases, copies)):
+        if len(bases) != len(copies) or not all(map(have_same_elements, bases, copies)):
             return None
         return Link(position, bsym, form, bases, copies)
 
 
-def _have_same_elements(base: object, copy: object) -> bool:
+def have_same_elements(base: object, copy: object) -> bool:
+    """Return whether two operands are tensors of the same dtype, device and shape."""
     if type(base) is not TensorProxy or type(copy) is not TensorProxy:
         return False
     return base.dtype is copy.dtype and base.device == copy.device and are_same(base.shape, copy.shape)
+
+
+def _tensors(values: Iterable[object]) -> Iterator[TensorProxy]:
+    return (p for p in values if isinstance(p, TensorProxy))
+
+
+def _keeps_nothing(bsym: BoundSymbol) -> bool:
+    """Return whether a call certainly keeps no reference to what it reads."""
+    if bsym.sym.is_fusion:
+        return True
+    return runs_kernel_of_core(bsym) and OpTags.HOOKED not in bsym.all_tags and not has_effect(bsym)
 
 
 class Refused(Exception):

@@ -49,10 +49,14 @@ def raises(bsym: BoundSymbol) -> Raises:
     if bsym.sym.id in STRUCTURAL or bsym.sym.id in _NEVER:
         return Raises.NOTHING
     if bsym.sym.is_fusion:
-        return Raises.LEAVES if may_raise_on_data(bsym) else Raises.MEMORY
+        return Raises.LEAVES if may_raise_on_data(bsym, at_its_place=True) else Raises.MEMORY
     if has_tags(bsym, _LEAVES):
         return Raises.LEAVES
-    if not runs_kernel_of_core(bsym) or may_raise_on_data(bsym) or has_tags(bsym, {OpTags.CHECK_RESULTS}):
+    if (
+        not runs_kernel_of_core(bsym)
+        or may_raise_on_data(bsym, at_its_place=True)
+        or has_tags(bsym, {OpTags.CHECK_RESULTS})
+    ):
         return Raises.ERRORS
     return Raises.NOTHING if OpTags.VIEW in bsym.tags else Raises.MEMORY
 

@@ -1,0 +1,100 @@
+"""Kernels that compute their result in the memory of an argument: ``torch.mul(a, b, out=b)``.
+
+The operators are those which compute each element of the result from the elements at the same place, so that
+a kernel which reads and writes the same tensor computes what it computes with two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, Final
+
+import torch
+
+from thunder.base.sole_owner import is_held_once
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ops.operator import row_of
+
+__all__ = ["OPERATORS", "operands_of", "reusing"]
+
+Kernel = Callable[..., Any]
+aten = torch.ops.aten
+
+#: functions of torch with ``out=``, whose arguments are those of the function
+_WITH_OUT: Final = (
+    "abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or "
+    "bitwise_xor ceil clamp clamp_max clamp_min copysign cos cosh digamma div erf erfc erfinv exp exp2 expm1 "
+    "floor floor_divide fmax fmin fmod frac hypot lerp lgamma log log10 log1p log2 logaddexp logical_and "
+    "logical_not logical_or logical_xor maximum minimum mul neg nextafter pow reciprocal remainder round rsqrt "
+    "sigmoid sign sin sinc sinh sqrt square sub tan tanh true_divide trunc where xlogy"
+)
+
+#: operator id → the kernel and its form with ``out=``
+OPERATORS: Final[dict[str, tuple[Kernel, Kernel]]] = {
+    f"torch.{name}": (getattr(torch, name), getattr(torch, name)) for name in _WITH_OUT.split()
+} | {
+    "torch.relu": (torch.relu, lambda a, out: a.relu_()),
+    "torch.nn.functional.relu": (torch.relu, lambda a, inplace=False, *, out: a.relu_()),
+    "torch.nn.functional.silu": (
+        torch.nn.functional.silu,
+        lambda a, inplace=False, *, out: aten.silu.out(a, out=out),
+    ),
+    "torch.nn.functional.gelu": (
+        torch.nn.functional.gelu,
+        lambda a, *, approximate="none", out: aten.gelu.out(a, approximate=approximate, out=out),
+    ),
+    "ltorch.silu_backward": (
+        aten.silu_backward.default,
+        lambda g, a, out: aten.silu_backward.grad_input(g, a, grad_input=out),
+    ),
+    "ltorch.gelu_backward": (
+        aten.gelu_backward.default,
+        lambda g, a, *, approximate="none", out: aten.gelu_backward.grad_input(
+            g, a, approximate=approximate, grad_input=out
+        ),
+    ),
+}
+
+
+def operands_of(bsym: BoundSymbol) -> Iterator[tuple[int, TensorProxy]]:
+    """Yield the positions and operands in whose memory a call could compute its result, as far as it knows.
+
+    None for an operator that has no such kernel.
+    """
+    if bsym.sym.id in OPERATORS:
+        yield from ((i, a) for i, a in enumerate(bsym.args) if type(a) is TensorProxy)
+
+
+@cache
+def reusing(operator_id: str, position: int, *, is_saved: bool) -> Symbol:
+    """Return the operator that computes its result in the memory of the argument at a position, if it fits.
+
+    ``is_saved``: the argument is saved for a backward, so that others may have it when that runs.
+    """
+    row = row_of(operator_id)
+    name = operator_id.rpartition(".")[2] if row is None else row.name
+    tags = frozenset({OpTags.IN_PLACE, OpTags.WRITES_OWN_MEMORY})
+    kernel = _kernel(*OPERATORS[operator_id], position, is_saved)
+    ending = f"{'takes' if is_saved else 'reuses'}"
+    return Symbol(f"{name}_{ending}_{position}", f"{operator_id}_{ending}", tags=tags, python_impl=kernel)
+
+
+def _kernel(plain: Kernel, with_out: Kernel, position: int, is_saved: bool) -> Kernel:
+    def compute(*args: Any, **kwargs: Any) -> Any:
+        if _has_strides_of_result(args[position], args) and (not is_saved or is_held_once(args, position)):
+            return with_out(*args, **kwargs, out=args[position])
+        return plain(*args, **kwargs)
+
+    compute.bases = lambda args, kwargs: (args[position],)  # type: ignore[attr-defined]
+    return compute
+
+
+def _has_strides_of_result(base: torch.Tensor, args: tuple[Any, ...]) -> bool:
+    """Return whether a new result would certainly have the strides of an operand with its shape.
+
+    Of contiguous operands the result is contiguous.
+    """
+    return type(base) is torch.Tensor and all(a.is_contiguous() for a in args if isinstance(a, torch.Tensor))

@@ -1,0 +1,104 @@
+"""Memory of the program itself that is written again.
+
+Note [Memory that is reused]
+A value that nothing reads any more gives its memory to the result of the call that reads it last, if that
+computes each element from the elements at the same place:
+
+    t0 = torch.mm(x, w)             t0 = torch.mm(x, w)
+    t1 = torch.sin(t0)         →    t1 = sin_reuses_0(t0)
+    del t0                          del t0
+
+The two names have one memory then, as far as the kernel finds that a new result would have its strides
+(``ops/reused_memory``). The value
+
+- is computed by a kernel of core that returns new memory (``ProgramFacts.is_own``), elementwise, a product or
+  a reduction; so it is not an input, nor a view of one;
+- is not a result, not saved for the backward, and not copied to an input afterwards;
+- in a backward it may be one that was saved, if the forward has computed it and returns no part of its
+  memory. Where the call runs (``mul_takes_1``), a new result is computed unless nobody else has the tensor:
+  with ``retain_graph``, under hooks of saved tensors and by ``grad_fn.saved_tensors`` others have it;
+- has dtype, device and shape of the result, symbolic sizes by name;
+- is read by kernels of core and by fusion regions alone, none of which comes later: other code may keep it.
+
+A small value is left: its memory matters little, and so do the microseconds.
+"""
+
+from __future__ import annotations
+
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.substitution import substitute_operands
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.traced_sizes import tensor_bytes
+from thunder.ops.reused_memory import operands_of, reusing
+from thunder.passes.placed_writes.program_facts import Link, ProgramFacts, Refused, have_same_elements
+
+__all__ = ["SMALLEST", "operand_to_reuse", "parts_of_own", "reused"]
+
+#: the least size of a value whose memory is reused, in bytes
+SMALLEST = 1 << 16
+
+
+def parts_of_own(
+    facts: ProgramFacts, links: dict[int, Link], values: dict[str, TensorProxy]
+) -> tuple[dict[int, Link], dict[str, TensorProxy]]:
+    """Return calls that write a part of a tensor which the program has computed, and reads no more.
+
+    The second result has the values that become memory of earlier ones. ``links`` and ``values`` are those of
+    inputs that are written in place.
+    """
+    found: dict[int, Link] = {}
+    own: dict[str, TensorProxy] = {}  # a value that became memory of an earlier one, by name
+    for position in range(len(facts.statements)):
+        link = facts.link(position) if position not in links and not facts.is_asynchronous else None
+        if link is None or not link.form.keeps_layout:
+            continue
+        (base,), (copy,) = link.bases, link.copies
+        if base.name in values or not (base.name in own or facts.is_own(base)):
+            continue
+        if facts.is_training and facts.memory(copy) in facts.returned:
+            continue  # what is saved for the backward keeps its name
+        if facts.memory(base) in facts.read_later:
+            continue
+        try:
+            facts.check_reads(link, {facts.memory(base)}, len(facts.statements), ())
+        except Refused:
+            continue
+        link.tag = OpTags.WRITES_OWN_MEMORY
+        found[position], own[copy.name] = link, own.get(base.name, base)
+    return found, own
+
+
+def operand_to_reuse(facts: ProgramFacts, position: int, values: dict[str, TensorProxy]) -> int | None:
+    """Return the position of an argument in whose memory a call can compute its result, or None.
+
+    ``values`` are the values that become memory of others otherwise.
+    """
+    bsym = facts.statements[position]
+    result = bsym.output
+    if type(result) is not TensorProxy or result.name in values or tensor_bytes(result) < SMALLEST:
+        return None
+    # a saved value comes last: others may have it when the backward runs
+    for i, operand in sorted(operands_of(bsym), key=lambda pair: pair[1].name in facts.saved):
+        if (
+            have_same_elements(operand, result)
+            and operand.name not in values
+            and facts.is_private(operand)
+            and facts.ends_with(operand, position)
+        ):
+            return i
+    return None
+
+
+def reused(facts: ProgramFacts, position: int, values: dict[str, TensorProxy]) -> BoundSymbol | None:
+    """Return the call at a position as one that computes in the memory of an argument, or None."""
+    if facts.is_asynchronous or (operand := operand_to_reuse(facts, position, values)) is None:
+        return None
+    bsym = facts.statements[position]
+    call = substitute_operands(bsym, values)
+    return bsym.from_bsym(
+        sym=reusing(str(bsym.sym.id), operand, is_saved=bsym.args[operand].name in facts.saved),
+        args=call.args,
+        kwargs=call.kwargs,
+        subsymbols=(),
+    )
