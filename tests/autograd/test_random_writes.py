@@ -18,8 +18,16 @@ from comparison.bytes_moved import bytes_of_computation, bytes_of_eager
 from comparison.derivatives import _drawn, _leaves
 from sweeping import one_in
 from thunder.core.proxies import TensorProxy
+from thunder.passes.placed_writes import own_memory
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about writes to expanded tensors
+
+
+@pytest.fixture(autouse=True)
+def _reuse_small_memory(monkeypatch):
+    """Memory of the programs is reused, although it is small."""
+    monkeypatch.setattr(own_memory, "SMALLEST", 0)
+
 
 #: programs a test, and tests a kind, of which a default run has one
 PROGRAMS, BLOCKS = 7, 40

@@ -270,7 +270,7 @@ def test_a_step_with_a_static_cache_is_one_graph_that_writes_the_cache_itself():
 
 
 def test_a_write_between_graphs_is_read_after_it():
-    """A value of the program itself, which one graph computes and another one writes, has what was written."""
+    """A value that one graph computes and another one writes has what was written."""
 
     def program(x):
         y = (x * 2).exp()

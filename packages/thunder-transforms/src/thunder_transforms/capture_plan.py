@@ -139,7 +139,7 @@ def _is_view(bsym: BoundSymbol) -> bool:
     return not bsym.tags.isdisjoint(_VIEWS)
 
 
-def _is_captured(device: str, reasons: dict[BoundSymbol, str | None], bsym: BoundSymbol) -> bool:
+def _is_captured(device: str, reasons: Mapping[BoundSymbol, str | None], bsym: BoundSymbol) -> bool:
     return bsym in reasons and reasons[bsym] is None and _devices(bsym) == {device}
 
 

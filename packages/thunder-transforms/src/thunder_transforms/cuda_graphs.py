@@ -33,11 +33,11 @@ class CUDAGraphTransform(thunder.Transform):
         t0 = torch.sin(x); t1 = torch.mul(t0, w)   →   [t1] = CUDAGraph0(x, w)
 
     The first call of each graph runs its calls three times, captures them and replays the graph; later calls
-    replay it. Inputs are copied into memory of the graph, except parameters and buffers, which it reads where
-    they are: if one has moved, the graph is captured again. So are inputs that the program writes, as a cache;
-    what a graph writes to another value is copied back. Results are copied out, so that they stay as they
-    are when the graph runs again. `plans` has what is captured, and why other calls are not: random numbers,
-    values on the host, what waits for the device. A transform later in the list sees graphs in place
+    replay it. Inputs are copied into memory of the graph, except parameters, buffers and what the program
+    writes, as a cache: it reads and writes these where they are, and if one has moved, the graph is captured
+    again. What a graph writes to another value is copied back. Results are copied out, so that they stay as
+    they are when the graph runs again. `plans` has what is captured, and why other calls are not: random
+    numbers, values on the host, what waits for the device. A transform later in the list sees graphs in place
     of their calls. There are first derivatives only.
 
     Args:

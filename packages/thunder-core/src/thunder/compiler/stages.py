@@ -44,8 +44,8 @@ from thunder.passes.fallback_claim import claim_rest
 from thunder.passes.functionalise import functionalise
 from thunder.passes.fuse import fuse
 from thunder.passes.keep_errors import keep_errors
-from thunder.passes.placement import Placement
 from thunder.passes.placed_writes.program_facts import ProgramFacts
+from thunder.passes.placement import Placement
 from thunder.passes.replaced_calls import replaced_calls
 from thunder.passes.requires_grad_flow import propagate_requires_grad
 from thunder.passes.rewriting.rewrite_transform import rules_of

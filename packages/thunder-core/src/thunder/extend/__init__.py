@@ -107,7 +107,10 @@ __all__ = [
     "strides_as_products",
     "structural_key",
     "symbol_of",
+    "why_not_written_by_region",
     "without_sizes",
+    "writes_to_shared_inputs",
+    "written_inputs",
 ]
 
 # The functions of the one registry of the process.

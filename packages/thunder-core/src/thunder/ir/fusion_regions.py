@@ -130,7 +130,8 @@ def partition(
     regions are then cut into parts.
 
     Calls with effects are in no region, and none moves across a write, a printed line or a change of mode.
-    With ``writes`` those that write to tensors can be in a region, which has all calls in program order. See Note [Views leave a region]. The same trace has the same regions, in program order.
+    With ``writes`` those that write to tensors can be in a region, which has all calls in program order.
+    See Note [Views leave a region]. The same trace has the same regions, in program order.
     """
     finder = _Finder(_without_releases(trace), can_fuse, bounds, cuts, writes)
     finder.merge_neighbours()

@@ -1,4 +1,4 @@
-"""The writes of a region to memory of its inputs, for executors whose regions run on copies of some inputs."""
+"""The writes of a region to memory of its inputs, for regions that run on copies of some inputs."""
 
 from __future__ import annotations
 

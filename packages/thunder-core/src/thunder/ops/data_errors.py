@@ -42,10 +42,11 @@ _STATISTICS = (
 #: ids of operators; a composite may also raise where one of its subsymbols may
 _BY_VALUES: Final = frozenset(f"{_INDEXED} {_LOSSES} {_MATRICES} {_STATISTICS}".split())
 #: operators whose kernels for GPUs assert on the device that an index is in range
-_ASSERT_ON_GPUS: Final = frozenset(
+_ASSERTED = (
     "prims.gather prims.take prims.take_along_axis prims.scatter prims.scatter_add prims.index_add "
-    "prims.index_copy prims.index_put prims.index prims.embedding torch.index_fill".split()
+    "prims.index_copy prims.index_put prims.index prims.embedding torch.index_fill"
 )
+_ASSERT_ON_GPUS: Final = frozenset(_ASSERTED.split())
 #: composites that raise only where a call in them does, for some of their arguments
 _BY_THEIR_PARTS: Final = frozenset(
     {"torch.norm", "torch.linalg.matrix_norm", "torch.linalg.matrix_power"}

@@ -25,11 +25,12 @@ aten = torch.ops.aten
 
 #: functions of torch with ``out=``, whose arguments are those of the function
 _WITH_OUT: Final = (
-    "abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or "
-    "bitwise_xor ceil clamp clamp_max clamp_min copysign cos cosh digamma div erf erfc erfinv exp exp2 expm1 "
-    "floor floor_divide fmax fmin fmod frac hypot lerp lgamma log log10 log1p log2 logaddexp logical_and "
-    "logical_not logical_or logical_xor maximum minimum mul neg nextafter pow reciprocal remainder round rsqrt "
-    "sigmoid sign sin sinc sinh sqrt square sub tan tanh true_divide trunc where xlogy"
+    "abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_not "
+    "bitwise_or bitwise_xor ceil clamp clamp_max clamp_min copysign cos cosh digamma div erf erfc "
+    "erfinv exp exp2 expm1 floor floor_divide fmax fmin fmod frac hypot lerp lgamma log log10 log1p "
+    "log2 logaddexp logical_and logical_not logical_or logical_xor maximum minimum mul neg nextafter "
+    "pow reciprocal remainder round rsqrt sigmoid sign sin sinc sinh sqrt square sub tan tanh "
+    "true_divide trunc where xlogy"
 )
 
 #: operator id → the kernel and its form with ``out=``
@@ -59,13 +60,21 @@ OPERATORS: Final[dict[str, tuple[Kernel, Kernel]]] = {
 }
 
 
+#: whose ``out=`` goes with tensors alone
+_OF_TENSORS: Final = frozenset({"torch.where"})
+
+
 def operands_of(bsym: BoundSymbol) -> Iterator[tuple[int, TensorProxy]]:
     """Yield the positions and operands in whose memory a call could compute its result, as far as it knows.
 
-    None for an operator that has no such kernel.
+    There are none for an operator that has no such kernel.
     """
-    if bsym.sym.id in OPERATORS:
-        yield from ((i, a) for i, a in enumerate(bsym.args) if type(a) is TensorProxy)
+    if bsym.sym.id not in OPERATORS:
+        return
+    tensors = [(i, a) for i, a in enumerate(bsym.args) if type(a) is TensorProxy]
+    # of a number and a tensor few functions have an ``out=``
+    if tensors and tensors[0][0] == 0 and (bsym.sym.id not in _OF_TENSORS or len(tensors) == len(bsym.args)):
+        yield from tensors
 
 
 @cache

@@ -25,7 +25,7 @@ from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
 from thunder.ir.traced_sizes import tensor_bytes
 from thunder.ops.reused_memory import operands_of
-from thunder.passes.placed_writes.own_memory import SMALLEST
+from thunder.passes.placed_writes.own_memory import is_large
 from thunder.passes.placed_writes.program_facts import ProgramFacts, have_same_elements
 from thunder.passes.placed_writes.raising_calls import Raises, raises
 
@@ -41,10 +41,11 @@ def compute_late(
     """Move calls whose large results are read later, where that lowers the peak of memory: trace → trace.
 
     See Note [Late calls]. The calls of ``trace`` are claimed; ``deferred`` are the writes that follow it in
-    training, ``saved`` the values of a backward that the forward has for it alone. Returns ``trace`` itself if nothing moves.
+    training, ``saved`` the values of a backward that the forward has for it alone. Returns ``trace`` itself
+    if nothing moves.
     """
     start = time.perf_counter_ns()
-    if not any(tensor_bytes(p) >= SMALLEST for b in trace.bound_symbols for p in b.flat_proxy_outs):
+    if not any(is_large(p) for b in trace.bound_symbols for p in b.flat_proxy_outs):
         return trace
     order = _Order(ProgramFacts(trace, deferred, saved))
     if order.facts.is_asynchronous or not order.move_calls():
@@ -83,7 +84,7 @@ class _Order:
     def _passed(self, i: int) -> list[int]:
         """Return the statements between a call that may move and the first one that reads its results."""
         bsym, statements = self.facts.statements[i], self.facts.statements
-        large = any(tensor_bytes(p) >= SMALLEST for p in bsym.flat_proxy_outs)
+        large = any(map(is_large, bsym.flat_proxy_outs))
         if not large or has_effect(bsym) or raises(bsym) > Raises.MEMORY or self._frees(i):
             return []
         results = {p.name for p in bsym.flat_proxy_outs}
@@ -100,7 +101,7 @@ class _Order:
         """Return whether a statement ends more memory than it allocates; only later ones may have moved."""
         bsym, facts = self.facts.statements[i], self.facts
         allocated = sum(self.sizes[m] for m in self._computed(bsym))
-        ended = (m for m in self._read(bsym) - facts.returned if max(facts.readers_of(m)) == i)
+        ended = (m for m in self._read(bsym) - facts.returned if max(facts.readers_of(m), default=-1) == i)
         return sum(self.sizes.get(m, 0) for m in ended) > allocated
 
     def _peak(self, sequence: Sequence[int], inside: Set[int]) -> int:

@@ -33,10 +33,15 @@ from thunder.ir.traced_sizes import tensor_bytes
 from thunder.ops.reused_memory import operands_of, reusing
 from thunder.passes.placed_writes.program_facts import Link, ProgramFacts, Refused, have_same_elements
 
-__all__ = ["SMALLEST", "operand_to_reuse", "parts_of_own", "reused"]
+__all__ = ["SMALLEST", "is_large", "operand_to_reuse", "parts_of_own", "reused"]
 
 #: the least size of a value whose memory is reused, in bytes
 SMALLEST = 1 << 16
+
+
+def is_large(value: object) -> bool:
+    """Return whether a value is so large that its memory matters."""
+    return isinstance(value, TensorProxy) and tensor_bytes(value) >= SMALLEST
 
 
 def parts_of_own(
@@ -76,7 +81,7 @@ def operand_to_reuse(facts: ProgramFacts, position: int, values: dict[str, Tenso
     """
     bsym = facts.statements[position]
     result = bsym.output
-    if type(result) is not TensorProxy or result.name in values or tensor_bytes(result) < SMALLEST:
+    if type(result) is not TensorProxy or result.name in values or not is_large(result):
         return None
     # a saved value comes last: others may have it when the backward runs
     for i, operand in sorted(operands_of(bsym), key=lambda pair: pair[1].name in facts.saved):

@@ -17,6 +17,7 @@ from thunder.ir.substitution import substitute_operands
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.symbolic_sizes import are_same
 from thunder.ir.trace import TraceCtx, TraceTag
+from thunder.ops.data_errors import is_opaque
 from thunder.ops.in_place import InPlaceForm, has_own_form, in_place_form
 from thunder.ops.operator import row_of
 from thunder.passes.placed_writes.raising_calls import runs_kernel_of_core
@@ -158,7 +159,7 @@ class ProgramFacts:
         return bsym.sym.is_fusion or not bsym.all_tags.isdisjoint(_NEW_MEMORY)
 
     def own_saved(self) -> Set[str]:
-        """Return the names of the saved values of a forward whose memory is that of no input and no result."""
+        """Return the names of the saved values of a forward in memory of no input and no result."""
         results, saved = self.statements[-1].args[0], proxies_in(self.statements[-1].args[1])
         held = {self.memory(p) for p in _tensors(proxies_in((results["output"], results["flat_output"])))}
         return {
@@ -234,7 +235,12 @@ def _keeps_nothing(bsym: BoundSymbol) -> bool:
     """Return whether a call certainly keeps no reference to what it reads."""
     if bsym.sym.is_fusion:
         return True
-    return runs_kernel_of_core(bsym) and OpTags.HOOKED not in bsym.all_tags and not has_effect(bsym)
+    may_keep = OpTags.HOOKED in bsym.all_tags or has_effect(bsym) or _runs_other_code(bsym)
+    return runs_kernel_of_core(bsym) and not may_keep
+
+
+def _runs_other_code(bsym: BoundSymbol) -> bool:
+    return is_opaque(bsym) or any(map(_runs_other_code, bsym.subsymbols))
 
 
 class Refused(Exception):
