@@ -27,7 +27,7 @@ def _references(tensor: torch.Tensor) -> tuple[int, ...]:
         sys.getrefcount(tensor),
         tensor._use_count(),  # type: ignore[attr-defined]
         sys.getrefcount(storage),
-        torch._C._storage_Use_Count(storage._cdata),  # type: ignore[attr-defined]
+        torch._C._storage_Use_Count(storage._cdata),
     )
 
 

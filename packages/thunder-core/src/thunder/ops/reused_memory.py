@@ -104,6 +104,10 @@ def _kernel(plain: Kernel, with_out: Kernel, position: int, is_saved: bool) -> K
 def _has_strides_of_result(base: torch.Tensor, args: tuple[Any, ...]) -> bool:
     """Return whether a new result would certainly have the strides of an operand with its shape.
 
-    Of contiguous operands the result is contiguous.
+    Of contiguous operands the result is contiguous; an element that is expanded says nothing of the order.
     """
-    return type(base) is torch.Tensor and all(a.is_contiguous() for a in args if isinstance(a, torch.Tensor))
+    return (
+        type(base) is torch.Tensor
+        and base.is_contiguous()
+        and all(a.is_contiguous() or not any(a.stride()) for a in args if isinstance(a, torch.Tensor))
+    )
