@@ -226,6 +226,21 @@ def test_what_is_copied_to_an_input_after_a_forward_stays(every_size):
     assert torch.equal(*buffers)
 
 
+def test_a_read_stays_before_the_write_that_goes_in_place(every_size):
+    def program(cache, x, rows):
+        old = cache * 2
+        cache[1:3] = rows
+        a, b = x.sin(), x.cos()
+        total = (a @ b).sum() + cache.sum()
+        return old.exp() + total
+
+    ours, theirs = torch.ones(8, 8), torch.ones(8, 8)
+    cfn, x, rows = compiled(program), torch.rand(8, 8), torch.zeros(2, 8)
+    torch.testing.assert_close(cfn(ours, x, rows), program(theirs, x, rows))
+    assert torch.equal(ours, theirs)
+    assert "copy_(" not in thunder.last_traces(cfn)[-1].python(print_depth=1)
+
+
 # -- training ----------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ multiplication at once. What is computed before it is needed takes memory for so
 
 A call moves to the place just before the first one that reads its result, if the most that is alive on the
 way becomes less, unless it ends more memory than it allocates, as ``g_w`` does. It only computes, and passes
-no call that has an effect.
+no call that has an effect, nor a write that may be put in place on what it reads.
 """
 
 from __future__ import annotations
@@ -92,10 +92,15 @@ class _Order:
         for other in self.order[i + 1 : i + 2 + _FARTHEST]:
             if not results.isdisjoint([p.name for p in statements[other].flat_proxy_args]):
                 return passed
-            if has_effect(statements[other]):
+            if has_effect(statements[other]) or self._may_overwrite(other, self._read(bsym)):
                 return []
             passed.append(other)
         return []
+
+    def _may_overwrite(self, i: int, memory: Set[str]) -> bool:
+        """Return whether a statement may be put in place on what a call reads: it stays before that."""
+        link = self.facts.link(i) if self.facts.copies else None
+        return link is not None and not memory.isdisjoint(map(self.facts.memory, link.bases))
 
     def _frees(self, i: int) -> bool:
         """Return whether a statement ends more memory than it allocates; only later ones may have moved."""
