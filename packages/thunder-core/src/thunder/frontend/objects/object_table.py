@@ -327,7 +327,11 @@ class ObjectTable(EntryTable):
             self.note("same", path.step("slot", "__dict__"), True, others=(path,))
         for base, names in _PARTS.items():
             for name in names if isinstance(raw, base) else ():
-                self.adopt(getattr(raw, name), path.step("attribute", name))
+                part, place = getattr(raw, name), path.step("attribute", name)
+                if type(part) is int:  # native code goes by it, so that it is no symbol
+                    self.note("int", place, part)
+                else:
+                    self.adopt(part, place)
         content = content_of(raw)
         if extended_container(type(raw)) and not is_read_plainly(type(raw)):
             path = path.step("content", "content")
