@@ -212,3 +212,29 @@ def test_an_example_is_written_into_a_new_tensor() -> None:
     with pytest.raises(RuntimeError, match="inplace"):
         program(ROWS)
     assert torch.equal(thunder.jit(program)(ROWS)[:, 0], ROWS.sum(1))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda y: y,
+        lambda y: y.mul_(2),
+        lambda y: (y, y * 2, y.add_(1)),
+        lambda y: vmap(lambda z: z.mul_(2))(y),
+    ],
+)
+@pytest.mark.parametrize("dims", [(0, 0), (1, 1), (1, 0), (0, -1)])
+def test_an_example_that_is_returned_is_in_the_batch(fn: Callable[..., Any], dims: tuple[int, int]) -> None:
+    def program(x: Tensor) -> Any:
+        return vmap(fn, in_dims=dims[0], out_dims=dims[1])(x)
+
+    def run(program: Callable[..., Any]) -> list[Any]:
+        start = torch.arange(6.0).reshape(2, 3).requires_grad_()
+        x = start * 1
+        results = program(x)
+        results = results if isinstance(results, tuple) else (results,)
+        results[0].add_(1)
+        (sum(r.sum() for r in results) + x.sum()).backward()
+        return [[r is x for r in results], results, x, start.grad]
+
+    torch.testing.assert_close(run(thunder.jit(program, executors=["torch"])), run(program))

@@ -151,9 +151,18 @@ class Mapped:
             self._write(value, value.name in names, index, inputs, inner, size)
         tensors = iter(results)
         outside = {p.name for p in (*(x for x, _ in inputs), *inner.captured) if isinstance(p, TensorProxy)}
+        examples = {a.name: given for a, given in zip(inner.program.args, inputs, strict=False)}
         outputs: list[Any] = []
         for leaf, dim in zip(flat, dims, strict=True):
             value = next(tensors) if isinstance(leaf, TensorProxy) else leaf
+            example = examples.get(leaf.name) if isinstance(leaf, TensorProxy) else None
+            if example is not None:  # the function returns its argument: in torch that is the batch
+                batch, place = example
+                if dim in (place, place - batch.ndim):
+                    outputs.append(batch)
+                    continue
+                value = moved(batch, place, 0)
+                names = {*names, value.name}
             outputs.append(self._output(value, dim, getattr(value, "name", None) in names, size, outside))
         return outputs
 
