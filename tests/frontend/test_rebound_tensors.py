@@ -325,3 +325,66 @@ def test_a_tensor_and_its_new_data_share_what_is_written(build: Callable[[], Any
         return seen
 
     torch.testing.assert_close(run(thunder.jit), run(lambda f: f))
+
+
+def multiplied(state: torch.Tensor, value: torch.Tensor) -> Any:
+    state.detach_()
+    state.mul_(value.sum())
+    state.add_(1)
+    return state * 2, state
+
+
+def a_row_is_set(state: torch.Tensor, value: torch.Tensor) -> Any:
+    state.detach_()
+    state[0] = value
+    return state.square().sum()
+
+
+def set_without_gradients(state: torch.Tensor, value: torch.Tensor) -> Any:
+    state.detach_()
+    with torch.no_grad():
+        state[0] = value
+    return state * value
+
+
+def only_read(state: torch.Tensor, value: torch.Tensor) -> Any:
+    state.detach_()
+    return state * value
+
+
+@pytest.mark.parametrize("write", [multiplied, a_row_is_set, set_without_gradients, only_read])
+@pytest.mark.parametrize("kind", ["plain", "leaf", "computed"])
+def test_a_state_that_is_detached_and_written_has_the_graph_of_what_is_written(
+    write: Callable[..., Any], kind: str
+) -> None:
+    def run(fn: Callable[..., Any]) -> Any:
+        start = torch.ones(2, 3, requires_grad=kind != "plain")
+        state = start * 3 if kind == "computed" else start
+        value = torch.arange(1.0, 4.0, requires_grad=True)
+        result = fn(state, value)
+        facts = [state.requires_grad, state.is_leaf, result, state.detach().clone()]
+        results = result if isinstance(result, tuple) else (result,)
+        (sum(t.sum() for t in results) + (state * state).sum()).backward()
+        return [*facts, start.grad if kind == "computed" else None, value.grad, state.detach()]
+
+    compiled = thunder.jit(write, executors=["torch"])
+    for _ in range(2):
+        torch.testing.assert_close(run(compiled), run(write))
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_tracked_write_to_assigned_data_of_an_input_is_refused(requires_grad: bool) -> None:
+    def fn(state: torch.Tensor, value: torch.Tensor) -> Any:
+        state.data = value.detach() * 2
+        state.mul_(value)
+
+    def detached_leaf(state: torch.Tensor, value: torch.Tensor) -> Any:
+        state.detach_()
+        return state.requires_grad_() * value
+
+    state, value = torch.ones(3, requires_grad=requires_grad) * 1, torch.ones(3, requires_grad=True)
+    with pytest.raises(UnsupportedProgram, match="to a tensor whose data it has assigned"):
+        thunder.jit(fn)(state, value)
+    if requires_grad:
+        with pytest.raises(UnsupportedProgram, match="lets it require grad again"):
+            thunder.jit(detached_leaf)(state, value)

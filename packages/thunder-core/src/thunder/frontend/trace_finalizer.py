@@ -18,7 +18,7 @@ from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder, is_simpl
 from thunder.frontend.epilogue.value_parts import proxies_of
 from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
 from thunder.frontend.lookasides.locks import refuse_held
-from thunder.frontend.lookasides.rebound_tensors import share_data
+from thunder.frontend.lookasides.rebound_tensors import share_data, track_detached
 from thunder.frontend.lookasides.weakrefs import refuse_callbacks
 from thunder.frontend.natives.cached_functions import CachedCalls
 from thunder.frontend.objects.shared_attributes import refuse_shared_attributes
@@ -63,6 +63,7 @@ class TraceFinalizer:
         retained = session.state(RetainedGradients)
         refuse_left_hooks(session)
         share_data(session)
+        track_detached(session)
         refuse_written_views(session)
         refuse_written_results(session)
         leaving = proxies_of(session, [*session.writes.values(), result])

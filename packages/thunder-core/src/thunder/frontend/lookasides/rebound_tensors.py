@@ -61,8 +61,8 @@ class ReboundTensors(SessionState):
     """The tensors that were rebound.
 
     ``inputs`` are those of the inputs, by id. ``statements`` are what the epilogue does to them, each with
-    the input and, for new data, the value. ``assigned`` has for each assignment of data the tensor, the
-    value, the call, and where.
+    the input and, for a text with a place for it, a value. ``assigned`` has for each assignment of data the
+    tensor, the value, the call, and where.
     """
 
     def __init__(self, session: TracingSession) -> None:
@@ -76,8 +76,8 @@ class ReboundTensors(SessionState):
 
     def _write(self, tensor: TensorProxy, text: str, data: TensorProxy | None) -> Write:
         def emit(builder: EpilogueBuilder) -> None:
-            value = "" if data is None else f" = {builder.expression(data)}"
-            builder.emit(f"{builder.expression(tensor)}{text}{value}")
+            value = "" if data is None else builder.expression(data)
+            builder.emit(f"{builder.expression(tensor)}{text.format(value)}")
 
         entry = self._session.entry_of(tensor)
         values = () if data is None else (data,)
@@ -132,6 +132,8 @@ def _detach_(session: TracingSession, x: Any) -> TensorProxy:
             "buckets, and hence detach_() cannot be called on these gradients. To fix this error, please "
             "refer to the Optimizer.zero_grad() function in torch/optim/optimizer.py as the solution."
         )
+    if not x.requires_grad:
+        return x  # type: ignore[no-any-return]
     _rebind(session, x, prims.detach(x), lambda: None)
     if entry is not None:
         x.declared_leaf = True
@@ -145,7 +147,7 @@ def _is_differentiable_view(session: TracingSession, x: TensorProxy) -> bool:
     layouts = Layouts((a for a, _ in session.objects.inputs if isinstance(a, TensorProxy)), calls)
     for bsym in calls:
         for view in views_of(bsym):
-            if view.output is x and not any(call.sym is prims.detach for call in view.path):
+            if view.output is x and not view.is_detached:
                 return view.certain or layouts.share_memory(view.output, view.source)
     return False
 
@@ -173,7 +175,7 @@ def assign_data(session: TracingSession, x: TensorProxy, value: Any) -> None:
     rebound, call = session.state(ReboundTensors), session.trace.peek_scope()[-1]
     rebound.statements = [s for s in rebound.statements if s[0] is not x or s[2] is None]
     if is_input:
-        rebound.statements.append((x, ".data", data))
+        rebound.statements.append((x, ".data = {}", data))
     rebound.assigned.append((x, data, call, session.locations()))
 
 
@@ -199,6 +201,36 @@ def _has_been_used(session: TracingSession, x: TensorProxy) -> bool:
     return any(requires_grad(p) for b in calls for p in b.flat_proxy_outs if p is not x)
 
 
+def track_detached(session: TracingSession) -> None:
+    """Let inputs that were detached have the graph that the program has given them after that.
+
+    The trace writes to the memory of the input as it came, whose graph the write is no part of; so the
+    epilogue writes once more, to the detached one.
+    """
+    statements = session.state(ReboundTensors).statements
+    for x in [x for x, text, _ in statements if text == ".detach_()" and x.requires_grad]:
+        if not x.requires_grad_since_write:  # it would be a leaf with a gradient of its own
+            raise _refusal(x, "calls detach_ of an input, and lets it require grad again")
+        statements.append((x, ".copy_({})", prims.clone(x)))
+
+
+def _refuse_tracked_write(calls: list[BoundSymbol], x: TensorProxy, where: list[Location]) -> None:
+    """Refuse a write whose gradient an input would have that then gets new data, which have no graph."""
+    memory = names_of_memory(calls, {x.name})
+    start = next(i for i, b in enumerate(calls) if any(p.name == x.name for p in b.flat_proxy_outs))
+    for bsym in with_parts(calls[start + 1 :]):
+        if bsym.sym is not prims.copy_ or not bsym.kwargs["grad_enabled"]:
+            continue
+        value, target = bsym.args
+        if target.name in memory and (requires_grad(value) or x.requires_grad):
+            raise UnsupportedProgram(
+                "the program writes in place, where gradients are tracked, to a tensor whose data it "
+                "has assigned",
+                where=[*bsym.locations, *where],
+                hint="Write under torch.no_grad(), or copy the data in the place of the assignment.",
+            )
+
+
 def share_data(session: TracingSession) -> None:
     """Let a tensor and its new data, which then share memory, both have what is written to one of them.
 
@@ -207,6 +239,8 @@ def share_data(session: TracingSession) -> None:
     """
     calls, shared = session.trace.bound_symbols, set[str]()
     for x, data, call, where in session.state(ReboundTensors).assigned:
+        if session.entry_of(x) is not None:
+            _refuse_tracked_write(calls, x, where)
         if call.sym is not prims.replace_data:
             continue
         pairs = [(x, data), (data, x)]
