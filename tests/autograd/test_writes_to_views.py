@@ -325,3 +325,49 @@ def test_a_detached_tensor_and_its_base_have_their_own_gradients(
         result.sum().backward()
         outcomes.append((result, x.grad))
     torch.testing.assert_close(outcomes[1], outcomes[0])
+
+
+def bits_are_cleared(x: Tensor, dtype: torch.dtype) -> Any:
+    x.view(dtype).zero_()
+    return x * 2
+
+
+def bits_are_set(x: Tensor, dtype: torch.dtype) -> Any:
+    v = x.view(dtype)
+    v[0] = 1
+    return x.exp(), v
+
+
+def the_base_is_written(x: Tensor, dtype: torch.dtype) -> Any:
+    v = x.view(dtype)
+    x.mul_(2)
+    return x * 1, v * 1
+
+
+def there_and_back(x: Tensor, dtype: torch.dtype) -> Any:
+    v = x.view(dtype).view(x.dtype)
+    v.mul_(2)
+    return x * x, v
+
+
+def a_part(x: Tensor, dtype: torch.dtype) -> Any:
+    y = x * 3
+    y[1:].view(dtype).zero_()
+    y.add_(1)
+    return y * x
+
+
+@pytest.mark.parametrize(
+    "program", [bits_are_cleared, bits_are_set, the_base_is_written, there_and_back, a_part]
+)
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float16, torch.uint8, torch.float32])
+def test_no_gradient_passes_a_view_of_the_bits(program: Any, dtype: torch.dtype) -> None:
+    def run(fn: Any) -> Any:
+        start = torch.arange(1.0, 5.0, requires_grad=True)
+        x = start * 1
+        results = fn(x, dtype)
+        results = (*results, x) if isinstance(results, tuple) else (results, x)
+        sum(r.sum() * 2 for r in results if r.requires_grad).backward()
+        return [r.requires_grad for r in results], [r.detach() for r in results], start.grad
+
+    torch.testing.assert_close(run(thunder.jit(program, executors=["torch"])), run(program))

@@ -56,6 +56,11 @@ class View:
     path: tuple[BoundSymbol, ...]
     certain: bool
 
+    @property
+    def is_detached(self) -> bool:
+        """Whether no gradient passes: a ``detach``, or the bits as another dtype, is on the path."""
+        return any(call.sym.id in ("prims.detach", "prims.bitcast") for call in self.path)
+
 
 @dataclass
 class _Origin:

@@ -67,7 +67,7 @@ def _of_one_base(target: TensorProxy) -> Iterable[TensorProxy]:
         if bsym.sym is prims.set_grad_enabled:
             mode = bsym.args[0]
         for view in views_of(bsym) if mode else ():
-            if any(call.sym is prims.detach for call in view.path):
+            if view.is_detached:
                 continue
             if view.certain or layouts.share_memory(view.output, view.source):
                 families.union(view.output.name, view.source.name)

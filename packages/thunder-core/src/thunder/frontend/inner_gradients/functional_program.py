@@ -105,6 +105,6 @@ def _detached_names(calls: Iterable[BoundSymbol]) -> set[str]:
     names: set[str] = set()
     for bsym in flattened(calls):
         for view in views_of(bsym):
-            if view.source.name in names or any(call.sym is prims.detach for call in view.path):
+            if view.source.name in names or view.is_detached:
                 names.add(view.output.name)
     return names

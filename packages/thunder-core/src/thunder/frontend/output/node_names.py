@@ -101,7 +101,7 @@ def _last_change(session: TracingSession, x: TensorProxy) -> tuple[BoundSymbol |
             last = call
         for view in views_of(call):
             shares = view.certain or layouts.share_memory(view.output, view.source)
-            is_tracked = mode and all(part.sym is not prims.detach for part in view.path)
+            is_tracked = mode and not view.is_detached
             if shares and is_tracked and original_of(session, view.output) is view.output:
                 source = original_of(session, view.source).name
                 bases[view.output.name] = bases.get(source, source)

@@ -66,8 +66,8 @@ class TensorState:
 
     @property
     def is_detached(self) -> bool:
-        """Whether the tensor is a view that a ``detach`` created or took part in creating."""
-        return self.view is not None and any(call.sym.id == "prims.detach" for call in self.view.path)
+        """Whether the tensor is a view that no gradient passes."""
+        return self.view is not None and self.view.is_detached
 
     @property
     def has_own_gradient(self) -> bool:

@@ -307,4 +307,4 @@ def copy_(input: TensorProxy, src: Any, non_blocking: bool = False) -> TensorPro
 )
 def view_dtype(input: TensorProxy, dtype: Any) -> TensorProxy:
     """A view of the same memory as another dtype."""
-    return input if input.dtype is to_dtype(dtype) else prims.bitcast(input, to_dtype(dtype))
+    return prims.bitcast(input, to_dtype(dtype))
