@@ -382,9 +382,15 @@ def test_a_tracked_write_to_assigned_data_of_an_input_is_refused(requires_grad: 
         state.detach_()
         return state.requires_grad_() * value
 
+    def detached_twice(state: torch.Tensor, value: torch.Tensor) -> Any:
+        state.detach_().add_(value)
+        return state.detach_() * 1
+
     state, value = torch.ones(3, requires_grad=requires_grad) * 1, torch.ones(3, requires_grad=True)
     with pytest.raises(UnsupportedProgram, match="to a tensor whose data it has assigned"):
         thunder.jit(fn)(state, value)
     if requires_grad:
         with pytest.raises(UnsupportedProgram, match="lets it require grad again"):
             thunder.jit(detached_leaf)(state, value)
+        with pytest.raises(UnsupportedProgram, match="detaches it again"):
+            thunder.jit(detached_twice)(state, value)

@@ -162,7 +162,7 @@ class Mapped:
                     outputs.append(batch)
                     continue
                 value = moved(batch, place, 0)
-                names = {*names, value.name}
+                names |= {value.name}
             outputs.append(self._output(value, dim, getattr(value, "name", None) in names, size, outside))
         return outputs
 

@@ -134,6 +134,8 @@ def _detach_(session: TracingSession, x: Any) -> TensorProxy:
         )
     if not x.requires_grad:
         return x  # type: ignore[no-any-return]
+    if entry is not None and any(t is x for t, *_ in session.state(ReboundTensors).statements):
+        raise _refusal(x, "calls detach_ of an input, writes to it, and detaches it again")
     _rebind(session, x, prims.detach(x), lambda: None)
     if entry is not None:
         x.declared_leaf = True
