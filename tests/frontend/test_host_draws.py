@@ -143,7 +143,7 @@ def refused_draws(x: torch.Tensor, place: str) -> Any:
     if place == "region":
         return checkpoint(lambda x: x * random.random(), x, use_reentrant=False)
     if place == "entropy":
-        return x * np.random.default_rng().random()
+        return x * np.random.Generator(np.random.PCG64()).random()
     return x * OUTSIDE.bit_generator.random_raw()
 
 

@@ -296,6 +296,7 @@ class Dispatcher:
             self._compiled_for_answers += 1
         else:
             opaque_results.discard()  # those of a program that was traced and has not run
+            opaque_results.hold_made()
         known = dict(call.left)
         roots = {"args": args, "kwargs": kwargs}
         comparable = [
@@ -321,16 +322,20 @@ class Dispatcher:
             if isinstance(error, Exception):
                 notify_of_compile(self.data, stats, None, error)
             raise
+        if not entry.failures.decides_on_made:
+            opaque_results.release_made()
         if self._is_automatic:
             # an entry that the call has left has met its sizes
             stats.last_recompile_reasons = [
                 with_free_sizes(r, entry, compared.get(r.entry, NO_DIFFERENCES)) for r in reasons
             ]
-        if self.data.cache_option is not CACHE_OPTIONS.NO_CACHING and not entry.is_for_one_call:
+        limit = options["recompile_limit"]
+        is_over = bool(call.left) and limit is not None and self._compiled_for_answers > limit
+        keeps = self.data.cache_option is not CACHE_OPTIONS.NO_CACHING and not entry.is_for_one_call
+        if keeps and not (is_over and opaque_results.has_made()):
             self._store(entry)
         notify_of_compile(self.data, stats, entry)
         warn_of_idle_extensions(self.data.executors_list, self.data.transforms)
-        limit = options["recompile_limit"]
         if limit is not None and stats.cache_misses == limit + 1 and reasons and not call.left:
             warnings.warn(limit_text(stats, self.data), RecompileWarning, stacklevel=4)
         return entry, inputs

@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 
-from thunder.base import overwritten
+from thunder.base import opaque_results, overwritten
 from thunder.base.devices import to_torch_device
 from thunder.base.errors import DataDependentControlFlow, ThunderError
 from thunder.base.held_output import Held
@@ -36,6 +36,7 @@ from thunder.base.runtime_errors import callees_until_failure, failed_callee, is
 from thunder.base.tags import OpenTag, OpTags
 from thunder.frontend.acquire import Acquisition
 from thunder.frontend.ambient_state import Modes
+from thunder.frontend.decisions.made_decisions import decides_on_made
 from thunder.frontend.host_draws.draw_statements import drawn_generators
 from thunder.frontend.host_draws.host_generators import set_state, state_of
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
@@ -85,6 +86,8 @@ class RunningCall:
         self._keeps = plan.keeps_overwritten
         if self._keeps:
             overwritten.begin()
+        if plan.decides_on_made:
+            opaque_results.hold_made()
         self._states: list[tuple[Callable[[Any], object], Any]] = []
         for generator in plan.host_generators:
             self._states.append((_host_setter(generator), state_of(generator)))
@@ -144,6 +147,7 @@ class FailurePlan:
         writers: the functions of the generated text that write to inputs, and keep nothing.
         keeps_overwritten: whether others write to inputs, and keep what they overwrite.
         decides: whether it checks decisions on data, or sizes that it finds, and leaves where these differ.
+        decides_on_made: whether it decides on values that differ from call to call, as ``uuid4()``.
     """
 
     modes: Modes
@@ -160,12 +164,14 @@ class FailurePlan:
     writers: frozenset[str]
     keeps_overwritten: bool
     decides: bool
+    decides_on_made: bool
 
     @property
     def can_be_undone(self) -> bool:
         """Whether a call saves the state that it may have to restore."""
         draws = self.draws is not None and (self.decides or (self.repeats and self.notices))
-        return self.prints or self.keeps_overwritten or self.changes_inference or bool(self.flags) or draws
+        changes = self.keeps_overwritten or self.changes_inference or bool(self.flags)
+        return self.prints or changes or draws or self.decides_on_made
 
     def has_written(self, error: BaseException) -> bool:
         """Return whether a write was made, or begun, that nothing can undo when ``error`` was raised."""
@@ -215,6 +221,7 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
         ),
         keeps_overwritten=any(OpTags.KEEPS_OVERWRITTEN in b.tags for t in traces for b in t.bound_symbols),
         decides=program.may_leave,
+        decides_on_made=program.may_leave and decides_on_made(program.computation.bound_symbols),
     )
 
 

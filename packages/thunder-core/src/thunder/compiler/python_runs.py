@@ -61,10 +61,12 @@ class PythonRuns:
     def is_possible(self) -> bool:
         """Return whether the compiled program computes what the function computes by itself.
 
-        That is not so once the call has advanced an iterator of the caller, which would be advanced again.
+        That is not so once the call has advanced an iterator of the caller, which would be advanced again, or
+        has made values on which it decides, which Python would make anew.
         """
         overridden = self.overrides is not None and bool(self.overrides.tensors)
-        return not (overridden or self.data.transforms or opaque_results.is_advanced())
+        has_other_values = opaque_results.is_advanced() or opaque_results.has_made()
+        return not (overridden or self.data.transforms or has_other_values)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call by Python."""

@@ -18,6 +18,7 @@ from thunder.base.provenance import Path, own_name, root
 from thunder.frontend import ambient_state
 from thunder.frontend.active_modes import HELD
 from thunder.frontend.decisions.early_run import RaisedEarly
+from thunder.frontend.decisions.made_decisions import decides_on_made, has_other_effects
 from thunder.frontend.inner_transforms import dual_numbers
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.program_recorder import ProgramRecorder
@@ -107,6 +108,15 @@ def _raised(session: TracingSession, error: BaseException) -> RaisedByProgram:
     noticed = may_raise_earlier or written or any(map(has_effect, calls)) or session.machine.has_generators
     decided = session.speculation is not None and session.speculation.has_run
     noticed = noticed or decided or carries_values(error)
+    if noticed and decides_on_made(calls):  # Python would make other values
+        if written or has_other_effects(calls) or carries_values(error):
+            raise UnsupportedProgram(
+                "the program raises after it has decided on a value that it makes in each call, and has other "
+                "effects",
+                found={"error": repr(error)},
+                hint="Make the value before the call, and pass it.",
+            ) from error
+        noticed = False
     return RaisedByProgram(
         error,
         written,

@@ -29,7 +29,7 @@ from thunder.frontend.arrays.array_memory import copied, is_plain_array
 from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.custom_gradients.leaf_hooks import HookHandle, register_again
 from thunder.frontend.epilogue import iterators
-from thunder.frontend.host_draws.created_generators import refuse_shared_bits
+from thunder.frontend.host_draws.created_generators import maker_of_unseeded, refuse_shared_bits
 from thunder.frontend.host_draws.host_generators import is_host_generator
 from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
@@ -168,7 +168,13 @@ def _array(b: EpilogueBuilder, value: Any) -> str:
 
 
 def _generator(b: EpilogueBuilder, value: Any) -> str:
-    """Build a generator of Python or NumPy that the program has created, in its last state."""
+    """Build a generator of Python or NumPy that the program has created, in its last state.
+
+    The state of one without a seed is any: a new one is made in each call.
+    """
+    make = maker_of_unseeded(b.session, value)
+    if make is not None:
+        return b.shared(value, f"{b.refer(make)}()")
     refuse_shared_bits(b.session, value)
     return b.shared(value, f"{b.refer(copy.deepcopy)}({b.constant('generator', copy.deepcopy(value))})")
 

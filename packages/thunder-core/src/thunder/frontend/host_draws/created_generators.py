@@ -3,7 +3,8 @@
     rng = np.random.default_rng(np.random.SeedSequence(3).spawn(2)[1])    →   exists while tracing
     x * rng.random()                                                      →   mul(x, 0.5427)
 
-Each call of the program begins them with the same seed, so that all that they give is known.
+Each call of the program begins them with the same seed, so that all that they give is known. Those without a
+seed belong to the compiled program, and begin in each call with a state of the operating system's.
 """
 
 from __future__ import annotations
@@ -14,9 +15,16 @@ from typing import Any
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.arrays.array_memory import is_plain_array
 from thunder.frontend.arrays.traced_arrays import Arrays
-from thunder.frontend.host_draws.host_generators import NUMPY_CLASSES, has_numpy_state, method_of
+from thunder.frontend.host_draws.draw_statements import NewGenerator, draw_decided
+from thunder.frontend.host_draws.host_generators import (
+    NUMPY_CLASSES,
+    has_numpy_state,
+    is_host_generator,
+    method_of,
+)
 from thunder.frontend.natives.libraries import is_numpy_scalar, numpy
 from thunder.frontend.objects.class_kinds import LEAVES
+from thunder.frontend.places import DRAWS_ON_HOST
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import NumberProxy
 
@@ -27,6 +35,7 @@ __all__ = [
     "is_constructor",
     "is_created",
     "known_argument",
+    "maker_of_unseeded",
     "refuse_shared_bits",
     "set_attribute",
 ]
@@ -37,14 +46,22 @@ class CreatedGenerators(SessionState):
 
     def __init__(self, session: TracingSession) -> None:
         self.objects: dict[int, Any] = {}
+        #: those without a seed: how they are made
+        self.unseeded: dict[int, tuple[Any, Any]] = {}
 
     def end(self) -> None:
         self.objects.clear()
+        self.unseeded.clear()
 
 
 def is_created(session: TracingSession, x: Any) -> bool:
     """Return whether the program has created a generator, or what belongs to one."""
     return id(x) in session.state(CreatedGenerators).objects
+
+
+def maker_of_unseeded(session: TracingSession, generator: Any) -> Any:
+    """Return the function by which the program has made a generator without a seed, or None."""
+    return session.state(CreatedGenerators).unseeded.get(id(generator), (None, None))[1]
 
 
 def is_constructor(fn: Any) -> bool:
@@ -55,13 +72,22 @@ def is_constructor(fn: Any) -> bool:
 
 
 def create(session: TracingSession, make: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return a new generator, or what belongs to one, with a seed.
+    """Return a new generator, or what belongs to one.
 
-    Raises UnsupportedProgram without one: then its seed is the operating system's.
+    One without a seed belongs to the compiled program, and each call gives it a state of the system's.
+    Raises UnsupportedProgram without a seed for what belongs to a generator.
     """
     if make.__name__ == "default_rng" and len(args) == 1 and type(args[0]).__name__ == "Generator":
         return args[0] if has_numpy_state(args[0]) else make(*args, **kwargs)
     values = [known_argument(session, "a constructor", a) for a in (*args, *kwargs.values())]
+    if all(v is None for v in values) and is_host_generator(generator := make()):
+        session.place.check(DRAWS_ON_HOST, "the program makes a generator with a seed of the system")
+        unseeded = session.state(CreatedGenerators).unseeded
+        begun = NewGenerator(generator, "seed", make=make, number=len(unseeded))
+        begun.run()
+        draw_decided(begun, None, -1)
+        unseeded[id(generator)] = generator, make
+        return generator
     if not values or any(v is None for v in values):
         raise UnsupportedProgram(
             "the program creates a generator of random numbers with a seed of the operating system",

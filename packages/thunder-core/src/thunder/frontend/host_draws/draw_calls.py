@@ -30,6 +30,7 @@ from thunder.frontend.host_draws.host_generators import (
     has_numpy_state,
     is_host_generator,
     is_numpy_generator,
+    is_system_generator,
     method_of,
     set_state,
     state_of,
@@ -141,6 +142,8 @@ def _register(name: str) -> None:
 
     def rule(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
         generator, *rest = args
+        if is_system_generator(generator):
+            return session.machine.generic_call(method, args, kwargs)
         if name == "seed" and (not (rest or kwargs) or None in (*rest, *kwargs.values())):
             raise UnsupportedProgram(
                 "the program seeds a generator of Python from the operating system", hint="Pass a seed."
@@ -163,6 +166,8 @@ def _choice(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
         return self, seq
 
     generator, seq = choice(*args, **kwargs)
+    if is_system_generator(generator):
+        return session.machine.generic_call(random.Random.choice, args, kwargs)
     if not session.call(len, (seq,), {}):
         return method_of(generator, "choice")(())  # raises IndexError
     count = session.call(len, (seq,), {})  # Python asks twice
@@ -176,6 +181,8 @@ def _choices(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
         return self, population, rest, options
 
     generator, population, rest, options = choices(*args, **kwargs)
+    if is_system_generator(generator):
+        return session.machine.generic_call(random.Random.choices, args, kwargs)
     count = session.call(len, (population,), {})
     positions = _positions(session, _own(generator, "choices"), "choices", (range(count), *rest), options)
     return [session.call(operator.getitem, (population, i), {}) for i in positions]
@@ -187,6 +194,8 @@ def _sample(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
         return self, population, rest, options
 
     generator, population, rest, options = sample(*args, **kwargs)
+    if is_system_generator(generator):
+        return session.machine.generic_call(random.Random.sample, args, kwargs)
     if type(population) not in (list, tuple, range, str):
         raise UnsupportedProgram(
             f"random.sample of an object of type {type(population).__qualname__}", hint="Pass a list."
@@ -202,6 +211,8 @@ def _shuffle(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
         return self, x
 
     generator, x = shuffle(*args, **kwargs)
+    if is_system_generator(generator):
+        return session.machine.generic_call(random.Random.shuffle, args, kwargs)
     _shuffle_list(session, _own(generator, "shuffle"), x)
 
 

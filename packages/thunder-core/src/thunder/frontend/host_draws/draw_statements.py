@@ -20,18 +20,19 @@ from typing import Any
 
 import torch
 
+from thunder.base import opaque_results
 from thunder.base.dtypes import to_dtype
 from thunder.base.equal_values import same_leaf
 from thunder.base.errors import DecisionChanged
 from thunder.base.tags import OpTags
-from thunder.frontend.host_draws.host_generators import method_of
+from thunder.frontend.host_draws.host_generators import method_of, set_state, state_of
 from thunder.frontend.natives.libraries import numpy
 from thunder.ir.proxies import FloatProxy, IntegerProxy, NumberProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.prims.declaration import primitive
 
-__all__ = ["HostDraw", "draw_array", "draw_decided", "draw_number", "drawn_generators"]
+__all__ = ["HostDraw", "NewGenerator", "draw_array", "draw_decided", "draw_number", "drawn_generators"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +51,22 @@ class HostDraw:
     def run(self) -> Any:
         """Draw."""
         return frozen(method_of(self.generator, self.name)(*self.args, **self.kwargs))
+
+
+@dataclass(frozen=True, eq=False)
+class NewGenerator(HostDraw):
+    """A generator without a seed that the program makes: each call gives it a state of the system's.
+
+    ``number`` counts those before it: where a call begins again it has the same states.
+    """
+
+    make: Any = None
+    number: int = 0
+
+    def run(self) -> None:
+        """Give the generator the state of a new one."""
+        state = opaque_results.made(("generator", self.number), lambda: state_of(self.make()))
+        set_state(self.generator, state)
 
 
 def frozen(value: Any) -> Any:

@@ -13,6 +13,7 @@ __all__ = [
     "has_numpy_state",
     "is_host_generator",
     "is_numpy_generator",
+    "is_system_generator",
     "method_of",
     "set_state",
     "state_of",
@@ -28,6 +29,11 @@ NUMPY_CLASSES = frozenset(
 def is_host_generator(x: Any) -> bool:
     """Return whether ``x`` is a generator of Python's or of NumPy's own classes."""
     return type(x) is random.Random or is_numpy_generator(x)
+
+
+def is_system_generator(x: Any) -> bool:
+    """Return whether ``x`` draws from the operating system, by Python code and ``os.urandom``."""
+    return type(x) is random.SystemRandom
 
 
 def is_numpy_generator(x: Any) -> bool:

@@ -13,13 +13,16 @@ from __future__ import annotations
 import datetime
 import operator
 import os
+import random
+import secrets
 import time
 import types
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.host_draws.host_generators import is_system_generator
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.natives.native_tables import ALLOWED, is_value_preserving
 from thunder.frontend.objects.class_kinds import DATES, LEAVES
@@ -73,6 +76,7 @@ class MadeSamples(SessionState):
 
     def __init__(self, session: TracingSession) -> None:
         self.samples: dict[str, Any] = {}
+        self.count = 0  # of the statements that make values
 
 
 def make_value(
@@ -93,9 +97,10 @@ def make_value(
                 hint="Pass it numbers or a time zone, or call it outside the compiled function.",
             )
     sample = make(*args, **kwargs)  # raises what the call of the program raises
-    return _value(
-        session, f"the result of {name}()", prims.make_value(prims.MadeValue(make, args, kwargs)), sample
-    )
+    state = session.state(MadeSamples)
+    state.count += 1
+    proxy = prims.make_value(prims.MadeValue(make, args, kwargs, state.count))
+    return _value(session, f"the result of {name}()", proxy, sample)
 
 
 def _value(session: TracingSession, name: str, proxy: Any, sample: Any) -> Any:
@@ -283,6 +288,22 @@ for _fn in _OF_THE_CLOCK:
 @TABLE.lookaside(os.urandom)
 def _urandom(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return make_value(session, "os.urandom", os.urandom, args, kwargs)
+
+
+@TABLE.lookaside(random.SystemRandom)
+def _make_system_generator(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return random.SystemRandom(*args, **kwargs)  # which has no state
+
+
+#: draws until a number is below the limit
+_BELOW: Final[Any] = vars(random.Random)["_randbelow_with_getrandbits"]
+
+
+@TABLE.lookaside(_BELOW)
+def _below(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not is_system_generator(args[0]):
+        return session.machine.generic_call(_BELOW, args, kwargs)
+    return make_value(session, "secrets.randbelow", secrets.randbelow, args[1:], kwargs)
 
 
 def _of_class(owner: type, name: str) -> None:

@@ -6,11 +6,13 @@ run = uuid.uuid4()            →   run = make_value(uuid4())
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from thunder.base import opaque_results
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import AnyProxy, FloatProxy, IntegerProxy, NumberProxy
 from thunder.ops.operator import NONDIFFERENTIABLE
@@ -47,19 +49,24 @@ read_clock = primitive(
 
 @dataclass(frozen=True, eq=False)
 class MadeValue:
-    """A call of a function of the system, whose result differs from call to call."""
+    """A call of a function of the system, whose result differs from call to call.
+
+    ``number`` counts those that the program makes before: where a call begins again it has the same values.
+    """
 
     make: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
+    number: int = 0
 
     def __repr__(self) -> str:
         arguments = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
         return f"{self.make.__qualname__}({', '.join(arguments)})"
 
     def run(self) -> Any:
-        """Return a new value."""
-        return self.make(*self.args, **self.kwargs)
+        """Return a new value, or the one that this call has made."""
+        make = functools.partial(self.make, *self.args, **self.kwargs)
+        return opaque_results.made((self.number, repr(self)), make)
 
 
 def _make_value_meta(value: MadeValue) -> AnyProxy:
