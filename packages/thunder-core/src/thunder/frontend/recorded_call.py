@@ -111,8 +111,8 @@ def _raised(session: TracingSession, error: BaseException) -> RaisedByProgram:
     if noticed and decides_on_made(calls):  # Python would make other values
         if written or has_other_effects(calls) or carries_values(error):
             raise UnsupportedProgram(
-                "the program raises after it has decided on a value that it makes in each call, and has other "
-                "effects",
+                "the program raises after it has decided on a value that it makes in each call, "
+                "and has other effects",
                 found={"error": repr(error)},
                 hint="Make the value before the call, and pass it.",
             ) from error
