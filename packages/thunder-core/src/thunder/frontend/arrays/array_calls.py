@@ -21,7 +21,7 @@ from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import NumberProxy, TensorProxy
 
-__all__ = ["before_call", "call", "is_array_function", "load_attr"]
+__all__ = ["before_call", "call", "is_array_function", "load_attr", "store_attr"]
 
 #: functions of NumPy that depend on more than their arguments, or call their arguments
 _OTHERS: Final = frozenset(
@@ -183,6 +183,8 @@ def before_call(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> tupl
         return args
     for array in _arrays(args):
         session.state(Arrays).check(array)
+    if fn is operator.setitem and _is_of_numpy(args[0]):
+        read(session, args[1:])
     if getattr(fn, "__name__", "") in _TEXTS:
         note_print_options(session)
     if not args or not any(isinstance(a, TensorProxy) for a in args):
@@ -196,6 +198,26 @@ def before_call(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> tupl
             hint="Use torch.from_numpy(array).",
         )
     return args
+
+
+def read(session: TracingSession, values: Any) -> None:
+    """Read the arrays among values, and in tuples and lists of them: NumPy copies their elements."""
+    arrays = session.state(Arrays)
+    for array in _arrays(values):
+        traced = arrays.of(array)
+        if traced is not None:
+            arrays.read(traced)
+
+
+def _is_of_numpy(x: Any) -> bool:
+    module = numpy()
+    return is_array(x) or (module is not None and isinstance(x, module.flatiter))
+
+
+def store_attr(session: TracingSession, array: Any, name: str, value: Any) -> None:
+    """Set ``array.name``: elements (``real``, ``flat``), or metadata."""
+    read(session, [array, value])
+    session.store_plain(array, name, value)
 
 
 def load_attr(session: TracingSession, array: Any, name: str) -> Any:

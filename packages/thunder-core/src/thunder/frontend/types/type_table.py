@@ -118,7 +118,7 @@ _compiled: Final = module_members.wrapped_callable
 
 _PLAIN: Final = Handler()
 _STATE_OF_NUMPY: Final = Handler(load=draw_calls.load_attr, store=created_generators.set_attribute)
-_ARRAY: Final = Handler(load=array_calls.load_attr)
+_ARRAY: Final = Handler(load=array_calls.load_attr, store=array_calls.store_attr)
 _TENSOR: Final = Handler(
     load=tensors.load_attr,
     store=tensors.store_attr,
