@@ -14,12 +14,14 @@ import torch
 
 import thunder
 from symbolic.fact_outcomes import (
+    Part,
     Template,
     Values,
     Verdict,
     arguments,
     difference,
     outcome,
+    row_source,
     sources_of,
     without,
 )
@@ -59,10 +61,12 @@ class Subject:
         )
 
     def _has_other_strides(self, values: Values) -> bool:
-        """Return whether contiguous tensors of these sizes have other strides than the entry is for."""
+        """Return whether the tensors of a call have other strides than the entry is for."""
         for i, free in self._free.items():
             shape = [values[f"args[{i}].shape[{d}]"] for d in range(len(free.shape))]
-            if free.strides_for(shape) != _contiguous(shape):
+            row = values.get(row_source(i, shape))
+            strides = _contiguous(shape if row is None else [*shape[:-1], row])
+            if free.strides_for(shape, strides) != strides:
                 return True
         return False
 
@@ -125,7 +129,11 @@ def _calls_near(
     hints: Values, free: set[str], template: Template, rng: random.Random, most: int
 ) -> Iterator[Values]:
     """Yield the sizes and numbers of other calls, those with few differences first."""
-    pools = {source: _others(hint, "shape" in source) for source, hint in hints.items() if source in free}
+    pools = {
+        source: _others(hint, "shape" in source or "stride" in source)
+        for source, hint in hints.items()
+        if source in free
+    }
     names = list(pools)
     seen = 0
     for count in (1, 2):
@@ -174,6 +182,11 @@ def _is_possible(template: Template, values: Values) -> bool:
             elements = 1
             for d in range(len(argument)):
                 elements *= values[f"args[{i}].shape[{d}]"]
+            if isinstance(argument, Part):
+                row, length = values[row_source(i, argument)], values[f"args[{i}].shape[{len(argument) - 1}]"]
+                if row < max(length, 1):
+                    return False
+                elements = elements // max(length, 1) * row
             total += elements
     return total <= _ELEMENTS
 

@@ -22,6 +22,20 @@ Values = Mapping[str, Any]
 #: for each argument the shape of a tensor, or a number
 Template = Sequence[Any]
 
+
+class Part(list[int]):
+    """The shape of a part of a tensor with longer rows: their length is the last stride but one."""
+
+    def __init__(self, shape: Sequence[int], row: int) -> None:
+        super().__init__(shape)
+        self.row = row
+
+
+def row_source(number: int, shape: Sequence[int]) -> str:
+    """Return the source of the stride of an argument that is the length of its rows."""
+    return f"args[{number}].stride()[{len(shape) - 2}]"
+
+
 _ERRORS = (RuntimeError, IndexError, ValueError, TypeError, ArithmeticError)
 
 
@@ -48,11 +62,13 @@ class Verdict:
 
 
 def sources_of(template: Template) -> dict[str, Any]:
-    """Return the values of the sizes and numbers of a call, by their sources."""
+    """Return the values of the sizes, strides and numbers of a call, by their sources."""
     found: dict[str, Any] = {}
     for i, argument in enumerate(template):
         if isinstance(argument, list):
             found |= {f"args[{i}].shape[{d}]": n for d, n in enumerate(argument)}
+            if isinstance(argument, Part):
+                found[row_source(i, argument)] = argument.row
         else:
             found[f"args[{i}]"] = argument
     return found
@@ -67,7 +83,9 @@ def arguments(template: Template, values: Values) -> list[Any]:
             continue
         shape = [values[f"args[{i}].shape[{d}]"] for d in range(len(argument))]
         draws = torch.Generator().manual_seed(i)
-        made.append(torch.randn(shape, generator=draws, dtype=torch.float64).requires_grad_())
+        row = values.get(row_source(i, shape), shape[-1] if shape else 1)
+        longer = torch.randn((*shape[:-1], row), generator=draws, dtype=torch.float64)
+        made.append((longer[..., : shape[-1]] if shape else longer[0]).requires_grad_())
     return made
 
 

@@ -1,6 +1,6 @@
 """Breaks each fact of many entries, and says which facts no result depends on.
 
-    hatch run sweep symbolic-facts            1,000 programs of sizes, 1,000 with other tensors, 1,000 of data
+    hatch run sweep symbolic-facts            1,000 programs each of sizes, parts, other tensors, data
     hatch run sweep symbolic-facts sizes 7    program 7 of sizes alone
 
 It exits with 1 if an entry is used whose facts do not hold, or a result is not eager's.
@@ -17,7 +17,7 @@ from functools import partial
 from symbolic.broken_computed_facts import DataSubject, random_calls
 from symbolic.broken_facts import Subject, other_tensors
 from symbolic.data_steps import random_data_program
-from symbolic.fact_outcomes import Verdict, arguments, outcome, sources_of
+from symbolic.fact_outcomes import Part, Verdict, arguments, outcome, sources_of
 from symbolic.shape_programs import STEPS, random_program
 from symbolic.shape_steps import STEPS as FURTHER
 
@@ -26,12 +26,17 @@ PROGRAMS = 1000
 ATTEMPTS = 20
 
 
-def _subject(seed: int) -> Subject | None:
-    """Return a random program of sizes that are not 0, which eager runs; None if it runs for none of some."""
+def _subject(seed: int, *, parts: bool = False) -> Subject | None:
+    """Return a random program of sizes that are not 0, which eager runs; None if it runs for none of some.
+
+    With ``parts`` its arguments are parts of tensors with longer rows.
+    """
     rng = random.Random(seed)
     program, _ = random_program(rng, {**STEPS, **FURTHER})
     for _ in range(ATTEMPTS):
         template = [[rng.randint(1, 6) for _ in range(rng.randint(1, most))] for most in (3, 2)]
+        if parts:
+            template = [Part(shape, rng.randint(7, 9)) if len(shape) > 1 else shape for shape in template]
         if outcome(program, partial(arguments, template, sources_of(template))).run is not None:
             return Subject(program, template, cache="symbolic values")
     return None
@@ -40,6 +45,12 @@ def _subject(seed: int) -> Subject | None:
 def of_sizes(seed: int) -> Iterator[Verdict]:
     """Yield what calls with other sizes show of a random program."""
     subject = _subject(seed)
+    return iter(()) if subject is None else subject.verdicts(random.Random(seed))
+
+
+def of_parts(seed: int) -> Iterator[Verdict]:
+    """Yield what calls with other sizes and strides show of a random program."""
+    subject = _subject(seed, parts=True)
     return iter(()) if subject is None else subject.verdicts(random.Random(seed))
 
 
@@ -59,6 +70,7 @@ def of_data(seed: int) -> Iterator[Verdict]:
 
 KINDS: dict[str, Callable[[int], Iterator[Verdict]]] = {
     "sizes": of_sizes,
+    "parts": of_parts,
     "tensors": of_tensors,
     "data": of_data,
 }

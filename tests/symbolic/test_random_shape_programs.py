@@ -42,7 +42,20 @@ def _assert_same(actual, expected, description):
             assert a == e, description
 
 
-def _assert_as_eager_for_random_shapes(seed, steps, count):
+def _part(rng, tensor):
+    """Return a tensor of the same elements that is a part of a longer one, in half of the cases."""
+    if not tensor.dim() or rng.random() < 0.5:
+        return tensor
+    dim, more = rng.randrange(tensor.dim()), rng.randint(1, 5)
+    before = rng.randint(0, more)
+    shape = list(tensor.shape)
+    shape[dim] += more
+    longer = tensor.new_zeros(shape)
+    longer.narrow(dim, before, tensor.shape[dim]).copy_(tensor)
+    return longer.narrow(dim, before, tensor.shape[dim])
+
+
+def _assert_as_eager_for_random_shapes(seed, steps, count, *, parts=False):
     rng = random.Random(seed)
     program, names = random_program(rng, steps)
     mode = rng.choice(("symbolic values", "automatic"))
@@ -50,7 +63,8 @@ def _assert_as_eager_for_random_shapes(seed, steps, count):
     rank, other = rng.randint(1, 3), rng.randint(1, 2)
     for _ in range(count):
         shapes = random_shapes(rng, rank, other)
-        arguments = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+        arguments = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+        arguments = [(_part(rng, a) if parts else a).requires_grad_() for a in arguments]
         copies = [a.detach().requires_grad_() for a in arguments]
         expected, gradients = _outcome(program, arguments)
         actual, computed = _outcome(compiled, copies)
@@ -74,3 +88,8 @@ def test_a_random_program_computes_what_eager_computes(seed):
 @pytest.mark.parametrize("seed", one_in(100, range(1000)))
 def test_a_program_of_views_windows_and_writes_computes_what_eager_computes(seed):
     _assert_as_eager_for_random_shapes(seed, {**STEPS, **FURTHER}, 20 if seed % 100 else 8)
+
+
+@pytest.mark.parametrize("seed", one_in(250, range(1000)))
+def test_a_program_of_parts_of_longer_tensors_computes_what_eager_computes(seed):
+    _assert_as_eager_for_random_shapes(seed, {**STEPS, **FURTHER}, 20 if seed % 250 else 8, parts=True)

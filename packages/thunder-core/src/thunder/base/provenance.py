@@ -158,7 +158,7 @@ class PathStep(NamedTuple):
 StepKind = (
     Literal["root", "instance", "attribute", "slot", "key", "content", "index", "global"]
     | Literal["cell", "closure", "default", "referent", "reference", "proxied", "typeattr", "array", "cached"]
-    | Literal["plain", "outer", "iterated", "length"]
+    | Literal["plain", "outer", "iterated", "length", "strides"]
 )
 
 STEPS: dict[StepKind, PathStep] = {
@@ -196,6 +196,7 @@ STEPS: dict[StepKind, PathStep] = {
         "part_of_iterator({p}, {k}, ABSENT)",
     ),
     "length": PathStep(lambda p, k: f"len({p})", lambda o, k: len(o), "len({p})"),
+    "strides": PathStep(lambda p, k: f"{p}.stride()", lambda o, k: o.stride(), "{p}.stride()"),
     "array": PathStep(lambda p, k: p, lambda o, k: torch.from_numpy(o), "from_numpy({p})"),
     "cached": PathStep(lambda p, k: p, lambda o, k: o(), "{p}()"),  # of a `CacheQuery`
 }

@@ -15,10 +15,10 @@ from thunder.compiler.stats import CacheEntry, RecompileReason
 from thunder.frontend.decisions.computed_sizes import Answer, ComputedPlaces, answers_at
 from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.facts import Fact, TensorFacts
-from thunder.frontend.free_sizes import size_source
+from thunder.frontend.free_sizes import size_source, stride_source
 from thunder.frontend.guards import LOST
 from thunder.frontend.size_choice import LikelySizes, why_sizes_are_numbers
-from thunder.ir.symbolic_sizes import SymbolicInt
+from thunder.ir.symbolic_sizes import SymbolicInt, strides_as_products
 
 __all__ = ["NO_DIFFERENCES", "Differences", "VaryingInputs", "compare"]
 
@@ -29,8 +29,8 @@ class Differences:
 
     #: the first fact that does not hold, and what there is instead
     first: tuple[Fact, Any] | None = None
-    #: the sizes that are others, by their sources, with the numbers that the entry is for; None for symbols
-    #: that the program has fixed, of which one or more differ
+    #: the sizes and strides that are others, by their sources, with the numbers that the entry is for; None
+    #: for strides, and for symbols that the program has fixed, of which one or more differ
     sizes: dict[str, float | None] = field(default_factory=dict)
 
 
@@ -243,8 +243,23 @@ def _has_other_sizes(expected: TensorFacts, found: Any) -> bool:
     return is_alike and len(shape) == len(expected.shape)
 
 
-def _other_sizes(fact: Fact, found: torch.Tensor) -> Iterator[tuple[str, int]]:
+def _other_sizes(fact: Fact, found: torch.Tensor) -> Iterator[tuple[str, int | None]]:
     free = fact.expected.shape if fact.expected.free is None else fact.expected.free.shape
     for d, (n, m) in enumerate(zip(free, found.shape, strict=True)):
         if not isinstance(n, SymbolicInt) and n != m:
             yield size_source(fact.path, d), n
+    for d in _independent_strides(found):
+        if fact.expected.strides_for(found)[d] != found.stride(d):
+            yield stride_source(fact.path, d), None
+
+
+def _independent_strides(t: torch.Tensor) -> list[int]:
+    """Return the dimensions whose strides no sizes determine, see Note [Free strides]."""
+    dimensions: list[int] = []
+
+    def note(dimension: int) -> int:
+        dimensions.append(dimension)
+        return t.stride(dimension)
+
+    strides_as_products(t.shape, t.shape, t.stride(), note)
+    return dimensions

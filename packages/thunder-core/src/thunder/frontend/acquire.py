@@ -364,17 +364,20 @@ def _input_proxy(
 def _with_free_sizes(
     proxy: TensorProxy, t: torch.Tensor, path: Path, choice: SizeChoice, sizes: SizeFacts, inputs: list[Input]
 ) -> TensorProxy:
-    """Return the proxy of an input with symbols for the sizes that are free, which are further inputs."""
+    """Return the proxy of an input with symbols for the sizes and strides that are free: further inputs."""
     dimensions = choice.dimensions(t, path)
-    if not dimensions:
+    steps = choice.steps(t, path)
+    if not dimensions and not steps:
         return proxy
     assert proxy.strides is not None, "every input has strides"
-    free = free_sizes(sizes, proxy.shape, proxy.strides, path, dimensions)
+    free = free_sizes(sizes, proxy.shape, proxy.strides, path, dimensions, steps)
     for d, wish in dimensions.items():
         if wish is not None:
             choice.keep(free.shape[d], wish)
     shape = path.step("attribute", "shape")
     inputs += [(free.shape[d], shape.step("index", d)) for d in sorted(dimensions)]
+    strides = path.step("strides", "strides")
+    inputs += [(stride, strides.step("index", d)) for d, stride in free.own_strides(path).items()]
     return proxy.replace(shape=free.shape, strides=free.strides, input_offset=proxy.input_offset)
 
 

@@ -273,12 +273,15 @@ def _tuple_text(items: Sequence[str]) -> str:
 
 
 def _sizes_of(fact: Fact, name: str) -> list[str]:
-    """Return the lines that read a tensor's symbolic sizes, and check the strides that they determine."""
+    """Return the lines that read a tensor's symbolic sizes and strides, and check the other strides."""
     free = fact.expected.free
     if free is None:
         return []
-    sizes = ", ".join(n.name if isinstance(n, SymbolicInt) else "_" for n in free.shape)
-    lines = [f"{sizes}{',' if len(free.shape) == 1 else ''} = {name}.shape"]
+    lines = []
+    if has_symbols(free.shape):
+        sizes = ", ".join(n.name if isinstance(n, SymbolicInt) else "_" for n in free.shape)
+        lines.append(f"{sizes}{',' if len(free.shape) == 1 else ''} = {name}.shape")
+    lines += [f"{s.name} = {name}.stride({d})" for d, s in free.own_strides(fact.path).items()]
     if has_symbols(free.strides):
         strides = ", ".join(s.name if isinstance(s, SymbolicInt) else str(s) for s in free.strides)
         lines.append(f"if {name}.stride() != ({strides}{',' if len(free.strides) == 1 else ''}): return None")

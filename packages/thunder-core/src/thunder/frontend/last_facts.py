@@ -102,7 +102,8 @@ def _note_shared_memory(
         return
     objects.note("overlap", first, groups, others=tuple(others))
     for member in (m for group in groups for m in group):
-        tuple(map(int, inputs[member.position][0].shape))  # which elements overlap depends on all sizes
+        proxy = inputs[member.position][0]
+        tuple(map(int, (*proxy.shape, *(proxy.strides or ()))))  # on which the overlap depends
     trace.input_aliases = tuple(
         tuple(
             InputAlias(inputs[m.position][0], tensors[m.position].stride(), m.offset, m.storage)

@@ -88,7 +88,7 @@ def _check_sizes_are_found(reader: _StatementReader, inputs: Iterable[Any]) -> N
         owner = path.parent.parent if path.parent is not None and is_size(path) else None
         if owner is not None and owner.source not in checked:
             raise PluginError(
-                f"a transform dropped the check of {owner.source}, of which a size is a symbol",
+                f"a transform dropped the check of {owner.source}, of which a size or stride is a symbol",
                 hint="Keep the checks of arguments, or leave out keeps_sizes = True.",
             )
 

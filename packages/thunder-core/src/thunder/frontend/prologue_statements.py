@@ -46,6 +46,7 @@ STEPS: dict[StepKind, Symbol] = {
     "outer": prims.unpack_outer_metadata,
     "iterated": prims.unpack_iterated,
     "length": prims.unpack_length,
+    "strides": prims.unpack_strides,
     "array": prims.numpy_array_to_torch_tensor,
     "cached": prims.unpack_cached,
 }
@@ -250,7 +251,7 @@ def metadata(expected: TensorFacts) -> tuple[Any, ...]:
 
 
 def _owner(path: Path) -> Path | None:
-    """Return the path of the tensor of which a path leads to a size."""
+    """Return the path of the tensor of which a path leads to a size or a stride."""
     return None if path.parent is None else path.parent.parent
 
 

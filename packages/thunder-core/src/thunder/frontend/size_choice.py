@@ -1,4 +1,4 @@
-"""Which sizes of a call's tensors are symbols, and the wishes that some stay free.
+"""Which sizes and strides of a call's tensors are symbols, and the wishes that some stay free.
 
 Under ``cache="symbolic values"`` all sizes are that may be; else those which the user asked for, and in the
 automatic mode those that have varied.
@@ -18,7 +18,7 @@ from thunder.base.errors import InvalidArgument, ThunderError, UnsupportedProgra
 from thunder.base.provenance import Path, comes_with_arguments
 from thunder.base.size_wishes import SizeWish, dimension, marks_of
 from thunder.frontend.decisions.computed_sizes import ComputedPlaces
-from thunder.frontend.free_sizes import size_source
+from thunder.frontend.free_sizes import size_source, stride_source
 from thunder.frontend.objects.unmodelled_tensors import is_modelled
 from thunder.frontend.value_names import is_state, parameter_names
 from thunder.ir.size_facts import SizeFacts
@@ -47,6 +47,12 @@ class LikelySizes:
             return frozenset()
         likely = (d for d, n in enumerate(t.shape) if n in self.lengths)
         return frozenset(d for d in likely if size_source(path, d) not in self.needed)
+
+    def steps_of(self, t: torch.Tensor, path: Path) -> frozenset[int]:
+        """Return the dimensions of a tensor whose strides probably vary if no sizes determine them."""
+        if not self.lengths or path.source in self.known:
+            return frozenset()
+        return frozenset(d for d in range(t.dim()) if stride_source(path, d) not in self.needed)
 
 
 class SizeChoice:
@@ -139,6 +145,17 @@ class SizeChoice:
             varying = {d for d in range(t.dim()) if size_source(path, d) in self._varying}
             return {**dict.fromkeys(sorted(varying | likely)), **wishes}
         return wishes
+
+    def steps(self, t: torch.Tensor, path: Path) -> frozenset[int]:
+        """Return the dimensions of an input whose strides are symbols unless sizes determine them."""
+        if not (self._everything or self._varying) or self._refusal or why_sizes_are_numbers(t, path):
+            return frozenset()
+        dimensions = range(t.dim())
+        if self._everything:
+            return frozenset(dimensions)
+        likely = self._likely.steps_of(t, path)
+        self.chosen_likely |= {stride_source(path, d) for d in likely}
+        return likely.union(d for d in dimensions if stride_source(path, d) in self._varying)
 
     def is_symbol(self, number: object, path: Path) -> bool:
         """Return whether a number of a call is a symbol.

@@ -104,8 +104,11 @@ def is_state(path: Path) -> bool:
 
 
 def is_size(path: Path) -> bool:
-    """Return whether a path leads to a size of a tensor."""
-    return path.parent is not None and path.parent.kind == "attribute" and path.parent.key == "shape"
+    """Return whether a path leads to a size or a stride of a tensor."""
+    parent = path.parent
+    return parent is not None and (
+        parent.kind == "strides" or (parent.kind == "attribute" and parent.key == "shape")
+    )
 
 
 def input_order(path: Path) -> tuple[Any, ...]:
@@ -116,7 +119,7 @@ def input_order(path: Path) -> tuple[Any, ...]:
     """
     keys = path.keys
     if is_size(path):
-        return (3, *input_order(path.parent.parent), path.key)  # type: ignore[arg-type, union-attr]
+        return (3, *input_order(path.parent.parent), path.parent.kind == "strides", path.key)  # type: ignore[arg-type, union-attr]
     if keys[0] == "args":
         return (0, tuple(_natural(k) for k in keys[1:]))
     if keys[0] == "kwargs":

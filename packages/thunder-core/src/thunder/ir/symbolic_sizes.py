@@ -371,18 +371,27 @@ def hints_of(sizes: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def strides_as_products(
-    symbols: Sequence[Any], shape: Sequence[int], strides: Sequence[int]
+    symbols: Sequence[Any],
+    shape: Sequence[int],
+    strides: Sequence[int],
+    other: Callable[[int], Any] | None = None,
 ) -> tuple[Any, ...]:
-    """Return strides (elements) as products of sizes, from the innermost dimension on; others are numbers.
+    """Return strides (elements) as products of sizes and strides, from the innermost dimension on.
 
     ``symbols`` are the sizes that have the lengths of ``shape``. One of 0 counts as 1, as it does for torch.
+    A stride that is no product is a number, or ``other(dimension)`` where it is greater than 1: strides of 0
+    and 1 are layouts of their own.
     """
     found: list[Any] = list(strides)
     step: Any = 1
     value = 1
     for d in sorted(range(len(shape)), key=lambda d: (strides[d], shape[d] > 1, -d)):
+        if strides[d] == 0:
+            continue
         if value == strides[d]:
             found[d] = step
+        elif other is not None and strides[d] > 1:
+            found[d] = other(d)
         if shape[d] == 0:
             step, value = found[d], strides[d]
         else:

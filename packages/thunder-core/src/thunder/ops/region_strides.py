@@ -17,6 +17,7 @@ from thunder.ir.fusion_regions import Region
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.region_sizes import region_for_sizes, sizes_in, sizes_of, without_sizes
 from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbolic_sizes import SymbolicInt, hint_of
 from thunder.ir.trace import TraceCtx
 from thunder.ops.layouts import Layouts, reads_memory
 from thunder.ops.meta_layouts import MetaLayouts
@@ -102,7 +103,7 @@ class ExpectedStrides:
         traces = (trace,) if forward is None else (forward, trace)
         values: dict[str, tuple[TensorProxy, bool]] = {}  # with whether a call computes it without data
         for part in traces:
-            _enter(part.args, False, values)
+            _enter(_with_hinted_strides(part.args), False, values)
             for bsym in part.bound_symbols:  # a backward's first calls unpack what its forward computes
                 _enter(bsym.flat_proxy_outs, _runs_without_data(bsym), values)
         inputs = [p for p, is_computed in values.values() if not is_computed]
@@ -117,6 +118,26 @@ class ExpectedStrides:
             except (OperatorError, UnsupportedProgram):  # a call that reads data
                 continue
         return contiguous_strides(proxy.shape)
+
+
+def _with_hinted_strides(arguments: Sequence[Any]) -> list[Any]:
+    """Return arguments with the strides of the traced call where no sizes determine them.
+
+    A region takes sizes as numbers, no strides (Note [Free strides]).
+    """
+    tensors = [p for p in arguments if isinstance(p, TensorProxy)]
+    sizes = {root.name for p in tensors for n in p.shape if isinstance(n, SymbolicInt) for root in n.roots}
+
+    def stride(step: Any) -> Any:
+        is_free = isinstance(step, SymbolicInt) and any(root.name not in sizes for root in step.roots)
+        return hint_of(step) if is_free else step
+
+    return [
+        p.replace(strides=tuple(map(stride, p.strides)), input_offset=p.input_offset)
+        if isinstance(p, TensorProxy) and p.strides is not None
+        else p
+        for p in arguments
+    ]
 
 
 def _enter(proxies: Iterable[Any], is_computed: bool, values: dict[str, tuple[TensorProxy, bool]]) -> None:

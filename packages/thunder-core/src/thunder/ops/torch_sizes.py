@@ -42,7 +42,7 @@ def facts_in(tree: Any) -> SizeFacts | None:
 
 def _sizes_of(leaf: Any) -> tuple[Any, ...]:
     if isinstance(leaf, TensorProxy):
-        return tuple(leaf.shape)
+        return (*leaf.shape, *(leaf.strides or ()))
     # a slice is a leaf of pytrees
     return (leaf.start, leaf.stop, leaf.step) if isinstance(leaf, slice) else (leaf,)
 

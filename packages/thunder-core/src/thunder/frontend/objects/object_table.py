@@ -191,7 +191,8 @@ class ObjectTable(EntryTable):
         if original is not None and not (self.keeps_original_metadata and has_other_form(raw, original)):
             original = None
         proxy: TensorProxy = self.make_input(raw, path, original)
-        free = FreeSizes(proxy.shape, proxy.strides or ()) if has_symbols(proxy.shape) else None
+        strides = proxy.strides or ()
+        free = FreeSizes(proxy.shape, strides) if has_symbols((*proxy.shape, *strides)) else None
         self.note("tensor", path, TensorFacts.of(raw, to_torch_device(proxy.device), free))
         self.track(raw, path, proxy)
         return proxy

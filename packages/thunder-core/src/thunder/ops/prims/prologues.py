@@ -37,8 +37,8 @@ __all__ = [
     "unpack_closure", "unpack_content", "unpack_default", "unpack_dict_key", "unpack_function_obj",
     "unpack_getitem", "unpack_global", "unpack_iterated", "unpack_length", "unpack_list",
     "unpack_outer_metadata", "unpack_own_attr", "unpack_parameter", "unpack_plain_tensor",
-    "unpack_proxied", "unpack_reference", "unpack_referent", "unpack_slot", "unpack_submodule",
-    "unpack_tuple", "unpack_type_attr",
+    "unpack_proxied", "unpack_reference", "unpack_referent", "unpack_slot", "unpack_strides",
+    "unpack_submodule", "unpack_tuple", "unpack_type_attr",
 ]
 # fmt: on
 
@@ -111,6 +111,8 @@ unpack_iterated = _step("iterated", "unpack_iterated")
 
 #: the length of a list
 unpack_length = _step("length", "unpack_length")
+#: the strides of a tensor
+unpack_strides = _step("strides", "unpack_strides")
 
 
 @_unpacking
