@@ -231,3 +231,20 @@ def test_rules_are_applied_under_checks_and_in_plans():
     assert applied(fn) == ["rms_norm"]
     plan = thunder.plan(lambda x, w: rms_norm(x, w, 1e-5), X, W, transforms=Rewrites(RMS_NORM))
     assert [r.rule for r in plan.explain().rewritings] == ["rms_norm"]
+
+
+def test_a_package_is_asked_once_for_the_rules_of_the_executors_of_a_compile():
+    asked = []
+
+    class Asked:
+        @hookimpl
+        def thunder_rewrites(self, executors):
+            asked.append(executors)
+            return ()
+
+    ex = OperatorExecutor("acme_asked")
+    with get_manager().temporary(Asked(), name="acme"):
+        for executors in (["torch"], ["torch"], [ex, "torch"]):
+            thunder.jit(sine, executors=executors)(X)
+    assert ["acme_asked" in names for names in asked] == [False, True]
+    assert all("torch" in names for names in asked)

@@ -57,8 +57,10 @@ def thunder_options() -> list[Option]:
 
 
 @hookimpl
-def thunder_rewrites() -> Iterable[Any]:
+def thunder_rewrites(executors: frozenset[str]) -> Iterable[Any]:
     """Provide the rules by which programs use operators of the library."""
+    if "triton_kernels" not in executors:
+        return ()
     rules: Iterable[Any] = import_module("thunder_triton.kernel_executor").rules()
     return rules
 

@@ -252,21 +252,28 @@ def mesh_planner(manager: PluginManager) -> Callable[..., Any] | None:
     return None
 
 
-def rewrite_rules(manager: PluginManager) -> tuple[RewriteRule, ...]:
-    """Return the rewrite rules of all plugins, in the order of (rank, name)."""
-    return tuple(rule for _, rule in _rules_of(manager))
+def rewrite_rules(manager: PluginManager, executors: Iterable[str]) -> tuple[RewriteRule, ...]:
+    """Return the rewrite rules of all plugins for a compile with these executors, by (rank, name)."""
+    known, names = _rules_of(manager), frozenset(executors)
+    if names not in known:
+        known[names] = tuple(_rewrite_rules(manager, names))
+    return tuple(rule for _, rule in known[names])
 
 
-def _rewrite_rules(manager: PluginManager) -> tuple[tuple[str, RewriteRule], ...]:
+def _rewrite_rules(manager: PluginManager, executors: frozenset[str]) -> list[tuple[str, RewriteRule]]:
     rules: list[tuple[str, RewriteRule]] = []
-    for plugin, result in manager.call("thunder_rewrites"):
+    for plugin, result in manager.call("thunder_rewrites", executors=executors):
         hint = "thunder.core.patterns.rewrite(pattern, replacement) returns one."
         listed = _list_of(RewriteRule, manager, plugin, "thunder_rewrites", result, hint)
         rules += [(plugin, rule) for rule in listed]
-    return tuple(rules)
+    return rules
 
 
-_rules_of = _per_generation(_rewrite_rules)
+def _no_rules(manager: PluginManager) -> dict[frozenset[str], tuple[tuple[str, RewriteRule], ...]]:
+    return {}
+
+
+_rules_of = _per_generation(_no_rules)
 
 
 def recipes(manager: PluginManager) -> Mapping[str, tuple[str, type[Any]]]:
@@ -314,7 +321,8 @@ def names_by_plugin(manager: PluginManager) -> Mapping[str, Mapping[str, Sequenc
     for implementation, lookaside in isolated(manager, lambda: list(lookasides(manager))):
         fn = lookaside.fn
         add(implementation.plugin_name, "lookasides", f"{fn.__module__}.{getattr(fn, '__qualname__', fn)}")
-    for plugin, rule in _rules_of(manager):
+    declared = frozenset(spec.name for info in manager.loaded() for spec in info.declares.executors)
+    for plugin, rule in _rewrite_rules(manager, declared):
         add(plugin, "rewrites", rule.name)
     for recipe, (plugin, _) in recipes(manager).items():
         add(plugin, "recipes", recipe)

@@ -144,10 +144,11 @@ def thunder_compiled(event: CompileEvent) -> None:
 
 
 @hookspec
-def thunder_rewrites() -> Iterable[RewriteRule]:  # type: ignore[empty-body]
+def thunder_rewrites(executors: frozenset[str]) -> Iterable[RewriteRule]:  # type: ignore[empty-body]
     """Add rules that rewrite programs before they are differentiated: `thunder.core.patterns.rewrite`.
 
-    Called at the first compile, and again after a plugin was registered or unregistered.
+    ``executors`` are the names of the compile's: rules for others are left out, and need not be imported.
+    Called at the first compile with these executors, and again after a plugin was registered or unregistered.
     """
 
 

@@ -40,7 +40,7 @@ def rules_of(
     RegistrationError for two rules of one name, or a cycle.
     """
     own = [rule for transform in transforms if isinstance(transform, Rewrites) for rule in transform.rules]
-    rules = dict.fromkeys((*own, *rewrite_rules(manager)))
+    rules = dict.fromkeys((*own, *rewrite_rules(manager, executors)))
     return ordered([rule for rule in rules if set(rule.executors) <= set(executors)])
 
 
