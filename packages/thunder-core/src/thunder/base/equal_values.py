@@ -62,13 +62,13 @@ def holds_decimal(x: Any) -> bool:
     return isinstance(x, Decimal) or (isinstance(x, tuple | frozenset) and any(map(holds_decimal, x)))
 
 
-#: the types of most values that are asked about
-_WITHOUT_ZONE = frozenset({type(None), bool, int, float, str, type, types.FunctionType, dict})
+#: the types of most values that are asked about: none is a time or a decimal, or has one as an element
+WITHOUT_ZONE = frozenset({type(None), bool, int, float, str, type, types.FunctionType, dict})
 
 
 def has_open_zone(x: Any) -> bool:
     """Return whether a value is, or a tuple or set has, a time in a zone whose offset may change."""
-    if type(x) in _WITHOUT_ZONE:
+    if type(x) in WITHOUT_ZONE:
         return False
     if isinstance(x, datetime.datetime | datetime.time):
         return type(x.tzinfo) not in (type(None), datetime.timezone, ZoneInfo)

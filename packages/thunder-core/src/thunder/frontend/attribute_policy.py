@@ -184,7 +184,8 @@ class AttributePolicy(TracingSession):
         entry = self.resolve_entry(obj)
         if entry is not None and name == "__dict__" and isinstance(descriptor, DICT_GETTERS):
             return module_members.instance_dict(self, entry)
-        if entry is None or _reads_shadow(entry, descriptor) or isinstance(descriptor, METHODS):
+        is_fixed = entry is None or type(entry.obj) is types.CodeType  # whose identity is known
+        if entry is None or is_fixed or _reads_shadow(entry, descriptor) or isinstance(descriptor, METHODS):
             return type(descriptor).__get__(descriptor, obj, owner)
         if name in entry.attrs:
             if entry.attrs[name] is MISSING:

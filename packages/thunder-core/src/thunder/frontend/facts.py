@@ -52,6 +52,10 @@ class TensorFacts:
         metadata = f"{shape}, '{self.device}', {self.dtype}, {self.requires_grad}"
         return f"check_tensor_shape_and_metadata({name}, {metadata})"
 
+    def strides_for(self, t: torch.Tensor) -> tuple[int, ...] | None:
+        """Return the strides (elements) that a tensor must have with its sizes."""
+        return self.strides if self.free is None else self.free.strides_for(t.shape, t.stride())
+
     def describe(self, t: Any) -> str | None:
         """Return the first fact that does not hold of ``t``, in words; None if all hold."""
         found_type: Any = type(t)
@@ -65,7 +69,7 @@ class TensorFacts:
                 continue
             if value != getattr(self, name):
                 return f"{name} {value}"
-        strides = self.strides if self.free is None else self.free.strides_for(t.shape)
+        strides = self.strides_for(t)
         if strides is not None and t.stride() != strides:
             return f"strides {t.stride()}"
         if str(torch._C._dispatch_keys(t)) != self.dispatch_keys:
@@ -206,20 +210,14 @@ def _has_other_keys(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
 def _is_other_value(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
     value, expected = writer.value(fact.path), writer.constant(fact.expected)
     number = type(fact.expected) is float and fact.expected and math.isfinite(fact.expected)
-    if number and _is_read_plainly(fact.path):
+    if number and fact.path.kind in _PLAIN_STEPS and "(" not in value:
         return (f"type({value}) is not float or {value} != {expected}",)
     return (f"not same_leaf({value}, {expected})",)
 
 
-#: steps of paths whose code is one operation of Python on a dict, a tuple or an object of its own
+#: steps of paths whose code is one operation of Python on a dict, a tuple or an object of its own; where the
+#: steps before call nothing, a condition may have the code twice
 _PLAIN_STEPS = frozenset({"instance", "key", "index", "global", "cell", "closure", "default"})
-
-
-def _is_read_plainly(path: Path) -> bool:
-    """Return whether a condition may have the code of a path twice: it is short, and calls nothing."""
-    while path.parent is not None and path.kind in _PLAIN_STEPS:
-        path = path.parent
-    return path.parent is None
 
 
 def _has_string_keys(path: Path) -> bool:

@@ -60,6 +60,9 @@ from thunder.ir.unmodelled_proxies import UnmodelledObject
 from thunder.ops.torch_errors import as_torch_raises
 from thunder.wrappers.compiled_function import CompiledFunction
 
+#: types of defaults that have no parts: a tuple that is the same object has the same ones
+_CONSTANTS = frozenset({type(None), bool, int, float, complex, str, bytes})
+
 
 class Tracer(AttributePolicy):
     """The policy of one acquisition.
@@ -273,8 +276,9 @@ class Tracer(AttributePolicy):
             return super().function_parts(fn)
         self.note("is", path.step("attribute", "__code__"), fn.__code__)
         self.note("is", path.step("attribute", "__defaults__"), fn.__defaults__)
-        defaults = fn.__defaults__ and tuple(
-            self.adopt(v, path.step("default", i)) for i, v in enumerate(fn.__defaults__)
+        defaults = fn.__defaults__ and tuple(  # the tuple is one object, and so are the constants in it
+            v if type(v) in _CONSTANTS else self.adopt(v, path.step("default", i))
+            for i, v in enumerate(fn.__defaults__)
         )
         kwdefaults = self.adopt(fn.__kwdefaults__, path.step("attribute", "__kwdefaults__"))
         return FunctionParts(fn.__code__, fn.__globals__, defaults, kwdefaults, fn.__closure__)

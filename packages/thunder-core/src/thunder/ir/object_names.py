@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import keyword
 import math
 import re
@@ -106,6 +107,7 @@ def is_attribute_name(name: str) -> bool:
 _NOT_IN_NAMES = re.compile(r"\W+")
 
 
+@functools.lru_cache(maxsize=4096)
 def identifier(text: str, otherwise: str = "value") -> str:
     """Return a name for generated code that begins as a text: a valid one that code does not use otherwise.
 

@@ -149,13 +149,21 @@ def is_of_pydantic(x: Any) -> bool:
 # -- NumPy, which may be absent ------------------------------------------------------------------------------
 
 
+#: NumPy, once it has been seen
+_numpy: types.ModuleType | None = None
+
+
 def numpy() -> types.ModuleType | None:
     """Return NumPy if it is imported, or None.
 
     In a module that a user has called ``numpy``, classes come from class statements.
     """
+    global _numpy
     module = sys.modules.get("numpy")
+    if module is None or module is _numpy:
+        return module
     if _is_static(getattr(module, "ufunc", None)) and _is_static(getattr(module, "generic", None)):
+        _numpy = module
         return module
     return None
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from thunder.base.equal_values import has_open_zone, holds_decimal
+from thunder.base.equal_values import WITHOUT_ZONE, has_open_zone, holds_decimal
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path, comes_with_arguments, is_weak, object_root
 from thunder.frontend.facts import Fact, GuardKind
@@ -55,7 +55,8 @@ class EntryTable:
         """
         mark = (kind, id(path), key, *map(id, others)) if others else (kind, id(path), key)
         if mark not in self._noted:
-            if has_open_zone(expected):
+            may_be_rare = type(expected) not in WITHOUT_ZONE  # those that are asked about below
+            if may_be_rare and has_open_zone(expected):
                 raise UnsupportedProgram(
                     f"{path.source} has a time in a time zone of another class than timezone and ZoneInfo",
                     hint="Pass a time in UTC, or its timestamp.",
@@ -63,7 +64,7 @@ class EntryTable:
             if self.before_fact is not None:
                 self.before_fact(kind, path, expected)
             self._noted.add(mark)
-            self.has_decimals |= holds_decimal(expected)
+            self.has_decimals |= may_be_rare and holds_decimal(expected)
             self.facts.append(Fact(kind, path, expected, others))
 
     def object_root(self, obj: Any, name: str) -> Path:
