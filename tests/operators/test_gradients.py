@@ -56,6 +56,7 @@ WITHOUT_RULE = {
     "prims.record_opaque": "only in rules, which differentiate the record that it gives",
     "prims.reentrant_gradient": "torch has no second derivative of a reentrant region",
     "prims.begin_backward": "gives no tensor",
+    "prims.begin_objects": "gives no tensor",
     "prims.begin_region": "gives no tensor",
     "prims.run_region_again": "gives no tensor",
     "prims.set_backend_flag": "takes no tensor",

@@ -10,6 +10,7 @@ from thunder.base.provenance import Path
 from thunder.frontend import ambient_state
 from thunder.frontend.custom_gradients import backward_reads
 from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.custom_gradients.eager_backward import begin_objects
 from thunder.frontend.custom_gradients.leaf_hooks import refuse_left_hooks
 from thunder.frontend.custom_gradients.module_backward_hooks import refuse_written_results
 from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients, retaining_results
@@ -127,6 +128,9 @@ class TraceFinalizer:
 
     def _computation(self) -> TraceCtx:
         _refuse_hidden(self.session)
+        objects = self.session.state(BackwardState).objects
+        if objects is not None:
+            self.trace.bound_symbols.insert(0, begin_objects.bind(output=objects))
         if not self.trace.grad_enabled:  # where nothing requires grad, regions of grad mode mean nothing
             self.trace.bound_symbols = [
                 b for b in self.trace.bound_symbols if b.sym is not prims.set_grad_enabled

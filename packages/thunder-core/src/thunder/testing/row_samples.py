@@ -105,6 +105,7 @@ NOT_OPERATORS: Mapping[str, str] = {
             "prims.run_opaque",
             "prims.raise_error",
             "prims.begin_backward",
+            "prims.begin_objects",
             "prims.record_backward",
             "prims.differentiate_backward",
             "prims.record_derivative",

@@ -74,8 +74,10 @@ class BackwardPolicy(TracingSession):
 
     def load_cell(self, cell: types.CellType) -> Any:
         content = cell_content(cell)
-        if id(cell) in self.state(BackwardState).created or content is ABSENT:
+        if id(cell) in self.state(BackwardState).created:
             pass
+        elif content is ABSENT:
+            self.place.end_backward("reads a variable that is not assigned yet")
         elif id(cell) not in self.variables.cell_paths:
             if not (is_fixed(self, content) or is_code(content)):
                 self.place.end_backward("reads a variable of an enclosing function")

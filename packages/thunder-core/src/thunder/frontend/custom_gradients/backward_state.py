@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from thunder.base.errors import Location
 from thunder.frontend.session import SessionState, TracingSession
-from thunder.ir.proxies import TensorProxy
+from thunder.ir.proxies import AnyProxy, TensorProxy
 
 #: interprets a backward at the present place of the program: the tensors that it reads, and cotangents →
 #: gradients
@@ -26,7 +26,21 @@ class BackwardState(SessionState):
         self.captured: list[tuple[types.CellType, Any, str, list[Location]]] = []
         #: objects that are rebuilt when a backward runs: by id, the object, its parts' ids, and where
         self.rebuilt: dict[int, tuple[Any, list[int], list[Location]]] = {}
+        #: the numbers of objects and variables that the backwards of a call share: by id, the value, its number
+        self.numbers: dict[int, tuple[Any, int]] = {}
+        #: what they share, once a backward needs it: the program makes it first
+        self.objects: AnyProxy | None = None
         #: the backwards that run as they are, as the program runs them where it computes gradients itself
         self.in_program: dict[Any, RunInProgram] = {}
         #: tensors that a backward reads from its ctx unsaved: the function, the tensors, a result, and where
         self.unsaved_reads: list[tuple[str, list[TensorProxy], TensorProxy, list[Location]]] = []
+
+    def shared(self) -> AnyProxy:
+        """Return what the backwards of a call share."""
+        if self.objects is None:
+            self.objects = AnyProxy()
+        return self.objects
+
+    def number_of(self, value: Any) -> int:
+        """Return the number of an object or a variable, by which backwards find what one of them has rebuilt."""
+        return self.numbers.setdefault(id(value), (value, len(self.numbers)))[1]

@@ -227,7 +227,9 @@ def _as_it_runs(
         held=rebuilding.held,
     )
     with recorded(session.trace) as begin:
-        call = begin_backward(backward, tuple(a and a.shape for a in backward.arguments))
+        shapes = tuple(a and a.shape for a in backward.arguments)
+        shared = (session.state(BackwardState).shared(),) if rebuilding.shares else ()
+        call = begin_backward(backward, shapes, *shared)
     with recorded(session.trace) as back:
         arguments = tuple(results.cotangents(cotangents))
         gradients = run_backward(call, backward, tuple(rebuilding.tensors), arguments)

@@ -5,7 +5,9 @@
     y = Cube.apply(x)     →     forward:    call = begin_backward(Cube); y = x**3
                                 backward:   (g_x,) = run_backward(call, (x,), (g_y,))
 
-``call`` corresponds to eager's node: it holds the ``ctx`` of one forward for any number of backwards. The
+``call`` corresponds to eager's node: it holds the ``ctx`` of one forward for any number of backwards. Objects
+and variables of the program that its backwards read and write are rebuilt once for all of them, in what
+``begin_objects`` returns. The
 user's function is called once per backward. If the backward is differentiated again (``create_graph``), torch
 records a graph of it, which is kept for the second derivative.
 """
@@ -67,10 +69,12 @@ class BackwardCall:
     """The backward of one call of the forward; it may run several times.
 
     ``shapes`` are those of the forward's arguments in this call, None for arguments that are not tensors.
+    ``objects`` are those that it shares with other backwards of the program, by number.
     """
 
     of: EagerBackward
     shapes: Sequence[tuple[int, ...] | None]
+    objects: dict[int, Any] | None = None
     function: Callable[..., Any] | None = None
     context: FunctionContext | None = None
 
@@ -79,7 +83,7 @@ class BackwardCall:
 
     def run(self, tensors: Tensors, cotangents: Tensors) -> tuple[torch.Tensor, ...]:
         """Return the gradients of the arguments that require grad."""
-        of, rebuilt = self.of, dict[int, Any]()
+        of, rebuilt = self.of, {} if self.objects is None else self.objects
         pairs = zip(of.arguments, self.shapes, strict=True)
         given = [a if a is None or shape is None else replace(a, shape=shape) for a, shape in pairs]
         wanted = [a for a in given if a is not None and a.requires_grad]
@@ -163,7 +167,11 @@ class RecordedBackward:
 # -- the operators -------------------------------------------------------------------------------------------
 
 
-def _begin_meta(backward: EagerBackward, shapes: Any) -> AnyProxy:
+def _objects_meta() -> AnyProxy:
+    return AnyProxy()
+
+
+def _begin_meta(backward: EagerBackward, shapes: Any, objects: Any = None) -> AnyProxy:
     return AnyProxy()
 
 
@@ -242,6 +250,8 @@ def _rule_again(recorded: Any, inputs: Any, wanted: Any, cotangents: Any) -> Any
 _TAGS = (OpTags.DONT_DCE, OpTags.DONT_RECOMPUTE_IN_BACKWARD)
 _ONCE = (OpTags.DONT_RECOMPUTE_IN_BACKWARD,)
 
+#: the objects that the backwards of one call of the program share
+begin_objects = primitive("begin_objects", _objects_meta, eager=dict, tags=_ONCE)
 #: the state that the backwards of one forward share; it has no effect
 begin_backward = primitive("begin_backward", _begin_meta, eager=BackwardCall, tags=_ONCE)
 #: a backward of it, of which torch records a graph for another derivative

@@ -51,7 +51,9 @@ class Rebuilding:
     """
 
     def __init__(self, session: TracingSession) -> None:
-        self.session = session
+        self.session, self._state = session, session.state(BackwardState)
+        #: whether an object or a variable of the program is rebuilt, which others may read and write
+        self.shares = False
         self.tensors: list[Any] = []
         self.held: list[weakref.ref[Any]] = []
         self._index: dict[str, int] = {}
@@ -73,7 +75,7 @@ class Rebuilding:
             return _constant(value)
         built = self._makers.get(id(value))
         if built is None:
-            number = len(self._makers)
+            number = self._state.number_of(value)
             cell: list[Maker] = []  # a value may contain itself
             self._makers[id(value)] = value, lambda tensors, rebuilt: _once(number, cell[0], tensors, rebuilt)
             cell.append(self._parts(value) if entry is None else self._of_user(value, entry.obj))
@@ -132,7 +134,8 @@ class Rebuilding:
                 f"{description(value)} is needed when the backward runs, and cannot be rebuilt",
                 hint="Use tensors, constants and plain containers of them.",
             )
-        self.session.state(BackwardState).rebuilt[id(value)] = (
+        self.shares = True
+        self._state.rebuilt[id(value)] = (
             value,
             list(map(id, children(value))),
             self.session.locations(),
@@ -190,14 +193,19 @@ class Rebuilding:
         """Return the maker of a variable: the user's cell, or a new one with the present content."""
         if id(cell) in self.session.variables.cell_paths:
             return _constant(cell)
-        content = cell_content(cell)
-        if content is ABSENT:
-            return lambda tensors, rebuilt: types.CellType()
-        self.session.state(BackwardState).captured.append(
-            (cell, content, "the backward", self.session.locations())
-        )
-        inside = self.maker(content)
-        return lambda tensors, rebuilt: types.CellType(inside(tensors, rebuilt))
+        content, number = cell_content(cell), self._state.number_of(cell)
+        self._state.captured.append((cell, content, "the backward", self.session.locations()))
+        self.shares = True
+        inside = None if content is ABSENT else self.maker(content)
+
+        def make(tensors: Sequence[Any], rebuilt: dict[int, Any]) -> Any:
+            if number not in rebuilt:  # a function may be in its own variables
+                rebuilt[number] = types.CellType()
+                if inside is not None:
+                    rebuilt[number].cell_contents = inside(tensors, rebuilt)
+            return rebuilt[number]
+
+        return make
 
 
 def _is_method_of_container(value: Any) -> bool:

@@ -27,6 +27,7 @@ from thunder.base.provenance import Path
 from thunder.base.pytree import tree_map
 from thunder.base.structural_ids import STRUCTURAL
 from thunder.base.tags import OpTags
+from thunder.frontend.custom_gradients.eager_backward import begin_backward
 from thunder.frontend.host_draws.draw_statements import draw_decided
 from thunder.frontend.objects.unmodelled_tensors import is_modelled, parts_of
 from thunder.ir.effects import KEPT
@@ -341,6 +342,7 @@ _SKIPPED: Final = (
     | {
         symbol.id
         for symbol in (
+            begin_backward,
             prims.check_decision,
             draw_decided,
             prims.enter_inference_mode,
