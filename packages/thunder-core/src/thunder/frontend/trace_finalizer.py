@@ -14,6 +14,11 @@ from thunder.frontend.custom_gradients.eager_backward import begin_objects
 from thunder.frontend.custom_gradients.leaf_hooks import refuse_left_hooks
 from thunder.frontend.custom_gradients.module_backward_hooks import refuse_written_results
 from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients, retaining_results
+from thunder.frontend.custom_gradients.shared_objects import (
+    changed_objects,
+    emit_objects,
+    objects_that_leave,
+)
 from thunder.frontend.custom_gradients.tensor_hooks import refuse_written_views
 from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder, is_simple
 from thunder.frontend.epilogue.value_parts import proxies_of
@@ -68,23 +73,27 @@ class TraceFinalizer:
         refuse_written_views(session)
         refuse_written_results(session)
         leaving = proxies_of(session, [*session.writes.values(), result])
-        refuse_observed_copies(session, leaving)
         may_be_differentiated = self._may_be_differentiated(leaving)
+        changed = changed_objects(session) if may_be_differentiated else []
+        refuse_observed_copies(session, proxies_of(session, [*session.writes.values(), result, *changed]))
         is_annotated = (
             session.state(GradRequests).has_any()
             or session.state(WrittenAttributes)
             or retained.intermediates
             or retained.inputs
             or session.state(CachedCalls).uses
+            or changed
+            or objects_that_leave(session, seen)
         )
+        backward_reads.refuse_changed(session, may_be_differentiated)
         if simple and not self.writes and not is_annotated:
-            backward_reads.refuse_changed(session, seen, may_be_differentiated)
             prims.python_return(*([result] if result is not None else [None]))
             return self._computation(), None, []
         builder = EpilogueBuilder(session)
-        for value in (*session.writes.values(), result):
+        for value in (*session.writes.values(), result, *changed):
             builder.count(value)
-        backward_reads.refuse_changed(session, builder.uses, may_be_differentiated)
+        for value in objects_that_leave(session, builder.uses) if may_be_differentiated else ():
+            builder.count(value)  # once more: the backwards refer to it
         for query in session.state(CachedCalls).uses:
             builder.emit(f"{builder.constant('entry', query)}.repeat()")
         for write in list(session.writes):
@@ -92,6 +101,8 @@ class TraceFinalizer:
         if autocast:
             builder.emit(*autocast)
         expression = builder.expression(result)
+        if may_be_differentiated:
+            emit_objects(session, builder)
         emit_attributes(
             session,
             builder.tensors,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -14,7 +13,6 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import cell_content
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
-from thunder.frontend.epilogue.reconstruction import children, description
 from thunder.frontend.natives.libraries import is_library, is_ufunc
 from thunder.frontend.objects.class_kinds import CODE_TYPES, LEAVES
 from thunder.frontend.session import TracingSession
@@ -62,12 +60,10 @@ def is_fixed(session: TracingSession, value: Any) -> bool:
     return is_code(value) or isinstance(value, torch.nn.Module)  # whose attributes are looked at
 
 
-def refuse_changed(session: TracingSession, built: Collection[int], may_be_differentiated: bool) -> None:
-    """Refuse a program that changes, after a call, what the backward of that call reads.
+def refuse_changed(session: TracingSession, may_be_differentiated: bool) -> None:
+    """Refuse a program that changes, after a call, what the trace of the backward of that call has read.
 
-    The same holds for a program that returns or keeps such an object, because its caller could change it.
-    ``built`` are the ids of the objects that the program returns or keeps. Where nothing that leaves the
-    program can be differentiated, no backward runs later.
+    Where nothing that leaves the program can be differentiated, no backward runs later.
     """
     refuse_written(session)
     if not may_be_differentiated:  # the backwards that have run, have run
@@ -78,14 +74,6 @@ def refuse_changed(session: TracingSession, built: Collection[int], may_be_diffe
                 f"a variable that {name} reads is assigned again after the call",
                 where=where,
                 hint="Use another variable.",
-            )
-    for key, (value, parts, where) in session.state(BackwardState).rebuilt.items():
-        may_change = type(value) is not tuple  # its elements are judged one by one
-        if (may_change and key in built) or list(map(id, children(value))) != parts:
-            raise UnsupportedProgram(
-                f"{description(value)} is read when the backward runs, and the program changes or returns it",
-                where=where,
-                hint="Give the function a copy.",
             )
 
 

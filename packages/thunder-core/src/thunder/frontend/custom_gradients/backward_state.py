@@ -24,8 +24,12 @@ class BackwardState(SessionState):
         self.private: dict[int, tuple[Any, str]] = {}
         #: variables of inner functions that a backward reads: the cell, its content, the reader, and where
         self.captured: list[tuple[types.CellType, Any, str, list[Location]]] = []
+        #: variables that are rebuilt when a backward runs: by id, the cell, its content, and where
+        self.cells: dict[int, tuple[types.CellType, Any, list[Location]]] = {}
         #: objects that are rebuilt when a backward runs: by id, the object, its parts' ids, and where
         self.rebuilt: dict[int, tuple[Any, list[int], list[Location]]] = {}
+        #: the ids of those of these objects that only the end of the program can build
+        self.late: set[int] = set()
         #: the numbers of objects and variables that the backwards of a call share: by id, the value, its number
         self.numbers: dict[int, tuple[Any, int]] = {}
         #: what they share, once a backward needs it: the program makes it first

@@ -213,7 +213,7 @@ def _as_it_runs(
 
     These are the forward's part of it, the call, and its gradients.
     """
-    rebuilding = Rebuilding(session)
+    rebuilding = Rebuilding(session, is_late=True)
     replacements = session.state(ReplacedCalls).table
     makers = rebuilding.makers((fn.function(), _attributes(fn.context), *fn.context.to_save))
     backward = EagerBackward(

@@ -12,8 +12,9 @@ from __future__ import annotations
 import functools
 import types
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, cell_content, comes_with_arguments
@@ -25,6 +26,7 @@ from thunder.frontend.epilogue.reconstruction import (
     VIEWS,
     children,
     description,
+    is_plain_object,
     make_instance,
     reconstruction_of,
     state_of,
@@ -39,6 +41,9 @@ from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.unmodelled_proxies import UnmodelledObject
 
+#: collections of which an empty one is filled
+_FILLED: Final = (list, dict, set, frozenset, OrderedDict)
+
 #: from the tensors of one call, and the objects rebuilt so far by number, to an object
 Maker = Callable[[Sequence[Any], dict[int, Any]], Any]
 
@@ -46,11 +51,13 @@ Maker = Callable[[Sequence[Any], dict[int, Any]], Any]
 class Rebuilding:
     """A builder of makers.
 
+    ``is_late``: the makers run after the program, the end of which may build what they cannot.
     ``tensors`` are the proxies that their values need, in the order of the arguments. ``held`` are references
     to arguments, which code that runs after the call has to keep alive from the call on.
     """
 
-    def __init__(self, session: TracingSession) -> None:
+    def __init__(self, session: TracingSession, *, is_late: bool = False) -> None:
+        self._is_late = is_late
         self.session, self._state = session, session.state(BackwardState)
         #: whether an object or a variable of the program is rebuilt, which others may read and write
         self.shares = False
@@ -140,8 +147,13 @@ class Rebuilding:
             list(map(id, children(value))),
             self.session.locations(),
         )
-        is_collection = plain_base(cls) in CONTAINERS or isinstance(value, tuple)
-        return self._container(value) if is_collection else self._object(value)
+        if cls in _FILLED or isinstance(value, tuple):
+            return self._container(value)
+        if self._is_late and not is_plain_object(value):
+            self._state.late.add(id(value))
+            number = self._state.number_of(value)
+            return lambda tensors, rebuilt: rebuilt[number]
+        return self._container(value) if plain_base(cls) in CONTAINERS else self._object(value)
 
     def _array(self, value: Any, obj: Any) -> Maker:
         """Return the maker of an array of NumPy: of a tensor's, the user's, or a copy of the program's."""
@@ -163,18 +175,41 @@ class Rebuilding:
         return _constant(obj)
 
     def _container(self, value: Any) -> Maker:
-        cls = type(value)
+        cls, number = type(value), self._state.number_of(value)
         if isinstance(value, dict):
             keys, values = self.makers(value.keys()), self.makers(value.values())
-            return lambda t, m: _filled(cls, [(k(t, m), v(t, m)) for k, v in zip(keys, values, strict=True)])
+
+            def make_dict(tensors: Sequence[Any], rebuilt: dict[int, Any]) -> Any:
+                new = rebuilt[number] = cls()  # it may contain itself
+                for key, item in zip(keys, values, strict=True):
+                    dict.__setitem__(new, key(tensors, rebuilt), item(tensors, rebuilt))
+                return new
+
+            return make_dict
         items = self.makers(value)
+        if cls is list:
+
+            def make_list(tensors: Sequence[Any], rebuilt: dict[int, Any]) -> Any:
+                new = rebuilt[number] = list[Any]()
+                new.extend(item(tensors, rebuilt) for item in items)
+                return new
+
+            return make_list
         if isinstance(value, tuple) and cls is not tuple:
             return lambda t, m: tuple.__new__(cls, [i(t, m) for i in items])
         return lambda t, m: cls([i(t, m) for i in items])
 
     def _object(self, value: Any) -> Maker:
-        cls, state = type(value), {name: self.maker(v) for name, v in state_of(value).items()}
-        return lambda t, m: make_instance(cls, {name: v(t, m) for name, v in state.items()})
+        cls, number = type(value), self._state.number_of(value)
+        state = {name: self.maker(v) for name, v in state_of(value).items()}
+
+        def make_object(tensors: Sequence[Any], rebuilt: dict[int, Any]) -> Any:
+            new = rebuilt[number] = make_instance(cls, {})
+            for name, maker in state.items():
+                object.__setattr__(new, name, maker(tensors, rebuilt))
+            return new
+
+        return make_object
 
     def _function(self, fn: types.FunctionType) -> Maker:
         cells = [self._cell(c) for c in fn.__closure__ or ()]
@@ -194,7 +229,7 @@ class Rebuilding:
         if id(cell) in self.session.variables.cell_paths:
             return _constant(cell)
         content, number = cell_content(cell), self._state.number_of(cell)
-        self._state.captured.append((cell, content, "the backward", self.session.locations()))
+        self._state.cells[id(cell)] = cell, content, self.session.locations()
         self.shares = True
         inside = None if content is ABSENT else self.maker(content)
 
@@ -219,13 +254,6 @@ def _constant(value: Any) -> Maker:
 
 def _apply(fn: Callable[..., Any], makers: Sequence[Maker]) -> Maker:
     return lambda tensors, rebuilt: fn(*[maker(tensors, rebuilt) for maker in makers])
-
-
-def _filled(cls: type, items: list[tuple[Any, Any]]) -> Any:
-    new = cls()
-    for key, value in items:
-        dict.__setitem__(new, key, value)
-    return new
 
 
 def _once(number: int, maker: Maker, tensors: Sequence[Any], rebuilt: dict[int, Any]) -> Any:

@@ -88,6 +88,11 @@ def _reconstruction_by_structure(value: Any) -> Reconstruction | None:
     return None if is_foreign(cls) or issubclass(cls, threading.local | OfTheTrace) else _object
 
 
+def is_plain_object(value: Any) -> bool:
+    """Return whether a value is built as an instance of a Python class, of its attributes."""
+    return reconstruction_of(value) is _object
+
+
 def children(value: Any) -> Iterable[Any]:
     """Return the parts that a value is built of."""
     if isinstance(value, tuple | frozenset):
