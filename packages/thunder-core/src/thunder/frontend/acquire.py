@@ -22,6 +22,7 @@ from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.decisions.early_run import EarlyRun
 from thunder.frontend.decisions.speculation import Speculation
 from thunder.frontend.default_lookasides import default_lookasides
+from thunder.frontend.epilogue.value_parts import proxies_of
 from thunder.frontend.facts import Fact
 from thunder.frontend.free_sizes import free_sizes, size_relations
 from thunder.frontend.guards import Prologue, ambient_fact, prologue_trace
@@ -29,6 +30,7 @@ from thunder.frontend.last_facts import note_last_facts, tensors_of
 from thunder.frontend.lookasides import rng_generators
 from thunder.frontend.lookasides.grad_requests import GradRequests
 from thunder.frontend.lookasides.mode_regions import InferenceModes
+from thunder.frontend.lookasides.new_leaves import make_leaves_inputs
 from thunder.frontend.objects.number_inputs import needed_values, number_inputs
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.objects.unmodelled_tensors import is_modelled, scalar_metadata
@@ -184,7 +186,7 @@ def acquire(request: TraceRequest) -> Acquisition:
         with ambient_state.restored(), tracectx(trace), using_language(request.language), jitting():
             called = recorded_call(session, machine, fn, request.args, request.kwargs)
             result = _checked(called, session, computed)
-            _end_grad_modes(session, inputs, request.disable_grad)
+            _end_grad_modes(session, inputs, request.disable_grad, result)
             finalizer = TraceFinalizer(session, inputs, fn)
             computation, epilogue, reached = finalizer.run(result)
         with torch._C.DisableTorchFunction():
@@ -314,8 +316,10 @@ def _needs_grad_mode(trace: TraceCtx, inputs: list[Input], before: bool) -> bool
     return regions_on and any(requires_grad(proxy) for proxy, _ in inputs)
 
 
-def _end_grad_modes(session: TracingSession, inputs: list[Input], disable_grad: bool) -> None:
+def _end_grad_modes(session: TracingSession, inputs: list[Input], disable_grad: bool, result: Any) -> None:
     """Decide whether the program needs gradients; refuse them in inference mode, where torch has none."""
+    if session.state(GradRequests).requests:
+        make_leaves_inputs(session, proxies_of(session, [*session.writes.values(), result]))
     trace = session.trace
     trace.grad_enabled |= _needs_grad_mode(trace, inputs, session.modes.grad) and not disable_grad
     if session.state(InferenceModes).had_grad and trace.grad_enabled:

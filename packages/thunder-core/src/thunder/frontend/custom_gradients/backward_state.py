@@ -30,7 +30,7 @@ class BackwardState(SessionState):
         self.rebuilt: dict[int, tuple[Any, list[int], list[Location]]] = {}
         #: the ids of those of these objects that only the end of the program can build
         self.late: set[int] = set()
-        #: the numbers of objects and variables that the backwards of a call share: by id, the value, its number
+        #: the objects and variables that the backwards of a call share: by id, the value, and its number
         self.numbers: dict[int, tuple[Any, int]] = {}
         #: what they share, once a backward needs it: the program makes it first
         self.objects: AnyProxy | None = None
@@ -46,5 +46,5 @@ class BackwardState(SessionState):
         return self.objects
 
     def number_of(self, value: Any) -> int:
-        """Return the number of an object or a variable, by which backwards find what one of them has rebuilt."""
+        """Return the number of an object or a variable, by which backwards find what another rebuilt."""
         return self.numbers.setdefault(id(value), (value, len(self.numbers)))[1]

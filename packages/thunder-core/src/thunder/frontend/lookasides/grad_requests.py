@@ -50,6 +50,8 @@ class GradRequests(SessionState):
         self.requests: list[tuple[TensorProxy, list[Location]]] = []
         self.without_use: list[tuple[TensorProxy, list[Location]]] = []
         self.inputs: list[TensorProxy] = []
+        #: by id of a tensor, the last call of the program before the request
+        self.positions: dict[int, BoundSymbol] = {}
         self._session = session
 
     def writes(self) -> Iterator[Write]:
@@ -93,6 +95,8 @@ def request_grad(session: TracingSession, x: TensorProxy, value: bool) -> None:
     x.requires_grad = x.declared_leaf = True
     state = session.state(GradRequests)
     (state.without_use if passes_on else state.requests).append((x, session.locations()))
+    if len(session.trace.scopes) == 1:
+        state.positions[id(x)] = session.trace.bound_symbols[-1]
 
 
 def _withdraw(session: TracingSession, x: TensorProxy) -> bool:
@@ -206,8 +210,8 @@ def returned_leaves(
     tracked = [p for p in returned if requires_grad(p)]
     requested = {id(x) for x, _ in session.state(GradRequests).requests}
     leaves = [p for p in tracked if id(p) in requested]
-    through = _reached(session, filter(requires_grad, inputs), requested)
-    dependent = _reached(session, leaves, requested)
+    through = reached(session, filter(requires_grad, inputs), requested)
+    dependent = reached(session, leaves, requested)
     for p in tracked:
         if not any(p is leaf for leaf in leaves) and (id(p) not in through or id(p) in dependent):
             x, where = session.state(GradRequests).requests[0]
@@ -224,7 +228,7 @@ def returned_leaves(
     return leaves
 
 
-def _reached(session: TracingSession, start: Iterable[Any], leaves: set[int]) -> set[int]:
+def reached(session: TracingSession, start: Iterable[Any], leaves: set[int]) -> set[int]:
     """Return the ids of tensors and of what gradients reach from them, not past ``leaves``."""
     reached = {id(p) for p in start}
     for bsym in session.trace.bound_symbols:

@@ -31,6 +31,10 @@ class WrittenAttributes(SessionState):
         entry = self._values.get(id(x))
         return {} if entry is None else entry[1]
 
+    def taken(self, x: TensorProxy) -> dict[str, Any]:
+        """Return the attributes of a tensor, and forget them."""
+        return self._values.pop(id(x), (x, {}))[1]
+
     def write(self, x: TensorProxy, name: str, value: Any) -> None:
         """Set an attribute."""
         self._values.setdefault(id(x), (x, {}))[1][name] = value
