@@ -45,12 +45,6 @@ def test_gradients_of_parameters_are_eagers(by_method: bool) -> None:
     assert x.grad is None
 
 
-def of_nothing_else(x: Tensor) -> Tensor:
-    h = x * 2
-    h.requires_grad = True
-    return h.sin()
-
-
 def no_longer(x: Tensor) -> Tensor:
     h = x.detach().requires_grad_()
     h.requires_grad = False
@@ -58,7 +52,6 @@ def no_longer(x: Tensor) -> Tensor:
 
 
 REFUSED: list[Callable[[Tensor], Tensor]] = [
-    of_nothing_else,
     lambda x: (x * 2 + x.requires_grad_()).detach(),
 ]
 
@@ -192,13 +185,25 @@ def test_a_detached_input_that_leaves_the_program_as_a_leaf_shares_its_memory() 
     assert h.data_ptr() == x.data_ptr()
 
 
-def test_a_result_that_depends_on_a_leaf_that_is_returned_too_is_refused() -> None:
+def test_a_result_that_depends_on_a_leaf_that_is_returned_too_gives_it_a_gradient() -> None:
     def program(x: Tensor) -> tuple[Tensor, Tensor]:
         h = (x * 2).detach().requires_grad_()
         return h, (h * x).sum()
 
-    with pytest.raises(thunder.UnsupportedProgram, match="because the program sets it of an intermediate"):
-        thunder.jit(program)(torch.ones(3, requires_grad=True))
+    def of_nothing_else(x: Tensor) -> tuple[Tensor, Tensor]:
+        h = x.detach() * 2
+        h.requires_grad = True
+        return h, h.sin().sum()
+
+    for fn in (program, of_nothing_else):
+        gradients = []
+        for call in (fn, thunder.jit(fn)):
+            x = torch.arange(3.0, requires_grad=True)
+            h, loss = call(x)
+            loss.backward()
+            gradients.append((h.grad, x.grad))
+        assert gradients[0][0] is not None
+        torch.testing.assert_close(gradients[1], gradients[0])
 
 
 def used_without_gradients(x: Tensor, weight: Tensor) -> tuple[Tensor, bool]:

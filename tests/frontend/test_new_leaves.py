@@ -1,4 +1,4 @@
-"""Leaves that a program makes and that leave it with what depends on them: the caller's backward reaches them."""
+"""Leaves that a program makes, and on which its results depend: the caller's backward reaches them."""
 
 from __future__ import annotations
 
