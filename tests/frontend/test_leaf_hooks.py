@@ -155,6 +155,20 @@ def a_handle_of_the_caller(m: nn.Sequential, seen: Seen) -> Step:
     return step
 
 
+@case
+def one_is_removed_and_another_registered(m: nn.Sequential, seen: Seen) -> Step:
+    handles: list[Any] = []
+
+    def step(x: Tensor) -> Tensor:
+        name = str(len(handles))
+        handles.append(m[0].weight.register_hook(lambda g: seen.append((name, g.sum()))))
+        if len(handles) > 1:
+            handles[-2].remove()
+        return loss_of(m, x)
+
+    return step
+
+
 def outcome(name: str, wrap: Callable[[Step], Step]) -> tuple[Any, ...]:
     m, seen = model(), list[tuple[str, Any]]()
     step, results = wrap(CASES[name](m, seen)), []

@@ -12,6 +12,7 @@ from thunder.frontend.custom_gradients import (
     autograd_functions,
     leaf_hooks,
     module_backward_hooks,
+    node_hooks,
     retained_gradients,
     tensor_hooks,
 )

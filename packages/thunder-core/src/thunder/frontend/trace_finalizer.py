@@ -11,7 +11,7 @@ from thunder.frontend import ambient_state
 from thunder.frontend.custom_gradients import backward_reads
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.eager_backward import begin_objects
-from thunder.frontend.custom_gradients.leaf_hooks import refuse_left_hooks
+from thunder.frontend.custom_gradients.leaf_hooks import is_hook_table, refuse_left_hooks
 from thunder.frontend.custom_gradients.module_backward_hooks import refuse_written_results
 from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients, retaining_results
 from thunder.frontend.custom_gradients.shared_objects import (
@@ -96,8 +96,8 @@ class TraceFinalizer:
             builder.count(value)  # once more: the backwards refer to it
         for query in session.state(CachedCalls).uses:
             builder.emit(f"{builder.constant('entry', query)}.repeat()")
-        for write in list(session.writes):
-            write.emit(builder)
+        for write in sorted(session.writes, key=lambda write: not is_hook_table(write.owner)):
+            write.emit(builder)  # what hooks are left, before others are registered
         if autocast:
             builder.emit(*autocast)
         expression = builder.expression(result)

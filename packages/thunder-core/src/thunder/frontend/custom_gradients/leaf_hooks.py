@@ -7,6 +7,7 @@ knows; so the epilogue registers what the program has registered on an input and
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from thunder.base.errors import Location, UnsupportedProgram
+from thunder.frontend.custom_gradients.leaf_nodes import leaf_node
 from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.writes import Write
@@ -26,11 +28,14 @@ if TYPE_CHECKING:
     from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
 
 __all__ = [
+    "AFTER_NODE",
+    "BEFORE_NODE",
     "ON_GRADIENTS",
     "POST_ACCUMULATE",
     "HookHandle",
     "LeafHooks",
     "hooks_of",
+    "is_hook_table",
     "refuse_left_hooks",
     "register_again",
 ]
@@ -40,6 +45,9 @@ TABLE = LookasideTable(HOOKS_LEAF)
 #: the attributes of a tensor with its hooks
 ON_GRADIENTS: Final = "_backward_hooks"
 POST_ACCUMULATE: Final = "_post_accumulate_grad_hooks"
+#: hooks of the node that accumulates its gradient, which no attribute has
+BEFORE_NODE: Final = "register_prehook"
+AFTER_NODE: Final = "register_hook"
 
 
 class HookHandle:
@@ -117,6 +125,13 @@ def _register(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, 
     return register_post_accumulate_grad_hook(*args, **kwargs)
 
 
+def is_hook_table(owner: Any) -> bool:
+    """Return whether an object is a dictionary of hooks by the number of their handles."""
+    return type(owner) in (dict, OrderedDict) and all(
+        type(key) is int and callable(hook) for key, hook in owner.items()
+    )
+
+
 def _in_order(hooks: dict[int, Any] | None) -> list[Any]:
     return [] if hooks is None else list(hooks.values())
 
@@ -124,7 +139,7 @@ def _in_order(hooks: dict[int, Any] | None) -> list[Any]:
 def hooks_of(session: TracingSession, x: TensorProxy, attribute: str) -> list[Any]:
     """Return the hooks of a leaf in the order of their registration; those of an input are guarded."""
     entry, hooks = session.entry_of(x), []
-    if entry is not None:
+    if entry is not None and attribute in (ON_GRADIENTS, POST_ACCUMULATE):
         with torch._C.DisableTorchFunction():
             raw = getattr(entry.obj, attribute)
         value = session.adopt(raw, entry.path.step("attribute", attribute))
@@ -151,7 +166,11 @@ def register_again(builder: EpilogueBuilder, handle: HookHandle) -> str:
     entry = None if handle.leaf is None else builder.session.entry_of(handle.leaf)
     if entry is None or handle not in builder.session.state(LeafHooks).registered:
         return builder.assigned("handle", handle, f"{builder.refer(HookHandle)}()")
-    tensor, hook = builder.reach(entry.path, entry.obj), builder.expression(handle.hook)
+    hook = builder.expression(handle.hook)
+    if handle.attribute in (BEFORE_NODE, AFTER_NODE):
+        node = builder.expression(leaf_node(builder.session, handle.leaf))
+        return builder.assigned("handle", handle, f"{node}.{handle.attribute}({hook})")
+    tensor = builder.reach(entry.path, entry.obj)
     return builder.assigned("handle", handle, f"{tensor}.{_METHODS[handle.attribute]}({hook})")
 
 

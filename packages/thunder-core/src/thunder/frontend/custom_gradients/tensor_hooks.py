@@ -19,7 +19,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -42,6 +42,8 @@ from thunder.ops import prims
 
 TABLE = LookasideTable(HOOKS_TENSOR)
 Calls = list[BoundSymbol]
+#: from a hook, a function that calls it, and a gradient, to the gradient that it passes on
+Convention: TypeAlias = Callable[[Any, Callable[..., Any], Any], Any]
 
 
 @dataclass(eq=False)
@@ -57,6 +59,7 @@ class HookedValue:
     first: TensorProxy
     last_write: BoundSymbol | None = None
     calls: dict[HookHandle, list[BoundSymbol]] = field(default_factory=dict)
+    has_node_hooks: bool = False
 
 
 class TensorHooks(SessionState):
@@ -74,8 +77,12 @@ def _register_hook(session: TracingSession, args: tuple[Any, ...], kwargs: dict[
     return register_hook(*args, **kwargs)
 
 
-def add_hook(session: TracingSession, x: TensorProxy, hook: Any) -> HookHandle:
+def add_hook(
+    session: TracingSession, x: TensorProxy, hook: Any, convention: Convention | None = None
+) -> HookHandle:
     """Do ``x.register_hook(hook)`` for a tensor that the program computes, or a leaf among its inputs.
+
+    With a ``convention`` the hook is one of the tensor's node, which comes after those of the tensor.
 
     Raises RuntimeError, as torch does, if it does not require grad, and UnsupportedProgram for another input,
     and where the gradient of the whole value cannot be passed to the hook.
@@ -93,8 +100,11 @@ def add_hook(session: TracingSession, x: TensorProxy, hook: Any) -> HookHandle:
     if producer is None:
         raise _refusal(x, "registers a hook on a tensor that it has not computed here")
     value = values.get(x.name) or _new_value(session, scope, x, producer)
+    if convention is None and value.has_node_hooks:
+        raise _refusal(x, "registers a hook on a tensor whose grad_fn has a hook")
+    value.has_node_hooks |= convention is not None
     with torch.set_grad_enabled(True), recorded(session.trace) as calls:
-        (result,) = _identity(session, value.first, hook)
+        (result,) = _identity(session, value.first, hook, convention)
         if value.last_write is not None:
             prims.copy_(result, x, grad_enabled=True)
     start = _start(session, scope, x, value, calls)
@@ -173,8 +183,15 @@ def _rename_result(scope: Calls, old: TensorProxy, new: TensorProxy) -> None:
     scope[index] = scope[index].from_bsym_swap_proxies({Variable(old): new})
 
 
-def _identity(session: TracingSession, x: TensorProxy, hook: Any) -> tuple[Any, ...]:
+def _of_tensor(hook: Any, call: Callable[..., Any], gradient: Any) -> Any:
+    return replaced(hook, call(gradient), gradient)
+
+
+def _identity(
+    session: TracingSession, x: TensorProxy, hook: Any, convention: Convention | None
+) -> tuple[Any, ...]:
     """Record an identity whose backward is a hook, and return its result."""
+    pass_gradient = convention or _of_tensor
 
     def backward(cotangents: Sequence[Any]) -> Any:
         is_traced_early = not session.place.allows(OTHER)
@@ -182,7 +199,7 @@ def _identity(session: TracingSession, x: TensorProxy, hook: Any) -> tuple[Any, 
             raise ReadsState("a hook is a method of an object that outlives the call")
         if is_traced_early:
             check_hook(session, hook)
-        return replaced(hook, session.call(hook, tuple(cotangents), {}), *cotangents)
+        return pass_gradient(hook, lambda *values: session.call(hook, values, {}), *cotangents)
 
     name = identifier(f"hook_{getattr(hook, '__name__', type(hook).__name__)}")
     return call_with_custom_gradient(
@@ -196,15 +213,10 @@ def _identity(session: TracingSession, x: TensorProxy, hook: Any) -> tuple[Any, 
             forward=lambda: (x,),
             backward=backward,
             function=lambda: hook,
-            adapt=_with_context,
+            adapt=lambda hook: lambda ctx, gradient: pass_gradient(hook, hook, gradient),
             tags=frozenset({OpTags.HOOKED}),
         ),
     )
-
-
-def _with_context(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a hook as the backward of a function with one argument and one result."""
-    return lambda ctx, gradient: replaced(hook, hook(gradient), gradient)
 
 
 def replaced(hook: Any, gradient: Any, before: Any) -> Any:
@@ -219,6 +231,28 @@ def replaced(hook: Any, gradient: Any, before: Any) -> Any:
     if gradient.dtype != before.dtype:
         raise RuntimeError(f"hook '{name}' has changed the type of value")
     return gradient
+
+
+def replaced_by_node(hook: Any, returned: Any, before: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what a hook of a node replaces gradients by; raises torch's errors for other values."""
+    if returned is None:
+        return before
+    name = getattr(hook, "__name__", type(hook).__name__)
+    if not isinstance(returned, tuple):
+        raise TypeError(f"expected tuple, but hook returned '{type(returned).__name__}'")
+    if len(returned) != len(before):
+        raise RuntimeError(
+            f"hook '{name}' has returned an incorrect number of values (got {len(returned)}, but expected "
+            f"{len(before)})"
+        )
+    for gradient, old in zip(returned, before, strict=True):
+        if (gradient is None) != (old is None):
+            raise UnsupportedProgram(
+                f"the hook {name} of a node returns None for a gradient, or a gradient for None",
+                hint="Return zeros, or the gradient as it is.",
+            )
+    pairs = zip(returned, before, strict=True)
+    return tuple(old if old is None else replaced(hook, gradient, old) for gradient, old in pairs)
 
 
 def has_hooks(session: TracingSession, x: TensorProxy) -> bool:

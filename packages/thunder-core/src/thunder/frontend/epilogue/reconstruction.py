@@ -28,6 +28,7 @@ from thunder.base.provenance import content_of, proxied
 from thunder.frontend.arrays.array_memory import copied, is_plain_array
 from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.custom_gradients.leaf_hooks import HookHandle, register_again
+from thunder.frontend.custom_gradients.leaf_nodes import LeafNode, emit_node
 from thunder.frontend.epilogue import iterators
 from thunder.frontend.host_draws.created_generators import maker_of_unseeded, refuse_shared_bits
 from thunder.frontend.host_draws.host_generators import is_host_generator
@@ -289,6 +290,7 @@ _CONSTRUCTORS: dict[type, Reconstruction] = {
     array.array: _of_bytes,
     types.FunctionType: _function,
     HookHandle: register_again,
+    LeafNode: emit_node,
     itertools.count: lambda b, value: b.shared(value, f"{b.refer(itertools.count)}{repr(value)[5:]}"),
     type(threading.Lock()): lambda b, value: b.shared(value, f"{b.refer(threading.Lock)}()"),
     type(threading.RLock()): lambda b, value: b.shared(value, f"{b.refer(threading.RLock)}()"),

@@ -13,14 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.pytree import tree_map
-from thunder.frontend.custom_gradients.leaf_hooks import ON_GRADIENTS, POST_ACCUMULATE, hooks_of
-from thunder.frontend.custom_gradients.tensor_hooks import replaced
+from thunder.frontend.custom_gradients.leaf_hooks import (
+    AFTER_NODE,
+    BEFORE_NODE,
+    ON_GRADIENTS,
+    POST_ACCUMULATE,
+    hooks_of,
+)
+from thunder.frontend.custom_gradients.tensor_hooks import replaced, replaced_by_node
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
@@ -55,7 +61,11 @@ class Arrivals:
         inputs = [i for i in order if session.entry_of(leaves[i]) is not None]
         self._on_gradients = {i: hooks_of(session, leaves[i], ON_GRADIENTS) for i in inputs}
         self._after = {i: hooks_of(session, leaves[i], POST_ACCUMULATE) for i in order} if accumulate else {}
+        self._of_nodes = {
+            (i, kind): hooks_of(session, leaves[i], kind) for i in order if accumulate for kind in _OF_NODES
+        }
         hooked = {i for hooks in (self._on_gradients, self._after) for i, found in hooks.items() if found}
+        hooked |= {i for (i, _), found in self._of_nodes.items() if found}
         for i in hooked:
             _require_leaf(session, leaves[i])
         self._waiting = _in_torchs_order(order, hooked, nodes, between) if hooked else order
@@ -71,12 +81,19 @@ class Arrivals:
         """Return a gradient that has passed the hooks of its leaf, and been accumulated."""
         for hook in self._on_gradients.get(i, ()):
             gradient = replaced(hook, self._session.call(hook, (gradient,), {}), gradient)
+        for hook in self._of_nodes.get((i, BEFORE_NODE), ()):
+            gradient = replaced_by_node(hook, self._session.call(hook, ((gradient,),), {}), (gradient,))[0]
         if self._accumulate is not None:
             self._accumulate(self._leaves[i], gradient)
         for hook in self._after.get(i, ()):
             if self._session.call(hook, (self._leaves[i],), {}) is not None:
                 raise RuntimeError("Tensor post accumulate grad hooks should return None.")
+        for hook in self._of_nodes.get((i, AFTER_NODE), ()):
+            replaced_by_node(hook, self._session.call(hook, ((), (gradient,)), {}), ())
         return gradient
+
+
+_OF_NODES: Final = (BEFORE_NODE, AFTER_NODE)
 
 
 def _require_leaf(session: TracingSession, x: TensorProxy) -> None:

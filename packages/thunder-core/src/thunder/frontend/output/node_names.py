@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import torch
 
@@ -23,7 +24,25 @@ from thunder.ops.stand_ins import empty_tensor
 #: operators whose nodes depend on the device
 _BY_DEVICE = frozenset({"torch.nn.functional.scaled_dot_product_attention"})
 
-__all__ = ["LEAVES", "node_class", "node_name"]
+__all__ = ["LEAVES", "NodeOfCall", "node_class", "node_name", "node_of_call"]
+
+
+#: how the ids of hooks on values begin
+HOOK_ID: Final = "tensor_hook."
+
+
+def is_hook(call: BoundSymbol) -> bool:
+    """Return whether a call is a hook on a value, Note [Tensor hooks]."""
+    return call.sym.id.startswith(HOOK_ID)
+
+
+@dataclass(frozen=True, eq=False)
+class NodeOfCall:
+    """The node that torch makes for a call; ``inputs`` are its tensors, with those that stood in for them."""
+
+    call: BoundSymbol
+    node: torch.autograd.graph.Node
+    inputs: list[tuple[TensorProxy, torch.Tensor]]
 
 
 def node_name(session: TracingSession, x: Any) -> str | None:
@@ -48,6 +67,23 @@ def node_class(session: TracingSession, x: Any) -> type | None:
     call, node = _last_change(session, x)
     if node is not None:
         return node
+    found = _run_without_data(session, x, call)
+    return None if found is None else type(found.node)
+
+
+def node_of_call(session: TracingSession, x: TensorProxy) -> NodeOfCall | None:
+    """Return the node of a tensor that a call computes, made of tensors without data, or None."""
+    x = original_of(session, x)
+    if (x.declared_leaf and not x.requires_grad_since_write) or torch.is_autocast_enabled("cpu"):
+        return None
+    call, node = _last_change(session, x)
+    return None if node is not None else _run_without_data(session, x, call)
+
+
+def _run_without_data(session: TracingSession, x: TensorProxy, call: BoundSymbol | None) -> NodeOfCall | None:
+    while call is not None and is_hook(call):  # between the value and its uses
+        x = original_of(session, call.args[0])
+        call = next((b for b in session.trace.bound_symbols if any(p is x for p in b.flat_proxy_outs)), None)
     row = row_of(call.sym) if call is not None else None
     if (
         call is None
@@ -59,9 +95,17 @@ def node_class(session: TracingSession, x: Any) -> type | None:
     ):
         return None
     index = next((i for i, p in enumerate(call.flat_proxy_outs) if original_of(session, p) is x), 0)
+    inputs: list[tuple[TensorProxy, torch.Tensor]] = []
+
+    def without_data(leaf: Any) -> Any:
+        value = _without_data(leaf)
+        if isinstance(leaf, TensorProxy):
+            inputs.append((leaf, value))
+        return value
+
     try:
         with torch.random.fork_rng(devices=()), torch.enable_grad():
-            args, kwargs = _as_written(*tree_map(_without_data, (call.args, call.kwargs)))
+            args, kwargs = _as_written(*tree_map(without_data, (call.args, call.kwargs)))
             results = row.eager(*args, **kwargs)
     except (RuntimeError, TypeError, ValueError, IndexError):
         return None
@@ -69,7 +113,9 @@ def node_class(session: TracingSession, x: Any) -> type | None:
         results = args[0]
     outs = list(results) if isinstance(results, list | tuple) else [results]
     result = outs[index] if index < len(outs) else None
-    return type(result.grad_fn) if isinstance(result, torch.Tensor) and result.grad_fn else None
+    if not isinstance(result, torch.Tensor) or result.grad_fn is None:
+        return None
+    return NodeOfCall(call, result.grad_fn, inputs)
 
 
 def _leaf(session: TracingSession, x: TensorProxy) -> type | None:

@@ -1,25 +1,31 @@
 """Nodes of torch's graph in the traced program: ``y.grad_fn`` of a tensor that is not a leaf.
 
 A program can ask whether there is a node, and for the name and class of the node of a tensor that it has
-computed. The graph itself exists only when the program has run: what leads into it is refused.
+computed; register hooks on it; and go on to the nodes of the tensors of which it was computed, where torch
+has one node for the call. The graph itself exists only when the program has run: what else leads into it is
+refused.
 """
 
 from __future__ import annotations
 
 import functools
+import types
 from typing import Any, Final, NoReturn
 
 import torch
 
 from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.custom_gradients.leaf_nodes import LeafNode, leaf_node
+from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
 from thunder.frontend.objects.class_kinds import OfTheTrace
-from thunder.frontend.output.node_names import LEAVES, node_class
+from thunder.frontend.output.node_names import LEAVES, NodeOfCall, node_class, node_of_call
 from thunder.frontend.places import READS_NODE
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.types.tensors import original_of
 from thunder.ir.proxies import TensorProxy
+from thunder.torch.inplace import is_leaf
 
-__all__ = ["GradientNode", "gradient_node", "load_attr"]
+__all__ = ["GradientNode", "call_of", "gradient_node", "load_attr"]
 
 
 class GradientNode(OfTheTrace):
@@ -57,6 +63,9 @@ class GradientNode(OfTheTrace):
     def description(self) -> str:
         return "the grad_fn of a tensor"
 
+    register_prehook = LeafNode.register_prehook
+    register_hook = LeafNode.register_hook
+
 
 class _Nodes(SessionState):
     """The nodes that the program has read, by the id of the tensor, with the number of calls until then."""
@@ -84,11 +93,20 @@ def gradient_node(session: TracingSession, x: TensorProxy) -> GradientNode:
 
 
 #: the classes of nodes that have another name
-_NAMES: Final = {"CopySlices": "torch::autograd::CopySlices"}
+_NAMES: Final = {
+    "CopySlices": "torch::autograd::CopySlices",
+    "AccumulateGrad": "torch::autograd::AccumulateGrad",
+}
 
 
-def load_attr(session: TracingSession, node: GradientNode, name: str) -> Any:
-    """Return an attribute of a node: its class, or the function that returns its name."""
+def load_attr(session: TracingSession, node: GradientNode | LeafNode, name: str) -> Any:
+    """Return an attribute of a node: its class, a method, or the nodes that come after it in a backward."""
+    if name in ("register_prehook", "register_hook"):
+        return types.MethodType(getattr(type(node), name), node)
+    if isinstance(node, LeafNode) and name == "variable":
+        return node.tensor
+    if name == "next_functions":
+        return () if isinstance(node, LeafNode) else _next_functions(session, node)
     if name == "__class__":
         return node.seen_class()
     if name == "name":
@@ -99,7 +117,38 @@ def load_attr(session: TracingSession, node: GradientNode, name: str) -> Any:
     raise AttributeError(text, name=name, obj=node)
 
 
-def _refuse(node: GradientNode, what: str) -> NoReturn:
+def call_of(session: TracingSession, node: GradientNode) -> NodeOfCall:
+    """Return the call that has a node; raises UnsupportedProgram if that is not known, or was overwritten."""
+    found = node_of_call(session, node.tensor) if len(session.trace.scopes) == 1 else None
+    read = session.state(_Nodes).read.get(id(node.tensor))
+    if found is None or read is None or read[1] is not node:
+        _refuse(node, "uses the grad_fn of a tensor of which thunder does not know the call")
+    return found
+
+
+def _next_functions(session: TracingSession, node: GradientNode) -> tuple[tuple[Any, int], ...]:
+    found = call_of(session, node)
+    calls = session.trace.bound_symbols
+    start = 1 + next(i for i, b in enumerate(calls) if b is found.call)
+    written = {name for b in calls[start:] for name in written_names(b)}
+    result: list[tuple[Any, int]] = []
+    for following, number in found.node.next_functions:
+        x = next((p for p, t in found.inputs if t.grad_fn is following), None)
+        if following is None:
+            result.append((None, 0))
+        elif x is None or number or not names_of_memory(calls, {x.name}).isdisjoint(written):
+            _refuse(node, "reads next_functions of the grad_fn of a tensor, whose call has several nodes,")
+        elif is_leaf(original_of(session, x)):
+            result.append((leaf_node(session, original_of(session, x)), 0))
+        else:
+            following = gradient_node(session, x)
+            if len(call_of(session, following).node._input_metadata) != 1:
+                _refuse(node, "reads next_functions of a tensor that is one of several results,")
+            result.append((following, 0))
+    return tuple(result)
+
+
+def _refuse(node: GradientNode | LeafNode, what: str) -> NoReturn:
     raise UnsupportedProgram(
         f"the program {what}, whose graph exists when the program has run",
         found={node.tensor.name: f'"{node.tensor.type_string()}"'},

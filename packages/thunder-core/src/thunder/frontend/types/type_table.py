@@ -24,6 +24,7 @@ import torch
 
 from thunder.frontend.arrays import array_calls
 from thunder.frontend.arrays.array_memory import is_array_class
+from thunder.frontend.custom_gradients.leaf_nodes import LeafNode
 from thunder.frontend.host_draws import created_generators, draw_calls
 from thunder.frontend.host_draws.host_generators import is_state_class
 from thunder.frontend.lookasides import context_values, made_values, rng_generators, weakrefs
@@ -166,6 +167,7 @@ HANDLERS: Final[dict[type, Handler]] = {
         class_of=lambda session, node: node.seen_class(),
         is_same=lambda session, node, other: bool(node == other),
     ),
+    LeafNode: Handler(load=gradient_nodes.load_attr, class_of=lambda session, node: node.seen_class()),
     MadeInCall: Handler(load=made_values.load_attr, class_of=lambda session, made: type(made.sample)),
     DeferredText: Handler(class_of=lambda session, text: str),
     **dict.fromkeys(

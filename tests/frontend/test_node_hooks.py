@@ -1,0 +1,254 @@
+"""Hooks on nodes of torch's graph that a program registers: of computed tensors, and of leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+import thunder
+from thunder.base.errors import UnsupportedProgram
+
+Seen = list[Any]
+#: from a parameter and a log to a program of one tensor
+PROGRAMS: dict[str, Callable[[nn.Parameter, Seen], Callable[[Tensor], Any]]] = {}
+
+
+def program(build: Callable[[nn.Parameter, Seen], Any]) -> Callable[[nn.Parameter, Seen], Any]:
+    PROGRAMS[build.__name__] = build
+    return build
+
+
+def accumulating(p: Tensor) -> Any:
+    return p.expand_as(p).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
+
+
+@program
+def before_a_node(w: nn.Parameter, seen: Seen) -> Any:
+    def fn(x: Tensor) -> Tensor:
+        y = (x * w).exp()
+        y.grad_fn.register_prehook(lambda grads: seen.append([g.sum() for g in grads]))
+        y.grad_fn.register_prehook(lambda grads: (grads[0] * 3,))
+        y.grad_fn.register_prehook(lambda grads: None)
+        return y * 2
+
+    return fn
+
+
+@program
+def after_the_hooks_of_its_tensor(w: nn.Parameter, seen: Seen) -> Any:
+    def fn(x: Tensor) -> Tensor:
+        y = x * w
+        y.register_hook(lambda g: g + 1)
+        y.register_hook(lambda g: g * 2)
+        y.grad_fn.register_prehook(lambda grads: seen.append(grads[0].sum()))
+        y.grad_fn.register_prehook(lambda grads: (grads[0] ** 2,))
+        return y.sin()
+
+    return fn
+
+
+@program
+def used_before_the_hook(w: nn.Parameter, seen: Seen) -> Any:
+    def fn(x: Tensor) -> Tensor:
+        y = x * w
+        z = y.exp()
+        y.grad_fn.register_prehook(lambda grads: (grads[0].clamp(-1, 1),))
+        return z + y
+
+    return fn
+
+
+@program
+def removed(w: nn.Parameter, seen: Seen) -> Any:
+    def fn(x: Tensor) -> Tensor:
+        y = x * w
+        handles = [y.grad_fn.register_prehook(lambda grads, k=k: (grads[0] * k,)) for k in (2, 3, 5)]
+        handles[1].remove()
+        return y * y
+
+    return fn
+
+
+@program
+def of_a_loss(w: nn.Parameter, seen: Seen) -> Any:
+    def fn(x: Tensor) -> Tensor:
+        loss = (x * w).square().mean()
+        loss.grad_fn.register_prehook(lambda grads: (grads[0] * 8,))
+        return loss
+
+    return fn
+
+
+@program
+def of_an_earlier_node(w: nn.Parameter, seen: Seen) -> Any:
+    def fn(x: Tensor) -> Tensor:
+        y = (x * w).exp().sum()
+        node = y.grad_fn.next_functions[0][0]
+        seen.append((node.name() == "ExpBackward0", len(node.next_functions)))
+        node.register_prehook(lambda grads: (grads[0] * 2,))
+        return y
+
+    return fn
+
+
+@program
+def after_accumulation(w: nn.Parameter, seen: Seen) -> Any:
+    def fn(x: Tensor) -> Tensor:
+        node = accumulating(w)
+        node.register_prehook(lambda grads: seen.append((1, grads[0].sum())))
+        node.register_hook(lambda *given: seen.append((2, w.grad.clone(), len(given))))
+        return x * w
+
+    return fn
+
+
+@program
+def that_stay_with_the_node(w: nn.Parameter, seen: Seen) -> Any:
+    nodes: list[Any] = []
+
+    def fn(x: Tensor) -> Tensor:
+        if not nodes:
+            nodes.append(accumulating(w))
+            nodes[0].register_hook(lambda *given: seen.append(w.grad.clone()))
+        return x * w
+
+    return fn
+
+
+@program
+def which_is_kept_with_its_handle(w: nn.Parameter, seen: Seen) -> Any:
+    kept: list[Any] = []
+
+    def fn(x: Tensor) -> Tensor:
+        node = accumulating(w)
+        kept.append((node, node.register_hook(lambda *given: seen.append(len(kept)))))
+        seen.append(node.variable is w)
+        if len(kept) > 1:
+            kept[-2][1].remove()
+        return x * w
+
+    return fn
+
+
+@program
+def the_names_of_the_graph(w: nn.Parameter, seen: Seen) -> Any:
+    def fn(x: Tensor) -> Tensor:
+        y = ((x * w).tanh() + 1).sum()
+        node = y.grad_fn
+        while node is not None:
+            seen.append(hash(node.name()))
+            seen.append(isinstance(node, torch.autograd.graph.Node))
+            node = node.next_functions[0][0] if node.next_functions else None
+        return y
+
+    return fn
+
+
+@pytest.mark.filterwarnings("ignore:Using backward")
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_hooks_of_nodes_are_called_as_in_eager(name: str, create_graph: bool) -> None:
+    def run(wrap: Any) -> Any:
+        w, seen = nn.Parameter(torch.arange(1.0, 4.0) / 4), []
+        fn = wrap(PROGRAMS[name](w, seen))
+        found = []
+        for rows in (2, 2, 3, 4):
+            x = (torch.arange(3.0 * rows).reshape(rows, 3) / 9).requires_grad_()
+            loss = fn(x).sum()
+            if create_graph:
+                (g,) = torch.autograd.grad(loss, x, create_graph=True)
+                g.square().sum().backward()
+            else:
+                loss.backward(retain_graph=True)
+                loss.backward()
+            found.append(x.grad)
+        return found, w.grad.clone(), tree_map(lambda v: v.detach() if isinstance(v, Tensor) else v, seen)
+
+    torch.testing.assert_close(run(thunder.jit), run(lambda fn: fn))
+
+
+def model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def test_a_backward_of_the_program_calls_the_hooks_that_it_has_registered_on_nodes_of_leaves() -> None:
+    def run(wrap: Any) -> Any:
+        net, seen = model(), []
+        nodes = [accumulating(p) for p in net.parameters()]  # so that hooks die with their handles only
+
+        def step(x: Tensor) -> None:
+            handles = []
+            for i, p in enumerate(net.parameters()):
+                node = accumulating(p)
+                p.register_hook(lambda g: g * 2).remove()
+                handles.append(node.register_prehook(lambda grads, i=i: (grads[0] * (i + 1),)))
+                handles.append(node.register_hook(lambda *given, i=i, p=p: seen.append((i, p.grad.sum()))))
+            net(x).square().sum().backward()
+            for handle in handles:
+                handle.remove()
+
+        call = wrap(step)
+        for rows in (2, 2, 3):
+            call(torch.arange(3.0 * rows).reshape(rows, 3) / 9)
+        assert len(nodes) == 4
+        return [p.grad for p in net.parameters()], seen
+
+    found, expected = run(thunder.jit), run(lambda fn: fn)
+    assert expected[1]
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("returned", "text"),
+    [
+        (lambda g: g, "expected tuple, but hook returned"),
+        (lambda g: (g, g), "returned an incorrect number of values"),
+        (lambda g: (g.sum(),), "has changed the size of value"),
+        (lambda g: (g.double(),), "has changed the type of value"),
+    ],
+)
+def test_errors_of_hooks_are_torchs(returned: Any, text: str) -> None:
+    def fn(x: Tensor) -> Tensor:
+        y = x.exp()
+        y.grad_fn.register_prehook(lambda grads: returned(grads[0]))
+        return y * 2
+
+    for call in (fn, thunder.jit(fn)):
+        with pytest.raises((RuntimeError, TypeError), match=text):
+            call(torch.ones(3, requires_grad=True)).sum().backward()
+
+
+def of_several_results(x: Tensor) -> Tensor:
+    a, b = x.chunk(2)
+    a.grad_fn.register_prehook(lambda grads: None)
+    return a * b
+
+
+def of_several_nodes(x: Tensor) -> Any:
+    return nn.functional.cross_entropy(x[None], x.argmax()[None]).grad_fn.next_functions
+
+
+def of_a_later_tensor(x: Tensor) -> Tensor:
+    y = x * 2
+    y.grad_fn.register_prehook(lambda grads: None)
+    y.register_hook(lambda g: g * 2)
+    return y
+
+
+@pytest.mark.parametrize(
+    ("fn", "match"),
+    [
+        (of_several_results, "one of several results"),
+        (of_several_nodes, "whose call has several nodes"),
+        (of_a_later_tensor, "whose grad_fn has a hook"),
+    ],
+)
+def test_other_hooks_of_nodes_are_refused(fn: Any, match: str) -> None:
+    with pytest.raises(UnsupportedProgram, match=match):
+        thunder.jit(fn)(torch.ones(4, requires_grad=True))
