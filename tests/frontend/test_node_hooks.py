@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import register_multi_grad_hook
 from torch.utils._pytree import tree_map
 
 import thunder
@@ -202,6 +203,37 @@ def test_a_backward_of_the_program_calls_the_hooks_that_it_has_registered_on_nod
     found, expected = run(thunder.jit), run(lambda fn: fn)
     assert expected[1]
     torch.testing.assert_close(found, expected)
+
+
+def test_hooks_of_nodes_of_leaves_from_outside_are_called_by_torch_alone() -> None:
+    w, seen = nn.Parameter(torch.ones(3)), []
+    node = accumulating(w)
+    node.register_hook(lambda *given: seen.append(1))
+    thunder.jit(lambda x: x * w)(torch.ones(3)).sum().backward()
+    assert seen == [1]
+    thunder.jit(lambda x: (x * w).sum().backward())(torch.ones(3))
+    assert seen == [1]
+    assert w.grad.tolist() == [2.0] * 3  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("mode", ["all", "any"])
+def test_hooks_on_the_gradients_of_several_leaves(mode: str) -> None:
+    def run(wrap: Any) -> Any:
+        net, seen = model(), []
+
+        def fn(x: Tensor) -> Tensor:
+            handle = register_multi_grad_hook(
+                tuple(net.parameters()), lambda grads: seen.append(grads), mode=mode
+            )
+            seen.append(torch.tensor(handle is not None))
+            return net(x)  # type: ignore[no-any-return]
+
+        call = wrap(fn)
+        for rows in (2, 2, 3):
+            call(torch.ones(rows, 3)).square().sum().backward()
+        return [p.grad for p in net.parameters()], [list(s) if isinstance(s, tuple) else s for s in seen]
+
+    torch.testing.assert_close(run(thunder.jit), run(lambda fn: fn))
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,6 @@ class TraceFinalizer:
         simple = is_simple(result, seen, session.objects)
         autocast = ambient_state.Modes.now().autocast_after(session.modes)
         self.writes = bool(autocast or session.writes)
-        retained = session.state(RetainedGradients)
         refuse_left_hooks(session)
         share_data(session)
         track_detached(session)
@@ -76,15 +75,7 @@ class TraceFinalizer:
         may_be_differentiated = self._may_be_differentiated(leaving)
         changed = changed_objects(session) if may_be_differentiated else []
         refuse_observed_copies(session, proxies_of(session, [*session.writes.values(), result, *changed]))
-        is_annotated = (
-            session.state(GradRequests).has_any()
-            or session.state(WrittenAttributes)
-            or retained.intermediates
-            or retained.inputs
-            or session.state(CachedCalls).uses
-            or changed
-            or objects_that_leave(session, seen)
-        )
+        is_annotated = self._is_annotated() or changed or objects_that_leave(session, seen)
         backward_reads.refuse_changed(session, may_be_differentiated)
         if simple and not self.writes and not is_annotated:
             prims.python_return(*([result] if result is not None else [None]))
@@ -117,6 +108,18 @@ class TraceFinalizer:
         reached = list(builder.reached.values())
         epilogue = _epilogue(builder.statements, [*builder.tensors, *(name for name, _, _ in reached)])
         return self._computation(), epilogue, [path for _, path, _ in reached]
+
+    def _is_annotated(self) -> bool:
+        """Return whether the epilogue does something to the results."""
+        session = self.session
+        retained = session.state(RetainedGradients)
+        return bool(
+            session.state(GradRequests).has_any()
+            or session.state(WrittenAttributes)
+            or retained.intermediates
+            or retained.inputs
+            or session.state(CachedCalls).uses
+        )
 
     def _emit_leaves(self, builder: EpilogueBuilder) -> None:
         """Let the epilogue set which tensors are leaves, and which retain gradients."""

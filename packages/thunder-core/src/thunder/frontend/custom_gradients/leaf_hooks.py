@@ -168,7 +168,7 @@ def register_again(builder: EpilogueBuilder, handle: HookHandle) -> str:
         return builder.assigned("handle", handle, f"{builder.refer(HookHandle)}()")
     hook = builder.expression(handle.hook)
     if handle.attribute in (BEFORE_NODE, AFTER_NODE):
-        node = builder.expression(leaf_node(builder.session, handle.leaf))
+        node = builder.expression(leaf_node(builder.session, entry.value))
         return builder.assigned("handle", handle, f"{node}.{handle.attribute}({hook})")
     tensor = builder.reach(entry.path, entry.obj)
     return builder.assigned("handle", handle, f"{tensor}.{_METHODS[handle.attribute]}({hook})")

@@ -9,8 +9,8 @@ keeps requires gradients for no other reason: the backward of that tensor would 
     return h.detach().requires_grad_()          # the state with which the next step begins
 
 Such a tensor that the program itself returns or keeps is a leaf, as in eager: the epilogue sets its
-``requires_grad``. Nothing else that leaves the program may depend on it, because a gradient would have to
-reach it.
+``requires_grad``. One on which something else that leaves the program depends, so that a gradient has to
+reach it, is an input of the computation (:mod:`~thunder.frontend.lookasides.new_leaves`).
 
     x.requires_grad_(); return torch.autograd.grad(self.energy(x), x)      # an argument of the call
 

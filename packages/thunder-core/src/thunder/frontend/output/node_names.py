@@ -33,7 +33,7 @@ HOOK_ID: Final = "tensor_hook."
 
 def is_hook(call: BoundSymbol) -> bool:
     """Return whether a call is a hook on a value, Note [Tensor hooks]."""
-    return call.sym.id.startswith(HOOK_ID)
+    return str(call.sym.id).startswith(HOOK_ID)
 
 
 @dataclass(frozen=True, eq=False)

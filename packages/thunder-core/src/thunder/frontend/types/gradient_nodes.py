@@ -141,10 +141,10 @@ def _next_functions(session: TracingSession, node: GradientNode) -> tuple[tuple[
         elif is_leaf(original_of(session, x)):
             result.append((leaf_node(session, original_of(session, x)), 0))
         else:
-            following = gradient_node(session, x)
-            if len(call_of(session, following).node._input_metadata) != 1:
+            other = gradient_node(session, x)
+            if len(call_of(session, other).node._input_metadata) != 1:
                 _refuse(node, "reads next_functions of a tensor that is one of several results,")
-            result.append((following, 0))
+            result.append((other, 0))
     return tuple(result)
 
 
