@@ -83,7 +83,7 @@ def halves(x: torch.Tensor) -> bool:
 @pytest.mark.parametrize(
     ("fn", "match"),
     [
-        (lambda x: (x * 2).grad_fn.next_functions, "reads next_functions of the grad_fn"),
+        (lambda x: (x * 2).grad_fn.metadata, "reads metadata of the grad_fn"),
         (lambda x: (x * 2).grad_fn, "returns or stores the grad_fn of a tensor"),
         (lambda x: {(x * 2).grad_fn: 1}, "uses the grad_fn of a tensor as a key"),
         (lambda x: f"{(x * 2).grad_fn}", "shows the grad_fn of a tensor, with its address"),

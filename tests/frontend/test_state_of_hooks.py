@@ -391,3 +391,21 @@ def test_a_hook_that_removes_itself_is_refused() -> None:
 
     with pytest.raises(UnsupportedProgram, match="removes a hook when the backward runs"):
         thunder.jit(removes_itself)(torch.ones(3, requires_grad=True))
+
+
+def test_a_method_of_a_container_that_leaves_the_program_is_that_of_the_container() -> None:
+    def run(wrap: Any) -> Any:
+        w, seen = torch.ones(3, requires_grad=True), []
+
+        def fn(x: Tensor) -> Any:
+            new: list[Any] = []
+            w.register_hook(seen.append)
+            return x * w, seen.append, new.append, new
+
+        y, append, append_new, new = wrap(fn)(torch.arange(3.0))
+        append(w.detach())
+        append_new(y.detach())
+        y.sum().backward()
+        return seen, new
+
+    torch.testing.assert_close(run(thunder.jit), run(_eager))

@@ -26,6 +26,7 @@ from thunder.frontend.epilogue.reconstruction import (
     VIEWS,
     children,
     description,
+    is_method_of_container,
     is_plain_object,
     make_instance,
     reconstruction_of,
@@ -101,7 +102,7 @@ class Rebuilding:
         return lambda tensors, rebuilt: tensors[index]
 
     def _is_code(self, value: Any) -> bool:
-        if _is_method_of_container(value):
+        if is_method_of_container(value):
             return False
         return isinstance(value, IDENTITY_TYPES) and id(value) not in self.session.created_by_program
 
@@ -128,7 +129,7 @@ class Rebuilding:
             return self._function(value)
         if cls is types.MethodType:
             return _apply(types.MethodType, self.makers((value.__func__, value.__self__)))
-        if _is_method_of_container(value):
+        if is_method_of_container(value):
             return _apply(getattr, (self.maker(value.__self__), _constant(value.__name__)))
         if cls in VIEWS:
             container = self.maker(viewed(value))
@@ -241,11 +242,6 @@ class Rebuilding:
             return rebuilt[number]
 
         return make
-
-
-def _is_method_of_container(value: Any) -> bool:
-    """Return whether a value is such as ``items.append``, whose owner may be a shadow copy."""
-    return type(value) is types.BuiltinMethodType and type(value.__self__) in CONTAINERS
 
 
 def _constant(value: Any) -> Maker:

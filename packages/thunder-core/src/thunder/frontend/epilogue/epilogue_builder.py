@@ -28,7 +28,12 @@ from thunder.base.provenance import Path, comes_with_arguments, is_weak, lookup_
 from thunder.frontend.arrays.array_memory import copied, is_array
 from thunder.frontend.arrays.numpy_settings import is_settings
 from thunder.frontend.arrays.traced_arrays import Arrays, TracedArray
-from thunder.frontend.epilogue.reconstruction import description, reconstruction_of, text_of_bytes
+from thunder.frontend.epilogue.reconstruction import (
+    description,
+    is_method_of_container,
+    reconstruction_of,
+    text_of_bytes,
+)
 from thunder.frontend.epilogue.statements import statement
 from thunder.frontend.epilogue.value_parts import parts_of
 from thunder.frontend.host_draws.created_generators import is_created
@@ -203,6 +208,7 @@ class EpilogueBuilder:
             or (type(value) in (tuple, frozenset) and self.session.is_code_constant(value))
             or (
                 isinstance(value, _CONSTANTS)
+                and not is_method_of_container(value)
                 and id(value) not in self.session.created_by_program
                 and not (isinstance(value, torch.nn.Module) and entry is None)  # one that the program made
                 and not is_created(self.session, value)

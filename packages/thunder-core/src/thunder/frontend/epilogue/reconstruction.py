@@ -41,7 +41,7 @@ from thunder.frontend.objects.class_kinds import (
     is_container,
     is_foreign,
 )
-from thunder.frontend.objects.shadow_copies import put_items
+from thunder.frontend.objects.shadow_copies import CONTAINERS, put_items
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.symbolic_sizes import SizeTuple
 
@@ -63,9 +63,16 @@ def reconstruction_of(value: Any) -> Reconstruction | None:
     cls = type(value)
     if (cls in LEAVES and cls is not slice) or isinstance(value, (TensorProxy, NumberProxy)):
         return None
+    if is_method_of_container(value):
+        return lambda b, value: f"{b.expression(value.__self__)}.{value.__name__}"
     if isinstance(value, IDENTITY_TYPES) and not isinstance(value, _CREATED):
         return None
     return _CONSTRUCTORS.get(cls) or _reconstruction_by_structure(value)
+
+
+def is_method_of_container(value: Any) -> bool:
+    """Return whether a value is such as ``items.append``, whose owner may be a shadow copy."""
+    return type(value) is types.BuiltinMethodType and type(value.__self__) in CONTAINERS
 
 
 def _reconstruction_by_structure(value: Any) -> Reconstruction | None:
@@ -96,6 +103,8 @@ def is_plain_object(value: Any) -> bool:
 
 def children(value: Any) -> Iterable[Any]:
     """Return the parts that a value is built of."""
+    if is_method_of_container(value):
+        return [value.__self__, value.__self__]  # twice: it is a variable of the epilogue
     if isinstance(value, tuple | frozenset):
         return [*value, *getattr(value, "__dict__", {}).values()]
     if is_container(type(value)):
