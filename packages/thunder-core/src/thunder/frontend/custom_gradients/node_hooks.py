@@ -14,10 +14,11 @@ from thunder.frontend.custom_gradients.leaf_hooks import AFTER_NODE, BEFORE_NODE
 from thunder.frontend.custom_gradients.leaf_nodes import LeafNode
 from thunder.frontend.custom_gradients.tensor_hooks import add_hook, replaced_by_node
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.places import HOOKS_TENSOR
 from thunder.frontend.session import TracingSession
 from thunder.frontend.types.gradient_nodes import GradientNode, call_of
 
-TABLE = LookasideTable()
+TABLE = LookasideTable(HOOKS_TENSOR)
 
 
 @TABLE.lookaside(LeafNode.register_prehook)
