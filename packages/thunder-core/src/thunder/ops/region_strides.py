@@ -126,7 +126,8 @@ def _with_hinted_strides(arguments: Sequence[Any]) -> list[Any]:
     A region takes sizes as numbers, no strides (Note [Free strides]).
     """
     tensors = [p for p in arguments if isinstance(p, TensorProxy)]
-    sizes = {root.name for p in tensors for n in p.shape if isinstance(n, SymbolicInt) for root in n.roots}
+    lengths: list[Any] = [n for p in tensors for n in p.shape if isinstance(n, SymbolicInt)]
+    sizes = {root.name for n in lengths for root in n.roots}
 
     def stride(step: Any) -> Any:
         is_free = isinstance(step, SymbolicInt) and any(root.name not in sizes for root in step.roots)

@@ -212,8 +212,9 @@ def _shuffle(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
 
     generator, x = shuffle(*args, **kwargs)
     if is_system_generator(generator):
-        return session.machine.generic_call(random.Random.shuffle, args, kwargs)
-    _shuffle_list(session, _own(generator, "shuffle"), x)
+        session.machine.generic_call(random.Random.shuffle, args, kwargs)
+    else:
+        _shuffle_list(session, _own(generator, "shuffle"), x)
 
 
 def _shuffle_list(session: TracingSession, generator: Any, x: Any) -> None:
