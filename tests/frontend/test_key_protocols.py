@@ -190,3 +190,55 @@ def test_a_search_with_objects_of_the_user_is_as_in_eager(program):
         for changed, number in ((first, 13), (others[0], 13), (others[1], 13), (first, 5), (others[2], 7)):
             changed.v = number
             assert _outcome(compiled, first, others) == _outcome(program, first, others)
+
+
+class Numbered:
+    def __init__(self, number):
+        self.number = number
+
+    def __hash__(self):
+        return self.number
+
+    def __eq__(self, other):
+        return self.number == other.number
+
+
+@pytest.mark.parametrize("make", [dict, set], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_key_whose_hash_changes_after_it_was_added_is_not_added_under_the_new_one(make, is_new):
+    kept, given = make(), Numbered(1)
+
+    def program(x, kept, given):
+        key = Numbered(1) if is_new else given
+        kept.update({key: 2} if make is dict else {key})
+        key.number = 5
+        return x + len(kept)
+
+    compiled = thunder.jit(program)
+    if not is_new:  # the key is added while it is as it was
+        assert compiled(torch.zeros(()), kept, given) == 1
+        assert given not in kept
+        assert (given.number, list(kept)) == (5, [given])
+    with pytest.raises(thunder.UnsupportedProgram, match="of which __hash__ gives another number"):
+        compiled(torch.zeros(()), kept, given)
+
+
+def test_a_dict_that_is_returned_with_such_a_key_is_refused():
+    def program(x):
+        key = Numbered(1)
+        table = {key: x}
+        key.number = 2
+        return table
+
+    with pytest.raises(thunder.UnsupportedProgram, match="of which __hash__ gives another number"):
+        thunder.jit(program)(torch.ones(()))
+
+
+def test_an_object_in_a_container_may_have_such_a_key():
+    table = {Numbered(1): 2.0}
+
+    def program(x, table):
+        (value,) = table.values()
+        return x * value
+
+    assert thunder.jit(program)(torch.ones(()), table) == 2

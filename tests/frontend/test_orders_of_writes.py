@@ -1,10 +1,12 @@
-"""The order in which a program writes, where Python shows it: names in dictionaries, iterators of lists."""
+"""The order in which a program writes, where one sees it: names, iterators, tensors, descriptors."""
 
 from __future__ import annotations
 
 import itertools
 import random
+import re
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -125,3 +127,123 @@ def test_an_iterator_is_where_the_program_left_it(kind: str, seed: int) -> None:
     except thunder.UnsupportedProgram as error:
         found = str(error)
     assert "shortens the list" in found or "consuming" in found or found == run(False), seed
+
+
+#: what is done to a tensor of the caller; later ones fail or mean another thing before earlier ones
+TO_TENSOR: dict[str, Callable[[torch.Tensor, list[float]], object]] = {
+    "unsqueeze_": lambda t, seen: t.unsqueeze_(0),
+    "transpose_": lambda t, seen: t.transpose_(0, -1),
+    "detach_": lambda t, seen: t.detach_(),
+    "requires_grad_": lambda t, seen: t.requires_grad_(),
+    "grad": lambda t, seen: setattr(t, "grad", torch.full_like(t, 2.0).detach()),
+    "no grad": lambda t, seen: setattr(t, "grad", None),
+    "data": lambda t, seen: setattr(t, "data", torch.full_like(t, 5.0).detach()),
+    "hook": lambda t, seen: t.register_hook(lambda g: seen.append(float(g.sum()))),
+    "attribute": lambda t, seen: setattr(t, "kind", len(t.shape)),
+}
+TENSORS: dict[str, Callable[[], torch.Tensor]] = {
+    "plain": lambda: torch.ones(2, 3),
+    "leaf": lambda: torch.ones(2, 3, requires_grad=True),
+    "computed": lambda: torch.ones(2, 3, requires_grad=True) * 2,
+}
+
+
+@pytest.mark.parametrize(("kind", "seed"), one_in(17, itertools.product(TENSORS, range(80))))
+def test_a_tensor_is_as_the_program_left_it(kind: str, seed: int) -> None:
+    chosen = random.Random(seed)
+    changes = [TO_TENSOR[chosen.choice([*TO_TENSOR])] for _ in range(chosen.randint(2, 5))]
+
+    def run(compiles: bool) -> list[Any]:
+        seen: list[float] = []
+
+        def program(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+            for change in changes:
+                change(t, seen)
+            return x + len(t.shape)
+
+        t, call = TENSORS[kind](), thunder.jit(program) if compiles else program
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, of the gradient of a tensor that is not a leaf
+            result = call(torch.ones(()), t)
+            if t.requires_grad:
+                (t * 2).sum().backward()
+            gradient = None if t.grad is None else t.grad.tolist()
+        return [float(result), t.tolist(), t.is_leaf, t.requires_grad, gradient, vars(t), sorted(seen)]
+
+    try:
+        expected = run(False)
+    except RuntimeError as error:
+        with pytest.raises(
+            (RuntimeError, thunder.UnsupportedProgram), match=re.escape(str(error)[:20]) + "|the"
+        ):
+            run(True)
+        return
+    try:
+        found = run(True)
+    except thunder.UnsupportedProgram:
+        return
+    assert found == expected, seed
+
+
+class Logging:
+    """A descriptor that would get what is written to an object, if its class had it then."""
+
+    def __get__(self, obj: Any, owner: Any) -> Any:
+        return self if obj is None else 7
+
+    def __set__(self, obj: Any, value: Any) -> None:
+        obj.seen.append(value)
+
+    def __delete__(self, obj: Any) -> None:
+        obj.seen.append("deleted")
+
+
+WITH_CLASS: dict[str, Callable[[Any, type], object]] = {
+    "set": lambda o, cls: setattr(o, "a", 1),
+    "set again": lambda o, cls: setattr(o, "a", 2),
+    "delete": lambda o, cls: delattr(o, "a"),
+    "descriptor": lambda o, cls: setattr(cls, "a", DESCRIPTOR),
+    "no descriptor": lambda o, cls: delattr(cls, "a"),
+    "number": lambda o, cls: setattr(cls, "a", 5),
+    "other": lambda o, cls: setattr(o, "b", 3),
+}
+DESCRIPTOR = Logging()
+
+
+def changes_of(seed: int) -> tuple[str, ...]:
+    chosen = random.Random(seed)
+    return tuple(chosen.choice([*WITH_CLASS]) for _ in range(chosen.randint(2, 6)))
+
+
+#: writes to an object before, after and between those to its class
+ORDERS = [
+    ("with", ("no descriptor", "set")),
+    ("with", ("other", "no descriptor", "set", "descriptor")),
+    ("with", ("no descriptor", "set", "delete")),
+    ("without", ("number", "set", "descriptor")),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [*ORDERS, *one_in(17, itertools.product(("without", "with"), map(changes_of, range(80))))],
+)
+def test_a_descriptor_gets_what_it_got_in_the_program(kind: str, names: tuple[str, ...]) -> None:
+    changes = [WITH_CLASS[name] for name in names]
+
+    def program(x: torch.Tensor, o: Any, cls: type) -> torch.Tensor:
+        for change in changes:
+            try:
+                change(o, cls)
+            except AttributeError:
+                x = x + 1
+        return x
+
+    def run(compiles: bool) -> list[Any]:
+        cls: Any = type("Kind", (), {"a": DESCRIPTOR} if kind == "with" else {})
+        o, call = cls(), thunder.jit(program) if compiles else program
+        o.seen = []
+        result = float(call(torch.ones(()), o, cls))
+        return [result, vars(o), vars(cls).get("a"), float(call(torch.ones(()), o, cls)), vars(o)]
+
+    assert run(True) == run(False), names

@@ -29,6 +29,7 @@ from thunder.base.size_wishes import are_marked, option_wishes
 from thunder.compiler.assumed_device import with_device_profile
 from thunder.compiler.compile_plan import Answers, CompilePlan, CompileStep, Fewer
 from thunder.compiler.contributed_state import contributed_state
+from thunder.compiler.declared_devices import refuse_without_values
 from thunder.compiler.failed_calls import effects_of
 from thunder.compiler.ledger import check_requirements, explain_placements
 from thunder.compiler.new_entries import dropped_facts, new_entry
@@ -47,7 +48,6 @@ from thunder.compiler.varying_inputs import VaryingInputs
 from thunder.executor_base.operator_executor import with_replacements
 from thunder.frontend.acquire import Acquisition, acquire_stable
 from thunder.frontend.decisions.computed_sizes import ComputedPlaces, OtherAnswers
-from thunder.frontend.declared_devices import refuse_without_values
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import Trusted, ambient_fact, prologue_trace
 from thunder.frontend.prologue_reading import interface_of

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from thunder.base.errors import InvalidArgument
-from thunder.frontend.replaceable_functions import replacement_of
+from thunder.compiler.replaceable_functions import replacement_of
 from thunder.frontend.traced_replacements import Replacement, full_name
 from thunder.passes.transform import Transform, calling_hook, defines_hook
 from thunder.plugins.contributions import isolated, lookasides

@@ -3,7 +3,6 @@
 from functools import partial
 
 from thunder.base.public_names import missing_name
-from thunder.frontend.attribute_checks import check_module_attribute
 from thunder.ir.evaluation import eval_trace
 from thunder.ir.module_inputs import (
     add_input,
@@ -22,6 +21,7 @@ from thunder.ir.rewrite import (
     trace_with_replaced_proxy_metadata,
     visitor_transform,
 )
+from thunder.passes.attribute_checks import check_module_attribute
 
 __all__ = [
     "VISIT_TYPE",

@@ -263,7 +263,7 @@ def _reported(
         "handles_errors": session.handles_errors,
         "calls_symbols": session.calls_symbols,
         "replaced": session.state(ReplacedCalls).summary(),
-        "grad_requests": frozenset(x.name for x in session.state(GradRequests).inputs),
+        "grad_requests": session.state(GradRequests).early_inputs(),
         "decisions": () if session.speculation is None else tuple(session.speculation.decisions),
     }
 

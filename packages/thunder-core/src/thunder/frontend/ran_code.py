@@ -25,9 +25,10 @@ from thunder.base.errors import StateChanged
 from thunder.base.provenance import Path
 from thunder.frontend.facts import Fact, GuardKind
 from thunder.frontend.guards import failures
+from thunder.frontend.objects.class_kinds import CONTAINERS
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.object_table import ObjectTable
-from thunder.frontend.objects.shadow_copies import CONTAINERS, Shadow
+from thunder.frontend.objects.shadow_copies import Shadow
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.value_names import Input, is_size

@@ -12,7 +12,7 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT
 from thunder.frontend.epilogue.reconstruction import reconstruction_of
 from thunder.frontend.epilogue.value_parts import parts_of
-from thunder.frontend.lookasides.weakrefs import may_be_dead, place_by_keys
+from thunder.frontend.lookasides.weakrefs import as_part, may_be_dead, place_by_keys
 from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.frontend.objects.object_deaths import SILENT, WEAK_CONTAINERS, Releases, values_at
 from thunder.frontend.objects.writes import Write
@@ -42,7 +42,7 @@ def note_releases(session: TracingSession, inputs: list[Input], roots: dict[str,
         owner, at, keys = path.fetch(roots), place_by_keys(write.path), write.keys
         if keys is not None:
             if all(type(k) in LEAVES or id(k) in kept for k in keys):
-                others = (k for k in keys if (*at, k) not in known)
+                others = (k for k in keys if (*at, as_part(k)) not in known)
                 keys = tuple(k for k in others if _may_die(session, owner, k, kept))
             else:  # keys that die as well
                 keys = None

@@ -16,8 +16,9 @@ beside those rules:
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from thunder.base.devices import Device
 from thunder.base.errors import (
@@ -47,10 +48,39 @@ from thunder.torch.autocast import Autocast
 
 if TYPE_CHECKING:
     from thunder.frontend.decisions.speculation import Speculation
+    from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """A program that has returned.
+
+    Args:
+        leaving: the proxies of which its result is built, what it has written, and ``changed``.
+        kept: those that objects of the user keep, where Python may run the call again.
+        changed: objects and variables that its backwards need as it has left them.
+        differentiable: whether a backward of the program may run later.
+    """
+
+    leaving: Sequence[Any]
+    kept: Sequence[Any]
+    changed: Sequence[Any]
+    differentiable: bool
 
 
 class SessionState:
-    """The base class of what one family of rules remembers during an acquisition."""
+    """The base class of what one family of rules remembers during an acquisition.
+
+    One that is written, checked at the end, or in the epilogue is a kind of state
+    (:mod:`~thunder.frontend.state_kinds`).
+    """
+
+    _session: TracingSession
+
+    def __new__(cls, session: TracingSession) -> Self:
+        state = super().__new__(cls)
+        state._session = session
+        return state
 
     def __init__(self, session: TracingSession) -> None:
         """Called at the first use of the state in a session."""
@@ -58,6 +88,23 @@ class SessionState:
     def writes(self) -> Iterable[Write]:
         """Return what the program has written of the state outside of it that the rules replay."""
         return ()
+
+    def finish(self) -> None:
+        """Called when the program has returned: does what it has left to do."""
+
+    def check(self, ending: Ending) -> None:
+        """Called after that: refuses a program that ends in a way that its trace cannot have."""
+
+    @property
+    def needs_epilogue(self) -> bool:
+        """Whether the epilogue does something beside the writes."""
+        return False
+
+    def emit_before(self, builder: EpilogueBuilder) -> None:
+        """Add what the epilogue does before the writes."""
+
+    def emit_after(self, builder: EpilogueBuilder, ending: Ending) -> None:
+        """Add what the epilogue does with the results, after the writes."""
 
     def end(self) -> None:
         """Called when the acquisition has ended, also by an error."""
@@ -86,6 +133,9 @@ class TracingSession(Policy):
     reads_all_lists = False
     uncatchable = (UnsupportedProgram, InternalError, TraceError, PluginError)
 
+    #: the kinds of state, see :mod:`~thunder.frontend.state_kinds`
+    kinds: ClassVar[tuple[type[SessionState], ...]] = ()
+
     def __init__(
         self,
         trace: TraceCtx,
@@ -107,6 +157,7 @@ class TracingSession(Policy):
         self.writes = Writes()
         self.writes.add_kind(objects.writes)
         self.writes.add_kind(self.variables.writes)
+        self.writes.add_kind(lambda: (write for state in self.states() for write in state.writes()))
         #: functions, classes and cells that the program created, by id; held, so that no id is used again
         self.created_by_program: dict[int, Any] = {}
         self.written_class_attributes: set[str] = set()  # names, of whichever class
@@ -134,8 +185,11 @@ class TracingSession(Policy):
         state = self._states.get(kind)
         if state is None:
             state = self._states[kind] = kind(self)
-            self.writes.add_kind(state.writes)
         return state
+
+    def states(self) -> Iterator[SessionState]:
+        """Return the kinds of state that the program has, in the order of their table."""
+        return (self._states[kind] for kind in self.kinds if kind in self._states)
 
     def place_changed(self, places: frozenset[Place]) -> None:
         """Called when the program enters or leaves a part, with all in which it then is."""

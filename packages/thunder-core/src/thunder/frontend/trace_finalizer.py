@@ -8,32 +8,17 @@ from typing import Any
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path
 from thunder.frontend import ambient_state
-from thunder.frontend.custom_gradients import backward_reads
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.eager_backward import begin_objects
-from thunder.frontend.custom_gradients.leaf_hooks import is_hook_table, refuse_left_hooks
-from thunder.frontend.custom_gradients.module_backward_hooks import refuse_written_results
-from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients, retaining_results
 from thunder.frontend.custom_gradients.shared_objects import (
     changed_objects,
     emit_objects,
     objects_that_leave,
 )
-from thunder.frontend.custom_gradients.tensor_hooks import refuse_written_views
 from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder, is_simple
 from thunder.frontend.epilogue.value_parts import proxies_of
-from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
-from thunder.frontend.lookasides.locks import refuse_held
-from thunder.frontend.lookasides.rebound_tensors import share_data, track_detached
-from thunder.frontend.lookasides.weakrefs import refuse_callbacks
-from thunder.frontend.natives.cached_functions import CachedCalls
-from thunder.frontend.objects.shared_attributes import refuse_shared_attributes
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
-from thunder.frontend.output.progress_bars import close_bars
-from thunder.frontend.session import TracingSession
-from thunder.frontend.torch_functions.made_parameters import refuse_observed_copies
-from thunder.frontend.types.tensors import original_of
-from thunder.frontend.types.written_attributes import WrittenAttributes, emit_attributes
+from thunder.frontend.session import Ending, TracingSession
 from thunder.frontend.value_names import Input, input_order, name_values, parameter_names
 from thunder.ir.requires_grad import any_requires_grad, requires_grad
 from thunder.ir.symbol import BoundSymbol, with_parts
@@ -55,83 +40,56 @@ class TraceFinalizer:
 
     def run(self, result: Any) -> tuple[TraceCtx, TraceCtx | None, list[Path]]:
         """Return the computation, its epilogue or None, and the paths of what that needs."""
-        close_bars(self.session)
-        name_values(self.trace, self.inputs, self.parameters)
         session = self.session
-        refuse_held(session)
-        refuse_callbacks(session)
-        refuse_shared_attributes(session.objects.entries.values())
+        for state in session.states():
+            state.finish()
+        name_values(self.trace, self.inputs, self.parameters)
+        session.objects.refuse_shared_attributes()
         self.trace.args = [proxy for proxy, _ in self.inputs]
         seen = set[int]()
-        simple = is_simple(result, seen, session.objects)
+        is_plain = is_simple(result, seen, session.objects)
+        written = session.writes.values()
+        ending = self._ending(written, result)
+        for state in session.states():
+            state.check(ending)
         autocast = ambient_state.Modes.now().autocast_after(session.modes)
         self.writes = bool(autocast or session.writes)
-        refuse_left_hooks(session)
-        share_data(session)
-        track_detached(session)
-        refuse_written_views(session)
-        refuse_written_results(session)
-        leaving = proxies_of(session, [*session.writes.values(), result])
-        may_be_differentiated = self._may_be_differentiated(leaving)
-        changed = changed_objects(session) if may_be_differentiated else []
-        refuse_observed_copies(session, proxies_of(session, [*session.writes.values(), result, *changed]))
-        is_annotated = self._is_annotated() or changed or objects_that_leave(session, seen)
-        backward_reads.refuse_changed(session, may_be_differentiated)
-        if simple and not self.writes and not is_annotated:
+        has_effect = self.writes or any(state.needs_epilogue for state in session.states())
+        if is_plain and not (has_effect or ending.changed or objects_that_leave(session, seen)):
             prims.python_return(*([result] if result is not None else [None]))
             return self._computation(), None, []
         builder = EpilogueBuilder(session)
-        for value in (*session.writes.values(), result, *changed):
+        for value in (*written, result, *ending.changed):
             builder.count(value)
-        for value in objects_that_leave(session, builder.uses) if may_be_differentiated else ():
+        for value in objects_that_leave(session, builder.uses) if ending.differentiable else ():
             builder.count(value)  # once more: the backwards refer to it
-        for query in session.state(CachedCalls).uses:
-            builder.emit(f"{builder.constant('entry', query)}.repeat()")
-        for write in sorted(session.writes, key=lambda write: not is_hook_table(write.owner)):
-            write.emit(builder)  # what hooks are left, before others are registered
+        for state in session.states():
+            state.emit_before(builder)
+        for write in session.writes:
+            write.emit(builder)
         if autocast:
             builder.emit(*autocast)
         expression = builder.expression(result)
-        if may_be_differentiated:
+        if ending.differentiable:
             emit_objects(session, builder)
-        emit_attributes(
-            session,
-            builder.tensors,
-            original_of,
-            lambda tensor, name, value: builder.emit(
-                f"{builder.parameters.get(tensor, tensor)}.{name} = {builder.expression(value)}"
-            ),
-        )
-        self._emit_leaves(builder)
+        for state in session.states():
+            state.emit_after(builder, ending)
         builder.end(result, expression)
         prims.python_return(tuple(builder.tensors.values()))
-        reached = list(builder.reached.values())
-        epilogue = _epilogue(builder.statements, [*builder.tensors, *(name for name, _, _ in reached)])
-        return self._computation(), epilogue, [path for _, path, _ in reached]
+        fetched = list(builder.objects_fetched.values())
+        epilogue = _epilogue(builder.statements, [*builder.tensors, *(name for name, _, _ in fetched)])
+        return self._computation(), epilogue, [path for _, path, _ in fetched]
 
-    def _is_annotated(self) -> bool:
-        """Return whether the epilogue does something to the results."""
-        session = self.session
-        retained = session.state(RetainedGradients)
-        return bool(
-            session.state(GradRequests).has_any()
-            or session.state(WrittenAttributes)
-            or retained.intermediates
-            or retained.inputs
-            or session.state(CachedCalls).uses
+    def _ending(self, written: list[Any], result: Any) -> Ending:
+        session, leaving = self.session, proxies_of(self.session, [*written, result])
+        differentiable = self._may_be_differentiated(leaving)
+        changed = changed_objects(session) if differentiable else []
+        return Ending(
+            leaving=[*leaving, *proxies_of(session, changed)],
+            kept=() if session.state(OpaqueCalls).calls else proxies_of(session, written),
+            changed=changed,
+            differentiable=differentiable,
         )
-
-    def _emit_leaves(self, builder: EpilogueBuilder) -> None:
-        """Let the epilogue set which tensors are leaves, and which retain gradients."""
-        session = self.session
-        kept = () if session.state(OpaqueCalls).calls else proxies_of(session, session.writes.values())
-        for leaf in returned_leaves(session, self.trace.args, builder.tensors.values(), kept):
-            if leaf.name not in builder.parameters:
-                builder.emit(f"{leaf.name}.requires_grad_()")
-        for tensor in retaining_results(session, builder.tensors.values()):
-            builder.emit(f"{tensor.name}.retain_grad()")
-        for tensor in session.state(RetainedGradients).inputs.values():
-            builder.emit(f"{builder.expression(tensor)}.retain_grad()")
 
     def _may_be_differentiated(self, leaving: list[Any]) -> bool:
         """Return whether a backward of the program may run later: inputs that leave it have none in it."""

@@ -45,6 +45,7 @@ from thunder.frontend.output.percent_texts import is_percent, percent_text
 from thunder.frontend.output.progress_bars import draws_bar
 from thunder.frontend.places import Effect, Place
 from thunder.frontend.raised_errors import name_tensors
+from thunder.frontend.state_kinds import KINDS
 from thunder.frontend.torch_functions import override_calls
 from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.frontend.traced_replacements import ReplacedCalls, ReplacementTable
@@ -72,6 +73,8 @@ class Tracer(AttributePolicy):
         replacements: the functions in whose place others are interpreted.
         trace, objects, language, sharp_edge, assumed_device: see :class:`TracingSession`.
     """
+
+    kinds = KINDS
 
     def __init__(
         self,

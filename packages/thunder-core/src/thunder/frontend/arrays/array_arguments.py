@@ -155,7 +155,7 @@ def _read(session: TracingSession, array: Any) -> None:
     if traced is not None:
         arrays.read(traced)
     else:
-        arrays.check(array)
+        arrays.check_read(array)
 
 
 def _options(

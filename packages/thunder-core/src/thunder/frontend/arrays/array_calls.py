@@ -105,7 +105,7 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     if strange is not None:
         raise _refusal(fn, f"is called with {_described(strange)}")
     for array in _arrays((owner, args, tuple(kwargs.values()))):
-        session.state(Arrays).check(array)
+        session.state(Arrays).check_read(array)
     result = fn(*args, **kwargs)
     if not _is_plain(result):
         raise _refusal(fn, f"returns {_described(result)}")
@@ -182,7 +182,7 @@ def before_call(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> tupl
     if not any(map(is_array, args)) and fn is not operator.getitem and fn is not operator.setitem:
         return args
     for array in _arrays(args):
-        session.state(Arrays).check(array)
+        session.state(Arrays).check_read(array)
     if fn is operator.setitem and _is_of_numpy(args[0]):
         read(session, args[1:])
     if getattr(fn, "__name__", "") in _TEXTS:

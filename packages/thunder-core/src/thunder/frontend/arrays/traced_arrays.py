@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -31,6 +32,7 @@ from thunder.frontend.arrays.array_memory import (
     ArrayContent,
     ArrayLayout,
     are_apart,
+    copied,
     fill,
     is_array,
     is_plain_array,
@@ -43,6 +45,9 @@ from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.refused_methods import decided_values
 from thunder.ir.symbol import has_tags
+
+if TYPE_CHECKING:
+    from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
 
 __all__ = ["Arrays", "TracedArray"]
 
@@ -75,10 +80,15 @@ class TracedArray:
         """Return the elements that the program has given an array of the user's."""
         return Write(
             name=path.source,
-            emit=lambda builder: builder.write_array(self),
+            emit=partial(self._emit, path),
             owner=self.original,
             state=self.array.tobytes(),
         )
+
+    def _emit(self, path: Path, builder: EpilogueBuilder) -> None:
+        """Write the elements to the user's array."""
+        target = builder.fetched(path, self.original)
+        builder.emit(f"{target}[...] = {builder.constant('array', copied(self.array))}")
 
 
 class Arrays(SessionState):
@@ -86,7 +96,6 @@ class Arrays(SessionState):
 
     def __init__(self, session: TracingSession) -> None:
         session.uses_arrays = True
-        self._session = session
         self._traced: dict[int, TracedArray] = {}  # by id of what the program sees
 
     def end(self) -> None:
@@ -178,7 +187,7 @@ class Arrays(SessionState):
             traced.array[...] = module.array(values, traced.array.dtype)
         traced.content = traced.array.tobytes()
 
-    def check(self, array: Any) -> None:
+    def check_read(self, array: Any) -> None:
         """Check, before native code reads an array, that no write to a tensor has changed it."""
         for traced in self._traced.values():
             if traced.tensor is not None and overlap(traced.array, array):

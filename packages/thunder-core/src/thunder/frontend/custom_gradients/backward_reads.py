@@ -9,10 +9,6 @@ from typing import Any
 import torch
 from torch._library.custom_ops import CustomOpDef
 
-from thunder.base.errors import UnsupportedProgram
-from thunder.base.provenance import cell_content
-from thunder.frontend.custom_gradients.backward_state import BackwardState
-from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
 from thunder.frontend.natives.libraries import is_library, is_ufunc
 from thunder.frontend.objects.class_kinds import CODE_TYPES, LEAVES
 from thunder.frontend.session import TracingSession
@@ -58,37 +54,3 @@ def is_fixed(session: TracingSession, value: Any) -> bool:
     if type(value) is tuple or type(value) is SizeTuple:
         return all(is_fixed(session, v) for v in value)
     return is_code(value) or isinstance(value, torch.nn.Module)  # whose attributes are looked at
-
-
-def refuse_changed(session: TracingSession, may_be_differentiated: bool) -> None:
-    """Refuse a program that changes, after a call, what the trace of the backward of that call has read.
-
-    Where nothing that leaves the program can be differentiated, no backward runs later.
-    """
-    refuse_written(session)
-    if not may_be_differentiated:  # the backwards that have run, have run
-        return
-    for cell, content, name, where in session.state(BackwardState).captured:
-        if cell_content(cell) is not content:
-            raise UnsupportedProgram(
-                f"a variable that {name} reads is assigned again after the call",
-                where=where,
-                hint="Use another variable.",
-            )
-
-
-def refuse_written(session: TracingSession) -> None:
-    """Refuse a write to a tensor that a backward reads, unsaved, from its ``ctx``.
-
-    A tensor that is not saved for the backward is read as it is then.
-    """
-    calls = session.trace.bound_symbols
-    for name, kept, result, where in session.state(BackwardState).unsaved_reads:
-        start = next((i for i, b in enumerate(calls) if any(p is result for p in b.flat_proxy_outs)), 0)
-        memory = names_of_memory(calls, {p.name for p in kept})
-        if any(t in memory for b in calls[start + 1 :] for t in written_names(b)):
-            raise UnsupportedProgram(
-                f"a tensor that the backward of {name} reads from its ctx, unsaved, is written after it",
-                where=where,
-                hint="Keep it with ctx.save_for_backward, or write to a clone.",
-            )

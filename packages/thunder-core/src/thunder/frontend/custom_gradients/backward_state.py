@@ -6,8 +6,10 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from thunder.base.errors import Location
-from thunder.frontend.session import SessionState, TracingSession
+from thunder.base.errors import Location, UnsupportedProgram
+from thunder.base.provenance import cell_content
+from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
+from thunder.frontend.session import Ending, SessionState, TracingSession
 from thunder.ir.proxies import AnyProxy, TensorProxy
 
 #: interprets a backward at the present place of the program: the tensors that it reads, and cotangents →
@@ -38,6 +40,38 @@ class BackwardState(SessionState):
         self.in_program: dict[Any, RunInProgram] = {}
         #: tensors that a backward reads from its ctx unsaved: the function, the tensors, a result, and where
         self.unsaved_reads: list[tuple[str, list[TensorProxy], TensorProxy, list[Location]]] = []
+
+    def check(self, ending: Ending) -> None:
+        """Refuse a program that changes, after a call, what the trace of the backward of that call has read.
+
+        Where nothing that leaves the program can be differentiated, no backward runs later.
+        """
+        self._check_unsaved()
+        if not ending.differentiable:  # the backwards that have run, have run
+            return
+        for cell, content, name, where in self.captured:
+            if cell_content(cell) is not content:
+                raise UnsupportedProgram(
+                    f"a variable that {name} reads is assigned again after the call",
+                    where=where,
+                    hint="Use another variable.",
+                )
+
+    def _check_unsaved(self) -> None:
+        """Refuse a write to a tensor that a backward reads, unsaved, from its ``ctx``.
+
+        A tensor that is not saved for the backward is read as it is then.
+        """
+        calls = self._session.trace.bound_symbols
+        for name, kept, result, where in self.unsaved_reads:
+            start = next((i for i, b in enumerate(calls) if any(p is result for p in b.flat_proxy_outs)), 0)
+            memory = names_of_memory(calls, {p.name for p in kept})
+            if any(t in memory for b in calls[start + 1 :] for t in written_names(b)):
+                raise UnsupportedProgram(
+                    f"a tensor that the backward of {name} reads from its ctx, unsaved, is written after it",
+                    where=where,
+                    hint="Keep it with ctx.save_for_backward, or write to a clone.",
+                )
 
     def shared(self) -> AnyProxy:
         """Return what the backwards of a call share."""

@@ -7,20 +7,19 @@ knows; so the epilogue registers what the program has registered on an input and
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from thunder.base.errors import Location, UnsupportedProgram
+from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.custom_gradients.leaf_nodes import leaf_node
 from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.objects.writes import Write
+from thunder.frontend.objects.writes import Write, WrittenNames
 from thunder.frontend.places import HOOKS_LEAF
-from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.session import Ending, SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.torch.inplace import is_leaf
 
@@ -35,8 +34,6 @@ __all__ = [
     "HookHandle",
     "LeafHooks",
     "hooks_of",
-    "is_hook_table",
-    "refuse_left_hooks",
     "register_again",
 ]
 
@@ -84,8 +81,7 @@ class LeafHooks(SessionState):
     """
 
     def __init__(self, session: TracingSession) -> None:
-        self.registered: dict[HookHandle, tuple[TensorProxy, str, Any, list[Location]]] = {}
-        self._session = session
+        self.registered = WrittenNames()
 
     def writes(self) -> Iterator[Write]:
         for handle, (x, attribute, hook, _) in self.registered.items():
@@ -97,6 +93,7 @@ class LeafHooks(SessionState):
                     owner=entry.obj,
                     content=(hook,),
                     values=(hook,),
+                    moment=self.registered.moments[handle],
                 )
 
     def add(self, session: TracingSession, x: TensorProxy, attribute: str, hook: Any) -> HookHandle:
@@ -111,6 +108,27 @@ class LeafHooks(SessionState):
         self.registered[handle] = x, attribute, hook, session.locations()
         return handle
 
+    def check(self, ending: Ending) -> None:
+        """Refuse a program that leaves a hook where the epilogue cannot register it as eager has it.
+
+        Such is one on a leaf of the program, on an input that is not a leaf and that the program has written,
+        and on a tensor that a transform replaces.
+        """
+        calls = self._session.trace.bound_symbols
+        for x, _, _, where in self.registered.values():
+            entry = self._session.entry_of(x)
+            memory = (
+                names_of_memory(calls, {x.name}) if entry is not None and not entry.obj.is_leaf else set()
+            )
+            is_written = any(not memory.isdisjoint(written_names(b)) for b in calls) if memory else False
+            if entry is None or is_written or self._session.objects.keeps_original_metadata:
+                raise UnsupportedProgram(
+                    "the program registers a hook on a leaf, and does not remove it",
+                    found={x.name: f'"{x.type_string()}"'},
+                    where=where,
+                    hint="Remove it in the program (handle.remove()), or register it before the call.",
+                )
+
 
 @TABLE.lookaside(torch.Tensor.register_post_accumulate_grad_hook)
 def _register(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> HookHandle:
@@ -123,13 +141,6 @@ def _register(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, 
         return session.state(LeafHooks).add(session, self, POST_ACCUMULATE, hook)
 
     return register_post_accumulate_grad_hook(*args, **kwargs)
-
-
-def is_hook_table(owner: Any) -> bool:
-    """Return whether an object is a dictionary of hooks by the number of their handles."""
-    return type(owner) in (dict, OrderedDict) and all(
-        type(key) is int and callable(hook) for key, hook in owner.items()
-    )
 
 
 def _in_order(hooks: dict[int, Any] | None) -> list[Any]:
@@ -170,25 +181,5 @@ def register_again(builder: EpilogueBuilder, handle: HookHandle) -> str:
     if handle.attribute in (BEFORE_NODE, AFTER_NODE):
         node = builder.expression(leaf_node(builder.session, entry.value))
         return builder.assigned("handle", handle, f"{node}.{handle.attribute}({hook})")
-    tensor = builder.reach(entry.path, entry.obj)
+    tensor = builder.fetched(entry.path, entry.obj)
     return builder.assigned("handle", handle, f"{tensor}.{_METHODS[handle.attribute]}({hook})")
-
-
-def refuse_left_hooks(session: TracingSession) -> None:
-    """Refuse a program that leaves a hook where the epilogue cannot register it as eager has it.
-
-    Such is one on a leaf of the program, on an input that is not a leaf and that the program has written, and
-    on a tensor that a transform replaces.
-    """
-    calls = session.trace.bound_symbols
-    for x, _, _, where in session.state(LeafHooks).registered.values():
-        entry = session.entry_of(x)
-        memory = names_of_memory(calls, {x.name}) if entry is not None and not entry.obj.is_leaf else set()
-        is_written = any(not memory.isdisjoint(written_names(b)) for b in calls) if memory else False
-        if entry is None or is_written or session.objects.keeps_original_metadata:
-            raise UnsupportedProgram(
-                "the program registers a hook on a leaf, and does not remove it",
-                found={x.name: f'"{x.type_string()}"'},
-                where=where,
-                hint="Remove it in the program (handle.remove()), or register it before the call.",
-            )

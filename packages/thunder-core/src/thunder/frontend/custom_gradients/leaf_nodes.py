@@ -66,7 +66,7 @@ def emit_node(builder: EpilogueBuilder, node: LeafNode) -> str:
             found={node.tensor.name: f'"{node.tensor.type_string()}"'},
             hint="Use the node of a leaf that comes from outside.",
         )
-    tensor = builder.reach(entry.path, entry.obj)
+    tensor = builder.fetched(entry.path, entry.obj)
     return builder.assigned("node", node, f"{builder.refer(accumulating_node)}({tensor})")
 
 

@@ -30,7 +30,7 @@ from thunder.frontend.custom_gradients.recorded_memory import written_names
 from thunder.frontend.epilogue.subtrace import recorded, uses_and_definitions
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.places import HOOKS_TENSOR, OTHER
-from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.session import Ending, SessionState, TracingSession
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy, Variable
 from thunder.ir.requires_grad import requires_grad
@@ -51,6 +51,18 @@ class HookedModules(SessionState):
     def __init__(self, session: TracingSession) -> None:
         self.places: dict[int, tuple[Any, list[BoundSymbol]]] = {}
         self.results: list[TensorProxy] = []
+
+    def check(self, ending: Ending) -> None:
+        """Raise torch's error for a write in place to what a module with such hooks is passed or returns."""
+        results = {p.name for p in self.results}
+        for bsym in self._session.trace.bound_symbols if results else ():
+            if not results.isdisjoint(written_names(bsym)):
+                raise OperatorError(
+                    "Output 0 of BackwardHookFunction is a view and is being modified inplace",
+                    where=bsym.locations,
+                    hint="Use the out-of-place form (such as ReLU(inplace=False)).",
+                )
+            results |= {view.output.name for view in views_of(bsym) if view.source.name in results}
 
 
 @TABLE.lookaside(BackwardHook.setup_input_hook)
@@ -186,19 +198,6 @@ def _identity(
             adapt=lambda function: lambda ctx, *cotangents: function(*cotangents),
         ),
     )
-
-
-def refuse_written_results(session: TracingSession) -> None:
-    """Raise torch's error for a write in place to what a module with backward hooks is passed or returns."""
-    results = {p.name for p in session.state(HookedModules).results}
-    for bsym in session.trace.bound_symbols if results else ():
-        if not results.isdisjoint(written_names(bsym)):
-            raise OperatorError(
-                "Output 0 of BackwardHookFunction is a view and is being modified inplace",
-                where=bsym.locations,
-                hint="Use the out-of-place form (such as ReLU(inplace=False)).",
-            )
-        results |= {view.output.name for view in views_of(bsym) if view.source.name in results}
 
 
 # -- when the backward runs ----------------------------------------------------------------------------------

@@ -35,8 +35,7 @@ from thunder.frontend.epilogue.reconstruction import (
 )
 from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.natives.unread_items import readable_keys
-from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, plain_base
-from thunder.frontend.objects.shadow_copies import CONTAINERS
+from thunder.frontend.objects.class_kinds import CONTAINERS, IDENTITY_TYPES, LEAVES, plain_base
 from thunder.frontend.objects.unknown_values import DeferredText, MadeInCall
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import NumberProxy, TensorProxy
@@ -164,7 +163,7 @@ class Rebuilding:
             make = self.maker(tensor)
             return lambda t, m: make(t, m).detach().numpy()
         if traced is None or traced.path is None:
-            arrays.check(value)
+            arrays.check_read(value)
             content = copied(value)
             return lambda t, m: copied(content)
         if traced.is_written:

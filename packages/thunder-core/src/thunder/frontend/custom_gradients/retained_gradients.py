@@ -8,7 +8,7 @@ function that torch sees, and what is computed from it inside of the program rea
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,11 +16,14 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.custom_gradients.tensor_hooks import has_hooks
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.places import HOOKS_TENSOR
-from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.session import Ending, SessionState, TracingSession
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.torch.inplace import is_leaf
+
+if TYPE_CHECKING:
+    from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
 
 TABLE = LookasideTable(HOOKS_TENSOR)
 
@@ -35,6 +38,17 @@ class RetainedGradients(SessionState):
         self.intermediates: dict[int, TensorProxy] = {}
         self.inputs: dict[int, TensorProxy] = {}
 
+    @property
+    def needs_epilogue(self) -> bool:
+        return bool(self.intermediates or self.inputs)
+
+    def emit_after(self, builder: EpilogueBuilder, ending: Ending) -> None:
+        """Let the results and inputs retain their gradients."""
+        for tensor in _retaining_results(self._session, builder.tensors.values()):
+            builder.emit(f"{tensor.name}.retain_grad()")
+        for tensor in self.inputs.values():
+            builder.emit(f"{builder.expression(tensor)}.retain_grad()")
+
 
 @TABLE.lookaside(torch.Tensor.retain_grad)
 def _retain_grad(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -47,7 +61,7 @@ def _retain_grad(session: TracingSession, args: tuple[Any, ...], kwargs: dict[st
     (retained.intermediates if session.entry_of(x) is None else retained.inputs)[id(x)] = x
 
 
-def retaining_results(session: TracingSession, returned: Collection[Any]) -> list[TensorProxy]:
+def _retaining_results(session: TracingSession, returned: Collection[Any]) -> list[TensorProxy]:
     """Return the tensors among the results of a program that retain their gradient.
 
     Raises UnsupportedProgram for one that the function which torch sees may not have as a result of its own.

@@ -33,7 +33,7 @@ from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, w
 from thunder.frontend.epilogue.subtrace import recorded, uses_and_definitions
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.places import HOOKS_TENSOR, OTHER, ReadsState
-from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.session import Ending, SessionState, TracingSession
 from thunder.ir.aliasing import views_of
 from thunder.ir.object_names import identifier
 from thunder.ir.proxies import TensorProxy, Variable
@@ -67,6 +67,23 @@ class TensorHooks(SessionState):
 
     def __init__(self, session: TracingSession) -> None:
         self.values: dict[str, HookedValue] = {}
+
+    def check(self, ending: Ending) -> None:
+        """Refuse a program that writes in place to the memory of a view after it was given a hook.
+
+        Torch's graph then has another node of the view, and which gradients pass the hook depends on the
+        order.
+        """
+        calls = self._session.trace.bound_symbols
+        for value in self.values.values():
+            start = next((i for i, b in enumerate(calls) if _has_view(b, value.first)), None)
+            if start is None or not value.calls:
+                continue
+            memory = names_of_memory(calls, {value.first.name})
+            for bsym in calls[start:]:
+                if not memory.isdisjoint(written_names(bsym)):
+                    error = _refusal(value.first, "writes in place to the memory of a view that has a hook")
+                    raise error.add_locations(bsym.locations)
 
 
 @TABLE.lookaside(torch.Tensor.register_hook)
@@ -259,23 +276,6 @@ def has_hooks(session: TracingSession, x: TensorProxy) -> bool:
     """Return whether a tensor of the program has a hook."""
     values = session.state(TensorHooks).values.values()
     return any(value.hooked is x and value.calls for value in values)
-
-
-def refuse_written_views(session: TracingSession) -> None:
-    """Refuse a program that writes in place to the memory of a view after it was given a hook.
-
-    Torch's graph then has another node of the view, and which gradients pass the hook depends on the order.
-    """
-    calls = session.trace.bound_symbols
-    for value in session.state(TensorHooks).values.values():
-        start = next((i for i, b in enumerate(calls) if _has_view(b, value.first)), None)
-        if start is None or not value.calls:
-            continue
-        memory = names_of_memory(calls, {value.first.name})
-        for bsym in calls[start:]:
-            if not memory.isdisjoint(written_names(bsym)):
-                error = _refusal(value.first, "writes in place to the memory of a view that has a hook")
-                raise error.add_locations(bsym.locations)
 
 
 def _has_view(bsym: BoundSymbol, x: TensorProxy) -> bool:

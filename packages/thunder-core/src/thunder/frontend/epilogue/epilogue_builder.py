@@ -15,41 +15,32 @@ import builtins
 import enum
 import re
 import sys
-from collections import Counter, deque
-from contextlib import suppress
-from contextvars import ContextVar
+from collections import Counter
 from types import CellType, MappingProxyType
 from typing import Any
 
 import torch
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.base.provenance import Path, comes_with_arguments, is_weak, lookup_type
-from thunder.frontend.arrays.array_memory import copied, is_array
-from thunder.frontend.arrays.numpy_settings import is_settings
-from thunder.frontend.arrays.traced_arrays import Arrays, TracedArray
-from thunder.frontend.epilogue.reconstruction import (
-    description,
-    is_method_of_container,
-    reconstruction_of,
-    text_of_bytes,
-)
+from thunder.base.provenance import Path, comes_with_arguments, is_weak
+from thunder.frontend.arrays.array_memory import is_array
+from thunder.frontend.arrays.traced_arrays import Arrays
+from thunder.frontend.epilogue.reconstruction import description, is_method_of_container, reconstruction_of
 from thunder.frontend.epilogue.statements import statement
 from thunder.frontend.epilogue.value_parts import parts_of
 from thunder.frontend.host_draws.created_generators import is_created
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
 from thunder.frontend.lookasides.rng_generators import Generators
 from thunder.frontend.natives.libraries import is_numpy_scalar
-from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, OfTheTrace, extended_container
-from thunder.frontend.objects.object_entry import DELETED, ObjectEntry
-from thunder.frontend.objects.shadow_copies import ItemOverlay, Shadow, put_items, replace_items
+from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, OfTheTrace
+from thunder.frontend.objects.container_keys import refuse_moved_keys
 from thunder.frontend.objects.unknown_values import MadeInCall
 from thunder.frontend.output.deferred_texts import DeferredText, template_of
 from thunder.frontend.output.output_replay import formatted
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.made_parameters import MadeParameters
 from thunder.interpreter.policy import MISSING
-from thunder.ir.object_names import identifier, is_attribute_name, readable_name
+from thunder.ir.object_names import identifier, readable_name
 from thunder.ir.proxies import AnyProxy, GeneratorProxy, NumberProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.symbolic_numbers import SymbolicNumber
@@ -81,14 +72,8 @@ def _class_name(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def discard_attribute(obj: Any, name: str) -> None:
-    """Delete an attribute of the object itself, if there is one."""
-    with suppress(AttributeError):
-        (type if isinstance(obj, type) else object).__delattr__(obj, name)
-
-
 class EpilogueBuilder:
-    """Expressions for the program's values, over computed results and reached objects."""
+    """Expressions for the program's values, over computed results and objects of the user."""
 
     def __init__(self, session: TracingSession) -> None:
         self.session, self._rebound = session, session.state(ReboundTensors).inputs
@@ -97,7 +82,9 @@ class EpilogueBuilder:
         ] = {}  # what the computation must return, by name
         #: the names of parameters that the program has made, by those of their values
         self.parameters: dict[str, str] = {}
-        self.reached: dict[int, tuple[str, Path, Any]] = {}  # objects of the user's: id → name, path, object
+        self.objects_fetched: dict[
+            int, tuple[str, Path, Any]
+        ] = {}  # objects of the user's: id → name, path, object
         self.statements: list[BoundSymbol] = []
         self.built: dict[int, tuple[str, Any]] = {}
         self.uses: Counter[int] = Counter()  # how often a container is referred to, by id
@@ -109,9 +96,9 @@ class EpilogueBuilder:
 
     def _fresh(self, prefix: str) -> str:
         self._count += 1
-        return self._new_name(f"{prefix}{self._count}")
+        return self.new_name(f"{prefix}{self._count}")
 
-    def _new_name(self, text: str) -> str:
+    def new_name(self, text: str) -> str:
         """Return a name that begins as a text, and that means nothing else in the epilogue."""
         name = base = identifier(text)
         while name in self._taken or name in vars(builtins) or not self.session.trace.is_free(name):
@@ -153,16 +140,25 @@ class EpilogueBuilder:
             text = readable_name(value)
             is_free = text not in self._taken and self.session.trace.is_free(text)
             is_builtin = is_free and vars(builtins).get(text) is value
-            built = self._referred[id(value)] = text if is_builtin else self._new_name(text)
+            built = self._referred[id(value)] = text if is_builtin else self.new_name(text)
             self.named[built] = value
         return built
 
-    def reach(self, path: Path, obj: Any) -> str:
+    def fetched(self, path: Path, obj: Any) -> str:
         """Return the name of an object of the user in the epilogue."""
-        entry = self.reached.get(id(obj))
+        entry = self.objects_fetched.get(id(obj))
         if entry is None:
-            entry = self.reached[id(obj)] = (self._new_name(path.source), path, obj)
+            entry = self.objects_fetched[id(obj)] = (self.new_name(path.source), path, obj)
         return entry[0]
+
+    def fetched_cell(self, path: Path) -> str:
+        """Return the name of a closure cell of the user, at a path, in the epilogue."""
+        name = self._fresh("cell")
+        if comes_with_arguments(path):
+            self.objects_fetched[id(path)] = (name, path, path)
+        else:
+            self.named[name] = path.fetch({})
+        return name
 
     # -- expressions -----------------------------------------------------------------------------------------
 
@@ -176,7 +172,7 @@ class EpilogueBuilder:
             if id(value) in self.session.objects.tensor_classes:
                 return self._of_subclass(value)
             if id(value) in self._rebound and (own := self.session.entry_of(value)) is not None:
-                return self.reach(own.path, own.obj)
+                return self.fetched(own.path, own.obj)
             self.tensors[value.name] = value
             return value.name
         if type(value) in _PRINTABLE:
@@ -198,7 +194,7 @@ class EpilogueBuilder:
             return built[0] if built is not None else self.shared(value, f"{self.expression(tensor)}.numpy()")
         entry = self.session.entry_of(value)
         if entry is not None and (not isinstance(value, IDENTITY_TYPES) or is_weak(entry.path)):
-            return self.reach(entry.path, entry.obj)
+            return self.fetched(entry.path, entry.obj)
         built = self.built.get(id(value))
         if built is not None:
             return built[0]
@@ -221,7 +217,7 @@ class EpilogueBuilder:
         """Return the name of a tensor of a subclass, with the attributes that the program has set."""
         entry = self.session.entry_of(value)
         if entry is not None:
-            return self.reach(entry.path, entry.obj)
+            return self.fetched(entry.path, entry.obj)
         built = self.built.get(id(value))
         if built is not None:
             return built[0]
@@ -276,6 +272,8 @@ class EpilogueBuilder:
         if reconstruction_of(value) is None:
             return
         self.uses[id(value)] += 1
+        if id(value) in self.session.objects.python_keyed and not isinstance(value, frozenset):
+            refuse_moved_keys(value, "a dict or set of the program")
         if self.uses[id(value)] == 1 and self.session.entry_of(value) is None:
             for child in parts_of(self.session, value):
                 self.count(child)
@@ -337,114 +335,5 @@ class EpilogueBuilder:
         self.built[id(value)] = (name, value)
         return name
 
-    # -- writes ----------------------------------------------------------------------------------------------
-
-    def write_shadow(self, shadow: Shadow) -> None:
-        """Write the content of a shadow to its container."""
-        target = self.reach(shadow.path, shadow.original)
-        now, before = shadow.content, shadow.snapshot
-        if extended_container(type(shadow.copy)) is not None:
-            self._write_extended(target, now, before)
-        elif isinstance(now, dict):
-            self._write_dict(target, now, before)
-        elif isinstance(now, bytes):
-            self.emit(f"{target}[:] = {text_of_bytes(self, shadow.copy)}")
-        elif isinstance(shadow.copy, set):
-            self.emit(f"{target}.clear()", f"{target}.update({self.items('[', now, ']')})")
-        elif _begins_with(now, before):
-            self.emit(f"{target}.extend({self.items('[', now[len(before) :], ']')})")
-        elif isinstance(shadow.copy, deque):
-            self.emit(f"{target}.clear()", f"{target}.extend({self.items('[', now, ']')})")
-        else:
-            self.emit(f"{target}[:] = {self.items('[', now, ']')}")
-
-    def _write_dict(self, target: str, now: dict[Any, Any], before: dict[Any, Any]) -> None:
-        if not _begins_with(list(now), list(before)):
-            new = self._new_name("new")
-            self.emit(f"{new} = {self.pairs(now.items())}", f"{target}.clear()", f"{target}.update({new})")
-            return
-        for key, value in now.items():
-            if key not in before or before[key] is not value:
-                self.pack(prims.pack_setitem, target, key, value)
-
-    def _write_extended(self, target: str, now: Any, before: Any) -> None:
-        """Write the content of a container of a Python class, whose methods ran while tracing."""
-        is_kept = _begins_with(list(now), list(before))
-        if isinstance(now, dict):
-            changed = {k: v for k, v in now.items() if not (is_kept and k in before and before[k] is v)}
-            items = self.pairs(changed.items())
-        else:
-            items = self.items("[", now[len(before) if is_kept else 0 :], "]")
-        self.emit(f"{self.refer(put_items if is_kept else replace_items)}({target}, {items})")
-
-    def write_array(self, traced: TracedArray) -> None:
-        """Write the elements of an array to the user's."""
-        assert traced.path is not None, "the array is the user's"
-        target = self.reach(traced.path, traced.original)
-        self.emit(f"{target}[...] = {self.constant('array', copied(traced.array))}")
-
-    def advance(self, count: Any) -> None:
-        """Advance an iterator of the user as far as the program has."""
-        target = self.reach(count.path, count.original)
-        effect, argument = count.effect()
-        self.emit(f"{self.refer(effect)}({target}, {argument!r})")
-
-    def write_item(self, overlay: ItemOverlay, key: Any, value: Any) -> None:
-        """Replace an item of a dict of the user."""
-        if overlay.path.parent is None:  # the overriding tensors
-            self.emit(f"{self.reach(overlay.path, overlay.owner)}[{key!r}] = {self.expression(value)}")
-            return
-        target = self.reach(overlay.path.parent, overlay.owner)
-        if overlay.path.key == "_buffers":
-            self.pack(prims.pack_buffer, target, key, value)
-        else:
-            self.emit(f"{target}.{overlay.path.key}[{key!r}] = {self.expression(value)}")
-
-    def write_attribute(self, entry: ObjectEntry, name: str, value: Any) -> None:
-        """Write or delete an attribute of an object, without its descriptor, which ran while tracing."""
-        target = self.reach(entry.path, entry.obj)
-        if value is DELETED or name in entry.moved:
-            self.emit(f"{self.refer(discard_attribute)}({target}, {name!r})")
-        if value is not DELETED:
-            base = "type" if isinstance(entry.obj, type) else "object"
-            plain = _has_plain_setattr(entry.obj, name)
-            self.pack(prims.pack_attr, target, name, value, by=None if plain else base)
-
-    def write_context_variable(self, variable: ContextVar[Any], value: Any) -> None:
-        """Set a context variable."""
-        text = self.constant("settings", value) if is_settings(value) else self.expression(value)
-        self.emit(f"{self.constant('variable', variable)}.set({text})")
-
-    def write_global(self, namespace: dict[str, Any], name: str, value: Any, *, moves: bool) -> None:
-        """Write or delete a global variable, which comes last if it was deleted before."""
-        module = self.refer(namespace)
-        if moves:
-            self.emit(f"{module}.pop({name!r}, None)")
-        if value is not MISSING:
-            self.emit(f"{module}[{name!r}] = {self.expression(value)}")
-
-    def write_cell(self, path: Path, value: Any) -> None:
-        """Write or empty a closure cell."""
-        assert path.parent is not None, "a cell's content is reached through the cell"
-        cell_path = path.parent
-        cell = cell_path.fetch({}) if not comes_with_arguments(cell_path) else None
-        name = self._fresh("cell")
-        if cell is None:
-            self.reached[id(cell_path)] = (name, cell_path, cell_path)
-        objects = {} if cell is None else {name: cell}
-        if value is MISSING:
-            self.emit(f"del {name}.cell_contents", **objects)
-        else:
-            self.emit(f"{name}.cell_contents = {self.expression(value)}", **objects)
-
 
 _CONSTANTS = (*IDENTITY_TYPES, enum.Enum)
-
-
-def _begins_with(items: list[Any], start: list[Any]) -> bool:
-    return len(items) >= len(start) and all(a is b for a, b in zip(items, start, strict=False))
-
-
-def _has_plain_setattr(obj: Any, name: str) -> bool:
-    plain = lookup_type(type(obj), "__setattr__") is object.__setattr__
-    return plain and is_attribute_name(name) and not hasattr(lookup_type(type(obj), name), "__set__")

@@ -33,6 +33,7 @@ from thunder.frontend.epilogue import iterators
 from thunder.frontend.host_draws.created_generators import maker_of_unseeded, refuse_shared_bits
 from thunder.frontend.host_draws.host_generators import is_host_generator
 from thunder.frontend.objects.class_kinds import (
+    CONTAINERS,
     IDENTITY_TYPES,
     LEAVES,
     LOCKS,
@@ -41,7 +42,7 @@ from thunder.frontend.objects.class_kinds import (
     is_container,
     is_foreign,
 )
-from thunder.frontend.objects.shadow_copies import CONTAINERS, put_items
+from thunder.frontend.objects.shadow_copies import put_items, text_of_bytes
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.symbolic_sizes import SizeTuple
 
@@ -192,13 +193,6 @@ def _generator(b: EpilogueBuilder, value: Any) -> str:
         return b.shared(value, f"{b.refer(make)}()")
     refuse_shared_bits(b.session, value)
     return b.shared(value, f"{b.refer(copy.deepcopy)}({b.constant('generator', copy.deepcopy(value))})")
-
-
-def text_of_bytes(b: EpilogueBuilder, value: bytearray | array.array[Any]) -> str:
-    """Return code that makes an equal bytearray or array."""
-    if isinstance(value, bytearray):
-        return f"bytearray({bytes(value)!r})"
-    return f"{b.refer(array.array)}({value.typecode!r}, {value.tobytes()!r})"
 
 
 def _of_bytes(b: EpilogueBuilder, value: bytearray | array.array[Any]) -> str:

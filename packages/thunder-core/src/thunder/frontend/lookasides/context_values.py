@@ -10,24 +10,24 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator
 from contextvars import Context, ContextVar, Token
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.natives.libraries import is_settings
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, OfTheTrace
 from thunder.frontend.objects.object_table import describe
-from thunder.frontend.objects.writes import Write
+from thunder.frontend.objects.writes import Write, WrittenNames
 from thunder.frontend.places import READS_SURROUNDINGS
 from thunder.frontend.session import SessionState, TracingSession
+
+if TYPE_CHECKING:
+    from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
 
 __all__ = ["TABLE", "ContextVariables", "load_attr"]
 
 TABLE = LookasideTable(READS_SURROUNDINGS)
-
-
-#: the tokens of variables, by the id of the variable
-_Tokens = dict[int, tuple[ContextVar[Any], list[Token[Any]]]]
 
 
 class ContextVariables(SessionState):
@@ -38,10 +38,9 @@ class ContextVariables(SessionState):
     """
 
     def __init__(self, session: TracingSession) -> None:
-        self._session = session
-        self._tokens: _Tokens = {}
+        self._tokens = WrittenNames()  # a variable and its tokens, by its id
         self._set_before: frozenset[int] = frozenset()
-        self.contexts: dict[int, tuple[Context, frozenset[int], _Tokens]] = {}
+        self.contexts: dict[int, tuple[Context, frozenset[int], WrittenNames]] = {}
 
     def is_set(self, variable: ContextVar[Any]) -> bool:
         """Return whether the program has set a variable and not reset it."""
@@ -52,7 +51,7 @@ class ContextVariables(SessionState):
         before, tokens = self._set_before, self._tokens
         if source is not None:
             _, before, tokens = self.contexts[id(source)]
-        self.contexts[id(context)] = context, before | tokens.keys(), {}
+        self.contexts[id(context)] = context, before | tokens.keys(), WrittenNames()
 
     def run(self, context: Context, call: Callable[[], Any]) -> Any:
         """Return the result of ``call`` in a context that the program has copied."""
@@ -66,7 +65,9 @@ class ContextVariables(SessionState):
     def set(self, variable: ContextVar[Any], value: Any) -> Token[Any]:
         """Set a variable until the end of the acquisition."""
         token = variable.set(value)
-        self._tokens.setdefault(id(variable), (variable, []))[1].append(token)
+        if id(variable) not in self._tokens:
+            self._tokens[id(variable)] = variable, []
+        self._tokens[id(variable)][1].append(token)
         return token
 
     def reset(self, variable: ContextVar[Any], token: Token[Any]) -> None:
@@ -85,12 +86,13 @@ class ContextVariables(SessionState):
         value, name = variable.get(), f"the context variable {variable.name}"
         return Write(
             name=name,
-            emit=lambda builder: builder.write_context_variable(variable, value),
+            emit=functools.partial(_emit, variable, value),
             owner=variable,
             path=self._session.object_root(variable, name),
             content=(value,),
             values=(value,),
             before=(tokens[0].old_value,),
+            moment=self._tokens.moments[id(variable)],
             read_anywhere=True,  # also by library code
         )
 
@@ -99,6 +101,12 @@ class ContextVariables(SessionState):
         for variable, tokens in self._tokens.values():
             variable.reset(tokens[0])
         self._tokens.clear()
+
+
+def _emit(variable: ContextVar[Any], value: Any, builder: EpilogueBuilder) -> None:
+    """Set the variable."""
+    text = builder.constant("settings", value) if is_settings(value) else builder.expression(value)
+    builder.emit(f"{builder.constant('variable', variable)}.set({text})")
 
 
 class _Methods(OfTheTrace):

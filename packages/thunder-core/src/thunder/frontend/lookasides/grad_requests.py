@@ -21,20 +21,25 @@ computation runs, so that results are connected with it; so the program may not 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from thunder.base.errors import Location, NotInitialized, UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.objects.writes import Write
+from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
+from thunder.frontend.objects.writes import Write, moment
 from thunder.frontend.places import WRITES
-from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.session import Ending, SessionState, TracingSession
 from thunder.ir.aliasing import shared_memory
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import any_requires_grad, requires_grad
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops import prims
+
+if TYPE_CHECKING:
+    from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
 
 TABLE = LookasideTable(WRITES)
 
@@ -43,25 +48,49 @@ class GradRequests(SessionState):
     """The tensors of which the program set ``requires_grad``, with the lines.
 
     ``without_use`` are those whose gradient must not be used, because the trace would pass it on. ``inputs``
-    are inputs of the program: they require grad before the computation runs.
+    are inputs of the program, with moments. They require grad before the computation runs, except those that
+    the program has rebound before.
     """
 
     def __init__(self, session: TracingSession) -> None:
         self.requests: list[tuple[TensorProxy, list[Location]]] = []
         self.without_use: list[tuple[TensorProxy, list[Location]]] = []
-        self.inputs: list[TensorProxy] = []
+        self.inputs: list[tuple[TensorProxy, int, bool]] = []
         #: by id of a tensor, the last call of the program before the request
         self.positions: dict[int, BoundSymbol] = {}
-        self._session = session
 
     def writes(self) -> Iterator[Write]:
-        for x in self.inputs:
+        for x, at, is_late in self.inputs:
             entry = self._session.entry_of(x)
             assert entry is not None, "an input has an entry"
             name = f"{entry.path.source}.requires_grad"
             yield Write(
-                name=name, emit=lambda builder: None, owner=entry.obj, path=entry.path, keys=(), state=True
+                name=name,
+                emit=partial(_require_grad_late, self._session, x) if is_late else lambda builder: None,
+                owner=entry.obj,
+                path=entry.path,
+                keys=(),
+                state=True,
+                moment=at,
             )
+
+    def early_inputs(self) -> frozenset[str]:
+        """Return the names of inputs that require grad before the computation runs."""
+        early = [
+            entry.path for x, _, late in self.inputs if not late and (entry := self._session.entry_of(x))
+        ]
+        return frozenset(p.name for p, path in self._session.objects.inputs if path in early)
+
+    @property
+    def needs_epilogue(self) -> bool:
+        return self.has_any()
+
+    def emit_after(self, builder: EpilogueBuilder, ending: Ending) -> None:
+        """Let the results be leaves of which the program has set ``requires_grad``."""
+        inputs = self._session.trace.args
+        for leaf in returned_leaves(self._session, inputs, builder.tensors.values(), ending.kept):
+            if leaf.name not in builder.parameters:
+                builder.emit(f"{leaf.name}.requires_grad_()")
 
     def has_any(self) -> bool:
         """Return whether the program set ``requires_grad`` of an intermediate."""
@@ -134,7 +163,20 @@ def _request_grad_of_input(session: TracingSession, x: TensorProxy) -> None:
     session.note_write()
     session.trace.grad_enabled |= session.modes.grad and session.tracks_grad
     x.requires_grad = x.declared_leaf = True
-    session.state(GradRequests).inputs.append(x)
+    is_late = id(x) in session.state(ReboundTensors).inputs
+    session.state(GradRequests).inputs.append((x, moment(), is_late))
+
+
+def _require_grad_late(session: TracingSession, x: TensorProxy, builder: EpilogueBuilder) -> None:
+    """Let an input require grad that is another tensor before: no result may depend on it with gradients."""
+    if any(any_requires_grad(_results(b)) for b in session.trace.bound_symbols if _reads(b, x)):
+        raise UnsupportedProgram(
+            "the program sets requires_grad of an input that it has detached, or of which it has changed the "
+            "shape or the data, and computes with it",
+            found={x.name: f'"{x.type_string()}"'},
+            hint="Set it before the call, or use detach().",
+        )
+    builder.emit(f"{builder.expression(x)}.requires_grad_()")
 
 
 def _results(bsym: BoundSymbol) -> list[TensorProxy]:

@@ -20,10 +20,10 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import LOCKS
 from thunder.frontend.objects.writes import Mark
 from thunder.frontend.places import WRITES
-from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.session import Ending, SessionState, TracingSession
 from thunder.ir.symbol import has_tags
 
-__all__ = ["Locks", "refuse_held"]
+__all__ = ["Locks"]
 
 TABLE = LookasideTable(WRITES)
 
@@ -37,6 +37,14 @@ class Locks(SessionState):
 
     def __init__(self, session: TracingSession) -> None:
         self.held: dict[int, tuple[Any, int, tuple[Mark, int] | None]] = {}
+
+    def check(self, ending: Ending) -> None:
+        """Refuse a program that ends while it has a lock of the user's."""
+        if any(self._session.entry_of(lock) is not None for lock, _, _ in self.held.values()):
+            raise UnsupportedProgram(
+                "the program ends while it has a lock",
+                hint="Acquire it around the call of the compiled function.",
+            )
 
 
 def wait_for(lock: Any) -> bool:
@@ -106,15 +114,6 @@ def _written(session: TracingSession) -> tuple[Mark, int]:
     """Return what the program has written, to compare with what it has written later."""
     in_place = [b for b in session.trace.bound_symbols if has_tags(b, {OpTags.IN_PLACE})]
     return session.writes.mark(), len(in_place)
-
-
-def refuse_held(session: TracingSession) -> None:
-    """Refuse a program that ends while it has a lock of the user's."""
-    if any(session.entry_of(lock) is not None for lock, _, _ in session.state(Locks).held.values()):
-        raise UnsupportedProgram(
-            "the program ends while it has a lock",
-            hint="Acquire it around the call of the compiled function.",
-        )
 
 
 @TABLE.lookaside(threading.Lock)

@@ -23,7 +23,7 @@ from thunder.frontend.epilogue.subtrace import recorded
 from thunder.frontend.lookasides.grad_requests import GradRequests, reached
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
 from thunder.frontend.session import TracingSession
-from thunder.frontend.torch_functions.made_parameters import MadeParameters, refuse_observed_copies
+from thunder.frontend.torch_functions.made_parameters import MadeParameters
 from thunder.frontend.types.written_attributes import WrittenAttributes
 from thunder.ir.proxies import TensorProxy, Variable
 from thunder.ir.requires_grad import requires_grad
@@ -60,7 +60,7 @@ def make_leaves_inputs(session: TracingSession, leaving: Iterable[Any]) -> None:
         x for x, _ in state.requests if not tracked.isdisjoint(reached(session, [x], requested) - {id(x)})
     ]
     if leaves:
-        refuse_observed_copies(session, leaving)
+        session.state(MadeParameters).refuse_observed(leaving)
     for x in leaves:
         _make_input(session, x, {p.name for p in leaving})
 

@@ -26,7 +26,8 @@ from thunder.frontend.raised_errors import text_refusal
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
 from thunder.frontend.types.globals_view import GlobalsView, namespace_of_view
-from thunder.frontend.types.tensors import is_inference, is_marked, storage_offset
+from thunder.frontend.types.same_tensors import is_marked
+from thunder.frontend.types.tensors import is_inference, storage_offset
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS

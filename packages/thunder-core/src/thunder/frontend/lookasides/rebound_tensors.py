@@ -22,7 +22,7 @@ from thunder.base.errors import Location, OperatorError, UnsupportedProgram
 from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
 from thunder.frontend.epilogue.subtrace import recorded
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.objects.writes import Write
+from thunder.frontend.objects.writes import Write, moment
 from thunder.frontend.places import REBINDS, REBINDS_ARGUMENT, Place
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.aliasing import views_of
@@ -67,14 +67,17 @@ class ReboundTensors(SessionState):
 
     def __init__(self, session: TracingSession) -> None:
         self.inputs: dict[int, TensorProxy] = {}
-        self.statements: list[tuple[TensorProxy, str, TensorProxy | None]] = []
+        self.statements: list[tuple[TensorProxy, str, TensorProxy | None, int]] = []
         self.assigned: list[tuple[TensorProxy, TensorProxy, Any, list[Location]]] = []
-        self._session = session
 
     def writes(self) -> Iterator[Write]:
         return itertools.starmap(self._write, self.statements)
 
-    def _write(self, tensor: TensorProxy, text: str, data: TensorProxy | None) -> Write:
+    def add(self, tensor: TensorProxy, text: str, data: TensorProxy | None = None) -> None:
+        """Let the epilogue do what ``text`` says to an input, or assign data to it."""
+        self.statements.append((tensor, text, data, moment()))
+
+    def _write(self, tensor: TensorProxy, text: str, data: TensorProxy | None, at: int) -> Write:
         def emit(builder: EpilogueBuilder) -> None:
             value = "" if data is None else builder.expression(data)
             builder.emit(f"{builder.expression(tensor)}{text.format(value)}")
@@ -82,7 +85,57 @@ class ReboundTensors(SessionState):
         entry = self._session.entry_of(tensor)
         values = () if data is None else (data,)
         owner = None if entry is None else entry.obj
-        return Write(name=tensor.name, emit=emit, owner=owner, content=values, values=values, state=text)
+        return Write(
+            name=tensor.name, emit=emit, owner=owner, content=values, values=values, state=text, moment=at
+        )
+
+    def finish(self) -> None:
+        self._share_data()
+        self._track_detached()
+
+    def _track_detached(self) -> None:
+        """Let inputs that were detached have the graph that the program has given them after that.
+
+        The trace writes to the memory of the input as it came, whose graph the write is no part of; so the
+        epilogue writes once more, to the detached one.
+        """
+        for x in [x for x, text, *_ in self.statements if text == ".detach_()" and x.requires_grad]:
+            if not x.requires_grad_since_write:  # it would be a leaf with a gradient of its own
+                raise _refusal(x, "calls detach_ of an input, and lets it require grad again")
+            self.add(x, ".copy_({})", prims.clone(x))
+
+    def _share_data(self) -> None:
+        """Let a tensor and its new data, which then share memory, both have what is written to one of them.
+
+        A tensor that requires grad has a copy in the trace, so each write is repeated. Raises
+        UnsupportedProgram where a part of the program has run before, and where a write would be repeated
+        several times.
+        """
+        calls, shared = self._session.trace.bound_symbols, set[str]()
+        for x, data, call, where in self.assigned:
+            if self._session.entry_of(x) is not None:
+                _refuse_tracked_write(calls, x, where)
+            if call.sym is not prims.replace_data:
+                continue
+            pairs = [(x, data), (data, x)]
+            memories = [names_of_memory(calls, {p.name}) for p in (x, data)]
+            start = next(i for i, b in enumerate(calls) if any(p.name == x.name for p in b.flat_proxy_outs))
+            for i in range(len(calls) - 1, start, -1):
+                written = set(written_names(calls[i]))
+                found = [k for k, memory in enumerate(memories) if not memory.isdisjoint(written)]
+                if not found:
+                    continue
+                has_decided = self._session.speculation is not None and self._session.speculation.decisions
+                if has_decided or len(found) > 1 or not shared.isdisjoint(memories[1 - found[0]]):
+                    raise UnsupportedProgram(
+                        "the program writes in place to a tensor whose data it has assigned, or to that "
+                        "data, and decides by values or assigns these data to several",
+                        where=[*calls[i].locations, *where],
+                        hint="Copy the data under torch.no_grad(), tensor.copy_(value), in the place of the "
+                        "assignment, or write before it.",
+                    )
+                calls[i + 1 : i + 1] = _copy(self._session, *pairs[found[0]])
+            shared |= memories[0] | memories[1]
 
 
 def _register(method: Any, form: Any) -> None:
@@ -111,7 +164,7 @@ def _change_shape(
         _rebind(session, x, result, lambda: method(x, *dims, **kwargs))
     if is_input:
         text = ", ".join([*map(repr, dims), *(f"{key}={value!r}" for key, value in kwargs.items())])
-        session.state(ReboundTensors).statements.append((x, f".{name}({text})", None))
+        session.state(ReboundTensors).add(x, f".{name}({text})")
     return x  # type: ignore[no-any-return]
 
 
@@ -139,7 +192,7 @@ def _detach_(session: TracingSession, x: Any) -> TensorProxy:
     _rebind(session, x, prims.detach(x), lambda: None)
     if entry is not None:
         x.declared_leaf = True
-        session.state(ReboundTensors).statements.append((x, ".detach_()", None))
+        session.state(ReboundTensors).add(x, ".detach_()")
     return x  # type: ignore[no-any-return]
 
 
@@ -177,7 +230,7 @@ def assign_data(session: TracingSession, x: TensorProxy, value: Any) -> None:
     rebound, call = session.state(ReboundTensors), session.trace.peek_scope()[-1]
     rebound.statements = [s for s in rebound.statements if s[0] is not x or s[2] is None]
     if is_input:
-        rebound.statements.append((x, ".data = {}", data))
+        rebound.add(x, ".data = {}", data)
     rebound.assigned.append((x, data, call, session.locations()))
 
 
@@ -203,19 +256,6 @@ def _has_been_used(session: TracingSession, x: TensorProxy) -> bool:
     return any(requires_grad(p) for b in calls for p in b.flat_proxy_outs if p is not x)
 
 
-def track_detached(session: TracingSession) -> None:
-    """Let inputs that were detached have the graph that the program has given them after that.
-
-    The trace writes to the memory of the input as it came, whose graph the write is no part of; so the
-    epilogue writes once more, to the detached one.
-    """
-    statements = session.state(ReboundTensors).statements
-    for x in [x for x, text, _ in statements if text == ".detach_()" and x.requires_grad]:
-        if not x.requires_grad_since_write:  # it would be a leaf with a gradient of its own
-            raise _refusal(x, "calls detach_ of an input, and lets it require grad again")
-        statements.append((x, ".copy_({})", prims.clone(x)))
-
-
 def _refuse_tracked_write(calls: list[BoundSymbol], x: TensorProxy, where: list[Location]) -> None:
     """Refuse a write whose gradient an input would have that then gets new data, which have no graph."""
     memory = names_of_memory(calls, {x.name})
@@ -231,39 +271,6 @@ def _refuse_tracked_write(calls: list[BoundSymbol], x: TensorProxy, where: list[
                 where=[*bsym.locations, *where],
                 hint="Write under torch.no_grad(), or copy the data in the place of the assignment.",
             )
-
-
-def share_data(session: TracingSession) -> None:
-    """Let a tensor and its new data, which then share memory, both have what is written to one of them.
-
-    A tensor that requires grad has a copy in the trace, so each write is repeated. Raises UnsupportedProgram
-    where a part of the program has run before, and where a write would be repeated several times.
-    """
-    calls, shared = session.trace.bound_symbols, set[str]()
-    for x, data, call, where in session.state(ReboundTensors).assigned:
-        if session.entry_of(x) is not None:
-            _refuse_tracked_write(calls, x, where)
-        if call.sym is not prims.replace_data:
-            continue
-        pairs = [(x, data), (data, x)]
-        memories = [names_of_memory(calls, {p.name}) for p in (x, data)]
-        start = next(i for i, b in enumerate(calls) if any(p.name == x.name for p in b.flat_proxy_outs))
-        for i in range(len(calls) - 1, start, -1):
-            written = set(written_names(calls[i]))
-            found = [k for k, memory in enumerate(memories) if not memory.isdisjoint(written)]
-            if not found:
-                continue
-            has_decided = session.speculation is not None and session.speculation.decisions
-            if has_decided or len(found) > 1 or not shared.isdisjoint(memories[1 - found[0]]):
-                raise UnsupportedProgram(
-                    "the program writes in place to a tensor whose data it has assigned, or to that data, "
-                    "and decides by values or assigns these data to several",
-                    where=[*calls[i].locations, *where],
-                    hint="Copy the data under torch.no_grad(), tensor.copy_(value), in the place of the "
-                    "assignment, or write before it.",
-                )
-            calls[i + 1 : i + 1] = _copy(session, *pairs[found[0]])
-        shared |= memories[0] | memories[1]
 
 
 def _copy(session: TracingSession, source: TensorProxy, target: TensorProxy) -> list[BoundSymbol]:

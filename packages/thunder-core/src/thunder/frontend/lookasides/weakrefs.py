@@ -29,12 +29,13 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
     OfTheTrace,
+    has_python_key,
     is_compared_natively,
     is_foreign,
 )
 from thunder.frontend.objects.object_table import ObjectTable, describe
 from thunder.frontend.places import READS
-from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.session import Ending, SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 
 TABLE = LookasideTable(READS)
@@ -66,6 +67,42 @@ class Callbacks(SessionState):
 
     def end(self) -> None:
         self.has_ended = True
+
+    def check(self, ending: Ending) -> None:
+        """Refuse a program that may release an object of which a callback would be called later."""
+        self._refuse_held()
+        for raw, where in self.objects:
+            if may_be_dead(self._session, raw):
+                raise UnsupportedProgram(
+                    "the program makes a weak reference with a callback, and writes to what may hold the "
+                    "object",
+                    found={"object": describe(raw)},
+                    where=where,
+                    hint="Create the weak reference before the call.",
+                )
+
+    def _refuse_held(self) -> None:
+        """Refuse a program with an object of its own that is not released, so that no callback has run."""
+        failure = self.failure
+        if isinstance(failure, ThunderError):
+            raise failure
+        if failure is not None:
+            raise UnsupportedProgram(
+                "the callback of a weak reference raises, which Python ignores",
+                found={"error": repr(failure)},
+                hint="Create the weak reference before the call.",
+            ) from failure
+        for reference, where in self.own:
+            target = weakref.ref.__call__(reference)
+            if target is None or all(r is reference for r in weakref.getweakrefs(target)):
+                continue
+            raise UnsupportedProgram(
+                "the program makes a weak reference with a callback, and the object, which it has made as "
+                "well, leaves it or is held by a cycle",
+                found={"object": describe(target)},
+                where=where,
+                hint="Create the weak reference before the call.",
+            )
 
 
 @TABLE.lookaside(weakref.ref.__new__)
@@ -110,30 +147,6 @@ def _interpreted(session: TracingSession, callback: Any) -> Any:
     return call_back
 
 
-def _refuse_held(session: TracingSession) -> None:
-    """Refuse a program with an object of its own that it has not released, so that no callback has run."""
-    failure = session.state(Callbacks).failure
-    if isinstance(failure, ThunderError):
-        raise failure
-    if failure is not None:
-        raise UnsupportedProgram(
-            "the callback of a weak reference raises, which Python ignores",
-            found={"error": repr(failure)},
-            hint="Create the weak reference before the call.",
-        ) from failure
-    for reference, where in session.state(Callbacks).own:
-        target = weakref.ref.__call__(reference)
-        if target is None or all(r is reference for r in weakref.getweakrefs(target)):
-            continue
-        raise UnsupportedProgram(
-            "the program makes a weak reference with a callback, and the object, which it has made as well, "
-            "leaves it or is held by a cycle",
-            found={"object": describe(target)},
-            where=where,
-            hint="Create the weak reference before the call.",
-        )
-
-
 @TABLE.bound_lookaside(weakref.ref.__init__)
 def _initialize(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Do nothing, as ``weakref.ref.__init__`` does."""
@@ -146,19 +159,6 @@ def _finalize(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, 
         "time as eager",
         hint="Call it outside of the compiled function.",
     )
-
-
-def refuse_callbacks(session: TracingSession) -> None:
-    """Refuse a program that may release an object to which it has made a weak reference with a callback."""
-    _refuse_held(session)
-    for raw, where in session.state(Callbacks).objects:
-        if may_be_dead(session, raw):
-            raise UnsupportedProgram(
-                "the program makes a weak reference with a callback, and writes to what may hold the object",
-                found={"object": describe(raw)},
-                where=where,
-                hint="Create the weak reference before the call.",
-            )
 
 
 def referent_of(session: TracingSession, reference: weakref.ref[Any]) -> Any:
@@ -192,7 +192,14 @@ def place_by_keys(path: Path) -> Place:
     if path.parent is None:
         return (id(path),)
     before = place_by_keys(path.parent)
-    return before if path.key == "__dict__" else (*before, path.key)
+    if path.kind != "key" and path.key == "__dict__":
+        return before
+    return (*before, as_part(path.key))
+
+
+def as_part(key: Any) -> Any:
+    """Return a key as a part of a place, which runs no method of its class in Python."""
+    return ("object", id(key)) if has_python_key(key) else key
 
 
 class _OverwrittenPlaces:
@@ -203,7 +210,7 @@ class _OverwrittenPlaces:
         for write in session.writes:
             if write.path is not None:
                 at = place_by_keys(write.path)
-                self.places |= {at} if write.keys is None else {(*at, key) for key in write.keys}
+                self.places |= {at} if write.keys is None else {(*at, as_part(key)) for key in write.keys}
 
     def __bool__(self) -> bool:
         return bool(self.places)

@@ -21,11 +21,12 @@ program made: the function is interpreted, and its result is shared within this 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import types
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
@@ -40,7 +41,7 @@ from thunder.frontend.natives.native_tables import cached_of_typing
 from thunder.frontend.natives.written_state import reached_write, written_part
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_compared_by_parts, plain_base
 from thunder.frontend.objects.object_table import describe
-from thunder.frontend.objects.writes import Write
+from thunder.frontend.objects.writes import Write, WrittenNames
 from thunder.frontend.opaque_calls import opaque_acquisition
 from thunder.frontend.output import output_replay
 from thunder.frontend.output.printing import printable
@@ -51,6 +52,9 @@ from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.symbol import has_tags
 from thunder.ir.trace import detached_trace
 from thunder.ops import prims
+
+if TYPE_CHECKING:
+    from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
 
 
 class _New:
@@ -65,14 +69,13 @@ class CachedCalls(SessionState):
     """The calls of cached functions in one acquisition."""
 
     def __init__(self, session: TracingSession) -> None:
-        self._session = session
         #: results of interpreted calls, by id of the wrapper, which is held
         self.interpreted: dict[int, tuple[Any, OrderedDict[Any, Any]]] = {}
         self.last: dict[int, dict[Any, Any]] = {}  # results of caches that are asked each time, by id and key
         self.asked: dict[int, dict[Any, None]] = {}  # keys of the real cache, by id of the wrapper
         self.uses: list[CacheQuery] = []  # of entries, in the order of the program
         self._counted: Counter[Any] = Counter()  # how often each of them has been used
-        self.cleared: dict[int, Any] = {}  # those whose caches the program has cleared, by id
+        self.cleared = WrittenNames()  # those whose caches the program has cleared, by id
 
     def results(self, fn: Any) -> OrderedDict[Any, Any]:
         """Return the results of a function that was interpreted, the least recently used first."""
@@ -87,15 +90,24 @@ class CachedCalls(SessionState):
             if not has_run:
                 query.count()
 
-    def writes(self) -> Iterator[Write]:
-        return map(self._clearing, self.cleared.values())
+    @property
+    def needs_epilogue(self) -> bool:
+        return bool(self.uses)
 
-    def _clearing(self, fn: Any) -> Write:
+    def emit_before(self, builder: EpilogueBuilder) -> None:
+        for query in self.uses:
+            builder.emit(f"{builder.constant('entry', query)}.repeat()")
+
+    def writes(self) -> Iterator[Write]:
+        return itertools.starmap(self._clearing, self.cleared.items())
+
+    def _clearing(self, key: int, fn: Any) -> Write:
         return Write(
             name=f"the cache of {_name(fn)}",
             emit=lambda builder: builder.emit(f"{builder.constant('cached', fn)}.cache_clear()"),
             owner=fn,
             path=self._session.object_root(fn, _name(fn)),
+            moment=self.cleared.moments[key],
         )
 
 

@@ -45,15 +45,14 @@ class DecimalContext(SessionState):
     """The context that the program has, which began as a copy of the thread's."""
 
     def __init__(self, session: TracingSession) -> None:
-        self.session = session
         own = decimal.getcontext()
         self.copy = self.current = own.copy()
         self.settings, self.flags = decimal_settings(), _raised(own)
 
     def called(self, call: Callable[..., Any], fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.session.note_state(decimal_settings, "decimal.getcontext()", self.settings)
+        self._session.note_state(decimal_settings, "decimal.getcontext()", self.settings)
         if any(fn is query for query in FUNCTIONS):  # the program may look at its flags
-            self.session.note_state(decimal_flags, "decimal.getcontext().flags", self.flags)
+            self._session.note_state(decimal_flags, "decimal.getcontext().flags", self.flags)
         own = decimal.getcontext()
         decimal.setcontext(self.current)
         try:

@@ -225,3 +225,15 @@ def is_numpy_scalar(x: Any) -> bool:
         return False
     module = numpy()
     return module is not None and isinstance(x, module.generic)
+
+
+def of_numpy_core(path: str) -> Any:
+    """Return an object of a module of NumPy's core, or None where this version has none."""
+    module, _, name = path.rpartition(".")
+    return getattr(sys.modules.get(f"numpy._core.{module}"), name, None)
+
+
+def is_settings(value: Any) -> bool:
+    """Return whether a value is NumPy's object of settings of floating-point errors, which is immutable."""
+    make = of_numpy_core("_multiarray_umath._make_extobj")
+    return type(value).__name__ == "PyCapsule" and make is not None and type(value) is type(make())

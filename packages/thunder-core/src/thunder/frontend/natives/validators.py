@@ -37,7 +37,6 @@ class ValidatorFunctions(SessionState):
     """The validators of one acquisition, made of schemas whose functions are interpreted."""
 
     def __init__(self, session: TracingSession) -> None:
-        self._session = session
         self._made: dict[int, tuple[Any, Any]] = {}  # by id: the validator of the user, held, and its copy
 
     def of(self, validator: Any) -> Any:

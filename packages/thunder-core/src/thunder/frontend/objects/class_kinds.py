@@ -13,7 +13,7 @@ import threading
 import types
 import typing
 import weakref
-from collections import OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from contextvars import ContextVar
 from decimal import Decimal
 from typing import Any
@@ -23,7 +23,6 @@ import torch
 
 from thunder.base.provenance import lookup_type
 from thunder.frontend.natives.libraries import is_library_class
-from thunder.frontend.objects.shadow_copies import CONTAINERS
 from thunder.ir.proxies import Proxy
 from thunder.ir.symbolic_sizes import SizeTuple, SymbolicFloat, SymbolicInt
 from thunder.wrappers.compiled_function import CompiledFunction
@@ -37,6 +36,8 @@ LEAVES: frozenset[type] = frozenset(
     | {torch.iinfo, torch.finfo}
     | {torch._C._SDPBackend, *DATES, Decimal, ZoneInfo}
 )
+#: containers of which the program has a copy
+CONTAINERS: frozenset[type] = frozenset({dict, OrderedDict, defaultdict, Counter, list, deque, set})
 #: parts of a program's text: of these it depends only on which they are, and on what is read of them
 CODE_TYPES: tuple[type, ...] = (
     type,

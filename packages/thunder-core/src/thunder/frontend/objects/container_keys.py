@@ -15,6 +15,7 @@ from thunder.frontend.natives.libraries import is_numpy_function, is_numpy_scala
 from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
     LEAVES,
+    has_python_key,
     is_compared_by_parts,
     is_compared_natively,
     is_foreign,
@@ -24,7 +25,7 @@ from thunder.wrappers.module_class import ModuleClass
 if TYPE_CHECKING:
     from thunder.frontend.objects.object_table import ObjectTable
 
-__all__ = ["adopt_dict_key", "adopt_keys"]
+__all__ = ["adopt_dict_key", "adopt_keys", "refuse_moved_keys"]
 
 
 def adopt_keys(table: ObjectTable, keys: Iterable[Any], path: Path) -> tuple[Any, ...]:
@@ -33,6 +34,18 @@ def adopt_keys(table: ObjectTable, keys: Iterable[Any], path: Path) -> tuple[Any
     Raises UnsupportedProgram for a key that no guard can compare.
     """
     return tuple(_adopt_key(table, key, path) for key in keys)
+
+
+def refuse_moved_keys(container: Any, name: str) -> None:
+    """Refuse a dict or set with a key that it does not find: its ``__hash__`` is not what it was."""
+    base: Any = dict if isinstance(container, dict) else set
+    for key in base.__iter__(container):
+        if has_python_key(key) and not base.__contains__(container, key):
+            raise UnsupportedProgram(
+                f"{name} has a key of the class {type(key).__qualname__}, of which __hash__ gives another "
+                "number than when the key was added",
+                hint="Change what __hash__ reads before the key is added.",
+            )
 
 
 def adopt_dict_key(table: ObjectTable, key: Any, path: Path) -> Any:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,10 +18,13 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path, comes_with_arguments, is_weak, object_root
 from thunder.frontend.facts import Fact, GuardKind
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES
-from thunder.frontend.objects.object_entry import DELETED, ObjectEntry
+from thunder.frontend.objects.object_entry import DELETED, ObjectEntry, emit_attribute
 from thunder.frontend.objects.shadow_copies import ItemOverlay, Shadow
 from thunder.frontend.objects.writes import Write
 from thunder.wrappers.module_class import ModuleClass
+
+if TYPE_CHECKING:
+    from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
 
 
 class EntryTable:
@@ -174,6 +178,25 @@ class EntryTable:
         for overlay in self.item_overlays.values():
             overlay.items = dict(overlay.writes)
 
+    def refuse_shared_attributes(self) -> None:
+        """Raise UnsupportedProgram if an object was written that shares its ``__dict__`` with another one.
+
+        What is written to one would be read from the other.
+        """
+        distinct = {id(entry): entry for entry in self.entries.values()}.values()
+        written = {type(entry.obj) for entry in distinct if entry.writes and type(entry.obj).__dictoffset__}
+        owners: dict[int, ObjectEntry] = {}
+        for entry in distinct:
+            if type(entry.obj) in written and not isinstance(entry.obj, type):
+                own = object.__getattribute__(entry.obj, "__dict__")
+                other = owners.setdefault(id(own), entry)
+                if other is not entry:
+                    raise UnsupportedProgram(
+                        f"{entry.path.source} and {other.path.source} have one __dict__, "
+                        "and the program writes an attribute",
+                        hint="Keep the shared state in an object or dictionary of its own.",
+                    )
+
     # -- writes ----------------------------------------------------------------------------------------------
 
     def writes(self) -> Iterator[Write]:
@@ -192,13 +215,14 @@ class EntryTable:
             path = self.object_root(obj, obj.__qualname__)
         return Write(
             name=f"{entry.path.source}.{name}",
-            emit=lambda builder: builder.write_attribute(entry, name, value),
+            emit=lambda builder: emit_attribute(builder, entry, name, value),
             owner=obj,
             kind=type(obj),
             path=path,
             keys=(name,),
             content=(value,),
             values=() if value is DELETED else (value,),
+            moment=entry.writes.moments[name],
         )
 
 
@@ -209,10 +233,17 @@ _SINGLE = (type, types.FunctionType)
 def _advance(count: Any) -> Write:
     return Write(
         name=count.path.source,
-        emit=lambda builder: builder.advance(count),
+        emit=partial(_emit_advance, count),
         owner=count.original,
         kind=type(count.original),
         path=count.path,
         state=count.steps,
         keys=None if count.has_ended else (),
     )
+
+
+def _emit_advance(count: Any, builder: EpilogueBuilder) -> None:
+    """Advance an iterator of the user as far as the program has."""
+    target = builder.fetched(count.path, count.original)
+    effect, argument = count.effect()
+    builder.emit(f"{builder.refer(effect)}({target}, {argument!r})")

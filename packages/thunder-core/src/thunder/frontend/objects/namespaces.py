@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from thunder.base.provenance import ABSENT, Path, cell_content
 from thunder.frontend.objects.object_table import ObjectTable
-from thunder.frontend.objects.writes import Write
+from thunder.frontend.objects.writes import Write, WrittenNames
 from thunder.interpreter.policy import MISSING
+
+if TYPE_CHECKING:
+    from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
 
 
 class Variables:
@@ -26,12 +30,13 @@ class Variables:
     def __init__(self, objects: ObjectTable, note_write: Callable[[], None]) -> None:
         self.objects, self.note_write = objects, note_write
         self.globals: dict[tuple[int, str], Any] = {}
-        self.global_writes: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}
+        #: (namespace, value) by the id of the namespace and the name
+        self.global_writes = WrittenNames()
         self._moved: set[tuple[int, str]] = set()  # those deleted before they were written: they come last
         self.namespaces: dict[int, dict[str, Any]] = {}  # that the program made for ``exec`` and ``eval``
         self.cell_paths: dict[int, tuple[Any, Path]] = {}
         self.cells: dict[int, Any] = {}
-        self.cell_writes: dict[int, tuple[Path, Any]] = {}
+        self.cell_writes = WrittenNames()  # (path, value) by the cell's id
 
     def forget(self) -> None:
         """Release the user's objects, when the program has been traced."""
@@ -167,28 +172,49 @@ class Variables:
         for (_, name), (namespace, value) in self.global_writes.items():
             yield self._written_global(namespace, name, value)
         for key, (path, value) in self.cell_writes.items():
-            yield _written_cell(self.cell_paths[key][0], path, value)
+            yield _written_cell(self.cell_paths[key][0], path, value, self.cell_writes.moments[key])
 
     def _written_global(self, namespace: dict[str, Any], name: str, value: Any) -> Write:
         key = id(namespace), name
         is_moved = key in self._moved
+
+        def emit(builder: EpilogueBuilder) -> None:
+            module = builder.refer(namespace)
+            if is_moved:  # it comes last
+                builder.emit(f"{module}.pop({name!r}, None)")
+            if value is not MISSING:
+                builder.emit(f"{module}[{name!r}] = {builder.expression(value)}")
+
         return Write(
             name=name,
-            emit=lambda builder: builder.write_global(namespace, name, value, moves=is_moved),
+            emit=emit,
             variable=key,
             path=self.namespace_path(namespace),
             keys=(name,),
             content=(value,),
             values=() if value is MISSING else (value,),
+            moment=self.global_writes.moments[key],
         )
 
 
-def _written_cell(cell: types.CellType, path: Path, value: Any) -> Write:
+def _written_cell(cell: types.CellType, path: Path, value: Any, moment: int) -> Write:
     return Write(
         name=path.source,
-        emit=lambda builder: builder.write_cell(path, value),
+        emit=partial(_emit_cell, path, value),
         owner=cell,
         path=path,
         content=(value,),
         values=() if value is MISSING else (value,),
+        moment=moment,
+    )
+
+
+def _emit_cell(path: Path, value: Any, builder: EpilogueBuilder) -> None:
+    """Write or empty a closure cell."""
+    assert path.parent is not None, "a cell's content is reached through the cell"
+    name = builder.fetched_cell(path.parent)
+    builder.emit(
+        f"del {name}.cell_contents"
+        if value is MISSING
+        else f"{name}.cell_contents = {builder.expression(value)}"
     )

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from types import GetSetDescriptorType, MemberDescriptorType
+from typing import TYPE_CHECKING, Any, Final
 
 from thunder.base.errors import ThunderError
-from thunder.base.provenance import Path
+from thunder.base.provenance import Path, lookup_type
+from thunder.frontend.objects.writes import WrittenNames
 from thunder.interpreter.policy import MISSING
+from thunder.ir.object_names import is_attribute_name
+from thunder.ops import prims
+
+if TYPE_CHECKING:
+    from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +40,7 @@ class ObjectEntry:
     def __init__(self, obj: Any, path: Path, value: Any) -> None:
         self.obj, self.path, self.value = obj, path, value
         self.attrs: dict[str, Any] = {}
-        self.writes: dict[str, Any] = {}
+        self.writes = WrittenNames()
         self.moved: set[str] = set()  # names deleted before they were written: they come last
         self.members: dict[str, Path] = {}  # paths to the object's own dictionaries
         self.own: dict[str, Any] | None = None  # the shadow of ``__dict__``, once the program has read it
@@ -50,3 +58,42 @@ class ObjectEntry:
         """Delete an attribute in the overlay."""
         self.writes.pop(name, None)
         self.attrs[name], self.writes[name] = MISSING, DELETED
+
+
+# -- how an attribute is written again -----------------------------------------------------------------------
+
+#: descriptors whose values are not in the dictionary of an object
+_SLOTS: Final = (MemberDescriptorType, GetSetDescriptorType)
+
+
+def discard_attribute(obj: Any, name: str) -> None:
+    """Delete an attribute of the object itself, if there is one."""
+    if isinstance(obj, type) or isinstance(lookup_type(type(obj), name), _SLOTS):
+        with suppress(AttributeError):
+            (type if isinstance(obj, type) else object).__delattr__(obj, name)
+    else:
+        object.__getattribute__(obj, "__dict__").pop(name, None)
+
+
+def set_in_dict(obj: Any, name: str, value: Any) -> None:
+    """Set an attribute in the dictionary of an object, whatever its class has under the name."""
+    object.__getattribute__(obj, "__dict__")[name] = value
+
+
+def emit_attribute(builder: EpilogueBuilder, entry: ObjectEntry, name: str, value: Any) -> None:
+    """Write or delete an attribute of an object, without its descriptor, which ran while tracing."""
+    target, is_class = builder.fetched(entry.path, entry.obj), isinstance(entry.obj, type)
+    if value is DELETED or name in entry.moved:
+        builder.emit(f"{builder.refer(discard_attribute)}({target}, {name!r})")
+    if value is DELETED:
+        return
+    of_class = lookup_type(type(entry.obj), name)
+    is_set_by_class = hasattr(of_class, "__set__") or name in builder.session.written_class_attributes
+    if is_set_by_class and not is_class and not isinstance(of_class, _SLOTS):
+        # a descriptor that the class no longer has in the program, or not yet
+        builder.emit(f"{builder.refer(set_in_dict)}({target}, {name!r}, {builder.expression(value)})")
+        return
+    has_plain_setattr = lookup_type(type(entry.obj), "__setattr__") is object.__setattr__
+    is_plain = has_plain_setattr and is_attribute_name(name) and not hasattr(of_class, "__set__")
+    by = None if is_plain else "type" if is_class else "object"
+    builder.pack(prims.pack_attr, target, name, value, by=by)

@@ -51,7 +51,7 @@ from thunder.frontend.objects.class_kinds import (
     is_read_plainly,
     plain_base,
 )
-from thunder.frontend.objects.container_keys import adopt_dict_key, adopt_keys
+from thunder.frontend.objects.container_keys import adopt_dict_key, adopt_keys, refuse_moved_keys
 from thunder.frontend.objects.entry_table import EntryTable
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.reached_iterators import adopt_getter, adopt_iterator
@@ -356,6 +356,7 @@ class ObjectTable(EntryTable):
             self.note("len", path, len(content))
             shadow.fill([self.adopt_item(v, path.step("index", i)) for i, v in enumerate(content)])
         if isinstance(shadow.copy, dict | set) and any(map(has_python_key, content)):
+            refuse_moved_keys(raw, path.source)
             self.python_keyed[id(shadow.copy)] = shadow.copy
         return shadow.copy
 

@@ -4,15 +4,17 @@
                                               epilogue:  move_to(iterator, 1)
 
 A program works on a copy over the shadow of the list. An ``enumerate``, a ``zip``, a ``map``, a ``cycle`` and
-others have iterators as parts. What a ``cycle`` keeps is a list like any, to which its copy appends.
+others have iterators as parts. What a ``cycle`` keeps is a list like any, to which its copy appends. The text
+of an ``itertools.count`` tells where it is.
 """
 
 from __future__ import annotations
 
 import copy
 import itertools
+import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +28,60 @@ from thunder.base.iterator_parts import (
     reduced,
 )
 from thunder.base.provenance import Path
-from thunder.frontend.objects.number_counters import Count, advance
 
 if TYPE_CHECKING:
     from thunder.frontend.objects.object_table import ObjectTable
 
 __all__ = ["ReachedIterator", "adopt_getter", "adopt_iterator"]
+
+
+_TEXT = re.compile(r"count\((-?\d+)(?:, (-?\d+))?\)")
+
+
+@dataclass(frozen=True, eq=False)
+class Count:
+    """A counter of the user, its path, the copy that the program advances, and where that began."""
+
+    original: itertools.count[Any]
+    path: Path
+    copy: itertools.count[Any]
+    start: int
+    step: int
+
+    @classmethod
+    def of(cls, original: itertools.count[Any], path: Path) -> Count | None:
+        """Return a counter with a copy, or None for one of other numbers than integers."""
+        position = position_of(original)
+        if position is None:
+            return None
+        return cls(original, path, itertools.count(*position), *position)
+
+    @property
+    def steps(self) -> int:
+        """Return how often the program has advanced the counter."""
+        position = position_of(self.copy)
+        assert position is not None, "a copy counts integers"
+        return (position[0] - self.start) // self.step if self.step else 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Return False: there is always another number."""
+        return False
+
+    def effect(self) -> tuple[Callable[..., Any], Any]:
+        """Return the function that advances the user's counter as far, and its second argument."""
+        return advance, self.steps
+
+
+def position_of(counter: itertools.count[Any]) -> tuple[int, int] | None:
+    """Return the next number and the step of a counter of integers, or None for others."""
+    match = _TEXT.fullmatch(repr(counter))
+    return match and (int(match[1]), int(match[2] or 1))
+
+
+def advance(counter: Iterator[Any], steps: int) -> None:
+    """Take so many elements from an iterator."""
+    next(itertools.islice(counter, steps, steps), None)
 
 
 @dataclass(frozen=True, eq=False)

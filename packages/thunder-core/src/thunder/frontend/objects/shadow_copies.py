@@ -13,10 +13,16 @@ from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from thunder.base.provenance import ABSENT, Path, content_of
-from thunder.frontend.objects.writes import Write
+from thunder.frontend.objects.class_kinds import extended_container
+from thunder.frontend.objects.container_keys import refuse_moved_keys
+from thunder.frontend.objects.writes import Write, WrittenNames
+from thunder.ops import prims
+
+if TYPE_CHECKING:
+    from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
 
 #: container types that are shadowed, by exact type → the items to track as (key, value) pairs, and how a copy
 #: is made of new values
@@ -34,7 +40,6 @@ SEQUENCES: dict[type, Callable[[Any, list[Any]], Any]] = {
 
 #: builtin containers, of which classes may be derived
 _BUILTINS: frozenset[Any] = frozenset({dict, OrderedDict, defaultdict, list, deque, set})
-CONTAINERS: frozenset[type] = frozenset({*MAPPINGS, *SEQUENCES, set})
 
 
 def _counter(items: dict[Any, Any]) -> Counter[Any]:
@@ -55,7 +60,7 @@ class ItemOverlay:
     owner: Any
     path: Path
     items: dict[Any, Any] = field(default_factory=dict)
-    writes: dict[Any, Any] = field(default_factory=dict)
+    writes: WrittenNames = field(default_factory=WrittenNames)
 
     def written_items(self) -> Iterator[Write]:
         """Return the items that the program replaced."""
@@ -64,14 +69,27 @@ class ItemOverlay:
     def _written_item(self, key: Any, value: Any) -> Write:
         return Write(
             name=f"{self.path.source}.{key}",
-            emit=lambda builder: builder.write_item(self, key, value),
+            emit=lambda builder: self._emit(builder, key, value),
             owner=self.owner,
             kind=dict,
             path=self.path,
             keys=(key,),
             content=(value,),
             values=(value,),
+            moment=self.writes.moments[key],
         )
+
+    def _emit(self, builder: EpilogueBuilder, key: Any, value: Any) -> None:
+        """Replace an item of the user's dict."""
+        if self.path.parent is None:  # the overriding tensors
+            target = builder.fetched(self.path, self.owner)
+            builder.emit(f"{target}[{key!r}] = {builder.expression(value)}")
+            return
+        target = builder.fetched(self.path.parent, self.owner)
+        if self.path.key == "_buffers":
+            builder.pack(prims.pack_buffer, target, key, value)
+        else:
+            builder.emit(f"{target}.{self.path.key}[{key!r}] = {builder.expression(value)}")
 
 
 @dataclass(eq=False, slots=True)
@@ -154,7 +172,7 @@ class Shadow:
         changed, added = self.changed_keys()
         return Write(
             name=self.path.source,
-            emit=lambda builder: builder.write_shadow(self),
+            emit=self._emit,
             owner=self.original,
             kind=type(self.original),
             path=self.path,
@@ -163,6 +181,59 @@ class Shadow:
             content=(*now, *values) if isinstance(now, dict) else values,
             values=() if isinstance(now, bytes) else values,
         )
+
+    def _emit(self, builder: EpilogueBuilder) -> None:
+        """Write the content to the user's container."""
+        target = builder.fetched(self.path, self.original)
+        now, before = self.content, self.snapshot
+        if id(self.copy) in builder.session.objects.python_keyed:
+            refuse_moved_keys(self.copy, self.path.source)
+        if extended_container(type(self.copy)) is not None:
+            self._emit_extended(builder, target)
+        elif isinstance(now, dict):
+            _emit_dict(builder, target, now, before)
+        elif isinstance(now, bytes):
+            builder.emit(f"{target}[:] = {text_of_bytes(builder, self.copy)}")
+        elif isinstance(self.copy, set):
+            builder.emit(f"{target}.clear()", f"{target}.update({builder.items('[', now, ']')})")
+        elif _begins_with(now, before):
+            builder.emit(f"{target}.extend({builder.items('[', now[len(before) :], ']')})")
+        elif isinstance(self.copy, deque):
+            builder.emit(f"{target}.clear()", f"{target}.extend({builder.items('[', now, ']')})")
+        else:
+            builder.emit(f"{target}[:] = {builder.items('[', now, ']')}")
+
+    def _emit_extended(self, builder: EpilogueBuilder, target: str) -> None:
+        """Write the content of a container of a Python class, whose methods ran while tracing."""
+        now, before = self.content, self.snapshot
+        is_kept = _begins_with(list(now), list(before))
+        if isinstance(now, dict):
+            changed = {k: v for k, v in now.items() if not (is_kept and k in before and before[k] is v)}
+            items = builder.pairs(changed.items())
+        else:
+            items = builder.items("[", now[len(before) if is_kept else 0 :], "]")
+        builder.emit(f"{builder.refer(put_items if is_kept else replace_items)}({target}, {items})")
+
+
+def _emit_dict(builder: EpilogueBuilder, target: str, now: dict[Any, Any], before: dict[Any, Any]) -> None:
+    if not _begins_with(list(now), list(before)):
+        new = builder.new_name("new")
+        builder.emit(f"{new} = {builder.pairs(now.items())}", f"{target}.clear()", f"{target}.update({new})")
+        return
+    for key, value in now.items():
+        if key not in before or before[key] is not value:
+            builder.pack(prims.pack_setitem, target, key, value)
+
+
+def _begins_with(items: list[Any], start: list[Any]) -> bool:
+    return len(items) >= len(start) and all(a is b for a, b in zip(items, start, strict=False))
+
+
+def text_of_bytes(builder: EpilogueBuilder, value: bytearray | array[Any]) -> str:
+    """Return code that makes an equal bytearray or array."""
+    if isinstance(value, bytearray):
+        return f"bytearray({bytes(value)!r})"
+    return f"{builder.refer(array)}({value.typecode!r}, {value.tobytes()!r})"
 
 
 def put_items(container: Any, items: Any) -> None:

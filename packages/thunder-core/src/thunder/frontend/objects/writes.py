@@ -1,25 +1,58 @@
 """The log of what a program has written outside of itself, which all questions about writes are put to.
 
-    self.n += 1; xs.append(y); VAR.set(2)   →   Write("self.n"), Write("xs"), Write("VAR")
+    self.n += 1; xs.append(y); VAR.set(2)   →   Write("xs"), Write("self.n"), Write("VAR")
 
 A kind of state is listed once, by the function that yields its writes; the table of objects and the variables
 have the first kinds, and each :class:`~thunder.frontend.session.SessionState` may add another one. The
 epilogue, errors, locks, weak references, regions and backwards then know of it.
+
+Note [The order of writes]
+    The log is in the order of the program, as far as one can see it: the epilogue repeats each place once,
+    with the last content that it got. Each write has its moment, a number that only grows.
+
+        x.unsqueeze_(0); x.grad = g                →   torch raises where the second comes first
+        o.a = 1; del o.a; o.b = 2; o.a = 3         →   the names of o are b, a
+        del C.a; o.a = 1                           →   a descriptor of C would get what is written to o
+
+    A name in a dictionary keeps the moment at which it came there, as it keeps its position
+    (:class:`WrittenNames`); other places have the moment of the last write.
+
+    Containers, iterators and arrays come first, at moment 0: native code writes to them, unseen. That is as
+    in the program, since nothing else shows when they were written: the hash of a key does not read what
+    the program has written (``natives/key_protocols``), and an iterator is set to its position.
 """
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from thunder.base.provenance import Path
 
 if TYPE_CHECKING:
     from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
 
-__all__ = ["Mark", "Write", "Writes"]
+__all__ = ["Mark", "Write", "Writes", "WrittenNames", "moment"]
+
+#: returns the moment of a write, later than all before
+moment: Final[Callable[[], int]] = itertools.count(1).__next__
+
+
+class WrittenNames(dict[Any, Any]):
+    """What a program has given to names, in the order in which a dictionary has them, with their moments."""
+
+    __slots__ = ("moments",)
+
+    def __init__(self) -> None:
+        self.moments: dict[Any, int] = {}
+
+    def __setitem__(self, name: Any, value: Any) -> None:
+        if name not in self:
+            self.moments[name] = moment()
+        super().__setitem__(name, value)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -28,6 +61,7 @@ class Write:
 
     Args:
         name: the place, as the user would write it.
+        moment: when it was written, see Note [The order of writes].
         emit: adds the statements to an epilogue that write it again.
         owner: the object of the user that is written, if the place belongs to one.
         kind: the class of the container or object that is written, of which another one may be the same one.
@@ -54,6 +88,7 @@ class Write:
     before: tuple[Any, ...] = ()
     state: Any = None
     read_anywhere: bool = False
+    moment: int = 0
 
 
 class Mark:
@@ -76,7 +111,7 @@ def _is_equal(a: Write, b: Write) -> bool:
 
 
 class Writes:
-    """The writes of one acquisition, by kinds of state in the order in which these were added."""
+    """The writes of one acquisition, in the order of the program."""
 
     def __init__(self) -> None:
         self._kinds: list[Callable[[], Iterable[Write]]] = []
@@ -90,11 +125,14 @@ class Writes:
         self._kinds.clear()
 
     def __iter__(self) -> Iterator[Write]:
-        for writes in list(self._kinds):
-            yield from writes()
+        return iter(sorted(self._by_kinds(), key=operator.attrgetter("moment")))
 
     def __bool__(self) -> bool:
-        return any(True for _ in self)
+        return any(True for _ in self._by_kinds())
+
+    def _by_kinds(self) -> Iterator[Write]:
+        for writes in list(self._kinds):
+            yield from writes()
 
     def mark(self) -> Mark:
         """Return the present moment, to be compared with a later one."""

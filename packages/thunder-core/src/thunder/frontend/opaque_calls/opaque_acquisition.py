@@ -34,7 +34,7 @@ from thunder.frontend.opaque_calls.opaque_statements import run_opaque
 from thunder.frontend.places import CALLS_OPAQUE
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.traced_replacements import full_name
-from thunder.frontend.types.tensors import original_of
+from thunder.frontend.types.same_tensors import original_of
 from thunder.frontend.types.written_attributes import WrittenAttributes
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import has_tags, with_parts

@@ -12,7 +12,7 @@ from thunder.base.pytree import tree_map
 from thunder.base.shown_tensors import LEAVES
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.override_state import seen_type
-from thunder.frontend.types.tensors import original_of
+from thunder.frontend.types.same_tensors import original_of
 from thunder.ir.aliasing import shared_memory, views_of
 from thunder.ir.proxies import TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol, with_parts

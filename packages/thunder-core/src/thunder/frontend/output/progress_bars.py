@@ -61,7 +61,7 @@ def _unknown(name: str) -> UnknownValue:
     )
 
 
-class _Bars(SessionState):
+class Bars(SessionState):
     """The bars of the program that are shown, by the id of the object, with their places."""
 
     def __init__(self, session: TracingSession) -> None:
@@ -71,6 +71,11 @@ class _Bars(SessionState):
     def end(self) -> None:
         for bar in self.made.values():
             bar.disable = True  # its ``__del__`` then does nothing
+
+    def finish(self) -> None:
+        """Close the bars that the program has left open, as their ``__del__`` does."""
+        for bar, _ in list(self.shown.values()):
+            _close_bar(self._session, bar)
 
 
 def draws_bar(fn: Any) -> bool:
@@ -84,14 +89,14 @@ def _new(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     if f"{cls.__module__}.{cls.__qualname__}" not in _CLASSES:
         return session.machine.generic_call(fn, args[1:], kwargs)
     bar: Any = object.__new__(cls)
-    session.state(_Bars).made[id(bar)] = bar
+    session.state(Bars).made[id(bar)] = bar
     return bar
 
 
 @TABLE.named_closure_lookaside(_MODULE, "tqdm.__init__")
 def _init(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
     fn, bar, *rest = args
-    if id(bar) not in session.state(_Bars).made:
+    if id(bar) not in session.state(Bars).made:
         session.machine.generic_call(fn, args[1:], kwargs)
         return
     bound = inspect.signature(fn).bind(bar, *rest, **kwargs)
@@ -110,7 +115,7 @@ def _init(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
     for name in _UNKNOWN:
         setattr(bar, name, _unknown(name))
     place = BarPlace(type(bar))
-    session.state(_Bars).shown[id(bar)] = bar, place
+    session.state(Bars).shown[id(bar)] = bar, place
     drawn = given.keys() - {"self", "iterable", "total"}
     shown = {name: _shown(name, value) for name, value in given.items() if name in drawn}
     prims.python_call(begin_bar, place, total=bar.total, **shown)
@@ -137,7 +142,7 @@ def _shown(name: str, value: Any) -> Any:
 
 
 def _place_of(session: TracingSession, bar: Any) -> BarPlace | None:
-    return session.state(_Bars).shown.get(id(bar), (bar, None))[1]
+    return session.state(Bars).shown.get(id(bar), (bar, None))[1]
 
 
 @TABLE.named_closure_lookaside(_MODULE, "tqdm.__iter__")
@@ -175,7 +180,7 @@ def _update(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
 @TABLE.named_closure_lookaside(_MODULE, "tqdm.close")
 def _close(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     fn, bar = args
-    if id(bar) not in session.state(_Bars).made:
+    if id(bar) not in session.state(Bars).made:
         return session.machine.generic_call(fn, args[1:], kwargs)
     return _close_bar(session, bar)
 
@@ -183,16 +188,10 @@ def _close(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
 def _close_bar(session: TracingSession, bar: Any) -> None:
     if not hasattr(session, "machine"):  # the generator of a loop outlives the acquisition
         return
-    _, place = session.state(_Bars).shown.pop(id(bar), (bar, None))
+    _, place = session.state(Bars).shown.pop(id(bar), (bar, None))
     bar.disable = True
     if place is not None:
         prims.python_call(end_bar, place, bar.n, bar.total)
-
-
-def close_bars(session: TracingSession) -> None:
-    """Close the bars that the program has left open, as their ``__del__`` does."""
-    for bar, _ in list(session.state(_Bars).shown.values()):
-        _close_bar(session, bar)
 
 
 def _note_text(bar: Any, name: str, text: Any) -> None:
@@ -211,7 +210,7 @@ def _described(name: str) -> None:
     def rule(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
         fn, bar, *rest = args
         place = _place_of(session, bar)
-        if id(bar) not in session.state(_Bars).made:
+        if id(bar) not in session.state(Bars).made:
             return session.machine.generic_call(fn, args[1:], kwargs)
         _note_text(bar, name, rest[0] if rest else kwargs.get("desc"))
         if place is None:  # it is disabled, or closed

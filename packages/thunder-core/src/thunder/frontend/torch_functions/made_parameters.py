@@ -13,7 +13,7 @@ from typing import Any
 from thunder.base.errors import Location, UnsupportedProgram
 from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, written_names
 from thunder.frontend.lookasides.grad_requests import request_grad
-from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.session import Ending, SessionState, TracingSession
 from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
@@ -27,6 +27,34 @@ class MadeParameters(SessionState):
         #: the data of which the epilogue makes a parameter, by its id, where these leave the program too
         self.shared: dict[int, TensorProxy] = {}
 
+    def check(self, ending: Ending) -> None:
+        self.refuse_observed(ending.leaving)
+
+    def refuse_observed(self, leaving: Iterable[Any]) -> None:
+        """Refuse a program that writes to a parameter it has made, or to its data, and uses the other."""
+        calls = self._session.trace.bound_symbols
+        leaving = {p.name for p in leaving}
+        for parameter, data, where in self.made:
+            start = 1 + next((i for i, b in enumerate(calls) if parameter.name in _results(b)), 0)
+            memories = [names_of_memory(calls, {p.name}) for p in (parameter, data)]
+            written = {name for b in calls[start:] for name in written_names(b)}
+            read = {p.name for b in calls[start:] for p in b.flat_proxy_args} | leaving
+            if not memories[1].isdisjoint(_inputs(self._session) | leaving) and memories[0].isdisjoint(
+                written
+            ):
+                self.shared[id(parameter)] = data
+            if memories[0] & memories[1] or any(
+                not memories[i].isdisjoint(written)
+                and not memories[1 - i].isdisjoint(read | _inputs(self._session))
+                for i in (0, 1)
+            ):
+                raise UnsupportedProgram(
+                    "the program makes a parameter, writes in place to it or to its data, and uses the other",
+                    found={parameter.name: f'"{parameter.type_string()}"'},
+                    where=where,
+                    hint="Make it of a clone of the data.",
+                )
+
 
 def make_parameter(session: TracingSession, cls: type, data: TensorProxy, require_grad: bool) -> TensorProxy:
     """Return a parameter or buffer (``cls``) of the values of a tensor, which is a leaf of torch's graph."""
@@ -37,29 +65,6 @@ def make_parameter(session: TracingSession, cls: type, data: TensorProxy, requir
     if require_grad:
         request_grad(session, parameter, True)
     return parameter
-
-
-def refuse_observed_copies(session: TracingSession, returned: Iterable[Any]) -> None:
-    """Refuse a program that writes to a parameter it has made, or to its data, and uses the other."""
-    calls = session.trace.bound_symbols
-    leaving = {p.name for p in returned}
-    for parameter, data, where in session.state(MadeParameters).made:
-        start = 1 + next((i for i, b in enumerate(calls) if parameter.name in _results(b)), 0)
-        memories = [names_of_memory(calls, {p.name}) for p in (parameter, data)]
-        written = {name for b in calls[start:] for name in written_names(b)}
-        read = {p.name for b in calls[start:] for p in b.flat_proxy_args} | leaving
-        if not memories[1].isdisjoint(_inputs(session) | leaving) and memories[0].isdisjoint(written):
-            session.state(MadeParameters).shared[id(parameter)] = data
-        if memories[0] & memories[1] or any(
-            not memories[i].isdisjoint(written) and not memories[1 - i].isdisjoint(read | _inputs(session))
-            for i in (0, 1)
-        ):
-            raise UnsupportedProgram(
-                "the program makes a parameter, writes in place to it or to its data, and uses the other",
-                found={parameter.name: f'"{parameter.type_string()}"'},
-                where=where,
-                hint="Make it of a clone of the data.",
-            )
 
 
 def _results(bsym: Any) -> set[str]:

@@ -35,7 +35,6 @@ class TorchFunctions(SessionState):
     """The modes of a program, the innermost last, and what is disabled of the protocol."""
 
     def __init__(self, session: TracingSession) -> None:
-        self._session = session
         self._modes: list[Any] = []
         self._disabled = Disabled.NOTHING
         #: whether calls of torch may have overrides; read before each call

@@ -20,7 +20,7 @@ from thunder.frontend.objects.input_overlap import overlapping_groups
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions.made_parameters import make_parameter
 from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
-from thunder.frontend.types.tensors import original_of
+from thunder.frontend.types.same_tensors import original_of
 from thunder.frontend.types.written_attributes import WrittenAttributes
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.unmodelled_proxies import UnmodelledProxy

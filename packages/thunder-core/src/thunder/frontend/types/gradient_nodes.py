@@ -21,7 +21,7 @@ from thunder.frontend.objects.class_kinds import OfTheTrace
 from thunder.frontend.output.node_names import LEAVES, NodeOfCall, node_class, node_of_call
 from thunder.frontend.places import READS_NODE
 from thunder.frontend.session import SessionState, TracingSession
-from thunder.frontend.types.tensors import original_of
+from thunder.frontend.types.same_tensors import original_of
 from thunder.ir.proxies import TensorProxy
 from thunder.torch.inplace import is_leaf
 

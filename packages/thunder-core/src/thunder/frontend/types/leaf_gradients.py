@@ -52,6 +52,7 @@ def assign_grad(session: TracingSession, x: TensorProxy, value: Any) -> None:
             )
     entry = session.entry_of(x)
     if entry is not None:
+        entry.writes.pop("grad", None)  # it is no name in a dictionary
         entry.write("grad", value)
     else:
         session.state(WrittenAttributes).write(x, "grad", value)

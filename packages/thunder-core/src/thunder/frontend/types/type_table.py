@@ -35,7 +35,14 @@ from thunder.frontend.output import logging_calls, printing
 from thunder.frontend.output.printing import StandardStream
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.override_state import seen_type
-from thunder.frontend.types import conversions, gradient_nodes, module_members, number_members, tensors
+from thunder.frontend.types import (
+    conversions,
+    gradient_nodes,
+    module_members,
+    number_members,
+    same_tensors,
+    tensors,
+)
 from thunder.frontend.types.gradient_nodes import GradientNode
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbolic_sizes import SizeTuple, SymbolicFloat, SymbolicInt
@@ -100,7 +107,7 @@ def _load_of_thread(session: TracingSession, obj: threading.local, name: str) ->
 def _is_same_tensor(session: TracingSession, a: TensorProxy, b: Any) -> Any:
     if not issubclass(type(b), TensorProxy):
         return NotImplemented
-    if tensors.is_same(session, a, b):
+    if same_tensors.is_same(session, a, b):
         return True
     opaque_iterators.refuse_identity(session, a, b)
     return NotImplemented

@@ -9,12 +9,15 @@ writes to objects like others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.session import Ending, SessionState, TracingSession
+from thunder.frontend.types.same_tensors import original_of
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
+
+if TYPE_CHECKING:
+    from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
 
 
 class WrittenAttributes(SessionState):
@@ -43,22 +46,18 @@ class WrittenAttributes(SessionState):
         """Return the value of an attribute, or MISSING."""
         return self.of(x).get(name, MISSING)
 
+    @property
+    def needs_epilogue(self) -> bool:
+        return bool(self)
 
-def emit_attributes(
-    session: TracingSession,
-    tensors: dict[str, Any],
-    original_of: Callable[[TracingSession, TensorProxy], TensorProxy],
-    emit: Callable[[str, str, Any], None],
-) -> None:
-    """Call ``emit(tensor, name, value)`` for the attributes of each tensor by name.
-
-    Each call may add tensors.
-    """
-    written = session.state(WrittenAttributes)
-    done: set[str] = set()
-    while written and (pending := [name for name in tensors if name not in done]):
-        for tensor in pending:
-            done.add(tensor)
-            if isinstance(tensors[tensor], TensorProxy):
-                for name, value in written.of(original_of(session, tensors[tensor])).items():
-                    emit(tensor, name, value)
+    def emit_after(self, builder: EpilogueBuilder, ending: Ending) -> None:
+        """Set the attributes of each tensor that leaves the program; each may add tensors."""
+        done: set[str] = set()
+        while self and (pending := [name for name in builder.tensors if name not in done]):
+            for name in pending:
+                done.add(name)
+                tensor = builder.tensors[name]
+                own = self.of(original_of(self._session, tensor)) if isinstance(tensor, TensorProxy) else {}
+                for key, value in own.items():
+                    text = builder.expression(value)
+                    builder.emit(f"{builder.parameters.get(name, name)}.{key} = {text}")
