@@ -66,7 +66,8 @@ def to_ascii(machine: Machine, value: Any) -> str:
     """``ascii(value)``."""
     if type(value) in LEAF_TYPES:
         return ascii(value)
-    return to_repr(machine, value).encode("ascii", "backslashreplace").decode("ascii")
+    text = to_repr(machine, value)
+    return machine.policy.copied_text(text.encode("ascii", "backslashreplace").decode("ascii"))
 
 
 def to_format(machine: Machine, value: Any, spec: str = "") -> str:
@@ -97,7 +98,7 @@ def _of_native(machine: Machine, value: Any, name: str, native: Callable[[Any], 
     if type(value) not in LEAF_TYPES:
         text_of = _TEXTS.get(id(machine.policy.type_attr(type(value), name)))
         if text_of is not None:
-            return text_of(machine, value, native)
+            return machine.policy.copied_text(text_of(machine, value, native))
     text: str = machine.policy.call_native(native, (value,), {})
     return text
 
@@ -112,7 +113,7 @@ def _nested(machine: Machine, value: Any, text: Callable[[], str], inner: str) -
         return inner
     open_containers.add(id(value))
     try:
-        return machine.policy.copied_text(text())
+        return text()
     finally:
         open_containers.discard(id(value))
 
@@ -277,7 +278,7 @@ def text_methods() -> Iterator[tuple[Any, Callable[[Machine, Any], str]]]:
 
 
 def _text_by(method: Any, text_of: _Text, machine: Machine, value: Any) -> str:
-    return text_of(machine, value, method)
+    return machine.policy.copied_text(text_of(machine, value, method))
 
 
 #: classes whose formats may have names of months and days
