@@ -329,6 +329,23 @@ def dirty_buffer(x, y):
 
 cube = Cube.apply
 
+
+class Escapes(Cube):
+    @staticmethod
+    def forward(ctx, x, keep):
+        keep(x * 2)
+        return x * 3
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+
+
+def uses_what_escaped(x):
+    kept = []
+    return Escapes.apply(x, kept.append) + kept[0]
+
+
 PROGRAMS = {
     "the first of two results": lambda x, y: ToldOfNone.apply(x)[0] * y,
     "the second of two results": lambda x, y: ToldOfNone.apply(x)[1] * y,
@@ -338,6 +355,7 @@ PROGRAMS = {
     "a dirty argument without gradient": dirty_buffer,
     "differentiation in the backward": lambda x, y: Differentiates.apply(x) * y.detach(),
     "a function": lambda x, y: Cube.apply(x.sin()) * y,
+    "a tensor that escapes": lambda x, y: uses_what_escaped(x) * y,
     "twice": lambda x, y: Cube.apply(x) + Cube.apply(y),
     "of itself": lambda x, y: Cube.apply(Cube.apply(x)) * y,
     "a straight-through estimator": lambda x, y: Straight.apply(x * 3) * y * x,
@@ -709,22 +727,6 @@ class NotStatic(Cube):
         return x * 2
 
 
-class Escapes(Cube):
-    @staticmethod
-    def forward(ctx, x, keep):
-        keep(x * 2)
-        return x * 3
-
-    @staticmethod
-    def backward(ctx, g):
-        return g, None
-
-
-def uses_what_escaped(x):
-    kept = []
-    return Escapes.apply(x, kept.append) + kept[0]
-
-
 class KeepsUnsaved(Cube):
     @staticmethod
     def forward(ctx, x):
@@ -750,7 +752,6 @@ REFUSED = {
     ),
     "writes to a cotangent": (backward_of(lambda ctx, g: (g.mul_(2), None)), "the backward of Given"),
     "no static method": (lambda x: NotStatic.apply(x), "@staticmethod"),
-    "a tensor that escapes": (uses_what_escaped, "Return it from the function"),
     "its node": (backward_of(lambda ctx, g: (g, ctx.next_functions)), "ctx.next_functions"),
     "a write to what ctx keeps unsaved": (writes_to_an_attribute, "reads from its ctx, unsaved, is written"),
 }

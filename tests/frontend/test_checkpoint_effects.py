@@ -289,11 +289,17 @@ def around_a_function_whose_backward_prints(module, x):
     return again(lambda y: PrintingBackward.apply(y).sin(), x * 2)
 
 
+def assigned_again(module, x):
+    for i in range(2, 4):
+        x = again(lambda y: module(y) * i, x)  # noqa: B023
+    return x
+
+
 PROGRAMS = (
     *(around_a_function, around_a_function_whose_backward_prints),
     *(in_a_closure, with_several_results, with_keywords, to_its_end_by_the_setting, under_no_grad_inside),
     *(under_autocast, in_a_sequence, in_a_reentrant_sequence, around_a_region, under_no_grad),
-    *(reentrant_without_gradient, reentrant_of_several, as_it_is_called_without_an_option),
+    *(reentrant_without_gradient, reentrant_of_several, as_it_is_called_without_an_option, assigned_again),
 )
 
 
@@ -394,12 +400,6 @@ def writes_to_a_value(module, x):
     return again(region, x * 2)
 
 
-def assigned_again(module, x):
-    for i in range(2):
-        x = again(lambda y: module(y) * i, x)  # noqa: B023
-    return x
-
-
 def around_effects_of_both(module, x):
     return again(lambda y: PrintingBackward.apply(module(y)).sin(), x * 2)
 
@@ -432,7 +432,6 @@ def asks_for_the_grad_mode(module, x):
         (before_and_after, "repeats its first effects, and not those after the last"),
         (nested, "inside of another"),
         (writes_to_a_value, "writes in place to a tensor that is not its own"),
-        (assigned_again, "assigned again after the call"),
         (around_effects_of_both, "around a function whose backward reads state or has effects"),
         (captures_an_intermediate, "a tensor with a history that is not an argument"),
         (returns_its_argument, "depends on no argument, or is one"),

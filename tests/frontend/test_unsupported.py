@@ -157,12 +157,6 @@ PROGRAMS: dict[str, tuple[Callable[..., object], str, str, tuple[str, ...]]] = {
     "resize": (lambda t: (t * 2).resize_(2), "UnsupportedProgram", "resize_(2)", ("resize_",)),
     "set": (lambda t: (t * 2).set_(t, 0, (1,)), "UnsupportedProgram", "set_(t, 0", ("set_",)),
     "assignment to data": (data_assigned, "UnsupportedProgram", "y.data = t[:1]", ("data",)),
-    "requires grad": (
-        lambda t: (t * 2).requires_grad_().sin(),
-        "UnsupportedProgram",
-        "requires_grad_()",
-        ("requires_grad_",),
-    ),
     "torch.compile": (
         lambda t: torch.compile(plain)(t),
         "UnsupportedProgram",

@@ -351,6 +351,7 @@ def test_the_table_and_the_json_say_the_same(explanation):
         "replaced",
         "rewritings",
         "rows",
+        "tried",
         "unchanged",
         "writes",
     ]

@@ -64,7 +64,7 @@ PROGRAMS = {
     "halves": (lambda x: x.chunk(2)[0], [[[5]]]),
     "unflattened": (lambda x: x.unflatten(0, (-1, 2)) if x.shape[0] % 2 == 0 else x, [[[6]]]),
     "padded to a multiple": (lambda x: F.pad(x, (0, 3)) if x.shape[0] % 2 else x, [[[5]]]),
-    "a text": (lambda x: (x, f"{x.shape[0]}"), [[[5]]]),
+    "a text": (lambda x: (x, f"{x.shape[0]}" == "4"), [[[5]]]),
     "a key": (lambda x: x * {4: 2.0, 5: 3.0}.get(x.shape[0], 1.0), [[[5]]]),
     "a branch on a number": (lambda x, n: x * 2 if n > 3 else x * n, [[[3], 7], [[3], 5]]),
     "a remainder of a number": (lambda x, n: x + 1 if n % 3 == 1 else x - n, [[[3], 7], [[3], 4]]),

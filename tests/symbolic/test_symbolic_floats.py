@@ -208,7 +208,7 @@ PROGRAMS = {
     "half": (lambda q, k, v: q[..., : int(q.shape[-1] / 2)] * 2, 1),
     "ceiling": (lambda q, k, v: q.new_zeros(math.ceil(q.shape[1] / 3), 2), 1),
     "factor": (lambda q, k, v: F.interpolate(q, scale_factor=1.5), 1),
-    "text": (lambda q, k, v: (q, f"{q.shape[1] / 2}"), 6),
+    "text": (lambda q, k, v: (q, f"{q.shape[1] / 2}"), 1),
     "tensor": (lambda q, k, v: q + torch.full((1,), q.shape[-1] ** 0.5), 1),
     "types": (lambda q, k, v: (q, type(q.shape[1] / 2), isinstance(q.shape[1] / 2, float)), 1),
     "float": (lambda q, k, v: q * float(q.shape[0]) + round(q.shape[0] / 2), 1),
@@ -220,7 +220,7 @@ PROGRAMS = {
     "function": (lambda q, k, v: _Mean.apply(q), 1),
 }
 #: the programs that need the value of a size
-FIXING = {"sdpa", "text"}
+FIXING = {"sdpa"}
 SHAPES = ((2, 3, 4), (3, 5, 8), (4, 6, 9), (2, 3, 4), (5, 11, 12), (3, 4, 7), (3, 3, 16))
 
 

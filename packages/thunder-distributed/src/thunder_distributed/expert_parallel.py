@@ -11,7 +11,7 @@ from torch import nn
 import thunder
 from thunder.core.errors import InvalidArgument, UnsupportedProgram
 from thunder.core.module import get_thunder_module
-from thunder.core.proxies import Variable
+from thunder.core.proxies import TensorProxy, Variable
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from thunder.plugins import Lookaside
@@ -252,7 +252,7 @@ def with_expert_products(trace: TraceCtx, context: Any) -> TraceCtx:
 def _on_parts(bsym: BoundSymbol, parts: dict[str, tuple[Any, str]], names: dict[Variable, Any]) -> None:
     """Record what a call that reads weights of experts computes with those of this process."""
     operator = bsym.sym.id.partition("#")[0]
-    first, *others = bsym.flat_proxy_args
+    first, *others = (p for p in bsym.flat_proxy_args if isinstance(p, TensorProxy))
     (result,) = bsym.flat_proxy_outs or (None,)
     if operator in FORMS and not others and _leaves_experts_apart(bsym, operator):
         part, group = parts[first.name]

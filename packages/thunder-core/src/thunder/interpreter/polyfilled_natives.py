@@ -15,7 +15,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from thunder.interpreter.lookup import LEAF_TYPES, all_leaves
+from thunder.interpreter.lookup import LEAF_TYPES, all_leaves, stand_in
 from thunder.interpreter.native_registry import Args, Entries, Kwargs
 from thunder.interpreter.operator_protocols import compares_in_python
 from thunder.polyfills import folds, groups, heaps, searches, sorted_lists
@@ -49,14 +49,14 @@ def _is_search(args: Args, kwargs: Kwargs) -> bool:
 
 
 def _polyfill(native: Any, python: Any, is_needed: Callable[[Args, Kwargs], bool]) -> None:
-    is_class = type(python) is type
-    most = python.__init__.__code__.co_argcount - 1 if is_class else python.__code__.co_argcount
+    most = python.__code__.co_argcount
 
     @ENTRIES.entry(native)
     def call(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
         if len(args) <= most and is_needed(args, kwargs):  # else C code raises
             return machine.policy.call(python, args, kwargs)
-        return machine.policy.call_native(native, args, kwargs)
+        bounds = (stand_in(machine, bound) for bound in args[2:])
+        return machine.policy.call_native(native, (*args[:2], *bounds), kwargs)
 
 
 _OF_HEAPS: Final[dict[str, Any]] = vars(heapq)

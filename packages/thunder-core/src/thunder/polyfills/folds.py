@@ -28,7 +28,12 @@ def count_elements(mapping: Any, iterable: Iterable[Any], /) -> None:
         mapping[element] = get(element, 0) + 1
 
 
-class cmp_to_key:
+def cmp_to_key(mycmp: Callable[[Any, Any], Any]) -> KeyMaker:
+    """``functools.cmp_to_key``."""
+    return KeyMaker(mycmp)
+
+
+class KeyMaker:
     """A function that makes keys of objects, which a function of two objects compares."""
 
     __slots__ = ("mycmp",)

@@ -6,7 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 
-class groupby:
+def groupby(iterable: Iterable[Any], key: Callable[[Any], Any] | None = None) -> Groups:
+    """``itertools.groupby``."""
+    return Groups(iterable, key)
+
+
+class Groups:
     """The groups of successive elements with equal keys, each with the key.
 
     A group shares the iterator with the groups: it ends when the next one is asked for.
@@ -14,7 +19,7 @@ class groupby:
 
     __slots__ = ("current", "group", "iterator", "key", "target")
 
-    def __init__(self, iterable: Iterable[Any], key: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, iterable: Iterable[Any], key: Callable[[Any], Any] | None) -> None:
         self.iterator, self.key = iter(iterable), key
         #: the element that was taken last and its key, until a group has yielded it
         self.current: Any = None
@@ -48,7 +53,7 @@ class Group:
 
     __slots__ = ("groups", "target")
 
-    def __init__(self, groups: groupby, target: tuple[Any]) -> None:
+    def __init__(self, groups: Groups, target: tuple[Any]) -> None:
         self.groups, self.target = groups, target
 
     def __iter__(self) -> Iterator[Any]:

@@ -45,6 +45,7 @@ from thunder.frontend.objects.class_kinds import (
 from thunder.frontend.objects.shadow_copies import put_items, text_of_bytes
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.symbolic_sizes import SizeTuple
+from thunder.polyfills.native_classes import NATIVE_CLASSES
 
 if TYPE_CHECKING:
     from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
@@ -66,7 +67,7 @@ def reconstruction_of(value: Any) -> Reconstruction | None:
         return None
     if is_method_of_container(value):
         return lambda b, value: f"{b.expression(value.__self__)}.{value.__name__}"
-    if isinstance(value, IDENTITY_TYPES) and not isinstance(value, _CREATED):
+    if (isinstance(value, IDENTITY_TYPES) and not isinstance(value, _CREATED)) or cls in NATIVE_CLASSES:
         return None
     return _CONSTRUCTORS.get(cls) or _reconstruction_by_structure(value)
 
@@ -144,7 +145,7 @@ def description(value: Any) -> str:
         return "a generator that has begun"
     if isinstance(value, OfTheTrace):
         return value.description()
-    return f"an object of class {type(value).__qualname__}"
+    return f"an object of class {NATIVE_CLASSES.get(type(value), type(value)).__qualname__}"
 
 
 # -- containers ----------------------------------------------------------------------------------------------

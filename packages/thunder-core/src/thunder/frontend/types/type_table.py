@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import torch
 
+from thunder import polyfills
 from thunder.frontend.arrays import array_calls
 from thunder.frontend.arrays.array_memory import is_array_class
 from thunder.frontend.custom_gradients.leaf_nodes import LeafNode
@@ -47,6 +48,7 @@ from thunder.frontend.types.gradient_nodes import GradientNode
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbolic_sizes import SizeTuple, SymbolicFloat, SymbolicInt
 from thunder.ir.unmodelled_proxies import UnmodelledObject, UnmodelledProxy
+from thunder.polyfills.native_classes import NATIVE_CLASSES
 from thunder.wrappers.compiled_function import CompiledFunction
 
 __all__ = ["HANDLERS", "Handler", "HandlerTable"]
@@ -95,6 +97,11 @@ class HandlerTable(dict[type, Handler]):
 def _load_lazy(session: TracingSession, obj: Any, name: str) -> Any:
     getattr(obj, name, None)  # creates the attribute, which is then read as any other
     return session.load_plain(obj, name)
+
+
+def _class_of_polyfill(session: TracingSession, obj: Any) -> type:
+    is_inside = session.machine.globals.get("__name__", "").startswith(polyfills.__name__)
+    return type(obj) if is_inside else NATIVE_CLASSES[type(obj)]
 
 
 def _load_of_thread(session: TracingSession, obj: threading.local, name: str) -> Any:
@@ -169,6 +176,7 @@ HANDLERS: Final[dict[type, Handler]] = {
     **dict.fromkeys(number_members.NUMBERS, _NUMBER),
     **dict.fromkeys((SymbolicInt, SymbolicFloat), _SYMBOL),
     SizeTuple: Handler(class_of=lambda session, size: torch.Size),
+    **dict.fromkeys(NATIVE_CLASSES, Handler(class_of=_class_of_polyfill)),
     GradientNode: Handler(
         load=gradient_nodes.load_attr,
         class_of=lambda session, node: node.seen_class(),
