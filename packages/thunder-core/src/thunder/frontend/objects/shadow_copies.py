@@ -180,6 +180,7 @@ class Shadow:
             added=added,
             content=(*now, *values) if isinstance(now, dict) else values,
             values=() if isinstance(now, bytes) else values,
+            moment=-1 if _is_of_hooks(self.path) else 0,
         )
 
     def _emit(self, builder: EpilogueBuilder) -> None:
@@ -267,3 +268,9 @@ def views_whole(view: memoryview) -> bool:
     if not isinstance(owner, bytes | bytearray) or type(owner) not in (bytes, bytearray):
         return False
     return view.format == "B" and shape == (len(owner),) and view.strides == (1,)
+
+
+def _is_of_hooks(path: Path) -> bool:
+    """Return whether a container has the hooks of a tensor, which a handle of torch's refers to."""
+    parent = path.parent
+    return path.kind == "referent" and parent is not None and parent.key == "hooks_dict_ref"

@@ -19,7 +19,8 @@ Note [The order of writes]
 
     Containers, iterators and arrays come first, at moment 0: native code writes to them, unseen. That is as
     in the program, since nothing else shows when they were written: the hash of a key does not read what
-    the program has written (``natives/key_protocols``), and an iterator is set to its position.
+    the program has written (``natives/key_protocols``), and an iterator is set to its position. Before them,
+    at -1, hooks are removed from torch's dictionaries: a container may hold the handle of a new one.
 """
 
 from __future__ import annotations
