@@ -98,7 +98,5 @@ class CompileStep:
     time: int
 
     def __str__(self) -> str:
-        became = (
-            "compiled" if self.why is None else " ".join(f"{type(self.why).__name__}: {self.why}".split())
-        )
-        return f"{self.plan} ({self.time / 1e6:.1f} ms): {became}"
+        became = "compiled" if self.why is None else f"{type(self.why).__name__}: {self.why}"
+        return " ".join(f"{self.plan} ({self.time / 1e6:.1f} ms): {became}".split())

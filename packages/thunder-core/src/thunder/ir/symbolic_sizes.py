@@ -334,7 +334,7 @@ class SizeTuple(tuple[Any, ...]):
     __hash__ = tuple.__hash__
 
     def __repr__(self) -> str:
-        return f"torch.Size([{', '.join([repr(size) for size in self])}])"
+        return f"torch.Size({list(self)})"
 
     def __add__(self, other: Any) -> Any:
         return shape_of((*self, *other)) if isinstance(other, tuple) else NotImplemented

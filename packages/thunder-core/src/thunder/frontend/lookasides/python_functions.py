@@ -29,6 +29,7 @@ from thunder.frontend.types.globals_view import GlobalsView, namespace_of_view
 from thunder.frontend.types.same_tensors import is_marked
 from thunder.frontend.types.tensors import is_inference, storage_offset
 from thunder.interpreter.policy import MISSING
+from thunder.interpreter.string_protocols import to_repr
 from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
 from thunder.ir.symbolic_sizes import SizeTuple, SymbolicInt, SymbolicNumber, has_symbols
@@ -215,8 +216,7 @@ def _of_proxy(method: Callable[..., Any]) -> LookasideRule:
 
 @TABLE.lookaside(SizeTuple.__repr__)
 def _text_of_sizes(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    sizes = [_text(session, (n,), {}) if isinstance(n, SymbolicNumber) else repr(n) for n in args[0]]
-    return combined(session, f"torch.Size([{', '.join(sizes)}])")
+    return combined(session, f"torch.Size({to_repr(session.machine, list(args[0]))})")
 
 
 @TABLE.lookaside(
