@@ -105,7 +105,8 @@ def check(op: Any, args: Any, kwargs: Any) -> None:
     seed_cpu(SEED)
     expected = op.op(*copied(args), **copied(kwargs))
     if name_of(op) in INTERPRETED:
-        program = thunder.jit(lambda *args, **kwargs: op.op(*args, **kwargs))
+        # a fusion rounds in its own way
+        program = thunder.jit(lambda *args, **kwargs: op.op(*args, **kwargs), executors=["torch"])
         assert_same_values(program(*copied(args), **copied(kwargs)), expected, exact=True)
         return
     for primitives in (False, True):

@@ -191,6 +191,20 @@ def test_sizes_that_are_symbols_are_equal_by_name(every_size):
     assert len(names(thunder.last_traces(cfn)[-1])) >= 3
 
 
+@pytest.mark.parametrize("asked", ["x", "both"])
+def test_a_value_that_requires_grad_in_a_program_without_a_backward_stays(asked, every_size):
+    def program(x, y):
+        a, b = x * y, x.exp()
+        unused = (x + 1) * 2  # torch's autograd records it
+        with torch.no_grad():
+            return a.square(), b * unused, b.sum()
+
+    x, y = (torch.rand(4, 4, requires_grad=asked == "both" or is_first) for is_first in (True, False))
+    theirs, ours = program(x, y), compiled(program)(x, y)
+    torch.testing.assert_close(ours, theirs)
+    assert [(t.requires_grad, t.grad_fn) for t in ours] == [(False, None)] * 3
+
+
 def test_what_other_code_may_keep_stays(every_size):
     kept: list[torch.Tensor] = []
 

@@ -18,6 +18,8 @@ The two names have one memory then, as far as the kernel finds that a new result
   memory. Where the call runs (``mul_takes_1``), a new result is computed unless nobody else has the tensor:
   with ``retain_graph``, under hooks of saved tensors and by ``grad_fn.saved_tensors`` others have it;
 - has dtype, device and shape of the result, symbolic sizes by name;
+- does not require grad where torch's autograd records calls: in a program without a backward, whose
+  gradients nobody asks for, a tensor that is written again would keep its history;
 - is read by kernels of core and by fusion regions alone, none of which comes later: other code may keep it.
 
 A small value is left: its memory matters little, and so do the microseconds.
@@ -61,6 +63,8 @@ def parts_of_own(
         (base,), (copy,) = link.bases, link.copies
         if base.name in values or not (base.name in own or facts.is_own(base)):
             continue
+        if facts.is_recorded(link.bsym):
+            continue
         if facts.is_training and facts.memory(copy) in facts.returned:
             continue  # what is saved for the backward keeps its name
         if facts.memory(base) in facts.read_later:
@@ -82,6 +86,8 @@ def operand_to_reuse(facts: ProgramFacts, position: int, values: dict[str, Tenso
     bsym = facts.statements[position]
     result = bsym.output
     if type(result) is not TensorProxy or result.name in values or not is_large(result):
+        return None
+    if facts.is_recorded(bsym):
         return None
     # a saved value comes last: others may have it when the backward runs
     for i, operand in sorted(operands_of(bsym), key=lambda pair: pair[1].name in facts.saved):

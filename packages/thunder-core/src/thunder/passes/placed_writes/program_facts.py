@@ -98,6 +98,7 @@ class ProgramFacts:
         self.statements = trace.bound_symbols
         self.inputs = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
         self.is_training = TraceTag.AUGMENTED_FORWARD in trace.tags
+        self._is_recorded = not self.is_training and TraceTag.BACKWARD not in trace.tags
         self.shared = {alias.proxy.name for group in trace.input_aliases for alias in group}
         self.producer = {p.name: i for i, b in enumerate(self.statements) for p in b.flat_proxy_outs}
         self.views = {view.output.name for b in self.statements for view in views_of(b)}
@@ -152,6 +153,11 @@ class ProgramFacts:
         return (
             runs_kernel_of_core(bsym) and bsym.sym.id not in _UNUSUAL and OpTags.IN_PLACE not in bsym.all_tags
         )
+
+    def is_recorded(self, bsym: BoundSymbol) -> bool:
+        """Return whether torch's autograd may record a call: in a program without a backward, of operands
+        that require grad."""
+        return self._is_recorded and any(p.requires_grad for p in _tensors(bsym.flat_proxy_args))
 
     def _is_new(self, p: TensorProxy) -> bool:
         """Return whether the operator that computes a value certainly returns new memory."""

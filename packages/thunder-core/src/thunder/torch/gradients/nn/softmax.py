@@ -19,8 +19,10 @@ from thunder.torch.rows.nn.softmax import default_dim
 def _dtype_of_gradient(grad_output: TensorProxy, output: TensorProxy, input_dtype: Any) -> Dtype:
     """Return the dtype in which a kernel returns a gradient: those for CPUs do not look at ``input_dtype``.
 
-    Raises OperatorError for dtypes that they refuse.
+    Raises OperatorError for dtypes and shapes that they refuse.
     """
+    if grad_output.shape != output.shape:
+        raise OperatorError(f"expected a gradient of shape {output.shape}, got {grad_output.shape}")
     dtype, expected = to_dtype(input_dtype), grad_output.dtype
     if grad_output.device.type != "cpu":
         return dtype
