@@ -252,6 +252,51 @@ def test_an_executors_error_that_eager_does_not_raise_is_passed_on(executor):
     assert log == [1]
 
 
+def in_no_grad(x):
+    with torch.no_grad():
+        return torch.sin(x)
+
+
+def with_an_end(x):
+    try:
+        return torch.sin(x)
+    finally:
+        x.add_(1)
+
+
+def with_another_handler(x):
+    try:
+        return torch.sin(x)
+    except KeyError:
+        return torch.linalg.cholesky(x)
+
+
+def that_handles_an_error_of_another_class(x):
+    try:
+        return torch.sin(x) + torch.linalg.cholesky(-x @ x)
+    except torch.linalg.LinAlgError:
+        return x
+
+
+@pytest.mark.parametrize(
+    "program", [in_no_grad, with_an_end, with_another_handler, that_handles_an_error_of_another_class]
+)
+def test_a_handler_that_handles_nothing_in_eager_hides_no_error_of_an_executor(executor, program):
+    with pytest.raises(KeyError, match="in the kernel") as caught:
+        thunder.jit(program, executors=[executor])(GOOD.clone())
+    assert "the same call did not raise" in "\n".join(caught.value.__notes__)
+
+
+def test_an_error_that_eager_handles_in_another_call_is_handled(executor):
+    def load(x):
+        try:
+            return {"y": torch.sin(x)}["x"]
+        except KeyError:
+            return x * 2
+
+    assert torch.equal(thunder.jit(load, executors=[executor])(GOOD), GOOD * 2)
+
+
 class Nothing(thunder.Transform):
     """A transform: the program that runs is not what the user wrote."""
 

@@ -15,15 +15,19 @@ that raises on data is undone, and Python runs it as it was written:
 It can be undone because a functional program writes to its inputs in its last statements, and the epilogue,
 which writes to everything else, has not begun. A write in place before them keeps what it overwrites, which
 is put back (Note [Writes in place]); after one that keeps nothing the error is passed on, and the writes
-before it stay, as in eager. What Python then returns or raises is eager's own. A program that has no handler
-and no effect before the error need not run again: the error is passed on as it is.
+before it stay, as in eager. What Python then returns or raises is eager's own, if an error of such a class
+passes a frame of the second run; else a kernel has a fault that eager has not, and the error is passed on. A
+program without a handler and without an effect before the error need not run again: the error is passed on.
 """
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -296,24 +300,63 @@ def run_by_python(
 ) -> Any:
     """Run a program that raised ``error`` by Python; return its result or raise its error.
 
-    Raises ``error`` if the program has no handlers and does not raise now.
+    Raises ``error`` if nothing like it is raised now, which a handler of the program would have handled.
     """
     try:
         # The second run need not hold the tensors of the failed one, and a debugger need not show them.
         traceback.clear_frames(error.__traceback__)
+        seen = _RaisedErrors()
         try:
-            result = fn(*args, **kwargs)
+            with seen if handles else nullcontext():
+                result = fn(*args, **kwargs)
         except Exception as second:
             for note in getattr(error, "__notes__", ()):
                 if second is not error:
                     second.add_note(note)
             raise
-        if not handles:
+        if not (handles and seen.has_like(error)):
             error.add_note(_UNEXPLAINED)
             raise error
         return result
     finally:
         del error
+
+
+class _RaisedErrors:
+    """The classes of the errors that pass a frame of Python while this is entered, handled or not.
+
+    A debugger or a tool that measures coverage traces the frames already: every error may have passed then.
+    """
+
+    def __init__(self) -> None:
+        self.classes: set[type[BaseException]] = set()
+        self.is_complete = sys.gettrace() is None
+
+    def __enter__(self) -> None:
+        if self.is_complete:
+            sys.settrace(self._enter_frame)
+
+    def __exit__(self, *raised: object) -> None:
+        if self.is_complete:
+            sys.settrace(None)
+
+    def _enter_frame(self, frame: FrameType, event: str, argument: Any) -> Callable[..., Any]:
+        frame.f_trace_lines = False
+        return self._note
+
+    def _note(self, frame: FrameType, event: str, argument: Any) -> Callable[..., Any]:
+        if event == "exception":
+            self.classes.add(argument[0])
+        return self._note
+
+    def has_like(self, error: BaseException) -> bool:
+        """Return whether an error may have passed whose class is that of ``error``, a parent, or a child."""
+        classes = (*self.classes,)
+        return (
+            not self.is_complete
+            or isinstance(error, classes)
+            or any(issubclass(c, type(error)) for c in classes)
+        )
 
 
 def note_unapplied(error: BaseException, plan: FailurePlan) -> None:
