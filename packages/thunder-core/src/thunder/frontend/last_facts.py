@@ -39,7 +39,7 @@ def note_last_facts(
     """Add the facts about the call as a whole."""
     objects = session.objects
     refuse_changed_facts(session, roots)
-    if session.state(HostDraws).states and session.state(OpaqueCalls).calls:
+    if session.state(HostDraws).states and session.state(OpaqueCalls).run_unseen():
         raise UnsupportedProgram(
             "the program draws random numbers of Python or NumPy, and calls an opaque callable, which may "
             "draw some of them",

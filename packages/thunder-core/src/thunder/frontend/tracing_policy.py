@@ -33,11 +33,13 @@ from thunder.frontend.objects.class_kinds import has_python_key
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.objects.shadow_copies import SEQUENCES
 from thunder.frontend.opaque_calls import (
+    array_functions,
     native_functions,
     opaque_acquisition,
     opaque_iterators,
     unmodelled_operands,
 )
+from thunder.frontend.opaque_calls.array_functions import NOT_TAKEN
 from thunder.frontend.opaque_calls.opaque_hints import add_opaque_hint
 from thunder.frontend.output import warning_calls
 from thunder.frontend.output.deferred_texts import combined, copies_texts
@@ -178,6 +180,8 @@ class Tracer(AttributePolicy):
                 self, fn, args, kwargs
             ):
                 return native_functions.call(self, fn, args, kwargs)
+            if self.uses_arrays and (made := array_functions.call(self, fn, args, kwargs)) is not NOT_TAKEN:
+                return made
             handler = self._calls.resolve(fn)
             if handler is not None:
                 if self.objects.unread and not (handler in _PASSING or _passes_on(fn)):
@@ -201,6 +205,8 @@ class Tracer(AttributePolicy):
             return unmodelled_operands.call(self, fn, args, kwargs)
         if self.uses_arrays and native_functions.takes(self, fn, args, kwargs):
             return native_functions.call(self, fn, args, kwargs)
+        if self.uses_arrays and (made := array_functions.call(self, fn, args, kwargs)) is not NOT_TAKEN:
+            return made
         if self.objects.unread:
             descriptor = descriptor_of(fn)
             if copies_texts(self, fn, descriptor, args):

@@ -24,7 +24,15 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
 from thunder.ir.requires_grad import requires_grad
 
-__all__ = ["TABLE", "TAKING_ARRAYS", "array_of", "takes_arrays", "tensor_of_array", "with_tensor_index"]
+__all__ = [
+    "TABLE",
+    "TAKING_ARRAYS",
+    "array_of",
+    "array_view",
+    "takes_arrays",
+    "tensor_of_array",
+    "with_tensor_index",
+]
 
 TABLE = LookasideTable(MAKES_ARRAY)
 
@@ -58,6 +66,7 @@ def _sharing(session: TracingSession, array: Any) -> Any:
         tensor = _input(session, traced)
         return tensor if array is traced.array else _view(session, traced, tensor, array)
     if array is traced.array:
+        traced.is_private = False
         return _alias(session, traced.tensor)
     raise UnsupportedProgram(
         "the program makes a tensor of a part of an array whose memory another tensor shares",
@@ -88,21 +97,54 @@ def _alias(session: TracingSession, tensor: Any) -> Any:
 
 
 def _view(session: TracingSession, traced: TracedArray, tensor: Any, array: Any) -> Any:
-    """Return the part of an input that shares the memory of a part of an array of the user."""
+    """Return the part of a tensor that shares the memory of a part of its array."""
     size = array.itemsize
     offset = array.__array_interface__["data"][0] - traced.array.__array_interface__["data"][0]
-    if array.dtype != traced.array.dtype or offset % size or any(s % size for s in array.strides):
+    if array.dtype != traced.array.dtype or any(s % size or s < 0 for s in (offset, *array.strides)):
         raise UnsupportedProgram(
-            "the program makes a tensor of an array that shows the memory of one of the user's with another "
-            "dtype",
+            "the program makes a tensor of an array that shows the memory of another one backwards, or with "
+            "another dtype",
             hint="Make the tensor of a copy.",
         )
-    if array.flags.c_contiguous and traced.array.flags.c_contiguous:
-        flat = session.call(torch.Tensor.view, (tensor, -1), {})
-        part = session.call(torch.narrow, (flat, 0, offset // size, array.size), {})
-        return session.call(torch.Tensor.view, (part, array.shape), {})
+    if traced.array.flags.c_contiguous:
+        memory = session.call(torch.Tensor.view, (tensor, -1), {})
+    else:
+        memory = session.call(torch.as_strided, (tensor, (_span(traced.array),), (1,)), {})
+    part = session.call(torch.narrow, (memory, 0, offset // size, _span(array)), {})
     strides = tuple(s // size for s in array.strides)
-    return session.call(torch.as_strided, (tensor, array.shape, strides, offset // size), {})
+    if strides == torch.empty(array.shape, device="meta").stride():
+        return session.call(torch.Tensor.view, (part, array.shape), {})
+    return session.call(torch.as_strided, (part, array.shape, strides), {})
+
+
+def _span(array: Any) -> int:
+    """Return how many elements there are from the first of an array to its last in memory."""
+    if array.size == 0:
+        return 0
+    last: int = sum((n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True))
+    return 1 + last // int(array.itemsize)
+
+
+def array_view(session: TracingSession, traced: TracedArray, view: Any) -> Any:
+    """Return an array in the memory of that of a tensor, not filled yet, as ``view`` is in that of its array.
+
+    Raises UnsupportedProgram for one of another dtype, or with negative strides.
+    """
+    return _array_in(session, _view(session, traced, traced.tensor, view))
+
+
+def array_attribute(session: TracingSession, traced: TracedArray, name: str) -> Any:
+    """Return an attribute of the array of a tensor that is a view of it, or None for another one."""
+    if name in ("T", "mT"):
+        return array_view(session, traced, getattr(traced.array, name))
+    if name in ("real", "imag") and traced.array.dtype.kind == "c":
+        return _array_in(session, session.call(getattr(torch, name), (traced.tensor,), {}))
+    return traced.array if name == "real" else None
+
+
+def _array_in(session: TracingSession, tensor: Any) -> Any:
+    """Return the array that shares the memory of a tensor, which is not written otherwise."""
+    return session.state(Arrays).of_tensor(tensor, session.call(torch.Tensor.stride, (tensor,), {}))
 
 
 def _constant_tensor(session: TracingSession, value: torch.Tensor) -> Any:

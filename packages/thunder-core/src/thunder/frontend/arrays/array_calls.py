@@ -12,7 +12,7 @@ import types
 from typing import Any, Final
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.frontend.arrays.array_arguments import array_of, with_tensor_index
+from thunder.frontend.arrays.array_arguments import array_attribute, array_of, with_tensor_index
 from thunder.frontend.arrays.array_memory import is_array, is_plain_array
 from thunder.frontend.arrays.numpy_settings import note_print_options
 from thunder.frontend.arrays.traced_arrays import Arrays
@@ -21,7 +21,7 @@ from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import NumberProxy, TensorProxy
 
-__all__ = ["before_call", "call", "is_array_function", "load_attr", "store_attr"]
+__all__ = ["TEXTS", "before_call", "call", "is_array_function", "load_attr", "store_attr"]
 
 #: functions of NumPy that depend on more than their arguments, or call their arguments
 _OTHERS: Final = frozenset(
@@ -44,7 +44,7 @@ _ADDRESSES: Final = frozenset(
     ("base", "ctypes", "data", "__array_interface__", "__array_struct__", "__dlpack__")
 )
 #: functions that make texts of arrays, by settings of NumPy
-_TEXTS: Final = frozenset(
+TEXTS: Final = frozenset(
     (
         *("str", "repr", "ascii", "format", "__str__", "__repr__", "__format__"),
         *("array2string", "array_repr", "array_str"),
@@ -65,7 +65,7 @@ def _functions(module: Any) -> dict[int, Any]:
     return {
         id(fn): fn
         for space in spaces
-        for name, fn in vars(space).items()
+        for name, fn in list(vars(space).items())  # modules of NumPy are imported when they are asked for
         if name not in _OTHERS
         and not name.startswith("_")
         and (is_numpy_function(fn) or isinstance(fn, functions))
@@ -185,7 +185,7 @@ def before_call(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> tupl
         session.state(Arrays).check_read(array)
     if fn is operator.setitem and _is_of_numpy(args[0]):
         read(session, args[1:])
-    if getattr(fn, "__name__", "") in _TEXTS:
+    if getattr(fn, "__name__", "") in TEXTS:
         note_print_options(session)
     if not args or not any(isinstance(a, TensorProxy) for a in args):
         return args
@@ -229,6 +229,8 @@ def load_attr(session: TracingSession, array: Any, name: str) -> Any:
     if traced is not None:
         if name in _METADATA:
             arrays.note_layout(traced)
+        elif traced.is_unread and (view := array_attribute(session, traced, name)) is not None:
+            return view
         elif name in ("T", "mT", "real", "imag", "flat"):
             arrays.read(traced)
     if name in _ADDRESSES:

@@ -9,14 +9,17 @@ NumPy computes while the program is traced, under the settings of the region.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Final
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.context_values import ContextVariables
 from thunder.frontend.natives.libraries import numpy, of_numpy_core
 from thunder.frontend.session import TracingSession
 
-__all__ = ["call", "is_setting", "note_print_options"]
+__all__ = ["call", "is_setting", "note_print_options", "settings_of_region"]
+
+#: the context variable of NumPy's settings of floating-point errors
+_ERRORS: Final = "_ufunc_config._extobj_contextvar"
 
 
 def is_setting(fn: Any) -> bool:
@@ -38,7 +41,7 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
             "a function that NumPy calls at floating-point errors is set",
             hint="Leave call= of np.errstate away, and np.seterrcall.",
         )
-    _note(session, "_ufunc_config._extobj_contextvar", query, "NumPy's handling of floating-point errors")
+    _note(session, _ERRORS, query, "NumPy's handling of floating-point errors")
     return fn(*args, **kwargs)
 
 
@@ -46,6 +49,13 @@ def note_print_options(session: TracingSession) -> None:
     """Note the settings of the caller for texts of arrays, unless the program has set its own."""
     module: Any = numpy()
     _note(session, "printoptions.format_options", module.get_printoptions, "NumPy's print options")
+
+
+def settings_of_region(session: TracingSession) -> dict[str, Any] | None:
+    """Return how NumPy handles floating-point errors in the program's own region, or None outside of one."""
+    module: Any = numpy()
+    is_set = session.state(ContextVariables).is_set(of_numpy_core(_ERRORS))
+    return module.geterr() if is_set else None
 
 
 def _note(session: TracingSession, variable: str, query: Any, described: str) -> None:

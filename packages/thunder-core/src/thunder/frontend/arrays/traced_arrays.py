@@ -12,8 +12,9 @@ An array of which the program only makes a tensor is not read: it is an input.
         return x * float(a[0])          computation:  t0 = x * 2.0
 
 ``t.numpy()`` is an array of the tensor's shape. If the program only passes it on, the epilogue makes it again
-of the tensor; if the program reads it, its elements are a decision. Arrays that the program computes are
-NumPy's own: they depend on facts alone.
+of the tensor; what NumPy computes from it is computed in each call (Note [Arrays of tensors]); if the program
+reads it otherwise, its elements are a decision. Other arrays that the program computes are NumPy's own: they
+depend on facts alone.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class TracedArray:
         tensor: the tensor that shares its memory, or None.
         start: the number of statements recorded when the tensor and the array began to share memory.
         content: the elements at the first read, or None before.
+        is_private: whether nothing else than the array is in the memory of the tensor, which a call has made.
     """
 
     array: Any
@@ -70,6 +72,12 @@ class TracedArray:
     tensor: TensorProxy | None = None
     start: int = 0
     content: bytes | None = None
+    is_private: bool = False
+
+    @property
+    def is_unread(self) -> bool:
+        """Return whether it is an array of a tensor whose elements the program does not know."""
+        return self.path is None and self.content is None
 
     @property
     def is_written(self) -> bool:
@@ -124,7 +132,9 @@ class Arrays(SessionState):
         entry.reader = lambda: self.read(traced)
         return traced.array
 
-    def of_tensor(self, tensor: TensorProxy, strides: tuple[int, ...] | None = None) -> Any:
+    def of_tensor(
+        self, tensor: TensorProxy, strides: tuple[int, ...] | None = None, *, is_private: bool = False
+    ) -> Any:
         """Return the array that shares the memory of a tensor, not filled yet; ``strides`` are elements."""
         sample = torch.empty((0,), dtype=tensor.dtype.torch_dtype).numpy()  # torch raises for some dtypes
         module: Any = numpy()
@@ -132,7 +142,8 @@ class Arrays(SessionState):
         if strides is not None:
             layout = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype.torch_dtype)
             array = new_like(layout.numpy())
-        traced = self._add(TracedArray(array, tensor=tensor))
+        array.fill(1)  # numbers with which functions may be tried
+        traced = self._add(TracedArray(array, tensor=tensor, is_private=is_private))
         traced.start = len(self._session.trace.bound_symbols)
         objects = self._session.objects
         entry = objects.track(
@@ -185,7 +196,15 @@ class Arrays(SessionState):
             assert traced.tensor is not None, "an array without a path is computed by the program"
             values = decided_values(traced.tensor)
             traced.array[...] = module.array(values, traced.array.dtype)
+            if traced.is_private:
+                self._forget(traced)
         traced.content = traced.array.tobytes()
+
+    def _forget(self, traced: TracedArray) -> None:
+        """Let an array of a tensor be one that the program has computed, once it knows the elements."""
+        objects = self._session.objects
+        for table in (self._traced, objects.unread, objects.entries):
+            table.pop(id(traced.array), None)
 
     def check_read(self, array: Any) -> None:
         """Check, before native code reads an array, that no write to a tensor has changed it."""

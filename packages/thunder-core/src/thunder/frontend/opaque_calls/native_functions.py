@@ -34,7 +34,7 @@ from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.refused_methods import decided_values
 from thunder.ir.unmodelled_proxies import UnmodelledObject
 
-__all__ = ["call", "is_of_package", "load_attr", "store_attr", "takes"]
+__all__ = ["as_tensor", "call", "is_of_package", "load_attr", "store_attr", "takes", "with_arrays"]
 
 #: types of functions in C: Python's own, and those of Cython
 _FUNCTIONS = frozenset(
@@ -161,7 +161,7 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     result, written = opaque_acquisition.call(session, run, tuple(values), {})
     for index, tensor in written.items():
         leaves[index][...] = numpy().array(decided_values(tensor))  # type: ignore[union-attr]
-    return _with_arrays(session, result)
+    return with_arrays(session, result)
 
 
 def _called(x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -205,7 +205,7 @@ def _runner(fn: Any, arrays: Sequence[int], spec: Any) -> Callable[..., Any]:
                 "dict holds",
                 hint="Pass a copy, and return the result from a function marked by thunder.opaque.",
             )
-        return tree_map(_as_tensor, result), {i: torch.from_numpy(array) for i, array in written.items()}
+        return tree_map(as_tensor, result), {i: torch.from_numpy(array) for i, array in written.items()}
 
     run.__module__, run.__qualname__ = full_name(fn).rpartition(".")[::2]
     return run
@@ -216,7 +216,7 @@ def _has_other_leaves(tree: Any, leaves: Sequence[Any]) -> bool:
     return len(now) != len(leaves) or any(a is not b for a, b in zip(now, leaves, strict=True))
 
 
-def _as_tensor(x: Any) -> Any:
+def as_tensor(x: Any) -> Any:
     """Return an array among the results as a tensor, and a number of NumPy as its type and value."""
     if is_numpy_scalar(x):
         return {_NUMBER: (x.dtype.str, x.item())}
@@ -231,17 +231,22 @@ def _as_tensor(x: Any) -> Any:
     return {_ARRAY: torch.from_numpy(x)}
 
 
-def _with_arrays(session: TracingSession, result: Any) -> Any:
-    """Return the result of a run with arrays and numbers of NumPy as the function has returned them."""
+def with_arrays(session: TracingSession, result: Any, *, is_private: bool = False) -> Any:
+    """Return the result of a run with arrays and numbers of NumPy as the function has returned them.
+
+    ``is_private``: nobody else has the memory of the arrays.
+    """
     if type(result) is dict and result.keys() == {_ARRAY}:
         tensor = result[_ARRAY]
-        return session.state(Arrays).of_tensor(tensor, tensor.strides)
+        return session.state(Arrays).of_tensor(tensor, tensor.strides, is_private=is_private)
     if type(result) is dict and result.keys() == {_NUMBER}:
         module: Any = numpy()
         dtype, value = result[_NUMBER]
         return module.dtype(dtype).type(value)
+    if isinstance(result, tuple) and hasattr(result, "_make"):
+        return result._make(with_arrays(session, part, is_private=is_private) for part in result)
     if type(result) in (list, tuple):
-        return type(result)(_with_arrays(session, part) for part in result)
+        return type(result)(with_arrays(session, part, is_private=is_private) for part in result)
     if type(result) is dict:
-        return {key: _with_arrays(session, part) for key, part in result.items()}
+        return {key: with_arrays(session, part, is_private=is_private) for key, part in result.items()}
     return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -56,15 +56,28 @@ class OpaqueCalls(SessionState):
         #: objects of the user that were passed, by id, with their paths
         self.passed: dict[int, tuple[Any, Path]] = {}
 
+    def run_unseen(self) -> list[OpaqueCall]:
+        """Return the calls that may depend on more than their arguments, and change more."""
+        return [opaque_call for opaque_call in self.calls if not opaque_call.is_pure]
 
-def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+
+def call(
+    session: TracingSession,
+    fn: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    is_pure: bool = False,
+) -> Any:
     """Run an opaque callable on the values of the call that is traced, and record its statement.
 
-    Raises UnsupportedProgram where it could not run at its place in each call.
+    ``is_pure``: whether it depends on its arguments alone, and returns new memory. Raises UnsupportedProgram
+    where it could not run at its place in each call.
     """
     name = full_name(fn)
     _check_place(session, name)
-    _refuse_written(session, name, fn, (*args, *kwargs.values()))
+    if not is_pure:
+        _refuse_written(session, name, fn, (*args, *kwargs.values()))
     calls, speculation = session.state(OpaqueCalls), session.speculation
     assert speculation is not None, "a program that is not run early is refused"
     rebuilding = Rebuilding(session)
@@ -84,6 +97,7 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
         index=len(speculation.decisions),
         grad_mode=torch.is_grad_enabled(),
         autocast=autocast_now(),
+        is_pure=is_pure,
     )
     calls.calls.append(opaque_call)
     opaque_call.read_inputs = functools.partial(speculation.read_inputs, len(session.objects.inputs))
@@ -97,21 +111,28 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     results = run_opaque(opaque_call, (*rebuilding.tensors, *read))
     speculation.note_run(name, run.signature, results, run.values)
     session.objects.has_unmodelled |= any(isinstance(r, UnmodelledProxy | UnmodelledObject) for r in results)
-    proxies = iter(results)
+    leaves = _leaves_seen(session, run, iter(results), rebuilding.tensors, name)
+    calls.seen.append(leaves)
+    return tree_unflatten(leaves, run.spec)
+
+
+def _leaves_seen(
+    session: TracingSession, run: OpaqueRun, results: Iterator[Any], passed: Sequence[Any], name: str
+) -> list[Any]:
+    """Return the results of a run as the program sees them: tensors and objects by their proxies."""
     leaves: list[Any] = []
     for leaf in run.leaves:
         match leaf:
             case torch.Tensor() | MadeObject():
-                leaf = next(proxies)
+                leaf = next(results)
             case PassedTensor():
-                leaf = rebuilding.tensors[leaf.place]
+                leaf = passed[leaf.place]
             case EarlierResult():
-                leaf = calls.seen[leaf.call][leaf.place]
+                leaf = session.state(OpaqueCalls).seen[leaf.call][leaf.place]
             case ThisResult():
                 leaf = session.adopt(leaf.obj, session.object_root(leaf.obj, f"a result of {name}"))
         leaves.append(leaf)
-    calls.seen.append(leaves)
-    return tree_unflatten(leaves, run.spec)
+    return leaves
 
 
 def _refuse_written(session: TracingSession, name: str, fn: Any, passed: tuple[Any, ...]) -> None:
@@ -176,15 +197,20 @@ def check_state_after_calls(session: TracingSession) -> None:
     if not state.calls:
         return
     _refuse_writes(session.trace)
+    if unseen := state.run_unseen():
+        _check_after(session, state, unseen)
+    opaque_results.keep()
+
+
+def _check_after(session: TracingSession, state: OpaqueCalls, unseen: Sequence[OpaqueCall]) -> None:
     _note_reached(session, state)
     paths = {id(path): obj for obj, path in state.passed.values()}
     facts = [f for f in (_rooted(fact, paths, session) for fact in session.objects.facts) if f is not None]
     inputs = _inputs(session, paths)
     read_inputs = functools.partial(_values, inputs)
     check = functools.partial(_changed, unchanged_check(facts), facts)
-    for opaque_call in state.calls:
+    for opaque_call in unseen:
         opaque_call.changed, opaque_call.read_inputs = check, read_inputs
-    opaque_results.keep()
 
 
 def _note_reached(session: TracingSession, state: OpaqueCalls) -> None:
@@ -212,7 +238,7 @@ def _refuse_writes(trace: TraceCtx) -> None:
     """Refuse writes to results, whose memory may belong to an object that the program does not know."""
     names: dict[str, str] = {}  # of results and their views, with those of the callables
     for bsym in with_parts(trace.bound_symbols):
-        if bsym.sym is run_opaque:
+        if bsym.sym is run_opaque and not bsym.args[0].is_pure:
             names |= {p.name: bsym.args[0].name for p in bsym.flat_proxy_outs}
         if bsym.sym is prims.copy_ and bsym.args[1].name in names:
             raise UnsupportedProgram(

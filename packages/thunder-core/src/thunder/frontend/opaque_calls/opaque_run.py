@@ -200,6 +200,7 @@ class OpaqueCall:
         number: counts the opaque calls of the program.
         index: counts its decisions.
         grad_mode, autocast: the modes at the place of the call.
+        is_pure: whether the callable depends on its arguments alone, and returns new memory.
 
     ``signature`` is that of the results; ``changed`` returns what the callable has changed of the state that
     the program depends on, or None. Both are set when the program has been traced. ``read_inputs`` returns
@@ -216,10 +217,11 @@ class OpaqueCall:
         index: int,
         grad_mode: bool,
         autocast: AutocastState,
+        is_pure: bool,
     ) -> None:
         self.name, self.make, self.requires_grad = name, make, requires_grad
         self.number, self.index = number, index
-        self.grad_mode, self.autocast = grad_mode, autocast
+        self.grad_mode, self.autocast, self.is_pure = grad_mode, autocast, is_pure
         self.signature: tuple[Any, ...] = ()
         self.changed: Callable[[], str | None] = _nothing
         self.read_inputs: Callable[[], list[Any]] = list

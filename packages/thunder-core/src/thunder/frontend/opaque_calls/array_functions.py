@@ -1,0 +1,222 @@
+"""NumPy's functions on arrays of tensors: opaque calls and views.
+
+Note [Arrays of tensors]
+The elements of ``t.numpy()`` are not known while a program is traced, so a function of NumPy that is called
+with such an array runs at its place in each call. What it returns are arrays of tensors again:
+
+    n = t.numpy()
+    s = n.sum(axis=0)                (t1,) = run_opaque(numpy.ndarray.sum, (t,))
+    return torch.from_numpy(s[1:])   t2 = narrow(t1, 0, 1, 2)
+
+A function that returns a view of its argument becomes a view of the tensor. Which it is, and the layout of
+the view, is found by a trial on an array with the layout of the argument. A function that writes to its
+argument, or whose results are not some numbers and arrays of them, takes the elements: they are a decision.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, Final
+
+import torch
+
+from thunder.base.pytree import tree_flatten, tree_map, tree_unflatten
+from thunder.frontend.arrays.array_arguments import array_view
+from thunder.frontend.arrays.array_calls import TEXTS, is_array_function
+from thunder.frontend.arrays.array_memory import copied, is_array, is_plain_array, overlap
+from thunder.frontend.arrays.numpy_settings import settings_of_region
+from thunder.frontend.arrays.traced_arrays import Arrays
+from thunder.frontend.natives.libraries import is_numpy_scalar, numpy
+from thunder.frontend.objects.class_kinds import LEAVES
+from thunder.frontend.opaque_calls import opaque_acquisition
+from thunder.frontend.opaque_calls.native_functions import as_tensor, with_arrays
+from thunder.frontend.opaque_calls.unmodelled_operands import asks
+from thunder.frontend.session import TracingSession
+from thunder.frontend.traced_replacements import full_name
+from thunder.ir.proxies import NumberProxy, TensorProxy
+
+__all__ = ["NOT_TAKEN", "call"]
+
+#: the result of :func:`call` for a call that it does not make
+NOT_TAKEN: Final = object()
+
+#: operators that write to their first argument
+_WRITING: Final = {"setitem", "delitem"} | {
+    name for name in operator.__all__ if name.startswith("i") and hasattr(operator, f"__{name[1:]}__")
+}
+#: functions of the layout alone
+_OF_LAYOUT: Final = frozenset(
+    ("len", "shape", "ndim", "size", "zeros_like", "ones_like", "empty_like", "result_type", "iscomplexobj")
+)
+#: the most numbers among the results of a call: each is a decision
+_MOST_NUMBERS: Final = 16
+
+
+def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function of NumPy, or an operator of Python, on arrays of tensors that the program has not read.
+
+    Returns NOT_TAKEN for other functions and arguments, and where the elements have to be known.
+    """
+    if not session.objects.unread:
+        return NOT_TAKEN
+    owner = getattr(fn, "__self__", None)
+    if is_array(owner):
+        fn, args = getattr(type(owner), fn.__name__), (owner, *args)
+    name = getattr(fn, "__name__", "")
+    if name in TEXTS or name in _WRITING or "out" in kwargs or not _computes(fn, args):
+        return NOT_TAKEN
+    leaves, spec = tree_flatten((args, kwargs))
+    if not any(_is_unread(session, x) for x in leaves) or not all(map(_is_known, leaves)):
+        return NOT_TAKEN
+    if name in _OF_LAYOUT:
+        return fn(*args, **kwargs)
+    leaves = [_decided(session, x) for x in leaves]
+    passed = [_read_only(x) for x in leaves]
+    tried = _tried(fn, passed, spec)
+    for x, own in zip(leaves, passed, strict=True):
+        if is_array(tried) and _is_unread(session, x) and overlap(tried, x):
+            return x if tried is own else _view(session, x, tried)
+    if not (_is_usable(tried, passed) and session.may_run_unseen()):
+        return NOT_TAKEN
+    operands = [_operand(session, x) for x in leaves]
+    places = [i for i, x in enumerate(operands) if isinstance(x, TensorProxy)]
+    settings = settings_of_region(session)
+    run = _runner(fn, operands, places, spec, settings)
+    tensors = tuple(operands[i] for i in places)
+    result = opaque_acquisition.call(session, run, tensors, {}, is_pure=True)
+    return with_arrays(session, result, is_private=True)
+
+
+def _computes(fn: Any, args: tuple[Any, ...]) -> bool:
+    """Return whether a function computes with the elements of arrays: one of NumPy, or an operator on one."""
+    if asks(fn):
+        return is_array(args[0]) if fn is operator.getitem else any(map(is_array, args))
+    return is_array_function(fn)
+
+
+def _is_unread(session: TracingSession, x: Any) -> bool:
+    traced = session.state(Arrays).of(x) if is_array(x) else None
+    return traced is not None and traced.is_unread
+
+
+def _is_known(x: Any) -> bool:
+    """Return whether an argument is an array or number, or says how to compute: a dtype, an index."""
+    if type(x) is slice:
+        return all(type(part) in LEAVES for part in (x.start, x.stop, x.step))
+    module: Any = numpy()
+    if isinstance(x, type):
+        return issubclass(x, module.generic) or x in (bool, int, float, complex)
+    is_number = type(x) in LEAVES or is_numpy_scalar(x) or isinstance(x, NumberProxy)
+    return is_number or is_plain_array(x) or isinstance(x, module.dtype)
+
+
+def _decided(session: TracingSession, x: Any) -> Any:
+    """Return the value of a number of the trace, which is a decision; another value as it is."""
+    if isinstance(x, NumberProxy) and session.speculation is not None:
+        return session.speculation.decide("value", (x,))
+    return x
+
+
+def _read_only(x: Any) -> Any:
+    """Return a view of an array that nobody can write to, and another value as it is."""
+    if is_array(x):
+        x = x.view()
+        x.flags.writeable = False
+    return x
+
+
+def _tried(fn: Callable[..., Any], passed: Sequence[Any], spec: Any) -> Any:
+    """Return what a function returns for arrays, NOT_TAKEN if it writes to one, and None if it raises."""
+    module: Any = numpy()
+    args, kwargs = tree_unflatten(passed, spec)
+    with module.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return fn(*args, **kwargs)
+        except Exception as error:  # of these elements; those of a call may be others
+            return NOT_TAKEN if "read-only" in str(error) else None
+
+
+def _view(session: TracingSession, array: Any, view: Any) -> Any:
+    """Return the array of a view of the tensor of an array, or NOT_TAKEN where torch has no such view."""
+    traced = session.state(Arrays).of(array)
+    if traced is None or view.dtype != array.dtype or any(stride < 0 for stride in view.strides):
+        return NOT_TAKEN
+    return array_view(session, traced, view)
+
+
+def _is_usable(result: Any, passed: Sequence[Any]) -> bool:
+    """Return whether a result is new, and consists of arrays that torch has and of some numbers."""
+    if result is NOT_TAKEN:
+        return False
+    leaves = tree_flatten(result)[0]
+    arrays = [x for x in leaves if is_array(x)]
+    numbers = [x for x in leaves if not is_array(x)]
+    if len(numbers) > _MOST_NUMBERS or not all(map(_is_number, numbers)):
+        return False
+    shares = any(overlap(x, other) for x in arrays for other in passed if is_array(other))
+    return not shares and all(map(_has_dtype_of_torch, arrays))
+
+
+def _is_number(x: Any) -> bool:
+    return (
+        x is None
+        or type(x) in (bool, int, float, complex)
+        or (is_numpy_scalar(x) and x.dtype.kind in "biufc")
+    )
+
+
+def _has_dtype_of_torch(array: Any) -> bool:
+    try:
+        torch.from_numpy(numpy().empty(0, array.dtype))  # type: ignore[union-attr]
+    except TypeError:
+        return False
+    return True
+
+
+def _operand(session: TracingSession, x: Any) -> Any:
+    """Return the tensor of an array that is not read, a copy of one that is, and other values as they are."""
+    if not is_array(x):
+        return x
+    arrays = session.state(Arrays)
+    arrays.check_read(x)
+    traced = arrays.of(x)
+    if traced is None or traced.content is not None:
+        return copied(x)
+    tensor = arrays.proxy_of(x)
+    return session.call(torch.from_numpy, (x,), {}) if tensor is None else tensor
+
+
+def _runner(
+    fn: Callable[..., Any],
+    operands: Sequence[Any],
+    places: Sequence[int],
+    spec: Any,
+    settings: dict[str, Any] | None,
+) -> Callable[..., Any]:
+    """Return a function of the tensors at some places among flat operands, which calls ``fn`` on arrays.
+
+    ``settings``: those under which NumPy computes, or None for those of the caller.
+    """
+    fixed = [None if i in places else x for i, x in enumerate(operands)]
+
+    def run(*tensors: Any) -> Any:
+        module: Any = numpy()
+        passed = list(fixed)
+        for i, tensor in zip(places, tensors, strict=True):
+            passed[i] = tensor.detach().numpy()
+        args, kwargs = tree_unflatten([_read_only(x) for x in passed], spec)
+        with nullcontext() if settings is None else module.errstate(**settings):
+            result = fn(*args, **kwargs)
+        return tree_map(_as_new_tensor, result)
+
+    run.__module__, run.__qualname__ = full_name(fn).rpartition(".")[::2]
+    return run
+
+
+def _as_new_tensor(x: Any) -> Any:
+    """Return a result as a tensor or number; an array without elements may be a view of an argument."""
+    return as_tensor(copied(x) if is_array(x) and x.size == 0 else x)
