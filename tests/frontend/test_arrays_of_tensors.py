@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -148,10 +149,88 @@ def test_results_may_be_written() -> None:
         n = x.numpy() * 2
         n[0] = 0
         n += 1
+        n[n < 0] = 0.5
+        n.sort(axis=0)
+        n -= n.mean(0)
+        np.clip(n, -1, 1, out=n)
+        np.fill_diagonal(n, 5)
         return torch.from_numpy(n), n
 
     check(tensors, (40, 50))
-    check(arrays, (3, 4), None)
+    check(arrays, (40, 50))
+
+
+def test_rows_are_views() -> None:
+    def program(x: torch.Tensor) -> Any:
+        first, second = x.numpy()[:2]
+        return (
+            first,
+            [torch.from_numpy(row * 2) for row in x.numpy()],
+            np.stack([second, *x.numpy()]),
+        )
+
+    check(program, (40, 50))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_programs_do_what_eager_does_or_are_refused(seed: int) -> None:
+    """Statements that compute, view and write, on arrays of an input and on others."""
+    draw = random.Random(seed)
+    arrays, lines = ["a", "b"], []
+    for i in range(draw.randint(3, 8)):
+        x, y = draw.choice(arrays), draw.choice(arrays)
+        computed = (
+            f"{x} * 2 - {y}",
+            f"np.sin({x})",
+            f"np.sort({x}, axis=0)",
+            f"{x}.copy()",
+            f"{x} @ {y}.T @ {x}",
+        )
+        viewed = (
+            f"{x}[1:, :][:0]",
+            f"{x}.T[:, ::-1][:, ::-1].T",
+            f"{x}.reshape(4, 4)",
+            f"{x}[:]",
+            f"np.asarray({x})",
+        )
+        written = (
+            f"{x}[1] = {y}[0]",
+            f"{x} += 1",
+            f"{x}[:, 0] = 3",
+            f"np.add({x}, 1, out={x})",
+            f"{x}.sort()",
+        )
+        kind = draw.choice((computed, computed, viewed, written, written))
+        line = draw.choice(kind)
+        if kind is not written:
+            line = f"c{i} = {line}"
+            if not line.endswith("[:0]"):
+                arrays.append(f"c{i}")
+        lines.append(line)
+    shown = ", ".join(draw.sample(arrays, min(3, len(arrays))))
+    text = "\n    ".join(
+        (
+            "a, b = t.numpy(), u.numpy() * 1",
+            *lines,
+            f"return {shown}, torch.from_numpy({draw.choice(arrays)}) + 1",
+        )
+    )
+    space: dict[str, Any] = {"np": np, "torch": torch}
+    exec(f"def program(t, u):\n    {text}", space)  # the interpreter needs no source
+    compiled, refusal = thunder.jit(space["program"]), "an array is refused, or none"
+    for call in range(3):
+        generator = torch.Generator().manual_seed(call)
+        mine = [torch.randn(4, 4, generator=generator) for _ in range(2)]
+        theirs = [x.clone() for x in mine]
+        expected = space["program"](*theirs)
+        try:
+            found = compiled(*mine)
+        except thunder.UnsupportedProgram as error:
+            refusal = str(error)
+            break
+        assert described(found) == described(expected), text
+        assert all(map(torch.equal, mine, theirs)), text
+    assert "array" in refusal
 
 
 def test_a_write_to_an_array_of_an_input_is_refused() -> None:

@@ -109,7 +109,7 @@ def _takes_data_out(operation: str, read: Callable[..., Any] | None = None) -> C
 
 
 #: elements of the largest tensor whose values are one decision
-_MOST_DECIDED: Final = 1 << 10
+MOST_DECIDED: Final = 1 << 10
 _refuse_tolist = _takes_data_out("tensor.tolist()", torch.Tensor.tolist)
 
 
@@ -125,7 +125,7 @@ def decided_values(x: TensorProxy) -> Any:
 
 def _lists(x: TensorProxy, find: Callable[[TensorProxy], Any]) -> Any:
     """Return elements that a trace knows as nested lists; raise UnsupportedProgram for too many of them."""
-    if constant_value(x) is None and x.numel <= _MOST_DECIDED:
+    if constant_value(x) is None and x.numel <= MOST_DECIDED:
         found = find(x)
         if found is not UNDECIDED:
             return _as_lists(found)

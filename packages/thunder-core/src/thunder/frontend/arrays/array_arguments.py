@@ -130,7 +130,7 @@ def array_view(session: TracingSession, traced: TracedArray, view: Any) -> Any:
 
     Raises UnsupportedProgram for one of another dtype, or with negative strides.
     """
-    return _array_in(session, _view(session, traced, traced.tensor, view))
+    return _array_in(session, traced, _view(session, traced, traced.tensor, view))
 
 
 def array_attribute(session: TracingSession, traced: TracedArray, name: str) -> Any:
@@ -138,12 +138,13 @@ def array_attribute(session: TracingSession, traced: TracedArray, name: str) -> 
     if name in ("T", "mT"):
         return array_view(session, traced, getattr(traced.array, name))
     if name in ("real", "imag") and traced.array.dtype.kind == "c":
-        return _array_in(session, session.call(getattr(torch, name), (traced.tensor,), {}))
+        return _array_in(session, traced, session.call(getattr(torch, name), (traced.tensor,), {}))
     return traced.array if name == "real" else None
 
 
-def _array_in(session: TracingSession, tensor: Any) -> Any:
-    """Return the array that shares the memory of a tensor, which is not written otherwise."""
+def _array_in(session: TracingSession, traced: TracedArray, tensor: Any) -> Any:
+    """Return the array of a tensor that shows the memory of another array."""
+    traced.is_private = False
     return session.state(Arrays).of_tensor(tensor, session.call(torch.Tensor.stride, (tensor,), {}))
 
 

@@ -44,7 +44,7 @@ from thunder.frontend.natives.libraries import numpy
 from thunder.frontend.objects.writes import Write
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
-from thunder.ir.refused_methods import decided_values
+from thunder.ir.refused_methods import MOST_DECIDED, decided_values
 from thunder.ir.symbol import has_tags
 
 if TYPE_CHECKING:
@@ -194,6 +194,12 @@ class Arrays(SessionState):
         else:
             module: Any = numpy()
             assert traced.tensor is not None, "an array without a path is computed by the program"
+            if traced.tensor.numel > MOST_DECIDED:
+                raise UnsupportedProgram(
+                    "the program takes the elements of an array of a tensor one by one, or writes to it",
+                    found={"array": f"{traced.array.dtype}{list(traced.array.shape)}"},
+                    hint="Use functions of NumPy on the whole array, and write to a copy of it.",
+                )
             values = decided_values(traced.tensor)
             traced.array[...] = module.array(values, traced.array.dtype)
             if traced.is_private:

@@ -8,9 +8,14 @@ with such an array runs at its place in each call. What it returns are arrays of
     s = n.sum(axis=0)                (t1,) = run_opaque(numpy.ndarray.sum, (t,))
     return torch.from_numpy(s[1:])   t2 = narrow(t1, 0, 1, 2)
 
-A function that returns a view of its argument becomes a view of the tensor. Which it is, and the layout of
-the view, is found by a trial on an array with the layout of the argument. A function that writes to its
-argument, or whose results are not some numbers and arrays of them, takes the elements: they are a decision.
+A function that returns a view of its argument becomes a view of the tensor. One that writes to an array which
+such a call has made, and of which there are no views, gives the array another tensor:
+
+    s *= 2                           (t2,) = run_opaque(operator.imul, (t1,))    # on a copy of t1
+
+Which it is, and the layout of the view, is found by a trial on arrays with the layouts of the arguments. What
+writes to other arrays, or returns something else than some numbers and arrays of them, takes the elements:
+they are a decision.
 """
 
 from __future__ import annotations
@@ -42,9 +47,11 @@ __all__ = ["NOT_TAKEN", "call"]
 
 #: the result of :func:`call` for a call that it does not make
 NOT_TAKEN: Final = object()
+#: the result of a trial
+WRITES: Final = object()
 
-#: operators that write to their first argument
-_WRITING: Final = {"setitem", "delitem"} | {
+#: operators whose first argument is the array
+_ON_ARRAYS: Final = {"getitem", "setitem", "delitem", "contains"} | {
     name for name in operator.__all__ if name.startswith("i") and hasattr(operator, f"__{name[1:]}__")
 }
 #: functions of the layout alone
@@ -66,7 +73,9 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     if is_array(owner):
         fn, args = getattr(type(owner), fn.__name__), (owner, *args)
     name = getattr(fn, "__name__", "")
-    if name in TEXTS or name in _WRITING or "out" in kwargs or not _computes(fn, args):
+    if fn is iter and _is_unread(session, args[0]) and args[0].ndim > 1:
+        return iter([session.call(operator.getitem, (args[0], i), {}) for i in range(len(args[0]))])
+    if name in TEXTS or not _computes(fn, args):
         return NOT_TAKEN
     leaves, spec = tree_flatten((args, kwargs))
     if not any(_is_unread(session, x) for x in leaves) or not all(map(_is_known, leaves)):
@@ -76,25 +85,37 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     leaves = [_decided(session, x) for x in leaves]
     passed = [_read_only(x) for x in leaves]
     tried = _tried(fn, passed, spec)
+    if tried is WRITES:
+        return _writing(session, fn, leaves, spec, kwargs.get("out", args[0]))
     for x, own in zip(leaves, passed, strict=True):
         if is_array(tried) and _is_unread(session, x) and overlap(tried, x):
             return x if tried is own else _view(session, x, tried)
     if not (_is_usable(tried, passed) and session.may_run_unseen()):
         return NOT_TAKEN
-    operands = [_operand(session, x) for x in leaves]
-    places = [i for i, x in enumerate(operands) if isinstance(x, TensorProxy)]
-    settings = settings_of_region(session)
-    run = _runner(fn, operands, places, spec, settings)
-    tensors = tuple(operands[i] for i in places)
-    result = opaque_acquisition.call(session, run, tensors, {}, is_pure=True)
-    return with_arrays(session, result, is_private=True)
+    return with_arrays(session, _run(session, fn, leaves, spec), is_private=True)
+
+
+def _writing(session: TracingSession, fn: Any, leaves: list[Any], spec: Any, target: Any) -> Any:
+    """Call a function that writes to an array which is in memory of its own; NOT_TAKEN for another one."""
+    traced = session.state(Arrays).of(target) if is_array(target) else None
+    if traced is None or not (traced.is_unread and traced.is_private and session.may_run_unseen()):
+        return NOT_TAKEN
+    places = [i for i, x in enumerate(leaves) if x is target]
+    own = copied(target)
+    tried = _tried(fn, [own if x is target else _read_only(x) for x in leaves], spec)
+    if not (tried is None or tried is own):
+        return NOT_TAKEN
+    traced.tensor = _run(session, fn, leaves, spec, written=places)
+    return target if tried is own else None
 
 
 def _computes(fn: Any, args: tuple[Any, ...]) -> bool:
     """Return whether a function computes with the elements of arrays: one of NumPy, or an operator on one."""
-    if asks(fn):
-        return is_array(args[0]) if fn is operator.getitem else any(map(is_array, args))
-    return is_array_function(fn)
+    if not asks(fn):
+        return is_array_function(fn)
+    if fn.__name__ in _ON_ARRAYS:
+        return is_array(args[0])
+    return not any(isinstance(x, tuple | list | dict) for x in args)
 
 
 def _is_unread(session: TracingSession, x: Any) -> bool:
@@ -129,7 +150,7 @@ def _read_only(x: Any) -> Any:
 
 
 def _tried(fn: Callable[..., Any], passed: Sequence[Any], spec: Any) -> Any:
-    """Return what a function returns for arrays, NOT_TAKEN if it writes to one, and None if it raises."""
+    """Return what a function returns for arrays, WRITES if it would write to one; None if it raises."""
     module: Any = numpy()
     args, kwargs = tree_unflatten(passed, spec)
     with module.errstate(all="ignore"), warnings.catch_warnings():
@@ -137,7 +158,7 @@ def _tried(fn: Callable[..., Any], passed: Sequence[Any], spec: Any) -> Any:
         try:
             return fn(*args, **kwargs)
         except Exception as error:  # of these elements; those of a call may be others
-            return NOT_TAKEN if "read-only" in str(error) else None
+            return WRITES if "read-only" in str(error) else None
 
 
 def _view(session: TracingSession, array: Any, view: Any) -> Any:
@@ -150,8 +171,6 @@ def _view(session: TracingSession, array: Any, view: Any) -> Any:
 
 def _is_usable(result: Any, passed: Sequence[Any]) -> bool:
     """Return whether a result is new, and consists of arrays that torch has and of some numbers."""
-    if result is NOT_TAKEN:
-        return False
     leaves = tree_flatten(result)[0]
     arrays = [x for x in leaves if is_array(x)]
     numbers = [x for x in leaves if not is_array(x)]
@@ -190,31 +209,30 @@ def _operand(session: TracingSession, x: Any) -> Any:
     return session.call(torch.from_numpy, (x,), {}) if tensor is None else tensor
 
 
-def _runner(
-    fn: Callable[..., Any],
-    operands: Sequence[Any],
-    places: Sequence[int],
-    spec: Any,
-    settings: dict[str, Any] | None,
-) -> Callable[..., Any]:
-    """Return a function of the tensors at some places among flat operands, which calls ``fn`` on arrays.
-
-    ``settings``: those under which NumPy computes, or None for those of the caller.
-    """
+def _run(
+    session: TracingSession, fn: Any, leaves: Sequence[Any], spec: Any, *, written: Sequence[int] = ()
+) -> Any:
+    """Record a call with flat arguments; return its result, or the argument at the places that is written."""
+    operands = [_operand(session, x) for x in leaves]
+    places = [i for i, x in enumerate(operands) if isinstance(x, TensorProxy)]
     fixed = [None if i in places else x for i, x in enumerate(operands)]
+    settings = settings_of_region(session)
 
     def run(*tensors: Any) -> Any:
         module: Any = numpy()
         passed = list(fixed)
         for i, tensor in zip(places, tensors, strict=True):
             passed[i] = tensor.detach().numpy()
-        args, kwargs = tree_unflatten([_read_only(x) for x in passed], spec)
+        own = copied(passed[written[0]]) if written else None
+        passed = [own if i in written else _read_only(x) for i, x in enumerate(passed)]
+        args, kwargs = tree_unflatten(passed, spec)
         with nullcontext() if settings is None else module.errstate(**settings):
             result = fn(*args, **kwargs)
-        return tree_map(_as_new_tensor, result)
+        return torch.from_numpy(own) if written else tree_map(_as_new_tensor, result)
 
     run.__module__, run.__qualname__ = full_name(fn).rpartition(".")[::2]
-    return run
+    tensors = tuple(operands[i] for i in places)
+    return opaque_acquisition.call(session, run, tensors, {}, is_pure=True)
 
 
 def _as_new_tensor(x: Any) -> Any:
