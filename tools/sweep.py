@@ -18,6 +18,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 TESTS = ["-m", "pytest", "--sweep", "-q"]
 
+#: folders of tests whose programs are compared with eager
+_OF_PROGRAMS = ("autograd", "frontend", "soundness", "symbolic")
+
 #: name → what it runs, and the arguments of Python
 SWEEPS: dict[str, tuple[str, list[str]]] = {
     "tests": ("every test as a whole, in place of slices", [*TESTS, "tests"]),
@@ -87,6 +90,10 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
     "writes": (
         "random programs of views and in-place writes",
         [*TESTS, "tests/autograd/test_random_writes.py"],
+    ),
+    "small-memory": (
+        "programs of the suites with memory that is reused at any size",
+        ["-m", "pytest", "-q", "-p", "small_memory", *(f"tests/{name}" for name in _OF_PROGRAMS)],
     ),
     "wrapper": ("every operation on a compiled module, in any order", ["tests/frontend/test_wrapper.py"]),
 }

@@ -43,6 +43,7 @@ from thunder.frontend.ambient_state import Modes
 from thunder.frontend.decisions.made_decisions import decides_on_made
 from thunder.frontend.host_draws.draw_statements import drawn_generators
 from thunder.frontend.host_draws.host_generators import set_state, state_of
+from thunder.frontend.opaque_calls.opaque_run import OpaqueCall
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, has_tags, with_parts
 from thunder.ir.trace import TraceCtx
@@ -300,8 +301,10 @@ def run_by_python(
 ) -> Any:
     """Run a program that raised ``error`` by Python; return its result or raise its error.
 
-    Raises ``error`` if nothing like it is raised now, which a handler of the program would have handled.
+    Raises ``error`` if nothing like it is raised now, which a handler of the program would have handled; an
+    opaque callable may raise in one run only.
     """
+    is_of_opaque = _is_of_opaque(error)
     try:
         # The second run need not hold the tensors of the failed one, and a debugger need not show them.
         traceback.clear_frames(error.__traceback__)
@@ -314,12 +317,17 @@ def run_by_python(
                 if second is not error:
                     second.add_note(note)
             raise
-        if not (handles and seen.has_like(error)):
+        if not (handles and (is_of_opaque or seen.has_like(error))):
             error.add_note(_UNEXPLAINED)
             raise error
         return result
     finally:
         del error
+
+
+def _is_of_opaque(error: BaseException) -> bool:
+    """Return whether an opaque callable has raised an error."""
+    return any(frame.f_code is OpaqueCall.run.__code__ for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 class _RaisedErrors:

@@ -93,21 +93,41 @@ def reusing(operator_id: str, position: int, *, is_saved: bool) -> Symbol:
 
 def _kernel(plain: Kernel, with_out: Kernel, position: int, is_saved: bool) -> Kernel:
     def compute(*args: Any, **kwargs: Any) -> Any:
-        if _has_strides_of_result(args[position], args) and (not is_saved or is_held_once(args, position)):
+        if not args[position].requires_grad and _can_be_result(args[position], args):
             return with_out(*args, **kwargs, out=args[position])
         return plain(*args, **kwargs)
 
-    compute.bases = lambda args, kwargs: (args[position],)  # type: ignore[attr-defined]
-    return compute
+    def compute_of_saved(*args: Any, **kwargs: Any) -> Any:
+        if _can_be_result(args[position], args) and is_held_once(args, position):
+            out = args[position].detach()  # torch notes of some saved tensors that they require grad
+            return with_out(*args, **kwargs, out=out)
+        return plain(*args, **kwargs)
+
+    kernel = compute_of_saved if is_saved else compute
+    kernel.bases = lambda args, kwargs: (args[position],)  # type: ignore[attr-defined]
+    return kernel
 
 
-def _has_strides_of_result(base: torch.Tensor, args: tuple[Any, ...]) -> bool:
-    """Return whether a new result would certainly have the strides of an operand with its shape.
+def _can_be_result(base: torch.Tensor, args: tuple[Any, ...]) -> bool:
+    """Return whether an operand with the shape of the result can be it: but for elements it is as a new one.
 
-    Of contiguous operands the result is contiguous; an element that is expanded says nothing of the order.
+    That has its strides: of contiguous operands the result is contiguous; an element that is expanded says
+    nothing of the order. Torch's autograd records none of them (a backward may run under ``create_graph``),
+    and none is of a function transform of torch, which maps no function with ``out=``.
     """
     return (
         type(base) is torch.Tensor
         and base.is_contiguous()
-        and all(a.is_contiguous() or not any(a.stride()) for a in args if isinstance(a, torch.Tensor))
+        and base.is_inference() == torch.is_inference_mode_enabled()
+        and torch._C._functorch.maybe_current_level() is None
+        and all(map(_is_plain, args))
     )
+
+
+def _is_plain(x: Any) -> bool:
+    if not isinstance(x, torch.Tensor):
+        return True
+    is_recorded = x.requires_grad and torch.is_grad_enabled()
+    if is_recorded or torch._C._functorch.is_legacy_batchedtensor(x):
+        return False
+    return x.is_contiguous() or not any(x.stride())
