@@ -29,6 +29,7 @@ from thunder.frontend.lookasides import (
     custom_operators,
     environment_queries,
     grad_requests,
+    hook_handles,
     imports,
     introspection,
     kernel_calls,
