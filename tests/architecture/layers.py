@@ -191,10 +191,6 @@ def other_libraries(known: dict[str, Module], folder: str) -> list[str]:
     ]
 
 
-def _within(module: str, package: str) -> bool:
-    return module == package or module.startswith(f"{package}.")
-
-
 def _is_standard(module: str) -> bool:
     return module.split(".")[0] in sys.stdlib_module_names
 
@@ -202,8 +198,7 @@ def _is_standard(module: str) -> bool:
 def undeclared_dependencies(known: dict[str, Module], project: Path) -> list[str]:
     """List imports of libraries that the package does not require.
 
-    `thunder.testing` may import the libraries of its extra; other modules may import those of an extra for
-    types, or in one of the functions that may import late.
+    Those of an extra may be imported for types, or in one of the functions that may import late.
     """
     table = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
     declared = _names(table["dependencies"])
@@ -219,7 +214,5 @@ def _is_declared(record: Import, declared: set[str], extras: Mapping[str, set[st
     library = record.target.split(".")[0]
     if _is_own(record.target) or _is_standard(record.target) or library in declared:
         return True
-    if _within(record.importer, "thunder.testing"):
-        return library in extras.get("testing", ())
     optional = record.typing_only or (record.importer, record.function) in MAY_IMPORT_LATE
     return optional and any(library in libraries for libraries in extras.values())

@@ -152,21 +152,19 @@ def test_modules_of_one_name_are_found_unless_they_share_a_subject():
 def test_an_undeclared_library_is_found(tmp_path):
     project = tmp_path / "pyproject.toml"
     project.write_text(
-        '[project]\ndependencies = ["torch>=2"]\n[project.optional-dependencies]\n'
-        'testing = ["py-test"]\ngraph = ["graphs"]'
+        '[project]\ndependencies = ["torch>=2"]\n[project.optional-dependencies]\ngraph = ["graphs"]'
     )
     late = "def _digraph():\n    import graphs\n"
     known = tree(
         tmp_path,
-        base__low="import torch, os, numpy\nimport py_test",
-        testing__kit="import py_test",
+        base__low="import torch, os, numpy\nimport graphs",
         examine__graph=f"if TYPE_CHECKING:\n    import graphs\n{late}",
         examine__other=late,
     )
     found = layers.undeclared_dependencies(known, project)
     assert found == [
         "thunder.base.low:1 imports numpy",
-        "thunder.base.low:2 imports py_test",
+        "thunder.base.low:2 imports graphs",
         "thunder.examine.other:2 imports graphs",
     ]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import thunder.__main__
-from authoring.installing import CORE, ROOT, Environment, build, environment
+from authoring.installing import CORE, ROOT, TESTING, Environment, build, environment
 
 #: name → the command that writes its package; a hyphen, because names of distributions often have one
 COMMANDS = {
@@ -36,8 +36,8 @@ def example() -> Path:
 def installed(
     tmp_path_factory: pytest.TempPathFactory, generated: dict[str, Path], example: Path
 ) -> Environment:
-    """An environment with wheels of thunder-core and of all these packages."""
+    """An environment with wheels of thunder-core, thunder-testing and of all these packages."""
     folder = tmp_path_factory.mktemp("installed")
     made = environment(folder)
-    made.install(*build(folder / "dist", CORE, example, *generated.values()))
+    made.install(*build(folder / "dist", CORE, TESTING, example, *generated.values()))
     return made

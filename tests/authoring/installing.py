@@ -11,6 +11,7 @@ from new_processes import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "packages" / "thunder-core"
+TESTING = ROOT / "packages" / "thunder-testing"
 #: the development environment has packages which these tests are not about
 _ENVIRONMENT = {"THUNDER_PLUGIN_STRICT": "1", "THUNDER_DISABLE_PLUGINS": ",".join(workspace_plugins.NAMES)}
 

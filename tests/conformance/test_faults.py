@@ -19,7 +19,7 @@ from conformance.example_executors import (
 from conformance.faults import FAULTS, NOT_FOUND, Fault
 from sweeping import MARK, one_in
 from thunder.testing import Case, ConformanceFailure, conformance
-from thunder.testing.suite import FUSION_PROPERTIES, OPERATOR_PROPERTIES
+from thunder_testing.suite import FUSION_PROPERTIES, OPERATOR_PROPERTIES
 
 FOUND = [fault for fault in FAULTS if fault.caught_by != NOT_FOUND]
 

@@ -12,17 +12,16 @@ import torch
 
 import thunder
 from conformance.example_executors import gate_executor, gate_kernel, name, one_operator, tensor
-from new_processes import run_python
 from thunder import TensorProxy
 from thunder.base.errors import InvalidArgument, UnknownExecutor
 from thunder.extend import OperatorExecutor
 from thunder.testing import ConformanceFailure, Sample, conformance
-from thunder.testing.import_case import check_import, module_of
-from thunder.testing.interleaving import interleaved
-from thunder.testing.rule_cases import RULE_PROPERTIES
-from thunder.testing.subjects import Settings
-from thunder.testing.suite import FUSION_PROPERTIES, OPERATOR_PROPERTIES
-from thunder.testing.transform_cases import TRANSFORM_PROPERTIES
+from thunder_testing.import_case import check_import, module_of
+from thunder_testing.interleaving import interleaved
+from thunder_testing.rule_cases import RULE_PROPERTIES
+from thunder_testing.subjects import Settings
+from thunder_testing.suite import FUSION_PROPERTIES, OPERATOR_PROPERTIES
+from thunder_testing.transform_cases import TRANSFORM_PROPERTIES
 
 pytest_plugins = ["pytester"]
 
@@ -141,25 +140,6 @@ def test_a_known_gap_is_an_expected_failure_until_it_is_fixed(pytester: pytest.P
 
 
 # -- imports -------------------------------------------------------------------------------------------------
-
-
-def test_without_pytest_the_package_says_what_to_install(tmp_path: Path) -> None:
-    program = """
-    import importlib.util, sys
-    find = importlib.util.find_spec
-    importlib.util.find_spec = lambda name, *rest: None if name == "pytest" else find(name, *rest)
-    import thunder
-    try:
-        thunder.testing
-    except AttributeError as error:
-        print(error)
-    try:
-        import thunder.testing
-    except ModuleNotFoundError as error:
-        print(error)
-    """
-    run = run_python("-c", textwrap.dedent(program), check=True)
-    assert run.stdout.count("pip install 'thunder-core[testing]'") == 2
 
 
 def test_the_module_of_an_executor_is_found() -> None:

@@ -17,7 +17,7 @@ from thunder import TensorProxy
 from thunder.core.patterns import RewriteRule, rewrite
 from thunder.extend import OperatorExecutor, Refusal
 from thunder.testing import ConformanceFailure, RuleConformanceTests, rule_conformance
-from thunder.testing.rule_cases import RULE_PROPERTIES
+from thunder_testing.rule_cases import RULE_PROPERTIES
 
 X, W = tensor(3, 8), tensor(8, seed=1)
 

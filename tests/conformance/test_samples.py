@@ -21,7 +21,7 @@ from conformance.example_executors import (
 from sweeping import one_in
 from thunder.ops.operator import all_rows
 from thunder.testing import ConformanceFailure, conformance
-from thunder.testing.row_samples import NOT_OPERATORS
+from thunder_testing.row_samples import NOT_OPERATORS
 
 #: operators whose samples return an argument, so that no executor gets a call
 RETURN_ARGUMENTS = ("torch.positive",)

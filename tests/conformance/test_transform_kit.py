@@ -15,7 +15,7 @@ from conformance.faults_of_transforms import FAULTS
 from sweeping import in_turn, one_in
 from thunder.base.errors import InvalidArgument
 from thunder.testing import ConformanceFailure, transform_conformance
-from thunder.testing.transform_cases import PROGRAMS, TRANSFORM_PROPERTIES, Program
+from thunder_testing.transform_cases import PROGRAMS, TRANSFORM_PROPERTIES, Program
 
 pytest_plugins = ["pytester"]
 

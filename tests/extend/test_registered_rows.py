@@ -15,7 +15,7 @@ from sweeping import one_in
 from thunder.base.errors import RequirementNotMet, ThunderError
 from thunder.extend import OperatorExecutor
 from thunder.ops.operator import Operator, all_rows, row_of, symbol_of
-from thunder.testing.samples import Sample, samples_of
+from thunder_testing.samples import Sample, samples_of
 
 ROWS = sorted(row.id for row in all_rows() if row.torch)
 #: samples of each row

@@ -8,7 +8,6 @@ import pickle
 import pytest
 import torch
 from thunder.core.compile_data import get_compile_data, get_compile_option, using_symbolic_values
-from thunder.core.langctxs import Languages, get_langctx, langctx, resolve_language
 from thunder.executors.data_dependent_partition import fuse_bound_symbols
 from thunder.executors.sdpaex import sdpa_ex
 from thunder.executors.utils import Region
@@ -17,6 +16,7 @@ import thunder
 import thunder.torch as ltorch
 from thunder.core import devices, dtypes, prims, utils
 from thunder.core.interpreter import interpret, last_interpreted_instructions, last_interpreter_log
+from thunder.core.langctxs import Languages, get_langctx, langctx, resolve_language
 from thunder.core.patterns import bind_names
 from thunder.core.proxies import TensorProxy
 from thunder.core.transforms import (

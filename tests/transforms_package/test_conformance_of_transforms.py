@@ -17,9 +17,9 @@ from sweeping import in_turn
 from thunder.distributed import ddp, fsdp
 from thunder.plugins import get_manager
 from thunder.testing import transform_conformance
-from thunder.testing.transform_cases import PROGRAMS, Program
 from thunder.transforms.quantization import BitsAndBytesLinearQuant4bit, BitsAndBytesLinearQuant8bit
 from thunder_te.inference import TEInference8BitTransform
+from thunder_testing.transform_cases import PROGRAMS, Program
 from thunder_transforms.constant_calls import ConstantFolding
 from thunder_transforms.cpu_offloading import CPUOffloading
 from thunder_transforms.extraction_only import ExtractionOnlyPrologueTransform

@@ -47,6 +47,7 @@ PUBLIC_MODULES: Final = (
     "thunder.core.rewrite",
     "thunder.core.patterns",
     "thunder.core.vjp_utils",
+    "thunder.core.langctxs",
     "thunder.core.module",
     "thunder.core.interpreter",
     "thunder.core.options",

@@ -9,12 +9,14 @@ from thunder.compiler.jit import add_transform
 from thunder.compiler.small_transforms import comment_fusions, noop
 from thunder.ir.dataflow import TOPOSORT_ORDER, Node, bsym_list_to_dag, toposort_bsym_dag
 from thunder.ir.evaluation import eval_trace
+from thunder.ir.gradient_declarations import NoGradient
 from thunder.ir.rewrite import VISIT_TYPE, insert_inplace, replace_inplace, visitor_transform
 from thunder.ops.prims.gradient import get_grad, put_grad, put_grads
 
 __all__ = [
     "TOPOSORT_ORDER",
     "VISIT_TYPE",
+    "NoGradient",
     "Node",
     "add_transform",
     "bsym_list_to_dag",

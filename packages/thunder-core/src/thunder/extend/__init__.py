@@ -8,11 +8,13 @@ from thunder.base.artefact_cache import ArtefactCache
 from thunder.base.public_names import missing_name
 from thunder.base.text_tables import byte_text
 from thunder.executor_base.executor import Executor, ImplInfo, Rank
+from thunder.executor_base.functional_forms import FUNCTIONAL, on_copies
 from thunder.executor_base.fusion_executor import FUEL_LEVEL, FusionExecutor
 from thunder.executor_base.operator_executor import OperatorExecutor, StatefulExecutor, TemporaryExecutor
 from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.region_compilation import compile_together, compile_workers
 from thunder.executor_base.region_refusals import refuse_draws, refuse_package
+from thunder.executor_base.unfused import no_reason
 from thunder.extend.device_profiles import assuming_device, device_profile, known_profiles, profile_named
 from thunder.extend.inline_extensions import (
     attach_transform,
@@ -42,12 +44,13 @@ from thunder.ir.region_writes import (
     written_inputs,
 )
 from thunder.ops.kernel_operators import run_kernel
-from thunder.ops.operator import symbol_of
+from thunder.ops.operator import Operator, row_of, symbol_of
 from thunder.ops.region_evaluation import evaluate_calls, evaluate_region
 from thunder.ops.region_strides import EagerStrides, ExpectedStrides
 
 __all__ = [
     "FUEL_LEVEL",
+    "FUNCTIONAL",
     "ArtefactCache",
     "Bounds",
     "Cuts",
@@ -57,6 +60,7 @@ __all__ = [
     "ExpectedStrides",
     "FusionExecutor",
     "ImplInfo",
+    "Operator",
     "OperatorExecutor",
     "Rank",
     "Refusal",
@@ -85,7 +89,9 @@ __all__ = [
     "get_executor",
     "get_registry",
     "known_profiles",
+    "no_reason",
     "numbers_of",
+    "on_copies",
     "partition",
     "profile_named",
     "refuse_draws",
@@ -98,6 +104,7 @@ __all__ = [
     "remove_default_executor",
     "replace_regions",
     "resolve_executors",
+    "row_of",
     "run_kernel",
     "set_always_executors",
     "set_default_executors",

@@ -23,6 +23,7 @@ DOCUMENTED: Final[dict[str, Provider]] = {
     "thunder.dynamo": Provider("a backend of torch.compile", "thunder-inductor"),
     "thunder.benchmarks": Provider("benchmarks", "thunder-benchmarks"),
     "thunder.tests": Provider("test models", "thunder-benchmarks"),
+    "thunder.testing": Provider("tests for authors of executors and transforms", "thunder-testing"),
     "thunder.executors.apexex": Provider("the apex executor"),
     "thunder.executors.cudnnex": Provider("the cudnn executor"),
     "thunder.executors.fa3ex": Provider("the fa3 executor"),
@@ -61,7 +62,7 @@ DOCUMENTED_RECIPES: Final[dict[str, str]] = {
 FIRST_PARTY: Final = frozenset(
     {
         *("thunder-benchmarks", "thunder-bnb", "thunder-distributed", "thunder-inductor", "thunder-nvfuser"),
-        *("thunder-te", "thunder-transforms", "thunder-triton"),
+        *("thunder-te", "thunder-testing", "thunder-transforms", "thunder-triton"),
     }
 )
 
