@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from thunder.base.public_names import Alias, Replaced
-from thunder.migration.names import ABSENT_MODULES, NAMES
+from thunder.plugins import Alias, Replaced
+from thunder_migration.names import ABSENT_MODULES, NAMES
 
 PAGE = Path(__file__).parents[1] / "docs" / "migrating.md"
 BEGIN, END = "<!-- names: begin -->\n", "<!-- names: end -->\n"

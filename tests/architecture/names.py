@@ -17,12 +17,13 @@ DOCUMENTED_PATHS = frozenset({"thunder.core.utils"})
 # Names of first-party plugins and of the libraries behind them. Core knows none of them; the file that says
 # which package to install for a documented path is the one exception.
 PLUGIN_NAMES = re.compile(
-    r"thunder[-_](?:bnb|te|distributed|benchmarks)\b|thunder-transforms"  # thunder_transforms is a hook
+    r"thunder[-_](?:bnb|te|distributed|benchmarks|testing|migration)\b"
+    r"|thunder-transforms"  # thunder_transforms is a hook
     r"|nvfuser|inductor|triton|bitsandbytes|transformer_engine",
     re.IGNORECASE,
 )
-#: tables of names that other packages and projects have
-TABLES_OF_NAMES = frozenset({"thunder.plugins.not_installed", "thunder.migration.names"})
+#: tables of names that packages have
+TABLES_OF_NAMES = frozenset({"thunder.plugins.not_installed"})
 
 # What a reader elsewhere cannot follow: directories of one machine, marks of unfinished work.
 FOREIGN_TEXT = {

@@ -11,6 +11,7 @@ from new_processes import run_python
 
 # path → names that it offers
 PUBLIC = {
+    "thunder.core.compile_data": ("CompileData", "running_compile"),
     "thunder.core.prims": ("OpTags", "PrimIDs", "add", "python_return"),
     "thunder.core.proxies": ("TensorProxy", "NumberProxy", "Proxy"),
     "thunder.core.trace": ("TraceCtx", "from_trace", "tracectx"),

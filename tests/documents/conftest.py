@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import thunder_distributed
+import thunder_migration
 import thunder_nvfuser
 import thunder_te
 import thunder_transforms
@@ -19,6 +20,7 @@ def _plugins() -> Iterator[None]:
     manager = get_manager()
     with (
         manager.temporary(thunder_transforms, name="transforms-of-pages"),
+        manager.temporary(thunder_migration, name="migration-of-pages"),
         manager.temporary(thunder_te, name="te-of-pages"),
         manager.temporary(thunder_nvfuser, name="nvfuser-of-pages"),
         manager.temporary(thunder_distributed, name="distributed-of-pages"),

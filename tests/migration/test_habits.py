@@ -7,11 +7,16 @@ import torch
 
 import thunder
 import thunder.torch as ltorch
-from thunder.core.patterns import Pattern, bind_names
+import thunder_migration
+from thunder.core.patterns import Pattern
 from thunder.core.proxies import TensorProxy, unvariableify
 from thunder.core.trace import TraceProvenance, from_trace
 from thunder.core.transforms import eval_trace, get_grad, grad, put_grads, value_and_grad, vjp
 from thunder.extend import FusionExecutor, OperatorExecutor, TemporaryExecutor
+from thunder.plugins import get_manager
+
+with get_manager().temporary(thunder_migration, name="migration-of-imports"):
+    from thunder.core.patterns import bind_names
 
 
 def rotated(x, cos):

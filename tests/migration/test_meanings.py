@@ -7,27 +7,33 @@ import pickle
 
 import pytest
 import torch
-from thunder.core.compile_data import get_compile_data, get_compile_option, using_symbolic_values
-from thunder.executors.data_dependent_partition import fuse_bound_symbols
-from thunder.executors.sdpaex import sdpa_ex
-from thunder.executors.utils import Region
 
 import thunder
 import thunder.torch as ltorch
+import thunder_migration
 from thunder.core import devices, dtypes, prims, utils
-from thunder.core.interpreter import interpret, last_interpreted_instructions, last_interpreter_log
-from thunder.core.langctxs import Languages, get_langctx, langctx, resolve_language
-from thunder.core.patterns import bind_names
+from thunder.core.interpreter import interpret
 from thunder.core.proxies import TensorProxy
-from thunder.core.transforms import (
-    VJPDual,
-    mean_backward,
-    register_augmented_forward,
-    register_backward,
-    sum_backward,
-)
 from thunder.executors.passes import del_last_used
 from thunder.extend import OperatorExecutor, Refusal, register_option
+from thunder.plugins import get_manager
+
+with get_manager().temporary(thunder_migration, name="migration-of-imports"):
+    from thunder.executors.data_dependent_partition import fuse_bound_symbols
+    from thunder.executors.sdpaex import sdpa_ex
+    from thunder.executors.utils import Region
+
+    from thunder.core.compile_data import get_compile_data, get_compile_option, using_symbolic_values
+    from thunder.core.interpreter import last_interpreted_instructions, last_interpreter_log
+    from thunder.core.langctxs import Languages, get_langctx, langctx, resolve_language
+    from thunder.core.patterns import bind_names
+    from thunder.core.transforms import (
+        VJPDual,
+        mean_backward,
+        register_augmented_forward,
+        register_backward,
+        sum_backward,
+    )
 
 
 def proxy(*shape, dtype=torch.float32, device="cpu"):

@@ -12,8 +12,8 @@ import pytest
 import thunder
 from new_processes import run_python
 from thunder.base.public_names import Alias, Replaced
-from thunder.migration.names import ABSENT_MODULES, NAMES
 from thunder.plugins.finders import NotFoundFinder
+from thunder_migration.names import ABSENT_MODULES, NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = [(path, name, row[name]) for path, row in NAMES.items() if ":" not in path for name in row]
@@ -83,6 +83,8 @@ def test_a_from_import_says_it_too(path):
 
 PROGRAM = """
 import thunder
+import thunder_migration
+thunder.plugins.get_manager().register(thunder_migration, name="migration-here")
 assert thunder.functional.jit is thunder.jit
 assert thunder.dev_utils.check_trace.check_trace is thunder.core.verify.check_trace
 assert thunder.devices.cpu is thunder.devices.Device("cpu")

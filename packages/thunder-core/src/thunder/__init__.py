@@ -74,10 +74,10 @@ from thunder.ir.proxies import (
     TupleProxy,
 )
 from thunder.ir.trace import TraceCtx
-from thunder.migration.names import ABSENT_MODULES, NAMES
 from thunder.ops import prims
 from thunder.passes.transform import Transform
 from thunder.plugins import ExecutorSpec
+from thunder.plugins.contributions import names_of_modules
 from thunder.plugins.finders import install_finders, missing_attribute
 from thunder.plugins.manager import get_manager
 from thunder.recipes import Plugin, Recipe, compile
@@ -105,7 +105,7 @@ BUILTIN_EXECUTORS = (
 BUILTIN_MODULES = {"devices": "thunder.extend.builtin_devices"}
 get_manager().set_builtin(BUILTIN_EXECUTORS, BUILTIN_MODULES)
 install_finders()
-declare_names(NAMES, ABSENT_MODULES)
+declare_names(lambda: names_of_modules(get_manager()))
 for _module in ("devices", "dtypes", "errors", "prims"):  # modules that are attributes of this one
     importlib.import_module(f"thunder.core.{_module}")
 

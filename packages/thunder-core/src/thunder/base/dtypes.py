@@ -104,7 +104,7 @@ if hasattr(torch, "bcomplex32"):  # since torch 2.15: the complex type of bfloat
 
 all_dtypes: tuple[dtype, ...] = tuple(value for value in list(globals().values()) if isinstance(value, dtype))
 
-__all__ = ["all_dtypes", "dtype", "to_dtype", "to_torch_dtype"]
+__all__ = ["all_dtypes", "dtype", "python_type_of", "to_dtype", "to_torch_dtype"]
 __all__ += [d.name for d in all_dtypes]
 
 _names = {d.name: d for d in all_dtypes}
@@ -113,6 +113,13 @@ _names = {d.name: d for d in all_dtypes}
 # float64.
 _of_torch: dict[object, dtype] = {d.torch_dtype: d for d in all_dtypes}
 _of_python: dict[object, dtype] = {bool: bool8, int: int64, float: float64, complex: complex128}
+
+
+def python_type_of(d: dtype) -> type:
+    """Return the Python type of ``tensor.item()``."""
+    if d.is_inexact:
+        return complex if d.is_complex else float
+    return bool if d.is_bool else int
 
 
 def _by_name(name: str) -> dtype:

@@ -1,8 +1,8 @@
 """Names that public modules lack: what they resolve to, or which error says where to look.
 
 A public module ends its attribute lookup in `missing_name`. A table (`declare_names`) has the names that
-another project's users write; for any other name the error lists the public modules that have it, and the
-nearest name of the module itself.
+packages add; for any other name the error lists the public modules that have it, and the nearest name of the
+module itself.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType, ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from thunder.base.errors import did_you_mean
 
 __all__ = [
     "PUBLIC_MODULES",
     "Alias",
+    "NamesOfModules",
     "Replaced",
     "declare_names",
-    "declared_modules",
     "declared_names",
+    "declares_module",
     "missing_name",
     "module_reason",
     "name_reason",
@@ -48,6 +49,7 @@ PUBLIC_MODULES: Final = (
     "thunder.core.patterns",
     "thunder.core.vjp_utils",
     "thunder.core.langctxs",
+    "thunder.core.compile_data",
     "thunder.core.module",
     "thunder.core.interpreter",
     "thunder.core.options",
@@ -87,32 +89,37 @@ class Replaced:
     advice: str
 
 
-_declared: dict[str, Mapping[str, Alias | Replaced]] = {}
-_absent_modules: dict[str, Replaced] = {}
+#: module, or `"module:class"` → its names, or what replaces it
+NamesOfModules: TypeAlias = Mapping[str, Mapping[str, Alias | Replaced] | Replaced]
+
+#: the functions that return tables; each is called when a name is looked for
+_tables: list[Callable[[], NamesOfModules]] = []
 
 
-def declare_names(
-    names: Mapping[str, Mapping[str, Alias | Replaced]], absent_modules: Mapping[str, Replaced]
-) -> None:
-    """Enter tables: module → name → what it is; module that does not exist → what replaces it."""
-    _declared.update(names)
-    _absent_modules.update(absent_modules)
+def declare_names(table: Callable[[], NamesOfModules]) -> None:
+    """Enter the function that returns a table; it is called when a name is missing, and not before."""
+    _tables.append(table)
 
 
-def declared_modules() -> tuple[str, ...]:
-    """Return the paths of the modules of which names are declared."""
-    return tuple(path for path in _declared if ":" not in path)
+def _declared(path: str) -> Mapping[str, Alias | Replaced] | Replaced | None:
+    return next((table[path] for make in _tables if path in (table := make())), None)
+
+
+def declares_module(path: str) -> bool:
+    """Return whether a module has declared names: it exists, though no file defines it."""
+    return ":" not in path and isinstance(_declared(path), Mapping)
 
 
 def declared_names(path: str) -> Mapping[str, Alias | Replaced]:
     """Return the declared names of a module, or of a class, whose path is `"module:class"`."""
-    return _declared.get(path, {})
+    names = _declared(path)
+    return names if isinstance(names, Mapping) else {}
 
 
 def module_reason(path: str) -> str | None:
     """Return the sentence that says what replaces a module, or None for a path that is not declared."""
-    absent = _absent_modules.get(path)
-    return None if absent is None else f"there is no module {path!r} here: {absent.advice}"
+    absent = _declared(path)
+    return f"there is no module {path!r} here: {absent.advice}" if isinstance(absent, Replaced) else None
 
 
 def missing_name(path: str, name: str, absent_text: Callable[[str], str] | None = None) -> Any:
@@ -127,7 +134,7 @@ def missing_name(path: str, name: str, absent_text: Callable[[str], str] | None 
     declared = declared_names(path).get(name)
     if isinstance(declared, Alias):
         return declared.resolve()
-    if f"{path}.{name}" in declared_modules():
+    if declares_module(f"{path}.{name}"):
         return Alias(f"{path}.{name}").resolve()
     text = name_reason(path, name)
     if text is None and absent_text is not None:

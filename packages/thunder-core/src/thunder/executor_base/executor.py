@@ -321,7 +321,7 @@ class Executor:
 
     def __getattr__(self, name: str) -> Any:
         """Raise AttributeError, which says what replaces a name that other projects have."""
-        declared = declared_names("thunder.extend:Executor").get(name)
+        declared = None if name.startswith("__") else declared_names("thunder.extend:Executor").get(name)
         advice = f": {declared.advice}" if isinstance(declared, Replaced) else ""
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}", name=name)
 

@@ -11,6 +11,7 @@ from thunder.executor_base.executor import Executor, ImplInfo, Rank
 from thunder.executor_base.functional_forms import FUNCTIONAL, on_copies
 from thunder.executor_base.fusion_executor import FUEL_LEVEL, FusionExecutor
 from thunder.executor_base.operator_executor import OperatorExecutor, StatefulExecutor, TemporaryExecutor
+from thunder.executor_base.operator_ids import operator_id
 from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.region_compilation import compile_together, compile_workers
 from thunder.executor_base.region_refusals import refuse_draws, refuse_package
@@ -28,6 +29,7 @@ from thunder.extend.option_reading import compile_option
 from thunder.extend.registry import ExecutorRegistry, add_executor_lists, get_registry
 from thunder.ir.fusion_regions import Bounds, Region, partition, replace_regions
 from thunder.ir.region_cuts import Cuts
+from thunder.ir.region_graph import RegionGraph
 from thunder.ir.region_keys import structural_key
 from thunder.ir.region_sizes import (
     SymbolicInt,
@@ -43,6 +45,7 @@ from thunder.ir.region_writes import (
     writes_to_shared_inputs,
     written_inputs,
 )
+from thunder.ir.requires_grad import any_requires_grad
 from thunder.ops.kernel_operators import run_kernel
 from thunder.ops.operator import Operator, row_of, symbol_of
 from thunder.ops.region_evaluation import evaluate_calls, evaluate_region
@@ -65,6 +68,7 @@ __all__ = [
     "Rank",
     "Refusal",
     "Region",
+    "RegionGraph",
     "StatefulExecutor",
     "SymbolicInt",
     "TemporaryExecutor",
@@ -72,6 +76,7 @@ __all__ = [
     "add_always_executor",
     "add_default_executor",
     "add_executor_lists",
+    "any_requires_grad",
     "assuming_device",
     "attach_transform",
     "attached_transforms",
@@ -92,6 +97,7 @@ __all__ = [
     "no_reason",
     "numbers_of",
     "on_copies",
+    "operator_id",
     "partition",
     "profile_named",
     "refuse_draws",

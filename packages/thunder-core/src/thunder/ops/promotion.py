@@ -93,13 +93,6 @@ def number_dtype(python_type: type) -> dtype:
     return to_dtype(default if issubclass(python_type, float) else _DEFAULT_COMPLEX_OF[default])
 
 
-def python_type_of(d: dtype) -> type:
-    """Return the Python type of ``tensor.item()``."""
-    if d.is_inexact:
-        return complex if d.is_complex else float
-    return bool if d.is_bool else int
-
-
 def float_result(d: dtype) -> dtype:
     """Return ``d``, or the default dtype for integers and booleans: the result of ``sin``."""
     return d if d.is_inexact else to_dtype(torch.get_default_dtype())

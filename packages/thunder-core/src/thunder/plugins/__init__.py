@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from thunder.base.options import Option
-from thunder.base.public_names import missing_name
+from thunder.base.public_names import Alias, NamesOfModules, Replaced, missing_name
 from thunder.plugins.manager import PluginManager, get_manager
 from thunder.plugins.markers import ENTRY_POINT_GROUP, HOOK_API_VERSION, for_executor, hookimpl
 from thunder.plugins.plugin_info import PluginInfo, PluginState
@@ -36,15 +36,18 @@ from thunder.plugins.vendor_library import VendorLibrary
 __all__ = [
     "ENTRY_POINT_GROUP",
     "HOOK_API_VERSION",
+    "Alias",
     "CompileEvent",
     "DeviceProfile",
     "ExecutorSpec",
     "IfPresent",
     "Lookaside",
+    "NamesOfModules",
     "Option",
     "PluginInfo",
     "PluginManager",
     "PluginState",
+    "Replaced",
     "TransformSpec",
     "Unavailable",
     "VendorLibrary",

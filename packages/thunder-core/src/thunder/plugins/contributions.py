@@ -12,6 +12,7 @@ from pluggy import HookImpl
 from thunder.base.errors import PluginError, PluginWarning, RegistrationError, ThunderError, did_you_mean
 from thunder.base.langctx import TORCH
 from thunder.base.options import CORE_OPTIONS, Option
+from thunder.base.public_names import Alias, NamesOfModules, Replaced
 from thunder.executor_base.executor import Executor, ImplInfo
 from thunder.executor_base.implementation_hints import check_rules
 from thunder.executor_base.operator_ids import operator_id
@@ -35,6 +36,7 @@ __all__ = [
     "lookasides",
     "mesh_planner",
     "names_by_plugin",
+    "names_of_modules",
     "notify_compiled",
     "recipes",
     "rewrite_rules",
@@ -297,6 +299,37 @@ def _recipes(manager: PluginManager) -> dict[str, tuple[str, type[Any]]]:
 
 
 _recipes_of = _per_generation(_recipes)
+
+
+def names_of_modules(manager: PluginManager) -> NamesOfModules:
+    """Return the names that all plugins add to modules: module → name → what it is."""
+    return _names_of(manager)
+
+
+def _names(manager: PluginManager) -> NamesOfModules:
+    hook = "thunder_names"
+    added: dict[str, Mapping[str, Alias | Replaced] | Replaced] = {}
+    for plugin, result in manager.call(hook):
+        for path, names in _as_mapping(manager, plugin, hook, result).items():
+            if isinstance(names, Replaced):
+                values: Iterable[Any] = (names,)
+            else:
+                values = _as_mapping(manager, plugin, hook, names).values()
+            if not all(isinstance(value, Alias | Replaced) for value in values):
+                text = f"{hook} of plugin {plugin!r} returned {names!r} for {path!r}"
+                hint = "A name is an Alias or a Replaced of thunder.plugins."
+                raise manager.fault(plugin, text, hook, hint)
+            first = added.setdefault(path, names)
+            if first is names:
+                continue
+            if isinstance(first, Replaced) or isinstance(names, Replaced) or first.keys() & names.keys():
+                text = f"{hook} of plugin {plugin!r} adds a name to {path!r} that another plugin adds"
+                raise manager.fault(plugin, text, hook)
+            added[path] = {**first, **names}
+    return added
+
+
+_names_of = _per_generation(_names)
 
 
 # --- at every compile, and at every call

@@ -22,15 +22,15 @@ from typing import Any, Final
 from thunder.base.errors import PluginNotInstalledError, did_you_mean
 from thunder.base.public_names import (
     Alias,
-    declared_modules,
     declared_names,
+    declares_module,
     missing_name,
     name_reason,
     where_it_is,
 )
 from thunder.plugins.contributions import transform_names
 from thunder.plugins.manager import get_manager
-from thunder.plugins.not_installed import DOCUMENTED, not_installed_hint
+from thunder.plugins.not_installed import DOCUMENTED, names_hint, not_installed_hint
 
 __all__ = ["NotFoundFinder", "NotInstalledFinder", "install_finders", "missing_attribute"]
 
@@ -81,9 +81,11 @@ class NotFoundFinder:
 
         Raises ModuleNotFoundError for others.
         """
-        if fullname in declared_modules():
+        if not fullname.startswith("thunder."):
+            return None
+        if declares_module(fullname):
             return ModuleSpec(fullname, _LoaderOfNames(), is_package=True)
-        if not fullname.startswith("thunder.") or _is_find_spec_query():
+        if _is_find_spec_query():
             return None
         # Without name=: importlib replaces an error that is named after the module, and `from thunder import
         # nope` would say no more than "cannot import name".
@@ -103,7 +105,7 @@ class _LoaderOfNames(Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Let the module look its names up in the table."""
         path = module.__name__
-        module.__doc__ = "Names of lightning-thunder (docs/migrating.md)."
+        module.__doc__ = "Names that a package adds."
         names = declared_names(path)
         module.__all__ = [name for name, meaning in names.items() if isinstance(meaning, Alias)]  # type: ignore[attr-defined]
         module.__getattr__ = partial(missing_name, path)  # type: ignore[method-assign]
@@ -151,5 +153,5 @@ def _not_provided_message(path: str, place: str = "") -> str:
         lines[0] += did_you_mean(name, names)
         lines.append(f"  registered transforms:  {', '.join(names) or 'none'}")
     lines.append(f"  installed plugins:  {', '.join(info.name for info in manager.list_plugins())}")
-    lines.append("Plugins are packages named thunder-<name>.")
+    lines.append(names_hint(info.name for info in manager.loaded()))
     return "\n".join(lines)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from thunder.base.options import Option
+from thunder.base.public_names import NamesOfModules
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.refusal import Refusal
 from thunder.ir.rewrite_rules import RewriteRule
@@ -176,4 +177,15 @@ def thunder_mesh_planner() -> Callable[..., Any] | None:
 
     Called at each `thunder.plan` with `mesh=`. The function is called as `planner(fn, *args, mesh=mesh,
     **settings)`, with the settings that `thunder.plan` has received. The first one is used.
+    """
+
+
+@hookspec
+def thunder_names() -> NamesOfModules:  # type: ignore[empty-body]
+    """Add names to modules under `thunder`, and modules that have no file: names of another project.
+
+    Return module → name → `Alias` or `Replaced`; `"module:Class"` is a class of core that looks names up, and
+    a module that is itself `Replaced` does not exist. Called when a name is missing, and again after a plugin
+    was registered or unregistered. A name that a module has is not looked up; of two plugins with one module,
+    both add names to it, and they must not add the same.
     """

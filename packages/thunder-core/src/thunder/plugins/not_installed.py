@@ -6,9 +6,10 @@ of a path that a first-party package provides, and else the path and its subject
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-__all__ = ["DOCUMENTED", "DOCUMENTED_RECIPES", "FIRST_PARTY", "Provider", "not_installed_hint"]
+__all__ = ["DOCUMENTED", "DOCUMENTED_RECIPES", "FIRST_PARTY", "Provider", "names_hint", "not_installed_hint"]
 
 
 class Provider(NamedTuple):
@@ -60,10 +61,11 @@ DOCUMENTED_RECIPES: Final[dict[str, str]] = {
 """Documented plugin of recipes → the documented path that the same package provides."""
 
 FIRST_PARTY: Final = frozenset(
-    {
-        *("thunder-benchmarks", "thunder-bnb", "thunder-distributed", "thunder-inductor", "thunder-nvfuser"),
-        *("thunder-te", "thunder-testing", "thunder-transforms", "thunder-triton"),
-    }
+    f"thunder-{name}"
+    for name in (
+        *("benchmarks", "bnb", "distributed", "inductor", "migration", "nvfuser"),
+        *("te", "testing", "transforms", "triton"),
+    )
 )
 
 
@@ -73,3 +75,11 @@ def not_installed_hint(path: str) -> str:
     if distribution is None:
         return f"Install a package that provides {path}: {subject}."
     return f"pip install {distribution}, which provides {path}: {subject}."
+
+
+def names_hint(plugins: Iterable[str]) -> str:
+    """Return the end of an error on a name under `thunder` that no plugin provides."""
+    hint = "Plugins are packages named thunder-<name>."
+    if "migration" in plugins:
+        return hint
+    return f"{hint} pip install thunder-migration adds the names of lightning-thunder."

@@ -94,10 +94,10 @@ class ThunderModule(torch.nn.Module, metaclass=ModuleClass):
         if name in _ADDED:  # the user's module has nothing of this name
             return object.__getattribute__(self, name)
         model = _state(self).model
-        declared = declared_names("thunder.core.module:ThunderModule").get(name)
         try:
             return type(model).__getattr__(model, name)
         except AttributeError as error:
+            declared = declared_names("thunder.core.module:ThunderModule").get(name)
             if isinstance(declared, Alias):
                 return declared.resolve()(self)
             if name == "no_sync":

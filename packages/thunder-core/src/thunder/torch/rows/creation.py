@@ -10,7 +10,7 @@ import torch
 
 from thunder.base.devices import Device, to_device
 from thunder.base.dtypes import dtype as Dtype
-from thunder.base.dtypes import int64, to_dtype
+from thunder.base.dtypes import int64, python_type_of, to_dtype
 from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy, number_in, pytype
@@ -22,7 +22,7 @@ from thunder.ir.symbolic_sizes import SymbolicNumber
 from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.operator import NONDIFFERENTIABLE
-from thunder.ops.promotion import complex_result, number_dtype, python_type_of
+from thunder.ops.promotion import complex_result, number_dtype
 from thunder.torch.argument_binding import BindingError, unpacked
 from thunder.torch.broadcasting import broadcast_to_shape, operands
 from thunder.torch.inplace import assign, write_back

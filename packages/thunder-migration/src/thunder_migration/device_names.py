@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thunder.base.devices import Device, DeviceType
+from thunder.core.devices import Device, DeviceType
 
 __all__ = ["all_devicetypes", "cpu", "devicetype_string"]
 

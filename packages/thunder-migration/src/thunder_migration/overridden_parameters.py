@@ -7,8 +7,8 @@ from typing import NoReturn
 
 import torch
 
-from thunder.base.errors import UnsupportedProgram
-from thunder.wrappers.thunder_module import ThunderModule
+from thunder.core.errors import UnsupportedProgram
+from thunder.core.module import ThunderModule
 
 __all__ = ["overrides_buffers", "overrides_parameters"]
 

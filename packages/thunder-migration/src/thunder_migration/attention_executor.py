@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from thunder import torch as ltorch
-from thunder.executor_base.operator_executor import OperatorExecutor
-from thunder.executor_base.refusal import Refusal
-from thunder.ir.requires_grad import any_requires_grad
-from thunder.ir.symbol import Symbol
-from thunder.ops.operator import row_of
+from thunder.core.symbol import Symbol
+from thunder.extend import OperatorExecutor, Refusal, any_requires_grad, row_of
 
 __all__ = ["sdpa_ex"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from thunder.base.errors import OutsideTrace
-from thunder.base.options import CACHE_OPTIONS
-from thunder.compiler.running_compile import running_compile
-from thunder.compiler.stats import CompileData
+from thunder import CompileData
+from thunder.core.compile_data import running_compile
+from thunder.core.errors import OutsideTrace
+from thunder.core.options import CACHE_OPTIONS
 
 __all__ = ["get_compile_data", "get_compile_option", "using_symbolic_values"]
 

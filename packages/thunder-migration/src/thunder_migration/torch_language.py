@@ -9,10 +9,10 @@ from typing import Any
 import torch
 import torch.utils.checkpoint
 
-from thunder.base import devices, dtypes
-from thunder.base.langctx import TORCH
-from thunder.ir.proxies import NumberProxy, TensorProxy
-from thunder.ir.symbol import Symbol
+from thunder.core import devices, dtypes
+from thunder.core.langctxs import TORCH
+from thunder.core.proxies import NumberProxy, TensorProxy
+from thunder.core.symbol import Symbol
 
 __all__ = [
     "DeviceLike",

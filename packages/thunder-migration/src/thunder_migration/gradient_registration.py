@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from thunder.autograd.rule_lookup import register_grad
-from thunder.base.pytree import tree_iter
-from thunder.executor_base.operator_ids import operator_id
-from thunder.ir.proxies import TensorProxy
-from thunder.ir.symbol import Symbol
-from thunder.ops.prims.gradient import get_grad, put_grad
+from thunder.core.proxies import TensorProxy
+from thunder.core.pytree import tree_iter
+from thunder.core.symbol import Symbol
+from thunder.core.transforms import get_grad, put_grad, register_grad
+from thunder.extend import operator_id
 
 __all__ = ["VJPDual", "register_augmented_forward", "register_backward"]
 

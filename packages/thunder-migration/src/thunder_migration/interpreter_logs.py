@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from thunder.compiler import inspection
+import thunder
 
 __all__ = ["last_interpreted_instructions", "last_interpreter_log"]
 
@@ -16,10 +16,10 @@ def last_interpreter_log(fn: Any) -> list[Any]:
     `record_interpreter_history` or `record_history`.
     """
     machine = getattr(fn, "machine", None)
-    return list(machine.history) if machine is not None else inspection.last_interpreter_log(fn)
+    return list(machine.history) if machine is not None else thunder.last_interpreter_log(fn)
 
 
 def last_interpreted_instructions(fn: Any) -> int:
     """Return the number of instructions of the last compile, or since `interpret` returned the function."""
     machine = getattr(fn, "machine", None)
-    return machine.instructions if machine is not None else inspection.last_interpreted_instructions(fn)
+    return machine.instructions if machine is not None else thunder.last_interpreted_instructions(fn)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, MutableSet, Sequence
 from typing import Any, Generic, TypeVar
 
-from thunder.base.structural_ids import COMMENT
-from thunder.ir.dataflow import ProxyDict
-from thunder.ir.proxies import Variable
-from thunder.ir.region_graph import RegionGraph
-from thunder.ir.symbol import BoundSymbol
-from thunder.ir.trace import TraceCtx
+from thunder.core.prims import PrimIDs
+from thunder.core.proxies import Variable
+from thunder.core.symbol import BoundSymbol
+from thunder.core.trace import TraceCtx
+from thunder.core.utils import ProxyDict
+from thunder.extend import RegionGraph
 
 __all__ = ["Group", "OrderedSet", "Region", "fuse_bound_symbols"]
 
@@ -61,7 +61,7 @@ class Region:
     ) -> None:
         self.bound_symbols = list(bound_symbols)
         members = set(self.bound_symbols)
-        calls = [bsym for bsym in self.bound_symbols if bsym.sym.id != COMMENT]
+        calls = [bsym for bsym in self.bound_symbols if bsym.sym.id != PrimIDs.COMMENT]
         #: variables that the calls read and do not compute, in the order of their first use
         self.inputs: OrderedSet[Variable] = OrderedSet(
             Variable(p) for bsym in calls for p in bsym.flat_proxy_args if producers.get(p) not in members

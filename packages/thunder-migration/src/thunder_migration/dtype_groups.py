@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
-from thunder.base.dtypes import (
+from thunder.core.dtypes import (
     all_dtypes,
     bfloat16,
     bool8,
@@ -17,9 +17,9 @@ from thunder.base.dtypes import (
     float32,
     float64,
     int64,
+    python_type_of,
     to_dtype,
 )
-from thunder.ops.promotion import python_type_of
 
 __all__ = [
     "DtypeGroup",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from types import SimpleNamespace
 
-from thunder.base.errors import InvalidArgument
-from thunder.ir.symbol import BoundSymbol
+from thunder.core.errors import InvalidArgument
+from thunder.core.symbol import BoundSymbol
 
 __all__ = ["bind_names"]
 

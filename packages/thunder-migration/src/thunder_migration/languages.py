@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from enum import EnumType, StrEnum
 from typing import NoReturn
 
-from thunder.base.langctx import LanguageContext, current_language, using_language
+from thunder.core.langctxs import LanguageContext, current_language, using_language
 
 __all__ = ["Languages", "get_default_langctx", "get_langctx", "langctx"]
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from numbers import Number
 from typing import Any
 
-from thunder.base.devices import to_device
-from thunder.base.dtypes import to_dtype
-from thunder.ir.proxies import NumberProxy, pytype
-from thunder.ops.promotion import python_type_of
+from thunder.core.devices import to_device
+from thunder.core.dtypes import python_type_of, to_dtype
+from thunder.core.proxies import NumberProxy, pytype
 
 __all__ = [
     "canonicalize_dim",

@@ -1,7 +1,7 @@
 """The table of the names that users of lightning-thunder write: what each is here, or what replaces it.
 
-`NAMES` is module → name → `Alias` or `Replaced`; a module of the table that has no file here exists through
-the table. `ABSENT_MODULES` are modules without a counterpart. Names that both projects have are not listed.
+`NAMES` is module → name → `Alias` or `Replaced`; a module that has no file in thunder exists through the
+table. `ABSENT_MODULES` are modules without a counterpart. Names that both projects have are not listed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from thunder.base.public_names import Alias, Replaced
+from thunder.plugins import Alias, Replaced
 
 __all__ = ["ABSENT_MODULES", "NAMES"]
 
@@ -25,33 +25,33 @@ def _replaced(advice: str, names: str) -> dict[str, Alias | Replaced]:
 
 
 _CHECKS = _aliases(
-    "thunder.migration.checks",
+    "thunder_migration.checks",
     "check check_type check_types check_valid_length check_valid_shape check_valid_permutation "
     "check_no_duplicates check_same_shape check_same_device check_same_dtype same_shape canonicalize_dim "
     "canonicalize_dims",
 )
 _DTYPE_PREDICATES = _aliases(
-    "thunder.migration.dtype_groups",
+    "thunder_migration.dtype_groups",
     "is_boolean_dtype is_unsigned_dtype is_signedinteger_dtype is_integer_dtype is_nonboolean_integer_dtype "
     "is_exact_dtype is_low_precision_dtype is_float_dtype is_complex_dtype is_inexact_dtype is_numbertype "
     "is_dtype is_weak_dtype dtype_to_numbertype are_same_dtypes corresponding_real_dtype "
     "corresponding_complex_dtype",
 )
 _DTYPE_GROUPS = _aliases(
-    "thunder.migration.dtype_groups",
+    "thunder_migration.dtype_groups",
     "boolean_dtypes integer_dtypes exact_dtypes float_dtypes float_8bit_dtypes float_math_dtypes "
     "complex_dtypes inexact_dtypes low_precision_dtypes all_numbertypes all_dtypes_and_numbertypes "
     "resolve_dtypes to_strong_dtype numbertype_to_dtype",
 ) | {
-    "floating": Alias("thunder.migration.dtype_groups:float_dtypes"),
-    "complexfloating": Alias("thunder.migration.dtype_groups:complex_dtypes"),
-    "inexact": Alias("thunder.migration.dtype_groups:inexact_dtypes"),
-    "exact": Alias("thunder.migration.dtype_groups:exact_dtypes"),
-    "signedinteger": Alias("thunder.migration.dtype_groups:signed_integer_dtypes"),
-    "unsignedinteger": Alias("thunder.migration.dtype_groups:unsigned_integer_dtypes"),
-    "bool_": Alias("thunder.migration.dtype_groups:boolean_dtypes"),
-    "inexactdtype": Alias("thunder.migration.dtype_groups:inexact_dtypes"),
-    "exactdtype": Alias("thunder.migration.dtype_groups:exact_dtypes"),
+    "floating": Alias("thunder_migration.dtype_groups:float_dtypes"),
+    "complexfloating": Alias("thunder_migration.dtype_groups:complex_dtypes"),
+    "inexact": Alias("thunder_migration.dtype_groups:inexact_dtypes"),
+    "exact": Alias("thunder_migration.dtype_groups:exact_dtypes"),
+    "signedinteger": Alias("thunder_migration.dtype_groups:signed_integer_dtypes"),
+    "unsignedinteger": Alias("thunder_migration.dtype_groups:unsigned_integer_dtypes"),
+    "bool_": Alias("thunder_migration.dtype_groups:boolean_dtypes"),
+    "inexactdtype": Alias("thunder_migration.dtype_groups:inexact_dtypes"),
+    "exactdtype": Alias("thunder_migration.dtype_groups:exact_dtypes"),
 }
 _WEAK = _replaced(
     "dtypes are never weak here; numbers in a program promote as in torch. Use the dtype without the last _",
@@ -60,7 +60,7 @@ _WEAK = _replaced(
 )
 _AUTOCAST = "thunder.transforms.autocast.autocast(f, dtype), or torch.autocast in the program"
 _COMPILE_DATA = (
-    _aliases("thunder.migration.current_compile", "get_compile_data get_compile_option using_symbolic_values")
+    _aliases("thunder_migration.current_compile", "get_compile_data get_compile_option using_symbolic_values")
     | _replaced(
         "thunder.compile_data(f) and thunder.compile_stats(f) have both; no code of a package sets them",
         "compile_data_and_stats set_compile_data_and_stats reset_compile_data_and_stats",
@@ -88,10 +88,10 @@ _INLINE = _replaced(
 )
 _DIFFERENTIATION = (
     _aliases(
-        "thunder.migration.gradient_registration", "register_augmented_forward register_backward VJPDual"
+        "thunder_migration.gradient_registration", "register_augmented_forward register_backward VJPDual"
     )
-    | _aliases("thunder.migration.reduced_dimensions", "mean_backward sum_backward restore_reduced_dims")
-    | _aliases("thunder.passes.transform", "Transform")
+    | _aliases("thunder_migration.reduced_dimensions", "mean_backward sum_backward restore_reduced_dims")
+    | _aliases("thunder.core.transform", "Transform")
     | _replaced(
         "the checker of register_implementation(op, ..., checker=, grad_transform=) decides where a rule "
         "applies",
@@ -138,9 +138,9 @@ _EXECUTOR_GETTERS = _replaced(
 )
 _ONE_TRACE = Replaced("thunder.executors.passes.transform_for_execution(trace, executors) returns one trace")
 _THUNDER_CALLS: Row = {
-    "CompileData": Alias("thunder.compiler.stats:CompileData"),
-    "CompileStats": Alias("thunder.compiler.stats:CompileStats"),
-    "trace": Alias("thunder.compiler.function_trace:trace"),
+    "CompileData": Alias("thunder:CompileData"),
+    "CompileStats": Alias("thunder:CompileStats"),
+    "trace": Alias("thunder:trace"),
     "transform_for_execution": _ONE_TRACE,
 }
 
@@ -164,7 +164,7 @@ NAMES: Final[dict[str, Row]] = {
         "ThunderSharpEdgeError ThunderSharpEdgeWarning",
     )
     | _replaced("thunder.get_all_executors() returns them", "list_executors"),
-    "thunder.functional": {"jit": Alias("thunder.compiler.jit:jit")},
+    "thunder.functional": {"jit": Alias("thunder:jit")},
     "thunder.common": _THUNDER_CALLS,
     "thunder.core.baseutils": _CHECKS
     | _CONVERSIONS
@@ -181,22 +181,21 @@ NAMES: Final[dict[str, Row]] = {
     | _DTYPE_PREDICATES
     | _CONVERSIONS
     | _PROMOTION
-    | _aliases("thunder.migration.regions", "OrderedSet")
-    | _aliases("thunder.base.dtypes", "to_dtype")
+    | _aliases("thunder_migration.regions", "OrderedSet")
+    | _aliases("thunder.core.dtypes", "to_dtype")
     | {
-        "get_numberlike_type": Alias("thunder.ir.proxies:pytype"),
-        "get_numberlike_value": Alias("thunder.ir.proxies:pyval"),
-        "langctx": Alias("thunder.migration.languages:langctx"),
+        "get_numberlike_type": Alias("thunder.core.proxies:pytype"),
+        "get_numberlike_value": Alias("thunder.core.proxies:pyval"),
+        "langctx": Alias("thunder_migration.languages:langctx"),
     }
     | _replaced("use types.MappingProxyType", "FrozenDict")
-    | _aliases("thunder.base.pytree", "tree_flatten tree_unflatten tree_map")
+    | _aliases("thunder.core.pytree", "tree_flatten tree_unflatten tree_map")
     | _replaced(
         "DebugOptions(check_traces=True) turns checks on", "enable_debug_asserts debug_asserts_enabled"
     ),
     "thunder.core.langctxs": _aliases(
-        "thunder.migration.languages", "Languages langctx get_langctx get_default_langctx"
+        "thunder_migration.languages", "Languages langctx get_langctx get_default_langctx"
     )
-    | _aliases("thunder.base.langctx", "LanguageContext resolve_language")
     | _replaced("write `with langctx(language):`", "set_langctx reset_langctx")
     | _replaced(
         "a LanguageContext is passed as langctx= of thunder.jit; its table `functions` has what torch's "
@@ -210,22 +209,22 @@ NAMES: Final[dict[str, Row]] = {
     ),
     "thunder.core.dtypes": _DTYPE_PREDICATES | _DTYPE_GROUPS | _WEAK,
     "thunder.core.devices": {
-        "cpu": Alias("thunder.migration.device_names:cpu"),
-        "all_devicetypes": Alias("thunder.migration.device_names:all_devicetypes"),
-        "devicetype_string": Alias("thunder.migration.device_names:devicetype_string"),
-        "device_from_string": Alias("thunder.base.devices:to_device"),
+        "cpu": Alias("thunder_migration.device_names:cpu"),
+        "all_devicetypes": Alias("thunder_migration.device_names:all_devicetypes"),
+        "devicetype_string": Alias("thunder_migration.device_names:devicetype_string"),
+        "device_from_string": Alias("thunder.core.devices:to_device"),
     }
     | _replaced(
         "torch.cuda.device_count() counts the devices of this machine; thunder.plan needs none",
         "available_devices",
     ),
-    "thunder.core.interpreter": _aliases("thunder.migration.interpreter_logs", "last_interpreter_log")
+    "thunder.core.interpreter": _aliases("thunder_migration.interpreter_logs", "last_interpreter_log")
     | {
         "last_interpreted_instructions": Alias(
-            "thunder.migration.interpreter_logs:last_interpreted_instructions",
+            "thunder_migration.interpreter_logs:last_interpreted_instructions",
             "it returns their number, not a list",
         ),
-        "print_last_interpreter_log": Alias("thunder.compiler.inspection:print_last_interpreter_log"),
+        "print_last_interpreter_log": Alias("thunder:print_last_interpreter_log"),
     }
     | _replaced("is_jitting() returns whether the caller is interpreted", "is_jitting_with_raise")
     | _replaced(
@@ -288,9 +287,9 @@ NAMES: Final[dict[str, Row]] = {
         "python_vars unpack_empty_dict unpack_iter unpack_next unpack_key",
     )
     | _replaced("thunder.core.rewrite.add_input adds an input to a computation", "exogenous_like")
-    | {"Ops": Alias("thunder.ops.prims:PrimIDs")},
+    | {"Ops": Alias("thunder.core.prims:PrimIDs")},
     "thunder.core.trace": {
-        "_set_execution_file": Alias("thunder.ir.execution_file:set_execution_callback_file"),
+        "_set_execution_file": Alias("thunder:set_execution_callback_file"),
     }
     | _replaced(
         "thunder.last_prologue_traces, last_traces and last_epilogue_traces have the three programs",
@@ -303,22 +302,22 @@ NAMES: Final[dict[str, Row]] = {
         "register_pytree_node_dataclass registers a class of yours", "OPTREE_NAMESPACE"
     ),
     "thunder.core.codeutils": _PRINTING,
-    "thunder.core.patterns": _aliases("thunder.migration.bound_names", "bind_names")
+    "thunder.core.patterns": _aliases("thunder_migration.bound_names", "bind_names")
     | _replaced(
         "thunder.core.utils.find_producer_symbols returns what a value is computed from", "numbered_ancestors"
     ),
     "thunder.core.recipe": _aliases("thunder.recipes", "Recipe Plugin")
-    | _aliases("thunder.plugins.specs", "Lookaside"),
+    | _aliases("thunder.plugins", "Lookaside"),
     "thunder.executors": _EXECUTOR_GETTERS | {"transform_for_execution": _ONE_TRACE},
-    "thunder.executors.utils": _aliases("thunder.migration.regions", "Region")
+    "thunder.executors.utils": _aliases("thunder_migration.regions", "Region")
     | _replaced("wrap an autograd.Function as two operators: docs/executors.md", "Context set_saved_tensors"),
-    "thunder.executors.sdpaex": _aliases("thunder.migration.attention_executor", "sdpa_ex")
+    "thunder.executors.sdpaex": _aliases("thunder_migration.attention_executor", "sdpa_ex")
     | _replaced(
         "sdpa_ex is the executor; its operators are sdpa_ex.opmap",
         "sdpea_gradfwd sdpea_bwd sdpfa_gradfwd sdpfa_bwd sdpaex_checker",
     ),
-    "thunder.executors.data_dependent_partition": _aliases("thunder.migration.regions", "fuse_bound_symbols")
-    | {"Node": Alias("thunder.migration.regions:Group")}
+    "thunder.executors.data_dependent_partition": _aliases("thunder_migration.regions", "fuse_bound_symbols")
+    | {"Node": Alias("thunder_migration.regions:Group")}
     | _replaced("thunder.core.transforms.bsym_list_to_dag returns the graph", "Graph"),
     "thunder.executors.passes": _replaced(
         "the stages of a compile claim and fuse: thunder.executors.passes.transform_for_execution does both",
@@ -328,17 +327,17 @@ NAMES: Final[dict[str, Row]] = {
         "pass a list of executors; an executor for one compile is TemporaryExecutor()", "AdHocExecutor"
     ),
     "thunder.torch": _aliases(
-        "thunder.migration.torch_language", "TensorLike NumberLike DeviceLike dtypeLike register_function"
+        "thunder_migration.torch_language", "TensorLike NumberLike DeviceLike dtypeLike register_function"
     )
-    | _aliases("thunder.base.dtypes", "to_torch_dtype to_dtype")
-    | _aliases("thunder.base.devices", "to_torch_device to_device")
+    | _aliases("thunder.core.dtypes", "to_torch_dtype to_dtype")
+    | _aliases("thunder.core.devices", "to_torch_device to_device")
     | {
-        "to_thunder_dtype": Alias("thunder.base.dtypes:to_dtype"),
+        "to_thunder_dtype": Alias("thunder.core.dtypes:to_dtype"),
         **{
             name: Alias(f"torch:{name}") for name in ("is_complex", "is_floating_point", "is_tensor", "numel")
         },
     }
-    | _aliases("thunder.migration.torch_language", "checkpoint dim is_cpu is_cuda size stride")
+    | _aliases("thunder_migration.torch_language", "checkpoint dim is_cpu is_cuda size stride")
     | _replaced("write a[key]", "getitem")
     | _replaced("write a.device, which is a torch.device in a program", "device")
     | _replaced("write a.ndim", "ndim")
@@ -366,8 +365,8 @@ NAMES: Final[dict[str, Row]] = {
         "torchsymbol(..., methods=(name,)) adds a method of tensors", "register_method TorchCtx"
     ),
     "thunder.core.module:ThunderModule": {
-        "_overrides_parameters": Alias("thunder.migration.overridden_parameters:overrides_parameters"),
-        "_overrides_buffers": Alias("thunder.migration.overridden_parameters:overrides_buffers"),
+        "_overrides_parameters": Alias("thunder_migration.overridden_parameters:overrides_parameters"),
+        "_overrides_buffers": Alias("thunder_migration.overridden_parameters:overrides_buffers"),
         "no_sync": Replaced("a package that provides thunder.distributed has data parallelism"),
         "_get_shared_names": Replaced("named_parameters(remove_duplicate=False) has every name of a tensor"),
         "_additional_param_names": Replaced("the overriding tensors are module.overrides"),
@@ -394,7 +393,7 @@ NAMES: Final[dict[str, Row]] = {
         "fusions of nvFuser are the values of thunder.examine.get_fusions(trace)",
         "get_nvfuser_fusion_definition get_nvfuser_repro",
     ),
-    "thunder.dev_utils.check_trace": {"check_trace": Alias("thunder.ir.verify:check_trace")},
+    "thunder.dev_utils.check_trace": {"check_trace": Alias("thunder.core.verify:check_trace")},
 }
 
 _LANGUAGE = "write torch, thunder.torch (`import thunder.torch as ltorch`) or thunder.core.prims"
