@@ -1,0 +1,92 @@
+"""What thunder-core holds, and that it needs no other package of this tree."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+from architecture.layers import folder_of
+from architecture.source import CORE, Module, modules_of_core
+from new_processes import run_python
+
+#: folder, or file directly under `thunder` → the most lines that it may have. A folder that reaches its limit
+#: has a new subject: one that a package can have, by the hooks that any package uses, does not belong here.
+MOST_LINES = {
+    "__about__": 10,
+    "__init__": 210,
+    "__main__": 40,
+    "authoring": 220,
+    "autograd": 3_500,
+    "base": 5_500,
+    "batching": 1_500,
+    "commands": 620,
+    "compiler": 6_900,
+    "core": 350,
+    "examine": 300,
+    "executor_base": 2_300,
+    "executors": 200,
+    "extend": 900,
+    "frontend": 34_000,
+    "interpreter": 7_100,
+    "ir": 7_800,
+    "ops": 7_900,
+    "passes": 6_600,
+    "plugins": 2_300,
+    "polyfills": 450,
+    "recipes": 400,
+    "torch": 18_600,
+    "transforms": 30,
+    "wrappers": 1_950,
+}
+
+
+def lines_of_folders(core: dict[str, Module]) -> Counter[str]:
+    lines: Counter[str] = Counter()
+    for name, module in core.items():
+        lines[folder_of(name)] += len(module.path.read_text(encoding="utf-8").splitlines())
+    return lines
+
+
+def test_core_has_these_folders_and_no_others() -> None:
+    assert set(lines_of_folders(modules_of_core())) == set(MOST_LINES)
+
+
+@pytest.mark.parametrize("folder", MOST_LINES)
+def test_a_folder_stays_within_its_lines(folder: str) -> None:
+    assert lines_of_folders(modules_of_core())[folder] <= MOST_LINES[folder]
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+
+core = Path(sys.argv[1])
+sys.path[:] = [entry for entry in sys.path if Path(entry) == core or not Path(entry, "thunder").is_dir()]
+import torch
+import thunder
+from thunder.__main__ import main
+
+model = torch.nn.Linear(3, 2)
+compiled = thunder.jit(model)
+x = torch.randn(4, 3)
+torch.testing.assert_close(compiled(x), model(x))
+compiled(x).sum().backward()
+assert model.weight.grad is not None
+assert "linear" in str(thunder.explain(compiled))
+assert main(["plugins"]) == 0
+files = {name: str(getattr(module, "__file__", core)) for name, module in sys.modules.items()}
+others = [name for name, file in files.items() if name.startswith("thunder.") and str(core) not in file]
+others += [name for name in files if name.startswith("thunder_")]
+assert others == [], others
+for name in ("testing", "distributed"):
+    assert not hasattr(thunder, name), name
+"""
+
+
+def test_core_compiles_trains_and_explains_alone() -> None:
+    """In a process in which no other package of this tree can be imported, and no plugin is looked for."""
+    run = run_python("-c", PROGRAM, str(CORE), env=os.environ | {"THUNDER_PLUGIN_AUTOLOAD": "0"})
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "torch" in run.stdout
