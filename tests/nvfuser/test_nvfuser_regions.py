@@ -107,7 +107,7 @@ def test_attention_and_embeddings_by_options():
 def test_random_numbers_by_seed_and_offset():
     def noise(seed: int, offset: int) -> Any:
         return prims.uniform_philox(
-            (4, 6), 1.0, 3.0, device=devices.cpu, dtype=thunder.bfloat16, seed=seed, offset=offset
+            (4, 6), 1.0, 3.0, device=devices.Device("cpu"), dtype=thunder.bfloat16, seed=seed, offset=offset
         )
 
     def noisy(x: torch.Tensor) -> Any:

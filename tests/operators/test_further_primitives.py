@@ -10,7 +10,9 @@ import torch.nn.functional as F
 
 import thunder
 from thunder.core import prims
-from thunder.core.devices import cpu
+from thunder.core.devices import Device
+
+CPU = Device("cpu")
 
 FORMS = {
     "rows of the first": ((6, 8), (2, 8, 16), (2, 6)),
@@ -99,7 +101,7 @@ def test_options_that_torch_refuses_are_refused(options, text):
 
 
 def uniform(seed, offset, shape=(1000,)):
-    return prims.uniform_philox(shape, -1.0, 3.0, device=cpu, dtype=thunder.float32, seed=seed, offset=offset)
+    return prims.uniform_philox(shape, -1.0, 3.0, device=CPU, dtype=thunder.float32, seed=seed, offset=offset)
 
 
 def test_a_seed_and_an_offset_give_the_same_numbers_each_time():
@@ -120,9 +122,9 @@ def test_a_seed_and_an_offset_give_the_same_numbers_each_time():
 
 def test_a_state_of_the_default_generator_is_a_seed_for_later_numbers():
     def program(x):
-        seed, offset = prims.get_and_update_rng_state(None, None, cpu)
+        seed, offset = prims.get_and_update_rng_state(None, None, CPU)
         numbers = uniform(seed, offset)
-        seed, offset = prims.get_and_update_rng_state(seed, offset, cpu)
+        seed, offset = prims.get_and_update_rng_state(seed, offset, CPU)
         return x + numbers, x + uniform(seed, offset)
 
     compiled = thunder.jit(program)
