@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 
 import pytest
 import torch
 
 import thunder
+import thunder_migration
 from thunder.core import prims
 from thunder.core.devices import Device
 from thunder.core.patterns import Pattern
 from thunder.core.symbol import Symbol
 from thunder.core.utils import ProxyDict
 from thunder.extend import FusionExecutor, OperatorExecutor, StatefulExecutor
+from thunder.plugins import get_manager
 
 # module → names
 NAMES = {
@@ -248,6 +251,13 @@ MEMBERS = {
         where facts hint
     """,
 }
+
+
+@pytest.fixture(autouse=True)
+def _names_of_lightning_thunder() -> Iterator[None]:
+    """Register the plugin that adds them."""
+    with get_manager().temporary(thunder_migration, name="migration-of-promises"):
+        yield
 
 
 @pytest.fixture(scope="module")
