@@ -9,11 +9,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import workspace_plugins
+
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 #: what the tests disable: plugins, and executors of plugins
-_DISABLED = "inductor|transforms|bnb|te|transformer_engine|fp8_reference|distributed|triton|nvfuser"
+_DISABLED = "|".join((*workspace_plugins.NAMES, "transformer_engine", "fp8_reference"))
 
 
 @dataclass(frozen=True)
