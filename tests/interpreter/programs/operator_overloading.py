@@ -607,3 +607,24 @@ def builtins_beside_a_class_in_python():
 @program()
 def builtins_beside_a_subclass_of_one():
     return [every_operator(base, (), answers) for base in (int, float, tuple) for answers in (True, False)]
+
+
+@program()
+def results_of_hash():
+    """An integer that fits is the hash as it is, and -1 is none."""
+
+    class Hashed:
+        def __init__(self, number):
+            self.number = number
+
+        def __hash__(self):
+            return self.number
+
+    class Own(int):
+        def __int__(self):
+            return 5
+
+        __index__ = __int__
+
+    numbers = [-1, True, 2**61 - 1, 2**61 + 4, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, -(2**70), Own(2**62)]
+    return [hash(Hashed(n)) for n in numbers], {Hashed(2**62): 1}.keys() == {2**62: 1}.keys()

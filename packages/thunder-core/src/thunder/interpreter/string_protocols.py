@@ -6,6 +6,8 @@ import _locale
 import datetime
 import functools
 import itertools
+import operator
+import sys
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -293,9 +295,12 @@ def _read_locale(machine: Machine) -> None:
 def to_hash(machine: Machine, value: Any) -> int:
     """``hash(value)``."""
     if has_python_special(machine, value, "__hash__"):
-        return hash(int(_hash_of(machine, value)))
-    number: int = machine.policy.call_native(hash, (value,), {})
-    return number
+        result = int.__int__(operator.index(_hash_of(machine, value)))
+        # ``slot_tp_hash`` takes an integer that fits as it is, and hashes others; -1 is for errors
+        number = result if -sys.maxsize - 1 <= result <= sys.maxsize else hash(result)
+        return -2 if number == -1 else number
+    found: int = machine.policy.call_native(hash, (value,), {})
+    return found
 
 
 class Shown(StandIn):
