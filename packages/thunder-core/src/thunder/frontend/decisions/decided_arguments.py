@@ -14,15 +14,23 @@ from typing import Any, Final
 import torch
 
 from thunder.base.errors import DataDependentControlFlow
-from thunder.base.pytree import tree_flatten, tree_map, tree_unflatten
+from thunder.base.pytree import tree_flatten, tree_iter, tree_map, tree_unflatten
 from thunder.frontend.places import DECIDES
 from thunder.frontend.session import TracingSession
-from thunder.ir.proxies import IntegerProxy, NumberProxy, TensorProxy, constant_value
+from thunder.ir.number_proxies import decided_value
+from thunder.ir.proxies import (
+    ComplexProxy,
+    FloatProxy,
+    IntegerProxy,
+    NumberProxy,
+    TensorProxy,
+    constant_value,
+)
 from thunder.ir.recorder import UNDECIDED
 from thunder.ir.refused_methods import as_size
 from thunder.ir.symbolic_sizes import SymbolicInt, SymbolicNumber
 
-__all__ = ["call_with_decided_arguments", "with_decided_integers"]
+__all__ = ["call_with_decided_arguments", "with_decided_integers", "with_decided_numbers"]
 
 #: operators that take an integer for its value, as one takes a tensor without dimensions; others may take it
 #: for a size or a position, on which metadata depend
@@ -55,6 +63,8 @@ _SIZED: Final = frozenset(
 _WITHOUT_INTEGERS: Final = frozenset(
     {TensorProxy, SymbolicInt, int, float, bool, str, type(None), torch.dtype, torch.device}
 )
+#: numbers of which nothing is known but the type
+_NUMBERS: Final = frozenset({IntegerProxy, FloatProxy, ComplexProxy})
 #: names of the operand
 _OPERANDS: Final = frozenset(("input", "self"))
 
@@ -113,6 +123,16 @@ def call_with_decided_arguments(
         raise error
     args, kwargs = tree_unflatten(values, spec)
     return symbol(*args, **kwargs)
+
+
+def with_decided_numbers(args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Return the arguments of a function that has no row with the values of numbers, which are decisions."""
+    if any(type(leaf) in _NUMBERS for leaf in tree_iter((args, kwargs))):
+        args, kwargs = tree_map(
+            lambda leaf: decided_value(leaf, "a call of torch") if type(leaf) in _NUMBERS else leaf,
+            (args, kwargs),
+        )
+    return args, kwargs
 
 
 def _has_size(x: Any) -> bool:
