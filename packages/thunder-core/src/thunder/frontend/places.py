@@ -147,13 +147,15 @@ EFFECTS: Final = tuple(value for value in dict(vars()).values() if isinstance(va
 class Places:
     """The parts of a program in which it is: those that it has entered, and states that are on.
 
-    ``changed`` is called with the places that the program has entered, when one begins or ends.
+    ``changed`` is called with the places that the program has entered, when one begins or ends; ``position``
+    says how many statements have been recorded.
     """
 
-    def __init__(self, changed: Callable[[frozenset[Place]], None]) -> None:
-        self._entered: list[tuple[Place, Any]] = []  # innermost last
+    def __init__(self, changed: Callable[[frozenset[Place]], None], position: Callable[[], int]) -> None:
+        self._entered: list[tuple[Place, Any, int]] = []  # innermost last
         self._states: dict[Place, Callable[[], Any]] = {}
-        self._changed = changed
+        self._changed, self._position = changed, position
+        self._waiting: list[tuple[Effect, Callable[[], None]]] = []
 
     def add_state(self, kind: Place, is_on: Callable[[], Any]) -> None:
         """Add a part that lasts as long as a state is on."""
@@ -162,20 +164,22 @@ class Places:
     @contextmanager
     def entered(self, kind: Place, part: Any) -> Iterator[None]:
         """Within the context, the program is in ``part``, which says more of it to :meth:`parts`."""
-        self._entered.append((kind, part))
+        self._entered.append((kind, part, self._position()))
         self._changed(self._kinds())
         try:
             yield
         finally:
             self._entered.pop()
             self._changed(self._kinds())
+            while self._waiting and self.allows(self._waiting[0][0]):
+                self._waiting.pop(0)[1]()
 
     def _kinds(self) -> frozenset[Place]:
-        return frozenset(kind for kind, _ in self._entered)
+        return frozenset(kind for kind, *_ in self._entered)
 
     def parts(self, kind: Place) -> list[Any]:
         """Return the parts of a kind that the program has entered, innermost last."""
-        return [part for k, part in self._entered if k is kind]
+        return [part for k, part, _ in self._entered if k is kind]
 
     def place_that_refuses(self, effect: Effect) -> Place | None:
         """Return a place in which the program is and an effect may not happen; None if it may."""
@@ -188,11 +192,24 @@ class Places:
         """Return whether the program is in a part of a kind."""
         if kind in self._states:
             return bool(self._states[kind]())
-        return any(k is kind for k, _ in self._entered)
+        return any(k is kind for k, *_ in self._entered)
 
     def allows(self, effect: Effect) -> bool:
         """Return whether an effect may happen where the program is."""
         return self.place_that_refuses(effect) is None
+
+    def beginning(self, effect: Effect) -> int | None:
+        """Return at which statement the outermost part began that refuses an effect; None if a state does."""
+        if any(kind not in effect.allowed and self.is_in(kind) for kind in self._states):
+            return None
+        return next((start for kind, _, start in self._entered if kind not in effect.allowed), None)
+
+    def when_allowed(self, effect: Effect, action: Callable[[], None]) -> None:
+        """Call ``action`` as soon as the program is where an effect may happen."""
+        if self.allows(effect):
+            action()
+        else:
+            self._waiting.append((effect, action))
 
     def check(
         self, effect: Effect, what: str, error: type[UnsupportedProgram] = UnsupportedProgram, **facts: Any

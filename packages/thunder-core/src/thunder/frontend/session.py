@@ -151,7 +151,7 @@ class TracingSession(Policy):
         self.object_root, self.guard_identity = objects.object_root, objects.guard_identity
         self.variables = Variables(objects, lambda: self.note_write())
         #: the special parts of the program in which it is
-        self.place = Places(self.place_changed)
+        self.place = Places(self.place_changed, lambda: len(trace.peek_scope()))
         self.place.add_state(Place.DECOMPOSITION, lambda: len(trace.scopes) > 1)
         #: what the program has written so far outside of it
         self.writes = Writes()

@@ -255,10 +255,9 @@ def _hash(self: NumberProxy) -> int:
     """
     if self.hash_of_value is None:
         trace = get_tracectx()
-        value = UNDECIDED if trace is None else trace.recorder.decide("value", (self,))
-        if value is UNDECIDED:
+        if trace is None or not trace.recorder.hashes_numbers:
             return object.__hash__(self)
-        self.hash_of_value = hash(value)
+        self.hash_of_value = hash(decided_value(self, "a key"))
     return self.hash_of_value
 
 

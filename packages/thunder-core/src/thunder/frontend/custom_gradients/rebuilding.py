@@ -38,6 +38,7 @@ from thunder.frontend.natives.unread_items import readable_keys
 from thunder.frontend.objects.class_kinds import CONTAINERS, IDENTITY_TYPES, LEAVES, plain_base
 from thunder.frontend.objects.unknown_values import DeferredText, MadeInCall
 from thunder.frontend.session import TracingSession
+from thunder.ir.number_proxies import decided_value
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.unmodelled_proxies import UnmodelledObject
 
@@ -73,6 +74,8 @@ class Rebuilding:
         """
         if isinstance(value, TensorProxy | UnmodelledObject):
             return self._tensor(value)
+        if isinstance(value, NumberProxy):  # one of the trace is a decision
+            return _constant(decided_value(value, "code that runs as it is"))
         value = original(value)
         if isinstance(value, DeferredText | MadeInCall):  # the text of numbers is a decision
             return _constant(readable_keys(self.session, (value,))[0])
@@ -136,7 +139,7 @@ class Rebuilding:
         if cls is functools.partial:
             fn, args, keywords = self.makers((value.func, value.args, value.keywords))
             return lambda t, m: functools.partial(fn(t, m), *args(t, m), **keywords(t, m))
-        if isinstance(value, NumberProxy) or reconstruction_of(value) is None or isinstance(value, type):
+        if reconstruction_of(value) is None or isinstance(value, type):
             raise UnsupportedProgram(
                 f"{description(value)} is needed when the backward runs, and cannot be rebuilt",
                 hint="Use tensors, constants and plain containers of them.",

@@ -88,20 +88,20 @@ class EarlyRun:
         self._last: BoundSymbol | None = None
         self._states: list[torch.Tensor] | None = None
 
-    def answer(self, question: str, operands: tuple[Any, ...]) -> Any:
-        """Return the answer to a question about values of the program so far.
+    def answer(self, question: str, operands: tuple[Any, ...], end: int | None = None) -> Any:
+        """Return the answer to a question about values of the program so far, or of its first statements.
 
         Raises DataDependentControlFlow where the program cannot be run early, RaisedEarly where it raises.
         """
-        values = tuple(self.value(o) if is_proxy(o) else o for o in operands)
+        values = tuple(self.value(o, end) if is_proxy(o) else o for o in operands)
         with _errors_of_program():
             return answer_to(question, values)
 
-    def value(self, proxy: Any) -> Any:
-        """Return the value of a proxy; raises as :meth:`answer` does."""
+    def value(self, proxy: Any, end: int | None = None) -> Any:
+        """Return the value of a proxy, of the first statements or all; raises as :meth:`answer` does."""
         if isinstance(proxy, SymbolicNumber):
             return proxy.hint  # the program is run for the inputs of this call
-        self._advance()
+        self._advance(end)
         value = self._values.get(proxy.name, _UNKNOWN)
         if value is _UNKNOWN:
             raise _refusal("no part of it computes the value", proxy.name)
@@ -186,13 +186,14 @@ class EarlyRun:
         self._begin()
         return True
 
-    def _advance(self) -> None:
-        """Run the calls that have been recorded since the last question."""
-        calls = self._new_calls()
+    def _advance(self, end: int | None = None) -> None:
+        """Run the calls that have been recorded since the last question, up to a position."""
+        recorded = self._trace.bound_symbols[:end]
+        calls = self._new_calls(recorded)
         if not self._copies_inputs and any(has_tags(b, {OpTags.IN_PLACE}) for b in calls):
             self._copies_inputs = True
             self._begin()
-            calls = self._new_calls()
+            calls = self._new_calls(recorded)
         for call in calls:
             _refuse_effects(call)
         self._adopt_inputs()
@@ -201,12 +202,10 @@ class EarlyRun:
                 evaluate_calls(_computing((call,)), self._values)
                 self._done.update(p.name for b in with_parts((call,)) for p in b.flat_proxy_outs)
                 self._ran[id(call)] = call
-        recorded = self._trace.bound_symbols
         self._position, self._last = len(recorded), recorded[-1] if recorded else None
 
-    def _new_calls(self) -> list[BoundSymbol]:
-        """Return the calls that have been recorded since the last question, and are to be run."""
-        recorded = self._trace.bound_symbols
+    def _new_calls(self, recorded: Sequence[BoundSymbol]) -> list[BoundSymbol]:
+        """Return the calls among these that have been recorded since the last question, and are to be run."""
         start = self._position
         if not (0 < start <= len(recorded) and recorded[start - 1] is self._last):
             start = 0  # a part was taken out of the trace, and perhaps recorded again as one call

@@ -17,7 +17,7 @@ from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.decisions.early_run import EarlyRun
 from thunder.frontend.places import DECIDES
 from thunder.frontend.session import TracingSession
-from thunder.ir.proxies import IntegerProxy, Proxy, TensorProxy, is_proxy, pytype
+from thunder.ir.proxies import IntegerProxy, NumberProxy, Proxy, TensorProxy, is_proxy, pytype
 from thunder.ir.recorder import UNDECIDED
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ops import prims
@@ -58,7 +58,8 @@ class Speculation:
         """Return the answer to a question, and record its check; UNDECIDED where that is not possible."""
         if len(operands) == 1 and isinstance(operands[0], SymbolicNumber):
             return answer_to(question, (operands[0].value,))
-        if not self._may_decide():
+        end = None if self._may_decide() else self._statements_before(operands)
+        if end is None and not self._may_decide():
             return UNDECIDED
         session = self._session
         number = operands[0].name if question == "value" else None
@@ -69,8 +70,11 @@ class Speculation:
         if index < len(self._known):
             answer = self._known[index]
         else:
-            answer = self._asked(lambda: self._run.answer(question, operands))
-        prims.check_decision(*operands, question=question, answer=answer, index=index)
+            answer = self._asked(lambda: self._run.answer(question, operands, end))
+        check = prims.check_decision.bind(
+            *operands, question=question, answer=answer, index=index, output=None
+        )
+        session.place.when_allowed(DECIDES, lambda: session.trace.record(check))
         if number is not None:
             self._values[number] = answer
         source = session.locate()
@@ -244,7 +248,7 @@ class Speculation:
         the program. So it is after a decision, such as a check of arguments; ``refusal`` is raised elsewhere,
         and by the program that does not raise.
         """
-        if not self.has_run:
+        if not self.has_run or not self._may_decide():
             raise refusal.add_locations(self._session.locations())
         self.refusal = self.refusal or refusal.add_locations(self._session.locations())
         return tree_map(lambda leaf: self._run.value(leaf) if is_proxy(leaf) else leaf, tree)
@@ -256,7 +260,8 @@ class Speculation:
         power with an exponent of type float depends on the sign of the base, which is one.
         """
         if not self._may_decide():
-            return UNDECIDED
+            values = [self.decide("value", (x,)) if is_proxy(x) else x for x in operands]
+            return UNDECIDED if UNDECIDED in values else getattr(operator, operation)(*values)
         if operation == "pow" and pytype(operands[1]) is float and self._is_positive(operands[0]):
             return prims.compute_number(operation, *operands)
         if operation == "pow" and pytype(operands[1]) is not float and is_proxy(operands[1]):
@@ -275,6 +280,24 @@ class Speculation:
         if not is_proxy(number):
             return bool(number >= 0)
         return bool(self.decide("value", (prims.compute_number("ge", number, 0),)))
+
+    def _statements_before(self, operands: tuple[Any, ...]) -> int | None:
+        """Return how many statements compute numbers from outside of the part in which no check is recorded.
+
+        None if an operand is another value. A number of the program around a mapped function, or around a
+        backward, is the same within it: the check is recorded after that part, and before what calls it.
+        """
+        start = self._session.place.beginning(DECIDES)
+        names = {o.name for o in operands if isinstance(o, NumberProxy)}
+        if start is None or any(isinstance(o, TensorProxy) for o in operands):
+            return None
+        before = self._session.trace.bound_symbols[:start]
+        names -= {proxy.name for proxy, _ in self._session.objects.inputs}
+        for count in range(start, 0, -1):
+            if names.intersection(p.name for p in before[count - 1].flat_proxy_outs):
+                defined = {p.name for b in before for p in b.flat_proxy_outs}
+                return count if names <= defined else None
+        return None if names else 0
 
     def _may_decide(self) -> bool:
         """Return whether a check can be recorded now.

@@ -19,8 +19,9 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, Path, comes_with_arguments, is_weak, lookup_slot
 from thunder.frontend.lookasides.lookaside_registry import LookasideRule, LookasideTable
 from thunder.frontend.natives.key_protocols import KeyHashes
+from thunder.frontend.natives.unread_items import readable_keys
 from thunder.frontend.objects.class_kinds import is_immutable
-from thunder.frontend.output.deferred_texts import combined, deferred
+from thunder.frontend.output.deferred_texts import combined, deferred, text_of_number
 from thunder.frontend.places import COMPUTES
 from thunder.frontend.raised_errors import text_refusal
 from thunder.frontend.session import SessionState, TracingSession
@@ -32,7 +33,7 @@ from thunder.interpreter.policy import MISSING
 from thunder.interpreter.string_protocols import to_repr
 from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
-from thunder.ir.symbolic_sizes import SizeTuple, SymbolicInt, SymbolicNumber, has_symbols
+from thunder.ir.symbolic_sizes import SizeTuple, SymbolicInt, has_symbols
 
 TABLE = LookasideTable(COMPUTES)
 
@@ -232,8 +233,8 @@ def _text(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]
     text = deferred(session, proxy, spec[0] if spec else None)
     if text is not None:
         return text
-    if isinstance(proxy, SymbolicNumber):
-        return format(proxy.value, *spec) if spec else repr(proxy.value)
+    if isinstance(proxy, NumberProxy):
+        return text_of_number(proxy, *readable_keys(session, spec))
     if session.speculation is None:
         raise text_refusal(proxy)
     value = session.speculation.values_for_text(proxy, text_refusal(proxy))

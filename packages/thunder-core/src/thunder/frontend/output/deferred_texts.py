@@ -31,7 +31,16 @@ from thunder.ir.symbol import has_tags
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ops import prims
 
-__all__ = ["DeferredText", "Texts", "can_defer", "combined", "copies_texts", "deferred", "template_of"]
+__all__ = [
+    "DeferredText",
+    "Texts",
+    "can_defer",
+    "combined",
+    "copies_texts",
+    "deferred",
+    "template_of",
+    "text_of_number",
+]
 
 _MARK = output_replay.MARK
 
@@ -74,7 +83,7 @@ def deferred(session: TracingSession, proxy: Any, spec: str | None) -> str | Non
     if not can_defer(session) or not isinstance(spec, str | None) or type(spec) is DeferredText:
         return None
     if session.native_reads and not isinstance(proxy, TensorProxy):
-        return _text_of_number(proxy, spec) if isinstance(proxy, NumberProxy) else None
+        return text_of_number(proxy, spec) if isinstance(proxy, NumberProxy) else None
     name = None if spec else node_name(session, proxy)
     if name is not None and (spec is None or proxy.shape):
         spec = output_replay.NODE + name
@@ -107,7 +116,7 @@ def _read(session: TracingSession, content: str) -> str | None:
     for i, index in enumerate(indices):
         value, spec = session.state(Texts).values[index]
         number = prims.item(value) if isinstance(value, TensorProxy) else value
-        pieces[2 * i + 1] = _text_of_number(number, spec)
+        pieces[2 * i + 1] = text_of_number(number, spec)
     return "".join(pieces)
 
 
@@ -122,7 +131,8 @@ def _is_of_number(session: TracingSession, index: int) -> bool:
     return is_formatted and not value.shape and seen_type(session, value) is torch.Tensor
 
 
-def _text_of_number(number: NumberProxy, spec: str | None) -> str:
+def text_of_number(number: NumberProxy, spec: str | None = None) -> str:
+    """Return the text of the value of a number, which is a decision or a fixed size."""
     is_symbol = isinstance(number, SymbolicNumber)
     value = number.value if is_symbol else decided_value(number, "a text that the program reads")
     return repr(value) if spec is None else format(value, spec)
