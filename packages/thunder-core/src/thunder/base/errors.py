@@ -47,7 +47,6 @@ __all__ = [
     "SameInputViolation",
     "SharpEdge",
     "SharpEdgeWarning",
-    "SizesChanged",
     "StateChanged",
     "ThunderError",
     "ThunderWarning",
@@ -370,29 +369,17 @@ def without_frames(error: Exception) -> Exception:
 
 
 class DecisionChanged(BaseException):
-    """A check of a decision found another answer than the program was traced with.
+    """A check found something else than the program was traced with.
 
-    Only the dispatcher handles it: the entry of the other answer runs. It is not an Exception, so that no
-    handler on the way takes it for an error of the program. ``index`` counts the decisions of the program.
+    Only the dispatcher handles it: another entry runs. It is not an Exception, so that no handler on the way
+    takes it for an error of the program. ``index`` counts the decisions of the program, and ``answer`` is the
+    other answer. For a relation of sizes that the computation finds ``index`` is None, since the answers to
+    the program's questions are not known, and ``answer`` is the text of what does not hold, with the values.
     """
 
-    def __init__(self, index: int, answer: object) -> None:
+    def __init__(self, index: int | None, answer: object) -> None:
         super().__init__(index, answer)
         self.index, self.answer = index, answer
-
-
-class SizesChanged(DecisionChanged):
-    """A size that the computation finds does not meet a relation for which the program was compiled.
-
-    ``relation`` is its text, with the values. The answers to the program's questions are not known.
-    """
-
-    def __init__(self, relation: str) -> None:
-        super().__init__(-1, None)
-        self.relation = relation
-
-    def __str__(self) -> str:
-        return f"the relation does not hold: {self.relation}"
 
 
 class ThunderWarning(UserWarning):

@@ -19,7 +19,6 @@ from thunder.base.errors import (
     RecompileError,
     RecompileWarning,
     SameInputViolation,
-    SizesChanged,
 )
 from thunder.base.options import CACHE_OPTIONS
 from thunder.compiler.collector import collector_paused
@@ -194,6 +193,7 @@ class Dispatcher:
         if reason is not None:
             call.answers, call.like = (), None
         else:
+            assert change.index is not None, "a size that is none of the entry's is a reason"
             answers = (*entry.answers[: change.index], change.answer)
             if change.index < len(call.answers):
                 return disagreement(entry, answers)
@@ -208,8 +208,8 @@ class Dispatcher:
         self, entry: CacheEntry, change: DecisionChanged, known: Answers
     ) -> RecompileReason | None:
         """Return why an entry was left if a size is the cause that the computation finds or may find."""
-        if isinstance(change, SizesChanged):
-            return size_reason(entry, change)
+        if change.index is None:
+            return size_reason(entry, change.answer)
         decision = entry.decisions[change.index]
         if not self._is_automatic or change.index < len(known):
             return None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from thunder.base.equal_values import same_leaf
-from thunder.base.errors import InternalError, PluginError, SizesChanged, ThunderError
+from thunder.base.errors import InternalError, PluginError, ThunderError
 from thunder.base.provenance import ABSENT, own_name
 from thunder.compiler.compile_plan import Answers
 from thunder.compiler.plugin_contributions import PluginContributions
@@ -64,9 +64,9 @@ def decision_reason(entry: CacheEntry, decision: Decision, found: Any) -> Recomp
     return RecompileReason(entry, decision.question_text, decision.answer, found, source)
 
 
-def size_reason(entry: CacheEntry, change: SizesChanged) -> RecompileReason:
+def size_reason(entry: CacheEntry, relation: object) -> RecompileReason:
     """Return the reason of a call in which a size that the program finds is not one that the entry is for."""
-    return RecompileReason(entry, f"the size that the program finds: {change.relation}", True, False, "sizes")
+    return RecompileReason(entry, f"the size that the program finds: {relation}", True, False, "sizes")
 
 
 def with_free_sizes(

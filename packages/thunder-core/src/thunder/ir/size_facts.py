@@ -17,7 +17,7 @@ A size that depends on data is a variable too, whose value the computation finds
 checked in the computation, right after the call that finds the last of the sizes in it:
 
     i = x.nonzero()                    (t1, u0) = nonzero_with_size(x, …)     # t1: "cpu i64[u0, 1]"
-    if i.shape[0] > 2: …          →    check_size(u0, ">=", 3)
+    if i.shape[0] > 2: …          →    check_decision(u0, 3, question=">=", answer=True)
 
 Where the check fails, the call leaves the computation as after a decision with another answer. What runs
 before the check may rely only on what is checked earlier. So nothing about sizes that are known earlier

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from thunder.base.equal_values import same_leaf
-from thunder.base.errors import DecisionChanged, SizesChanged
+from thunder.base.errors import DecisionChanged
 from thunder.base.pytree import tree_iter
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
@@ -115,7 +115,7 @@ def with_size(expected: Any, size: Any) -> Any:
 def computed_size(compute: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function of a statement that returns the results of ``compute``, and the size in them.
 
-    It raises SizesChanged for results whose other metadata are not those in ``results``.
+    It raises DecisionChanged for results whose other metadata are not those in ``results``.
     """
 
     def run(*args: Any, results: Any, **kwargs: Any) -> Any:
@@ -123,7 +123,7 @@ def computed_size(compute: Callable[..., Any]) -> Callable[..., Any]:
         found = described(values)
         size = size_in(results, found)
         if not same_leaf(found, with_size(results, size)):
-            raise SizesChanged(f"{found} is like {results}")
+            raise DecisionChanged(None, f"{found} is like {results}")
         return values, size
 
     run.__name__ = run.__qualname__ = f"{compute.__name__}_with_size"

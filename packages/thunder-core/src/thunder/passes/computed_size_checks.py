@@ -19,7 +19,8 @@ __all__ = ["check_sizes"]
 def check_sizes(trace: TraceCtx) -> TraceCtx:
     """Check each fact about computed sizes right after the last of them is found.
 
-        (t1, u0) = nonzero_with_size(x, …)   →   (t1, u0) = nonzero_with_size(x, …); check_size(u0, ">=", 3)
+        (t1, u0) = nonzero_with_size(x, …)   →   (t1, u0) = nonzero_with_size(x, …)
+                                                 check_decision(u0, 3, question=">=", answer=True)
 
     From now on no further facts about them may be noted. A backward gets the sizes from its forward, where
     they have been checked. Raises UnsupportedProgram for a size that is used where it is not known.
@@ -58,6 +59,6 @@ def _refuse_unknown(bsym: BoundSymbol, facts: SizeFacts, known: set[int]) -> Non
 
 def _check(fact: SizeFact | FloatFact, facts: SizeFacts, after: BoundSymbol) -> BoundSymbol:
     left, right = (number_of(facts, side) for side in fact.sides())
-    check = prims.check_size.bind(left, fact.relation, right, output=None)
+    check = prims.check_decision.bind(left, right, question=fact.relation, answer=True, output=None)
     check.source = after.source
     return check

@@ -22,6 +22,7 @@ import torch
 
 from thunder.base.equal_values import same_leaf
 from thunder.base.errors import DecisionChanged
+from thunder.base.float_expressions import RELATIONS
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import ComplexProxy, FloatProxy, IntegerProxy, NumberProxy, pytype
 from thunder.ops.operator import NONDIFFERENTIABLE
@@ -56,6 +57,7 @@ QUESTIONS: Final[dict[str, Callable[..., Any]]] = {
     "drawn": lambda drawn: drawn,  # from a generator of Python or NumPy, whose statement checks it
     "opaque": lambda signature: signature,  # of the results of an opaque callable, which checks it
     **{name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
+    **RELATIONS,
 }
 
 
@@ -65,17 +67,18 @@ def answer_to(question: str, operands: tuple[Any, ...]) -> Any:
         return QUESTIONS[question](*operands)
 
 
-def _nothing(*operands: Any, question: str, answer: Any, index: int) -> None:
+def _nothing(*operands: Any, question: str, answer: Any, index: int | None = None) -> None:
     """The meta function of a statement without result."""
 
 
-def _check(*operands: Any, question: str, answer: Any, index: int) -> None:
+def _check(*operands: Any, question: str, answer: Any, index: int | None = None) -> None:
     found = QUESTIONS[question](*operands)
     if found is not answer and not same_leaf(found, answer):
-        raise DecisionChanged(index, found)
+        raise DecisionChanged(index, found if index is not None else f" {question} ".join(map(str, operands)))
 
 
-#: raises DecisionChanged(index, other answer) unless the question has this answer
+#: raises DecisionChanged unless the question has this answer; with an index it is one of the program, else a
+#: relation of sizes that the computation finds (Note [Computed sizes])
 check_decision = primitive(
     "check_decision",
     _nothing,

@@ -1,7 +1,7 @@
-"""Sizes that the computation finds, and the checks of facts about them, see Note [Computed sizes].
+"""Sizes that the computation finds, see Note [Computed sizes].
 
 n = mask.sum().item()        t0 = sum(mask); i0 = item(t0)
-y = x[:n]               →    u0 = as_size(i0); check_size(u0, "<=", 8)
+y = x[:n]               →    u0 = as_size(i0); check_decision(u0, 8, question="<=", answer=True)
                              y = x[:u0]
 """
 
@@ -12,32 +12,11 @@ from typing import Any
 
 import torch
 
-from thunder.base.errors import SizesChanged
-from thunder.base.float_expressions import RELATIONS
 from thunder.base.tags import OpTags
 from thunder.ops.operator import NONDIFFERENTIABLE, Operator, register
 from thunder.ops.prims.declaration import primitive
 
-__all__ = ["as_size", "as_sizes", "check_size"]
-
-
-def _nothing(left: Any, relation: str, right: Any) -> None:
-    """The meta function of a statement without result."""
-
-
-def _check(left: Any, relation: str, right: Any) -> None:
-    if not RELATIONS[relation](left, right):
-        raise SizesChanged(f"{left} {relation} {right}")
-
-
-#: raises SizesChanged unless the relation holds
-check_size = primitive(
-    "check_size",
-    _nothing,
-    python_impl=_check,
-    vjp=NONDIFFERENTIABLE,
-    tags=(OpTags.DONT_DCE, OpTags.CHECKS_DECISION),
-)
+__all__ = ["as_size", "as_sizes"]
 
 
 _FINDS = (OpTags.DONT_DCE, OpTags.COMPUTES_SIZE, OpTags.DONT_RECOMPUTE_IN_BACKWARD)
