@@ -70,6 +70,14 @@ class NumberProxy(Proxy):
         """Return whether the value may differ from call to call."""
         return self.constraint is CONSTRAINT.DYNAMIC
 
+    def fixed(self, operation: str) -> Any:
+        """Return the value, on which the program depends from now on: a decision.
+
+        Whatever cannot take the number itself asks so. Raises DataDependentControlFlow, which names the
+        operation, where the trace decides on nothing.
+        """
+        return _decided(operation, "value", self)
+
     def make_static_constrained(self) -> None:
         """Make the value a constant of the program."""
         self.constraint = CONSTRAINT.STATIC
@@ -201,15 +209,12 @@ def _combining(operation: str, reflected: bool = False) -> Callable[..., Any]:
 
 
 def decided_value(x: Any, operation: str) -> Any:
-    """Return the value of a number; of one of the trace it is a decision.
-
-    Raises DataDependentControlFlow, which names the operation, where none can be made.
-    """
-    return _decided(operation, "value", x) if isinstance(x, NumberProxy) else x
+    """Return the value of a number, :meth:`NumberProxy.fixed`; anything else unchanged."""
+    return x.fixed(operation) if isinstance(x, NumberProxy) else x
 
 
 def _rounded(self: NumberProxy, digits: int | None = None) -> Any:
-    return round(_decided("round", "value", self), digits)
+    return round(self.fixed("round"), digits)
 
 
 def quotient_and_rest(a: Any, b: Any) -> Any:

@@ -71,6 +71,10 @@ class SymbolicNumber(NumberProxy):
         """The number, which is fixed by this."""
         return self.facts.fix(self.formula)
 
+    def fixed(self, operation: str) -> Any:
+        """Return the number, which is fixed by this: a fact."""
+        return self.value
+
     @property
     def stand_in(self) -> Any:
         """The number, which is fixed by this."""

@@ -98,8 +98,8 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     module: Any = numpy()
     if any(fn is getattr(module, name) for name in _CONVERTING):
         args = tuple(_with_arrays(session, a) for a in args)
-    args = tuple(_with_values(session, a) for a in args)
-    kwargs = {name: _with_values(session, a) for name, a in kwargs.items()}
+    args = tuple(_with_values(a) for a in args)
+    kwargs = {name: _with_values(a) for name, a in kwargs.items()}
     owner = getattr(fn, "__self__", None)
     strange = next((x for x in (owner, *args, *kwargs.values()) if not _is_plain(x)), None)
     if strange is not None:
@@ -125,12 +125,12 @@ def _described(x: Any) -> str:
     return f"an array of {x.dtype}" if is_array(x) else f"an object of type {type(x).__qualname__}"
 
 
-def _with_values(session: TracingSession, x: Any) -> Any:
+def _with_values(x: Any) -> Any:
     """Return an argument with the values of numbers of the trace, which are decisions."""
-    if isinstance(x, NumberProxy) and session.speculation is not None:
-        return session.speculation.decide("value", (x,))
+    if isinstance(x, NumberProxy):
+        return x.fixed("a call of NumPy")
     if type(x) in (tuple, list):
-        values = [_with_values(session, v) for v in x]
+        values = [_with_values(v) for v in x]
         if any(a is not b for a, b in zip(x, values, strict=True)):
             return type(x)(values)
     return x

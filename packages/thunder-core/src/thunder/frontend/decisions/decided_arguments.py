@@ -14,23 +14,19 @@ from typing import Any, Final
 import torch
 
 from thunder.base.errors import DataDependentControlFlow
-from thunder.base.pytree import tree_flatten, tree_iter, tree_map, tree_unflatten
-from thunder.frontend.places import DECIDES
+from thunder.base.pytree import tree_flatten, tree_map, tree_unflatten
 from thunder.frontend.session import TracingSession
 from thunder.ir.number_proxies import decided_value
 from thunder.ir.proxies import (
-    ComplexProxy,
-    FloatProxy,
     IntegerProxy,
-    NumberProxy,
     TensorProxy,
     constant_value,
 )
 from thunder.ir.recorder import UNDECIDED
 from thunder.ir.refused_methods import as_size
-from thunder.ir.symbolic_sizes import SymbolicInt, SymbolicNumber
+from thunder.ir.symbolic_sizes import SymbolicInt
 
-__all__ = ["call_with_decided_arguments", "with_decided_integers", "with_decided_numbers"]
+__all__ = ["call_with_decided_arguments", "with_decided_integers"]
 
 #: operators that take an integer for its value, as one takes a tensor without dimensions; others may take it
 #: for a size or a position, on which metadata depend
@@ -63,8 +59,6 @@ _SIZED: Final = frozenset(
 _WITHOUT_INTEGERS: Final = frozenset(
     {TensorProxy, SymbolicInt, int, float, bool, str, type(None), torch.dtype, torch.device}
 )
-#: numbers of which nothing is known but the type
-_NUMBERS: Final = frozenset({IntegerProxy, FloatProxy, ComplexProxy})
 #: names of the operand
 _OPERANDS: Final = frozenset(("input", "self"))
 
@@ -104,35 +98,23 @@ def call_with_decided_arguments(
 
     Raises the error if there are none, or if they cannot be decided.
     """
-    if session.speculation is None or not session.place.allows(DECIDES):
+    if session.speculation is None:
         raise error
-    speculation = session.speculation
 
     def decided(x: Any) -> Any:
-        if isinstance(x, SymbolicNumber):
-            return x.value
-        if isinstance(x, NumberProxy):
-            return speculation.decide("value", (x,))
         if isinstance(x, TensorProxy) and not x.shape and x.dtype.is_integer:
             return operator.index(x)
-        return x
+        return decided_value(x, "an operator")
 
     leaves, spec = tree_flatten((args, kwargs))
-    values = list(map(decided, leaves))
+    try:
+        values = list(map(decided, leaves))
+    except DataDependentControlFlow:
+        raise error from None
     if all(a is b for a, b in zip(leaves, values, strict=True)):
         raise error
     args, kwargs = tree_unflatten(values, spec)
     return symbol(*args, **kwargs)
-
-
-def with_decided_numbers(args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """Return the arguments of a function that has no row with the values of numbers, which are decisions."""
-    if any(type(leaf) in _NUMBERS for leaf in tree_iter((args, kwargs))):
-        args, kwargs = tree_map(
-            lambda leaf: decided_value(leaf, "a call of torch") if type(leaf) in _NUMBERS else leaf,
-            (args, kwargs),
-        )
-    return args, kwargs
 
 
 def _has_size(x: Any) -> bool:

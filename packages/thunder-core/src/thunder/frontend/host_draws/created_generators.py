@@ -134,8 +134,8 @@ def set_attribute(session: TracingSession, generator: Any, name: str, value: Any
 
 def known_argument(session: TracingSession, name: str, x: Any) -> Any:
     """Return an argument of a draw, with the values of numbers of the trace, which are decisions."""
-    if isinstance(x, NumberProxy) and session.speculation is not None:
-        return session.speculation.decide("value", (x,))
+    if isinstance(x, NumberProxy):
+        return x.fixed(name)
     if type(x) in (tuple, list):
         return type(x)([known_argument(session, name, v) for v in x])
     if is_plain_array(x):

@@ -177,8 +177,8 @@ def _is_known(x: Any) -> bool:
 
 def _tensor_of(session: TracingSession, x: Any) -> Any:
     """Return the tensor of an array whose elements are not known, and other values as they are."""
-    if isinstance(x, NumberProxy) and session.speculation is not None:
-        return session.speculation.decide("value", (x,))
+    if isinstance(x, NumberProxy):
+        return x.fixed("a function of a package")
     traced = session.state(Arrays).of(x) if is_array(x) else None
     if traced is None:
         return x

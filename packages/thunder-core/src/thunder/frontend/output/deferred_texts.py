@@ -25,10 +25,8 @@ from thunder.frontend.places import MAKES_TEXT, Place
 from thunder.frontend.raised_errors import text_refusal
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions.override_state import seen_type
-from thunder.ir.number_proxies import decided_value
 from thunder.ir.proxies import AnyProxy, NumberProxy, TensorProxy
 from thunder.ir.symbol import has_tags
-from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ops import prims
 
 __all__ = [
@@ -133,8 +131,7 @@ def _is_of_number(session: TracingSession, index: int) -> bool:
 
 def text_of_number(number: NumberProxy, spec: str | None = None) -> str:
     """Return the text of the value of a number, which is a decision or a fixed size."""
-    is_symbol = isinstance(number, SymbolicNumber)
-    value = number.value if is_symbol else decided_value(number, "a text that the program reads")
+    value = number.fixed("a text that the program reads")
     return repr(value) if spec is None else format(value, spec)
 
 

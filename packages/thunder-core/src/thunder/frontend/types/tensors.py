@@ -12,11 +12,7 @@ from thunder.base.errors import DataDependentControlFlow, UnsupportedOperator, U
 from thunder.base.langctx import unknown_torch_function
 from thunder.base.provenance import ABSENT, lookup_instance, lookup_type
 from thunder.frontend.arrays.array_arguments import TAKING_ARRAYS, tensor_of_array
-from thunder.frontend.decisions.decided_arguments import (
-    call_with_decided_arguments,
-    with_decided_integers,
-    with_decided_numbers,
-)
+from thunder.frontend.decisions.decided_arguments import call_with_decided_arguments, with_decided_integers
 from thunder.frontend.decisions.number_arguments import with_numbers, with_plain_arguments
 from thunder.frontend.inner_gradients.level_reads import seen_as_leaf, seen_to_require_grad
 from thunder.frontend.lookasides import mode_regions, rng_generators
@@ -310,7 +306,7 @@ def call_unknown(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs
     call = aten_call(session, fn, kwargs)
     if call is not None:
         return call(*args, **kwargs)
-    passed = rng_generators.with_proxies(session, *with_decided_numbers(args, kwargs))
+    passed = rng_generators.with_proxies(session, args, kwargs)
     try:
         return unknown_torch_function(fn)(*passed[0], **passed[1])
     except UnsupportedOperator as refusal:

@@ -27,9 +27,9 @@ from thunder.base.autocast_state import autocast_kinds, autocast_now, under_auto
 from thunder.base.errors import UnsupportedOperator
 from thunder.base.pytree import tree_flatten, tree_iter, tree_map, tree_unflatten
 from thunder.base.tags import OpTags
+from thunder.ir.number_proxies import decided_value
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
-from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ops.gradient_rules import VjpCall, wants_grad
 from thunder.ops.operator import Operator, register, row_of, symbol_of
 from thunder.ops.sized_results import without_sizes
@@ -46,7 +46,7 @@ def record_fallback(name: str, fn: Fn, args: tuple[Any, ...], kwargs: dict[str, 
 
     Raises what :func:`~thunder.torch.fallback.schema_probe.probe` raises.
     """
-    args, kwargs = tree_map(_constant, (args, kwargs))
+    args, kwargs = tree_map(lambda x: decided_value(x, name), (args, kwargs))
     if under_autocast_now(args, kwargs):
         state = autocast_now()
         name, fn = f"{UNDER_AUTOCAST}{state.label}.{name}", under_autocast(state, fn)
@@ -59,11 +59,6 @@ def record_fallback(name: str, fn: Fn, args: tuple[Any, ...], kwargs: dict[str, 
         if isinstance(proxy, TensorProxy) and not fake.requires_grad:
             proxy.requires_grad = False  # torch has no gradient of this result
     return result
-
-
-def _constant(x: Any) -> Any:
-    """Return the value of a symbolic size or number, which is fixed by this."""
-    return x.value if isinstance(x, SymbolicNumber) else x
 
 
 def under_autocast_now(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
