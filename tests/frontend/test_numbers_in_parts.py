@@ -45,7 +45,26 @@ class AskedByState(AskedLater):
         return ctx.use(ctx.n, g).expand(3, 4), None, None
 
 
+class FoundInForward(AskedLater):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, t: Tensor, use: Any) -> Tensor:
+        ctx.n, ctx.use = int(t), use
+        return x * (2 if ctx.n < 3 else 5)
+
+
+class FoundAndAskedByState(FoundInForward):
+    backward = AskedByState.backward
+
+
 SEEN: list[Any] = []
+
+
+def found_in_forward(x: Tensor, n: int, use: Any) -> Tensor:
+    return FoundInForward.apply(x, torch.tensor(0) + n, use)
+
+
+def found_and_asked_by_state(x: Tensor, n: int, use: Any) -> Tensor:
+    return FoundAndAskedByState.apply(x, torch.tensor(0) + n, use)
 
 
 def mapped(x: Tensor, n: int, use: Any) -> Tensor:
@@ -66,6 +85,8 @@ PARTS: dict[str, Callable[[Tensor, int, Any], Any]] = {
     "differentiated": differentiated,
     "a backward": AskedLater.apply,
     "a backward that runs as it is": AskedByState.apply,
+    "a backward of a forward that finds it": found_in_forward,
+    "the same that runs as it is": found_and_asked_by_state,
 }
 
 

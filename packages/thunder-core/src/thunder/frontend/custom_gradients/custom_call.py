@@ -142,16 +142,18 @@ def _differentiated(
     gradients: tuple[Any, ...] | None = None
     begin: list[BoundSymbol] = []
     if sum(outer.key == fn.key for outer in session.place.parts(Place.BACKWARD)) < _DEEPEST:
-        try:
-            with _backward_environment(session, fn), recorded(session.trace) as back:
-                gradients = _gradients(session, fn, returned, cotangents)
-            back = without_grad_modes(back)
-            _refuse_draws(fn, back)
-        except UnsupportedProgram as error:
-            if not _may_run_later(session, error):
-                raise
-            begin, back, gradients = _as_it_runs(session, fn, returned, cotangents)
-            calls = [*calls, *begin]
+        with recorded(session.trace) as forward_calls:
+            session.trace.peek_scope().extend(calls)  # what the backward asks of their numbers follows them
+            try:
+                with _backward_environment(session, fn), recorded(session.trace) as back:
+                    gradients = _gradients(session, fn, returned, cotangents)
+                back = without_grad_modes(back)
+                _refuse_draws(fn, back)
+            except UnsupportedProgram as error:
+                if not _may_run_later(session, error):
+                    raise
+                begin, back, gradients = _as_it_runs(session, fn, returned, cotangents)
+        calls = [*forward_calls, *begin]
     uses, definitions = uses_and_definitions(calls, results)
     uses_back, definitions_back = uses_and_definitions(back, gradients)
     residuals = tuple(p for name, p in uses_back.items() if name in definitions)
