@@ -92,3 +92,14 @@ def test_what_says_itself_how_it_is_pickled_is_refused(value: Any) -> None:
     data = pickle.dumps(value)
     with pytest.raises(UnsupportedProgram, match=r"pickle.loads of an object of the class"):
         thunder.jit(lambda x: (x, pickle.loads(data)))(X)
+
+
+def test_numbers_out_of_tensors_and_their_texts_are_pickled_with_their_values() -> None:
+    def program(x: torch.Tensor, t: torch.Tensor) -> Any:
+        n = int(t)
+        return pickle.dumps((n, [n + 1, t.item() / 2, x.shape[0]], {"name": f"layer {n}"}, Pair(n, (n, n))))
+
+    compiled = thunder.jit(program, executors=["torch"])
+    for value in (1, 2, 3, 1):
+        x, t = torch.ones(value), torch.tensor(value)
+        assert pickle.loads(compiled(x, t)) == pickle.loads(program(x, t))

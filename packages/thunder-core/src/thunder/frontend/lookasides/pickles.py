@@ -17,10 +17,13 @@ from typing import Any
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import lookup_type
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.natives.unread_items import readable_keys
 from thunder.frontend.objects.class_kinds import is_foreign
+from thunder.frontend.objects.unknown_values import DeferredText
 from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
+from thunder.ir.number_proxies import NumberProxy
 
 TABLE = LookasideTable(COMPUTES)
 
@@ -47,6 +50,10 @@ def _as_seen(session: TracingSession, value: Any, memo: dict[int, Any]) -> Any:
 
     Raises UnsupportedProgram for what is neither plain data nor an object with a ``__dict__``.
     """
+    if isinstance(value, NumberProxy):
+        return value.fixed("pickle.dumps")
+    if type(value) is DeferredText:
+        return readable_keys(session, (value,))[0]
     cls = type(value)
     if cls in _PLAIN:
         return value
