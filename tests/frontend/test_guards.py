@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import thunder
-from thunder.frontend import facts
+from thunder.core import prims
 
 
 def program(x, n):
@@ -19,10 +19,10 @@ def program(x, n):
 def broken_check(monkeypatch):
     """The text of the check of an integer raises AttributeError, and its fact holds."""
 
-    def write(writer, fact):
-        return (f"{writer.value(fact.path)}.no_such_attribute",)
+    def write(writer, path, expected):
+        return f"{writer.value(path)}.no_such_attribute"
 
-    monkeypatch.setitem(facts.KINDS, "int", facts.KINDS["int"]._replace(write=write))
+    monkeypatch.setitem(vars(prims.check_number_type_and_value), "fails", write)
 
 
 def test_a_check_that_raises_is_the_cause_of_the_internal_error_of_a_new_entry(broken_check):
@@ -41,10 +41,10 @@ def test_a_check_that_raises_in_a_new_entry_too_is_an_internal_error(monkeypatch
             raise AttributeError("gone")
         return 1
 
-    def write(writer, fact):
-        return (f"{writer.identity(read)}() != 1",)
+    def write(writer, path, expected):
+        return f"{writer.identity(read)}() != 1"
 
-    monkeypatch.setitem(facts.KINDS, "int", facts.KINDS["int"]._replace(write=write))
+    monkeypatch.setitem(vars(prims.check_number_type_and_value), "fails", write)
     compiled = thunder.jit(program)
     compiled(torch.ones(2), 3)
     Flaky.fails = True

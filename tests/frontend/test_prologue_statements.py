@@ -17,7 +17,7 @@ from thunder.compiler.entry_compiler import EntryCompiler
 from thunder.core import prims
 from thunder.core.rewrite import get_checks, module_tensors
 from thunder.frontend.guards import prologue_trace
-from thunder.frontend.prologue_reading import interface_of
+from thunder.frontend.prologue_statements import interface_of
 
 
 class Hooked(thunder.Transform):
@@ -83,7 +83,7 @@ def test_the_statements_have_every_fact_and_give_the_same_text(name, monkeypatch
             interface = interface_of(prologue.structure(), roots)
             text = prologue_trace(interface, roots).python(include_timing=False)
         assert text == prologue.python(include_timing=False)
-        facts, again = ([(f.kind, f.source) for f in facts] for facts in (program.facts[1:], interface.facts))
+        facts, again = ([str(f) for f in facts] for facts in (program.facts[1:], interface.facts))
         assert sorted(facts) == sorted(again)
         checked.append(name)
         return make(*args)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from thunder.core.prims import packing, prologues
+from thunder.core.prims import CHECKS, packing, prologues
 from thunder.extend import Operator, row_of
 from thunder_testing.call_harvest import Call, harvested
 from thunder_testing.torch_samples import database_samples
@@ -65,6 +65,7 @@ NOT_OPERATORS: Mapping[str, str] = {
         STATEMENT,
     ),
     **dict.fromkeys((f"prims.{name}" for name in prologues.__all__ if name != "Constant"), PROLOGUE),
+    **dict.fromkeys((*CHECKS, "prims.check_tensor_shape_and_metadata", "prims.check_tensors"), PROLOGUE),
     **dict.fromkeys((f"prims.{name}" for name in packing.__all__ if name != "Expression"), PROLOGUE),
     **dict.fromkeys(
         (

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from thunder.frontend.facts import Fact
+from thunder.ops import prims
 from thunder.wrappers.meta_weights import without_values
 
 
@@ -15,7 +16,7 @@ def refuse_without_values(facts: Iterable[Fact], roots: dict[str, Any]) -> None:
     A transform may have exchanged it for a tensor with values meanwhile.
     """
     for fact in facts:
-        if fact.kind != "tensor" or "Meta" not in fact.expected.dispatch_keys:
+        if fact.sym is not prims.check_tensor or "Meta" not in fact.expected.dispatch_keys:
             continue
         if fact.expected.device.type != "meta" and fact.path.fetch(roots).is_meta:
-            raise without_values(fact.source, fact.expected.device)
+            raise without_values(fact.path.source, fact.expected.device)

@@ -50,7 +50,7 @@ from thunder.frontend.acquire import Acquisition, acquire_stable
 from thunder.frontend.decisions.computed_sizes import ComputedPlaces, OtherAnswers
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import Trusted, ambient_fact, prologue_trace
-from thunder.frontend.prologue_reading import interface_of
+from thunder.frontend.prologue_statements import interface_of
 from thunder.frontend.ran_code import refuse_another_trace
 from thunder.frontend.size_choice import SizeChoice
 from thunder.frontend.trace_request import TraceRequest

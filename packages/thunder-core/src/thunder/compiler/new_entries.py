@@ -72,5 +72,5 @@ def new_entry(
 
 def dropped_facts(before: Sequence[Fact], after: Sequence[Fact]) -> tuple[Fact, ...]:
     """Return the facts of a program that a prologue which transforms changed does not check."""
-    checked = {(fact.kind, fact.path.source) for fact in after}
-    return tuple(fact for fact in before if (fact.kind, fact.path.source) not in checked)
+    checked = {(fact.sym, fact.path.source) for fact in after}
+    return tuple(fact for fact in before if (fact.sym, fact.path.source) not in checked)

@@ -16,6 +16,7 @@ from thunder.compiler.varying_inputs import Differences
 from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.facts import Fact, expected_text
 from thunder.frontend.guards import first_failure, prologue_error
+from thunder.ops import prims
 
 __all__ = [
     "answers_text",
@@ -54,8 +55,12 @@ def recompile_reason(
         return RecompileReason(entry, "the guards, though each of their facts holds", None, cause, "guards")
     fact, actual = differences.first
     expected, found = _differing(fact, actual)
-    named = f": {', '.join({**expected, **found})}" if fact.kind == "state" and type(found) is dict else ""
-    return RecompileReason(entry, f"{fact}{named}", expected, found, fact.source)
+    named = (
+        f": {', '.join({**expected, **found})}"
+        if fact.sym is prims.check_state and type(found) is dict
+        else ""
+    )
+    return RecompileReason(entry, f"{fact}{named}", expected, found, fact.path.source)
 
 
 def decision_reason(entry: CacheEntry, decision: Decision, found: Any) -> RecompileReason:
@@ -98,10 +103,10 @@ def failure_of_new_entry(entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[
 def _differing(fact: Fact, actual: object) -> tuple[Any, Any]:
     """Return what is expected and what there is, of a state or a tensor the parts that differ."""
     expected = fact.expected
-    if fact.kind == "state" and isinstance(expected, Mapping) and isinstance(actual, Mapping):
+    if fact.sym is prims.check_state and isinstance(expected, Mapping) and isinstance(actual, Mapping):
         names = [n for n in {**expected, **actual} if expected.get(n, ABSENT) != actual.get(n, ABSENT)]
         return tuple({n: state[n] for n in names if n in state} for state in (expected, actual))  # type: ignore[return-value]
-    if fact.kind == "tensor" and isinstance(actual, str):
+    if fact.sym is prims.check_tensor and isinstance(actual, str):
         part = actual.partition(" ")[0]
         return (f"{part} {getattr(expected, part)}" if hasattr(expected, part) else expected), actual
     return expected_text(fact), actual

@@ -28,7 +28,7 @@ from thunder.compiler.context import AutogradState, Branch, Context
 from thunder.compiler.copy_on_edit import copied, edit_copy
 from thunder.compiler.observers import check_only_observed
 from thunder.executor_base.region_modes import RegionMode, regions_are
-from thunder.frontend.prologue_reading import check_count, check_metadata
+from thunder.ir.module_inputs import check_count, check_metadata
 from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.trace import TraceCtx, TraceProvenance, TraceTag
 from thunder.ir.verify import check_plugin_trace

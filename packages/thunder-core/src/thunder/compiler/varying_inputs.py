@@ -19,6 +19,7 @@ from thunder.frontend.free_sizes import size_source, stride_source
 from thunder.frontend.guards import LOST
 from thunder.frontend.size_choice import LikelySizes, why_sizes_are_numbers
 from thunder.ir.symbolic_sizes import SymbolicInt, strides_as_products
+from thunder.ops import prims
 
 __all__ = ["NO_DIFFERENCES", "Differences", "VaryingInputs", "compare"]
 
@@ -36,6 +37,8 @@ class Differences:
 
 NO_DIFFERENCES: Final = Differences()
 
+#: the checks of integers, and of floats
+_OF_NUMBERS = (prims.check_number_type_and_value, prims.check_literal_like)
 #: further compiles for numbers where executors refuse calls with symbolic sizes
 _COMPILES = 4
 
@@ -156,8 +159,8 @@ class VaryingInputs:
         self.sizes |= differing - self._needed
         numbers: Iterator[Any] = (n for differences in compared.values() for n in differences.sizes.values())
         lengths = {n for n in numbers if isinstance(n, int)}
-        known = {fact.source for entry in compared for fact in entry.guards if fact.kind == "tensor"}
-        self._likely = LikelySizes(frozenset(lengths), frozenset(known))
+        tensors = [f.path for entry in compared for f in entry.guards if f.sym is prims.check_tensor]
+        self._likely = LikelySizes(frozenset(lengths), frozenset(path.source for path in tensors))
 
     def note_free(self, sizes: Iterable[str]) -> None:
         """Note sizes that an entry has as symbols."""
@@ -198,8 +201,8 @@ def compare(entry: CacheEntry, roots: dict[str, Any], *, with_sizes: bool) -> Di
     """
     differences, is_another_case = Differences(), False
     for fact in entry.guards:
-        may_vary = comes_with_arguments(fact.path) or fact.source in entry.written
-        if is_another_case and not (may_vary and fact.kind in ("int", "equal")):
+        may_vary = comes_with_arguments(fact.path) or fact.path.source in entry.written
+        if is_another_case and not (may_vary and fact.sym in _OF_NUMBERS):
             continue
         try:
             failure = fact.failure(roots)
@@ -221,14 +224,15 @@ def _differing(
     fact: Fact, roots: dict[str, Any], entry: CacheEntry, *, may_vary: bool
 ) -> dict[str, float | None] | None:
     """Return the sizes and numbers that let a fact fail; None if it is not for sizes that it fails."""
-    if fact.kind == "size":
+    if fact.sym is prims.check_sizes:
         sources = {path.source for path in (fact.path, *fact.others)}
         return dict.fromkeys(sources & entry.fixed_sizes)
     found = fact.path.fetch(roots)
-    is_float = type(fact.expected) is type(found) is float and fact.source not in entry.written
-    if may_vary and ((fact.kind == "int" and type(found) is int) or (fact.kind == "equal" and is_float)):
-        return {fact.source: fact.expected}
-    if fact.kind != "tensor" or not _has_other_sizes(fact.expected, found):
+    is_float = type(fact.expected) is type(found) is float and fact.path.source not in entry.written
+    is_int = fact.sym is _OF_NUMBERS[0] and type(found) is int
+    if may_vary and (is_int or (fact.sym is _OF_NUMBERS[1] and is_float)):
+        return {fact.path.source: fact.expected}
+    if fact.sym is not prims.check_tensor or not _has_other_sizes(fact.expected, found):
         return None
     return {} if why_sizes_are_numbers(found, fact.path) is not None else dict(_other_sizes(fact, found))
 

@@ -105,7 +105,9 @@ class Acquisition:
         if self.sizes is None:
             return ()
         relations = size_relations(self.sizes, self.inputs)
-        return tuple(Fact("size", path, relation, tuple(others)) for relation, (path, *others) in relations)
+        return tuple(
+            Fact.of(prims.check_sizes, path, relation, *others) for relation, (path, *others) in relations
+        )
 
 
 def acquire_stable(request: TraceRequest) -> Acquisition:

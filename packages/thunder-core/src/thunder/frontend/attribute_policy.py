@@ -21,6 +21,7 @@ from thunder.frontend.types import module_members
 from thunder.interpreter.coming_uses import Use, use_of
 from thunder.interpreter.policy import MISSING, storing_class
 from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
 
 #: types of objects that are roots where the program reaches them by no path
 _ROOT_TYPES = (type, types.FunctionType, types.ModuleType, types.CodeType)
@@ -117,7 +118,7 @@ class AttributePolicy(TracingSession):
         if raw is not ABSENT:
             return self.adopt(raw, entry.path.step("instance", name))
         if type(entry.obj).__dictoffset__:
-            self.note("lacks", entry.path, name, key=name)
+            self.note(prims.check_has_attr, entry.path, name, False, key=name)
         return MISSING
 
     def module_attr(self, entry: ObjectEntry, name: str) -> Any:
@@ -195,7 +196,7 @@ class AttributePolicy(TracingSession):
         try:
             raw = type(descriptor).__get__(descriptor, entry.obj, owner)
         except AttributeError:  # a slot that holds nothing
-            self.note("is", path, ABSENT)
+            self.note(prims.check_same_object, path, ABSENT)
             raise
         value = self.adopt(raw, path)
         if name == "__globals__":

@@ -13,13 +13,16 @@ from typing import Any
 
 from thunder.frontend.facts import Fact
 from thunder.frontend.objects.class_kinds import is_immutable
+from thunder.ops import prims
 
 __all__ = ["ClassGuards", "is_of_class"]
+
+_IDENTITIES = (prims.check_same_object, prims.check_none)
 
 
 def is_of_class(fact: Fact) -> bool:
     """Return whether a fact is about the identity, or the absence, of an attribute of a class."""
-    return fact.kind == "is" and fact.path.kind == "typeattr"
+    return fact.sym in _IDENTITIES and fact.path.kind == "typeattr"
 
 
 class ClassGuards:

@@ -1,26 +1,26 @@
 """Facts: what a program read and its trace depends on, for guards and recompile reasons.
 
-Each kind of fact is a row of :data:`KINDS`: how it is checked, how the condition under which it *fails* is
-written in generated code, and how it is described. Adding a kind of guard is adding a row; the check and the
-text must agree.
+A fact is a call of a check (``thunder.ops.prims.checks``) whose values are paths. The statement of a prologue
+has variables in their places.
+
+    fact          check_len(args[0].layers, 2)        a path and a constant
+    statement     v3 = unpack_own_attr(v2, 'layers')
+                  check_len(v3, 2)
 """
 
 from __future__ import annotations
 
-import math
-import operator
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any
 
 import torch
 
-from thunder.base.equal_values import COMPARISONS, Comparison, are_distinct, has_keys, same_leaf
-from thunder.base.provenance import ABSENT, MEMBER_DICTS, Path, lookup_instance
-from thunder.frontend.arrays.array_memory import are_apart
+from thunder.base.provenance import ABSENT, Path
 from thunder.frontend.free_sizes import FreeSizes
-from thunder.frontend.objects.input_overlap import overlapping_groups
+from thunder.ir.symbol import BoundSymbol
+from thunder.ops import prims
+from thunder.ops.prims import Check
 
 
 @dataclass(frozen=True)
@@ -81,260 +81,54 @@ def _text_of(shape: Sequence[Any]) -> str:
     return f"({', '.join(str(getattr(n, 'name', n)) for n in shape)}{',' if len(shape) == 1 else ''})"
 
 
-# fmt: off
-GuardKind = Literal[
-    "is", "refers", "type", "instance", "equal", "int", "str", "len", "keys", "order", "lacks", "has_key",
-    "lacks_key", "empty", "tensor", "dir", "offset", "seed", "state", "same", "overlap", "distinct",
-    "different", "array", "apart", "size", "silent",
-] | Comparison
-# fmt: on
+class Fact(BoundSymbol):
+    """A condition that a trace depends on: the check ``sym`` holds of its values, which are at paths."""
 
+    __slots__ = ()
 
-@dataclass(eq=False, slots=True)  # not frozen, as a path
-class Fact:
-    """A condition that a trace depends on, never changed: ``kind`` holds of the value at ``path``.
-
-    ``others`` are further paths, of the facts about several values.
-    """
-
-    kind: GuardKind
-    path: Path
-    expected: Any
-    others: tuple[Path, ...] = ()
+    @classmethod
+    def of(cls, check: Check, path: Path, *arguments: Any) -> Fact:
+        """Return the fact that a check with these arguments holds of the value at a path."""
+        return cls(check, (path, *arguments), {}, None)
 
     @property
-    def source(self) -> str:
-        """The path as the user would write it."""
-        return self.path.source
+    def check(self) -> Check:
+        """The row of the check."""
+        return self._sym  # type: ignore[return-value]
 
     @property
-    def sources(self) -> str:
-        """All paths as the user would write them."""
-        return ", ".join(path.source for path in (self.path, *self.others))
+    def path(self) -> Path:
+        """The path of the value that is checked."""
+        path: Path = self._args[0]
+        return path
+
+    @property
+    def others(self) -> tuple[Path, ...]:
+        """The paths of further values, of a fact about several."""
+        return tuple(a for a in self._args[1:] if type(a) is Path)
+
+    @property
+    def is_relation(self) -> bool:
+        """Whether it holds or not, and there is nothing to compare the value with."""
+        return self.check.relation or (len(self._args) > 1 and type(self._args[1]) is Path)
+
+    @property
+    def expected(self) -> Any:
+        """What the value is compared with; of a relation it is True."""
+        return True if self.is_relation else self._args[1] if len(self._args) > 1 else None
 
     def failure(self, roots: dict[str, Any]) -> tuple[Any] | None:
         """Return what there is instead, in a tuple of one; None if the fact holds."""
-        row, value = KINDS[self.kind], self.path.fetch(roots)
-        if self.kind == "size":
-            sizes = (value, *(path.fetch(roots) for path in self.others))
-            return None if self.expected.holds(sizes) else (sizes if len(sizes) > 1 else value,)
-        if isinstance(row, Relation):
-            related = row.compute(value, *(path.fetch(roots) for path in self.others))
-            return None if related == self.expected else (related,)
-        if value is ABSENT:
-            return None if self.expected is ABSENT else (ABSENT,)
-        return None if row.holds(value, self.expected) else (row.found(self, value),)
+        check = self.check
+        value, *rest = [a.fetch(roots) if type(a) is Path else a for a in self._args]
+        if value is ABSENT and not self.is_relation:
+            return None if rest and rest[0] is ABSENT else (ABSENT,)
+        if check.holds(value, *rest):
+            return None
+        return (False,) if self.is_relation else (check.found(value, *rest),)
 
     def __str__(self) -> str:
-        return KINDS[self.kind].describe(self)
-
-
-class ConditionWriter(Protocol):
-    """The names that the generated code has for values, paths and constants."""
-
-    def value(self, path: Path) -> str:
-        """Return the expression for the value at a path."""
-
-    def dictionary(self, path: Path) -> str:
-        """Return the variable of the ``__dict__`` of the value at a path."""
-
-    def constant(self, value: Any) -> str:
-        """Return an object's literal, or a name for it."""
-
-    def identity(self, value: Any) -> str:
-        """Return a name for an object that is compared by identity."""
-
-    def absence(self, path: Path) -> str:
-        """Return the condition that there is something at a path."""
-
-
-#: writes the conditions in generated code under which a fact fails
-Write = Callable[[ConditionWriter, Fact], Sequence[str]]
-
-
-def _another(value: object) -> str | None:
-    """Return what there is, without holding it alive."""
-    return None if value is None else f"another {type(value).__name__}"
-
-
-class FactKind(NamedTuple):
-    """A kind of fact about one value.
-
-    ``holds(value, expected)`` checks it. ``write`` is None if the batched check of all tensors includes it.
-    ``noun`` describes it, and ``found(fact, value)`` what there is instead, without holding the value alive.
-    """
-
-    holds: Callable[[Any, Any], bool]
-    write: Write | None
-    noun: str
-    found: Callable[[Fact, Any], Any] = lambda fact, value: _another(value)
-
-    def describe(self, fact: Fact) -> str:
-        """Return the fact in words."""
-        return f"{self.noun} of {fact.source}"
-
-
-class Relation(NamedTuple):
-    """A kind of fact about several values: ``compute`` of them must equal the expected result."""
-
-    compute: Callable[..., Any]
-    write: Write | None
-    describe: Callable[[Fact], str]
-
-
-# -- conditions ----------------------------------------------------------------------------------------------
-
-
-def _fails_if(condition: str) -> Write:
-    """Return a writer of a condition on ``{x}``, the value, and ``{e}``, the expected one."""
-    return lambda writer, fact: (
-        condition.format(x=writer.value(fact.path), e=writer.constant(fact.expected)),
-    )
-
-
-def _is_another(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
-    if fact.expected is ABSENT:
-        return (writer.absence(fact.path),)
-    return (f"{writer.value(fact.path)} is not {writer.identity(fact.expected)}",)
-
-
-def _has_other_keys(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
-    value, keys = writer.value(fact.path), writer.constant(fact.expected)
-    if not fact.expected:
-        return (f"len({value}) != 0",)
-    if not _has_string_keys(fact.path):
-        return (f"not has_keys({value}, {keys})",)
-    return (f"(*{value},) != {keys}",)
-
-
-def _is_other_value(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
-    value, expected = writer.value(fact.path), writer.constant(fact.expected)
-    number = type(fact.expected) is float and fact.expected and math.isfinite(fact.expected)
-    if number and fact.path.kind in _PLAIN_STEPS and "(" not in value:
-        return (f"type({value}) is not float or {value} != {expected}",)
-    return (f"not same_leaf({value}, {expected})",)
-
-
-#: steps of paths whose code is one operation of Python on a dict, a tuple or an object of its own; where the
-#: steps before call nothing, a condition may have the code twice
-_PLAIN_STEPS = frozenset({"instance", "key", "index", "global", "cell", "closure", "default"})
-
-
-def _has_string_keys(path: Path) -> bool:
-    """Return whether a dict can only have strings as keys, of which equal ones are the same."""
-    return path.parent is None or (path.kind == "instance" and path.key in MEMBER_DICTS)
-
-
-def _has_other_order(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
-    # The order of a set differs between processes, and the text must not: it names the keys.
-    return (f"not has_keys({writer.value(fact.path)}, {writer.identity(fact.expected)})",)
-
-
-def _has_attribute(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
-    return (f"{writer.constant(fact.expected)} in {writer.dictionary(fact.path)}",)
-
-
-def _is_other_object(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
-    other = writer.value(fact.others[0])
-    return (f"{writer.value(fact.path)} is {'not ' if fact.expected else ''}{other}",)
-
-
-def _has_other_relation(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
-    values = ", ".join(writer.value(path) for path in (fact.path, *fact.others))
-    row = KINDS[fact.kind]
-    assert isinstance(row, Relation), "facts about several values are relations"
-    return (f"{writer.constant(row.compute)}({values}) != {writer.constant(fact.expected)}",)
-
-
-# -- rows ----------------------------------------------------------------------------------------------------
-
-
-def refers_to(reference: weakref.ref[Any], x: Any) -> bool:
-    """Return whether ``x`` is the object of a weak reference, which is still alive."""
-    return x is not None and reference() is x
-
-
-def _number_or_type(fact: Fact, value: Any) -> Any:
-    is_plain = isinstance(value, int | float | complex | str | bytes) or value is None
-    return value if is_plain else type(value)
-
-
-def _is_present(fact: Fact, value: Any) -> str:
-    return f"{fact.expected!r} is there"
-
-
-def _comparison(fact: Fact) -> str:
-    return f"{fact.source} {fact.kind} {fact.others[0].source}"
-
-
-KINDS: dict[GuardKind, FactKind | Relation] = {
-    "is": FactKind(lambda x, e: x is e, _is_another, "identity"),
-    # "is" without holding the object; the reference returns None when it is gone, which is another object
-    "refers": FactKind(
-        lambda x, e: refers_to(e, x), _fails_if("{x} is None or {e}() is not {x}"), "identity"
-    ),
-    "type": FactKind(
-        lambda x, e: type(x) is e, _fails_if("type({x}) is not {e}"), "type", lambda fact, x: type(x)
-    ),
-    "instance": FactKind(isinstance, _fails_if("not isinstance({x}, {e})"), "class", lambda fact, x: type(x)),
-    "equal": FactKind(same_leaf, _is_other_value, "value", _number_or_type),
-    "int": FactKind(same_leaf, _fails_if("type({x}) is not int or {x} != {e}"), "value", _number_or_type),
-    "str": FactKind(same_leaf, _fails_if("type({x}) is not str or {x} != {e}"), "value", _number_or_type),
-    "len": FactKind(lambda x, e: len(x) == e, _fails_if("len({x}) != {e}"), "length", lambda fact, x: len(x)),
-    "keys": FactKind(has_keys, _has_other_keys, "keys", lambda fact, x: tuple(x)),
-    "order": FactKind(has_keys, _has_other_order, "order", lambda fact, x: tuple(x)),
-    "lacks": FactKind(lambda x, e: lookup_instance(x, e) is ABSENT, _has_attribute, "lacks", _is_present),
-    "has_key": FactKind(
-        lambda x, e: e in x,
-        _fails_if("{e} not in {x}"),
-        "has_key",
-        lambda fact, x: f"{fact.expected!r} is not there",
-    ),
-    "lacks_key": FactKind(lambda x, e: e not in x, _fails_if("{e} in {x}"), "lacks_key", _is_present),
-    "empty": FactKind(lambda x, e: not x, _fails_if("{x}"), "empty"),
-    "tensor": FactKind(
-        lambda x, e: e.describe(x) is None,
-        None,
-        "metadata",
-        lambda fact, x: None if x is None else fact.expected.describe(x),
-    ),
-    "dir": FactKind(lambda x, e: dir(x) == e, _fails_if("dir({x}) != {e}"), "dir"),
-    "offset": FactKind(
-        lambda x, e: x.storage_offset() == e, _fails_if("{x}.storage_offset() != {e}"), "offset"
-    ),
-    "seed": FactKind(
-        lambda x, e: x.initial_seed() == e,
-        _fails_if("{x}.initial_seed() != {e}"),
-        "seed",
-        lambda fact, x: x.initial_seed(),
-    ),
-    "state": FactKind(lambda x, e: x() == e, _fails_if("{x}() != {e}"), "state", lambda fact, x: x()),
-    "array": FactKind(
-        lambda x, e: e.holds(x),
-        _fails_if("not {e}.holds({x})"),
-        "array",
-        lambda fact, x: fact.expected.found(x),
-    ),
-    "silent": FactKind(
-        lambda x, e: e.holds(x),
-        _fails_if("not {e}.holds({x})"),
-        "what dies",
-        lambda fact, x: fact.expected.found(x),
-    ),
-    "apart": Relation(are_apart, _has_other_relation, lambda fact: f"separate memory of {fact.sources}"),
-    "same": Relation(
-        operator.is_,
-        _is_other_object,
-        lambda fact: f"{fact.source} is {'' if fact.expected else 'not '}{fact.others[0].source}",
-    ),
-    "overlap": Relation(
-        overlapping_groups, _has_other_relation, lambda fact: f"overlap in memory of {fact.sources}"
-    ),
-    "distinct": Relation(are_distinct, None, lambda fact: "all tensors are different objects"),
-    "size": Relation(lambda *sizes: sizes, None, lambda fact: str(fact.expected)),
-    "different": Relation(are_distinct, _has_other_relation, lambda fact: f"difference of {fact.sources}"),
-    **{sign: Relation(compare, _has_other_relation, _comparison) for sign, compare in COMPARISONS.items()},
-}
+        return self.check.describe(self._args)
 
 
 def expected_text(fact: Fact) -> Any:
@@ -342,10 +136,10 @@ def expected_text(fact: Fact) -> Any:
 
     Of a fact about sizes, it is the relation, with the line of the program that asked for it.
     """
-    if fact.kind == "size":
+    if fact.sym is prims.check_sizes:
         origin = fact.expected.fact.origin
         return f"{fact.expected}, asked at {' '.join(origin.split())}" if origin else str(fact.expected)
-    if fact.kind != "refers":
+    if fact.sym is not prims.check_referent:
         return fact.expected
     expected = fact.expected()
     return "an object that is gone" if expected is None else repr(expected).partition("\n")[0]

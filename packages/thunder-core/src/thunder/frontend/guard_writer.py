@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from thunder.base.equal_values import has_keys, same_leaf
+from thunder.base.equal_values import are_distinct, has_keys, same_leaf
 from thunder.base.iterator_parts import part_of_iterator
 from thunder.base.provenance import (
     ABSENT,
@@ -30,13 +30,14 @@ from thunder.base.provenance import (
 )
 from thunder.frontend import ambient_state
 from thunder.frontend.class_guards import ClassGuards, is_of_class
-from thunder.frontend.facts import KINDS, Fact
+from thunder.frontend.facts import Fact
 from thunder.frontend.tensor_guards import tensor_check
 from thunder.frontend.value_names import is_size
 from thunder.ir.object_names import identifier, is_literal, readable_name
 from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_sizes import SymbolicInt, SymbolicNumber, has_symbols
+from thunder.ops import prims
 
 #: exceptions that fetching a path raises where a part of it is gone; `first_failure` finds the fact
 _GONE = "(KeyError, AttributeError, IndexError, TypeError, ValueError, ZeroDivisionError)"
@@ -83,17 +84,13 @@ class GuardWriter:
         self.uses = self._count_uses()
 
     def _facts_of_classes(self) -> list[Fact]:
-        return [f for f in self.facts if f.kind == "is" and is_of_class(f)]
+        return [f for f in self.facts if is_of_class(f)]
 
     def _count_uses(self) -> Counter[int]:
         uses: Counter[int] = Counter()
         seen: set[int] = set()
-        paths = (
-            [f.path for f in self.facts]
-            + [p for f in self.facts for p in f.others]
-            + [*self.inputs, *self.reached]
-        )
-        for path in paths:
+        values = [a for f in self.facts for a in f.args if type(a) is Path]
+        for path in (*values, *self.inputs, *self.reached):
             place = id(path)
             uses[place] += 1
             while path.parent is not None and place not in seen:
@@ -104,6 +101,10 @@ class GuardWriter:
         return uses
 
     # -- names -----------------------------------------------------------------------------------------------
+
+    def argument(self, value: Any) -> str:
+        """Return the expression for the value at a path, or for any other object."""
+        return self.value(value) if type(value) is Path else self.constant(value)
 
     def constant(self, value: Any) -> str:
         """Return an object's literal, or a name for it."""
@@ -209,7 +210,7 @@ class GuardWriter:
 
     def keep_for_one_call(self, objects: Mapping[int, Any]) -> None:
         """Let the objects of one call be constants, by id of the path; sizes are read of its tensors."""
-        self.facts = [f for f in self.facts if f.kind == "tensor"]
+        self.facts = [f for f in self.facts if f.sym is prims.check_tensor]
         self.frozen_values = dict(objects)
 
     def freeze(self, roots: dict[str, Any]) -> None:
@@ -224,10 +225,11 @@ class GuardWriter:
         attributes = ClassGuards(self.identity, self.named)
         self.fail_if(*attributes.conditions(self._facts_of_classes()))
         for fact in self.facts:
-            write = KINDS[fact.kind].write
-            if write is not None and (fact.kind != "is" or not is_of_class(fact)):
-                self.fail_if(*write(self, fact))  # the others are part of the batched check of tensors
-        tensors = [f for f in self.facts if f.kind == "tensor"]
+            if not is_of_class(fact):
+                condition = fact.check.condition(self, fact.args)
+                if condition is not None:
+                    self.fail_if(condition)
+        tensors = [f for f in self.facts if f.sym is prims.check_tensor]
         names = [self._variable(f.path) for f in tensors]
         for path in (*self.inputs, *self.numbers):
             self._variable(path)
@@ -307,6 +309,7 @@ HELPERS = {
     "content_of": content_of,
     "lookup_slot": lookup_slot,
     "cell_content": cell_content,
+    "are_distinct": are_distinct,
     "same_leaf": same_leaf,
     "has_keys": has_keys,
     "proxied": proxied,

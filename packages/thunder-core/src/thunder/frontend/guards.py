@@ -29,6 +29,7 @@ from thunder.frontend.prologue_statements import Interface, structured
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, with_bound_symbols
+from thunder.ops import prims
 
 #: the exceptions that fetching a path raises where a part of it is gone
 LOST = (KeyError, AttributeError, IndexError, TypeError, ValueError, ZeroDivisionError)
@@ -118,7 +119,7 @@ def unchanged_check(facts: Sequence[Fact]) -> Callable[[], Any]:
 def ambient_fact() -> Fact:
     """Return the fact about torch's ambient state, for recompile reasons."""
     read_state = ambient_state.full_ambient_state
-    return Fact("state", object_root("torch's ambient state", read_state), read_state())
+    return Fact.of(prims.check_state, object_root("torch's ambient state", read_state), read_state())
 
 
 def prologue_error(prologue: TraceCtx, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:

@@ -24,6 +24,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import has_tags
 from thunder.ir.trace import TraceCtx
 from thunder.ir.unmodelled_proxies import UnmodelledProxy
+from thunder.ops import prims
 
 __all__ = ["note_last_facts", "tensors_of"]
 
@@ -63,7 +64,7 @@ def _note_contributed(
 ) -> None:
     for name, read_state in contributed.items():
         # a copy: the plugin may keep the mapping and change it
-        objects.note("state", objects.object_root(read_state, name), dict(read_state()))
+        objects.note(prims.check_state, objects.object_root(read_state, name), dict(read_state()))
 
 
 def tensors_of(inputs: list[Input]) -> list[tuple[TensorProxy, Path]]:
@@ -84,15 +85,15 @@ def _note_shared_memory(
     """
     unmodelled = [path for proxy, path in inputs if isinstance(proxy, UnmodelledProxy)]
     if len(unmodelled) > 1:
-        objects.note("different", unmodelled[0], True, others=tuple(unmodelled[1:]))
+        objects.note(prims.check_different, unmodelled[0], *unmodelled[1:])
     inputs = [(proxy, path) for proxy, path in inputs if not isinstance(proxy, UnmodelledProxy)]
     if len(inputs) < 2:
         return
     first, *others = (path for _, path in inputs)
-    objects.note("distinct", first, True, others=tuple(others))
+    objects.note(prims.check_distinct, first, *others)
     overriding = [p.parent for p in (first, *others) if p.kind == "plain" and p.parent is not None]
     if len(overriding) > 1:
-        objects.note("different", overriding[0], True, others=tuple(overriding[1:]))
+        objects.note(prims.check_different, overriding[0], *overriding[1:])
     if not any(has_tags(b, {OpTags.IN_PLACE}) for b in trace.bound_symbols):
         return
     tensors = [path.fetch(roots) for _, path in inputs]
@@ -100,7 +101,7 @@ def _note_shared_memory(
     if inputs_are_disjoint:
         _refuse_overlap(groups, [path.source for _, path in inputs])
         return
-    objects.note("overlap", first, groups, others=tuple(others))
+    objects.note(prims.check_overlap, first, groups, overlapping_groups, *others)
     for member in (m for group in groups for m in group):
         proxy = inputs[member.position][0]
         tuple(map(int, (*proxy.shape, *(proxy.strides or ()))))  # on which the overlap depends

@@ -1,29 +1,47 @@
-"""The statements of a prologue, from the facts that it checks.
+"""The statements of a prologue: its facts with variables in the places of paths, and back.
 
     self.fc.weight is read, and x         self = unpack_function_obj(model, name='self')
-                                    →     t_fc_weight = unpack_parameter(self, 'fc.weight')
+                                    ↔     t_fc_weight = unpack_parameter(self, 'fc.weight')
                                           check_tensor_shape_and_metadata(t_fc_weight, (4, 4), …)
 
-Hooks read and extend the statements; `thunder.frontend.prologue_reading` returns the facts of the result, and
-the function that runs is written from the facts.
+Hooks read and extend the statements (:func:`structured`). The function that runs is written from the facts of
+the result (:func:`interface_of`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+import torch
 
 from thunder.base.dtypes import to_torch_dtype
-from thunder.base.provenance import ABSENT, MEMBER_DICTS, Path, StepKind
-from thunder.frontend.facts import KINDS, Fact, GuardKind, Relation, TensorFacts
-from thunder.ir.object_names import Constant, as_argument, identifier, readable_name
-from thunder.ir.proxies import AnyProxy, DictProxy, GeneratorProxy, NumberProxy, TensorProxy, TupleProxy
+from thunder.base.equal_values import COMPARISONS
+from thunder.base.errors import PluginError
+from thunder.base.provenance import ABSENT, MEMBER_DICTS, Path, StepKind, object_root, root
+from thunder.base.structural_ids import COMMENT, RELEASES
+from thunder.frontend.facts import Fact, TensorFacts
+from thunder.frontend.free_sizes import FreeSizes
+from thunder.frontend.value_names import is_size
+from thunder.ir.module_inputs import returned_inputs
+from thunder.ir.object_names import Constant, argument_value, as_argument, identifier, readable_name
+from thunder.ir.proxies import (
+    AnyProxy,
+    DictProxy,
+    GeneratorProxy,
+    NumberProxy,
+    TensorProxy,
+    TupleProxy,
+    is_proxy,
+)
 from thunder.ir.size_facts import FloatFact, SizeFact, SizeFacts
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, Symbol
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.symbolic_sizes import SymbolicInt, number_of
 from thunder.ir.trace import TraceCtx, TraceProvenance, tracectx
 from thunder.ops import prims
+from thunder.ops.prims import Check
 from thunder.wrappers.overrides import OVERRIDES
 
 #: the unpacking of each kind of step of a path
@@ -58,38 +76,8 @@ MEMBERS = {
     "_buffers": prims.unpack_buffer,
 }
 DICT_OF_MEMBER = {symbol.id: name for name, symbol in MEMBERS.items()}
-#: the check of each kind of fact whose arguments are the value and what is expected
-CHECKS: dict[GuardKind, Symbol] = {
-    "is": prims.check_same_object,
-    "refers": prims.check_referent,
-    "type": prims.check_type,
-    "instance": prims.check_instance,
-    "equal": prims.check_literal_like,
-    "int": prims.check_number_type_and_value,
-    "str": prims.check_string_value,
-    "len": prims.check_len,
-    "keys": prims.check_keys,
-    "order": prims.check_set,
-    "dir": prims.check_dir,
-    "offset": prims.check_storage_offset,
-    "array": prims.check_array,
-    "silent": prims.check_silent_deaths,
-    "seed": prims.check_initial_seed,
-    "state": prims.check_state,
-}
-KIND_OF_CHECK: dict[str, GuardKind] = {symbol.id: kind for kind, symbol in CHECKS.items()}
-KIND_OF_CHECK[prims.check_slice_value.id] = "equal"
-ALL_CHECKS = frozenset(KIND_OF_CHECK) | {
-    prims.check_other_object.id,
-    prims.check_none.id,
-    prims.check_apart.id,
-    prims.check_overlap.id,
-    prims.check_different.id,
-    prims.check_has_attr.id,
-    prims.check_contains.id,
-    prims.check_empty.id,
-    prims.check_compare.id,
-}
+#: the unpackings of all elements, and the type of the container
+CONTAINERS = {prims.unpack_tuple.id: tuple, prims.unpack_list.id: list}
 
 BoundSymbolTag.register_tag("IF_RETURNED")
 #: the check of a tensor that the prologue needs only if it returns the tensor
@@ -128,7 +116,7 @@ class _StatementBuilder:
         self.trace = TraceCtx(name="prologue")
         self.trace.star_args = True
         self.trace.set_provenance(TraceProvenance("Acquisition"))
-        self.expected = {f.path: f.expected for f in interface.facts if f.kind == "tensor"}
+        self.expected = {f.path: f.expected for f in interface.facts if f.sym is prims.check_tensor}
         self.proxies = {path: proxy for proxy, path in (*interface.inputs, *interface.added)}
         self.values: dict[Path, Any] = {}
 
@@ -138,10 +126,8 @@ class _StatementBuilder:
         trace.names |= {proxy.name for proxy in self.proxies.values()}
         added = {path for _, path in interface.added}
         for fact in interface.facts:
-            arguments = self._arguments(fact)
-            if arguments is not None:
-                symbol, *rest = arguments
-                self._record(symbol, *rest, tags={IF_RETURNED} if fact.path in added else ())
+            if fact.sym is not prims.check_distinct:  # the check of all tensors includes it
+                self._record(*self._check(fact), tags={IF_RETURNED} if fact.path in added else ())
         for relation in interface.sizes.checked() if interface.sizes is not None else ():
             self._record(prims.check_compare, *_compared(interface.sizes, relation))
         inputs = tuple(self.value(path) for _, path in interface.inputs)
@@ -200,48 +186,17 @@ class _StatementBuilder:
             shape=expected.shape, dtype=expected.dtype, strides=expected.strides, input_offset=None
         )
 
-    # -- checks --------------------------------------------------------------------------------------------
-
-    def _arguments(self, fact: Fact) -> tuple[Any, ...] | None:
-        """Return the symbol and the arguments of the check of a fact; None if another check includes it."""
-        if fact.kind == "distinct":  # the check of all tensors includes it
-            return None
-        value, expected = self.value(fact.path), as_argument(fact.expected)
-        others = [self.value(path) for path in fact.others]
-        match fact.kind:
-            case "tensor":
-                for proxy, path in self.interface.inputs:  # the sizes that the check names
-                    if isinstance(proxy, SymbolicInt) and _owner(path) is fact.path:
-                        self.value(path)
-                return prims.check_tensor_shape_and_metadata, value, *metadata(fact.expected)
-            case "same":
-                symbol = prims.check_same_object if fact.expected else prims.check_other_object
-                return symbol, value, *others
-            case "overlap":
-                relation = KINDS["overlap"]
-                assert isinstance(relation, Relation), "a fact about several tensors is a relation"
-                return prims.check_overlap, value, expected, Constant(relation.compute), *others
-            case "apart":
-                relation = KINDS["apart"]
-                assert isinstance(relation, Relation), "a fact about several values is a relation"
-                return prims.check_apart, value, Constant(relation.compute), *others
-            case "different":
-                return prims.check_different, value, *others
-            case "lacks":
-                return prims.check_has_attr, value, expected, False
-            case "has_key" | "lacks_key":
-                return prims.check_contains, value, expected, fact.kind == "has_key"
-            case "empty":
-                return prims.check_empty, value
-            case "equal" if type(fact.expected) is slice:
-                return prims.check_slice_value, value, expected
-            case "==" | "!=" | "<" | "<=" | ">" | ">=":
-                return prims.check_compare, value, fact.kind, *others
-            case "is" if fact.expected is None:
-                return prims.check_none, value
-            case "is" if not isinstance(fact.expected, bool):
-                return prims.check_same_object, value, Constant(fact.expected)
-        return CHECKS[fact.kind], value, expected
+    def _check(self, fact: Fact) -> tuple[Any, ...]:
+        """Return the symbol and the arguments of the statement of a fact."""
+        if fact.sym is prims.check_tensor:
+            value = self.value(fact.path)
+            for proxy, path in self.interface.inputs:  # the sizes that the check names
+                if isinstance(proxy, SymbolicInt) and _owner(path) is fact.path:
+                    self.value(path)
+            return prims.check_tensor_shape_and_metadata, value, *metadata(fact.expected)
+        is_named = fact.sym is prims.check_same_object and type(fact.expected) is not bool
+        constant = Constant if is_named else as_argument
+        return fact.sym, *(self.value(a) if type(a) is Path else constant(a) for a in fact.args)
 
 
 def metadata(expected: TensorFacts) -> tuple[Any, ...]:
@@ -297,3 +252,172 @@ def _module_of(path: Path) -> Path:
     assert dictionary is not None, "a member is read from a dictionary"
     assert dictionary.parent is not None, "the dictionary is read from a module"
     return dictionary.parent
+
+
+# -- the facts of statements -------------------------------------------------------------------------------
+
+
+class Acquired(Protocol):
+    """The facts that a program was acquired with, and what is known of symbols."""
+
+    @property
+    def facts(self) -> Iterable[Fact]: ...
+
+    @property
+    def sizes(self) -> SizeFacts | None: ...
+
+
+def interface_of(
+    prologue: TraceCtx,
+    roots: dict[str, Any],
+    acquired: Acquired | None = None,
+    *,
+    assumed_device: bool = False,
+) -> Interface:
+    """Return what the statements of a prologue check and return, for the call with these roots.
+
+    Sizes that are symbols are those of what was acquired; what is known of them is checked apart from the
+    statements. With ``assumed_device`` tensors are taken to be on the devices that the checks name. Raises
+    PluginError for a statement that is neither an unpacking nor a check, and for the check of a tensor that
+    does not hold for the call.
+    """
+    facts, sizes = ((), None) if acquired is None else (acquired.facts, acquired.sizes)
+    free = {f.path.source: f.expected.free for f in facts if f.sym is prims.check_tensor and f.expected.free}
+    reader = _StatementReader(roots, assumed_device, free)
+    inputs, reached = returned_inputs(prologue)
+    returned = {proxy.name for proxy in inputs}
+    for bsym in prologue.bound_symbols[:-1]:
+        if IF_RETURNED not in bsym.own_tags or bsym.args[0].name in returned:
+            reader.read(bsym)
+    _check_sizes_are_found(reader, inputs)
+    return Interface(
+        facts=reader.with_distinctness(),
+        inputs=tuple((proxy, reader.path(proxy)) for proxy in inputs),
+        reached=tuple(map(reader.path, reached)),
+        sizes=sizes,
+    )
+
+
+def _check_sizes_are_found(reader: _StatementReader, inputs: Iterable[Any]) -> None:
+    """Raise PluginError for the size of a tensor whose check, which finds the size, a transform dropped."""
+    checked = {fact.path.source for fact in reader.facts if fact.sym is prims.check_tensor}
+    for path in (reader.path(proxy) for proxy in inputs if isinstance(proxy, SymbolicNumber)):
+        owner = path.parent.parent if path.parent is not None and is_size(path) else None
+        if owner is not None and owner.source not in checked:
+            raise PluginError(
+                f"a transform dropped the check of {owner.source}, of which a size or stride is a symbol",
+                hint="Keep the checks of arguments, or leave out keeps_sizes = True.",
+            )
+
+
+class _StatementReader:
+    """Reads statements in order; a path is one object for each value, however often it is used."""
+
+    def __init__(self, roots: dict[str, Any], assumed_device: bool, free: Mapping[str, FreeSizes]) -> None:
+        self.roots, self.assumed_device, self.free = roots, assumed_device, free
+        self.paths: dict[str, Path] = {name: root(name) for name in ("args", "kwargs")}
+        self.facts: list[Fact] = []
+        self._steps: dict[tuple[int, str, str], Path] = {}
+
+    def path(self, proxy: Any) -> Path:
+        """Return the path of the value of a proxy."""
+        return self.paths[proxy.name]
+
+    def read(self, bsym: BoundSymbol) -> None:
+        """Note what a statement unpacks or checks."""
+        symbol = bsym.sym.id
+        if symbol == COMMENT or symbol in RELEASES:
+            return
+        if symbol in CONTAINERS:
+            self._read_elements(bsym)
+        elif symbol == prims.check_tensors.id:
+            for proxy, metadata in zip(*bsym.args, strict=True):
+                self.read(prims.check_tensor_shape_and_metadata.bind(proxy, *metadata, output=None))
+        elif bsym.output is not None:
+            self.paths[bsym.output.name] = self._unpacked(bsym)
+        elif symbol == prims.check_tensor_shape_and_metadata.id:
+            self.facts.append(self._tensor_fact(bsym))
+        elif symbol == prims.check_compare.id and any(isinstance(p, SymbolicNumber) for p in bsym.args):
+            return  # a relation of symbols
+        else:
+            self.facts.append(self._fact(bsym))
+
+    def _step(self, path: Path, kind: StepKind, key: Any) -> Path:
+        """Return the path that is a step longer; the same one for the same name."""
+        if kind not in ("instance", "key") or type(key) is not str:
+            return path.step(kind, key)
+        known = self._steps.get((id(path), kind, key))
+        if known is None:
+            known = self._steps[id(path), kind, key] = path.step(kind, key)
+        return known
+
+    def _read_elements(self, bsym: BoundSymbol) -> None:
+        """Note the elements that a tuple or list is unpacked into, with its type and its length."""
+        container, n = bsym.args
+        path = self.path(container)
+        self.facts += [
+            Fact.of(prims.check_type, path, CONTAINERS[bsym.sym.id]),
+            Fact.of(prims.check_len, path, n),
+        ]
+        for index, element in enumerate(bsym.output):
+            self.paths[element.name] = self._step(path, "index", index)
+
+    def _unpacked(self, bsym: BoundSymbol) -> Path:
+        symbol, (first, *rest) = bsym.sym.id, bsym.args
+        if symbol == prims.unpack_function_obj.id:
+            return object_root(bsym.kwargs.get("name", "object"), argument_value(first))
+        if symbol in KIND_OF_STEP:
+            key = argument_value(rest[0]) if rest else None
+            return self._step(self.path(first), KIND_OF_STEP[symbol], key)
+        if symbol not in DICT_OF_MEMBER:
+            raise _unknown(bsym)
+        path, (name,) = self.path(first), rest
+        if type(path.root_object) is dict:  # overriding tensors
+            return self._step(path, "key", name)
+        *owners, last = name.split(".")
+        for owner in owners:
+            path = self._step(self._step(path, "instance", "_modules"), "key", owner)
+        return self._step(self._step(path, "instance", DICT_OF_MEMBER[symbol]), "key", last)
+
+    def _fact(self, bsym: BoundSymbol) -> Fact:
+        check, args = bsym.sym, bsym.args
+        if not isinstance(check, Check) or not is_proxy(args[0]) or not _is_known(check, args):
+            raise _unknown(bsym)
+        return Fact.of(check, *(self.path(a) if is_proxy(a) else argument_value(a) for a in args))
+
+    def _tensor_fact(self, bsym: BoundSymbol) -> Fact:
+        proxy, shape, device, dtype, requires_grad = bsym.args
+        path = self.path(proxy)
+        tensor = path.fetch(self.roots)
+        if not isinstance(tensor, torch.Tensor):
+            raise _wrong_check(bsym, path, type(tensor).__name__)
+        assumed = torch.device(device) if self.assumed_device else None
+        facts = TensorFacts.of(tensor, assumed, self.free.get(path.source))
+        if metadata(facts) != (tuple(shape), device, dtype, requires_grad):
+            raise _wrong_check(bsym, path, str(metadata(facts)))
+        return Fact.of(prims.check_tensor, path, facts)
+
+    def with_distinctness(self) -> tuple[Fact, ...]:
+        """Return the facts, and the fact that all tensors are different objects."""
+        paths = [f.path for f in self.facts if f.sym is prims.check_tensor]
+        return (*self.facts, *([Fact.of(prims.check_distinct, *paths)] if len(paths) > 1 else ()))
+
+
+def _is_known(check: Check, args: tuple[Any, ...]) -> bool:
+    return check is not prims.check_compare or args[1] in COMPARISONS
+
+
+def _wrong_check(bsym: BoundSymbol, path: Path, found: str) -> PluginError:
+    return PluginError(
+        f"a transform checks {path.source} for metadata that the tensor does not have",
+        found={"statement": str(bsym), "tensor": found},
+        hint="The check has the metadata of the tensor in use; get_checks has that statement.",
+    )
+
+
+def _unknown(bsym: BoundSymbol) -> PluginError:
+    return PluginError(
+        f"a prologue has a call of {bsym.sym.id}, which is neither an unpacking nor a check",
+        found={"statement": str(bsym)},
+        hint="The primitives of prologues are in thunder.core.prims: unpack_… and check_….",
+    )

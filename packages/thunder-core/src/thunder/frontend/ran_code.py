@@ -23,7 +23,7 @@ import torch
 from thunder.base import opaque_results
 from thunder.base.errors import StateChanged
 from thunder.base.provenance import Path
-from thunder.frontend.facts import Fact, GuardKind
+from thunder.frontend.facts import Fact
 from thunder.frontend.guards import failures
 from thunder.frontend.objects.class_kinds import CONTAINERS
 from thunder.frontend.objects.object_entry import ObjectEntry
@@ -34,6 +34,7 @@ from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.value_names import Input, is_size
 from thunder.ir.proxies import NumberProxy
 from thunder.ir.trace import detached_trace
+from thunder.ops import prims
 
 __all__ = [
     "CALL_IT_BEFORE",
@@ -48,10 +49,12 @@ __all__ = [
 CALL_IT_BEFORE = "Call it before the compiled function, so that its result is in the cache."
 
 #: the facts about what is read anew after a change, if no proxy stands for it
-_READ_ANEW: frozenset[GuardKind] = frozenset(
+_READ_ANEW = frozenset(
     {
-        *("is", "refers", "type", "instance", "equal", "int", "str", "len", "keys", "order", "lacks"),
-        *("has_key", "lacks_key", "empty", "dir", "state"),
+        *(prims.check_same_object, prims.check_none, prims.check_referent, prims.check_type),
+        *(prims.check_literal_like, prims.check_number_type_and_value, prims.check_string_value),
+        *(prims.check_slice_value, prims.check_len, prims.check_empty, prims.check_keys, prims.check_set),
+        *(prims.check_contains, prims.check_has_attr, prims.check_dir, prims.check_state),
     }
 )
 
@@ -92,7 +95,7 @@ def _read_anew(session: TracingSession, changed: list[Fact]) -> None:
     places: dict[Any, Fact] = {}
     for fact in changed:
         own = {path.place: fact for path in _prefixes(fact.path)}
-        if fact.kind not in _READ_ANEW or not copied.isdisjoint(own):
+        if fact.sym not in _READ_ANEW or fact.is_relation or not copied.isdisjoint(own):
             raise _refusal(session, fact)
         places |= own
     session.forget_reads()

@@ -32,6 +32,7 @@ from thunder.interpreter import Machine
 from thunder.interpreter.coming_uses import is_only_appended
 from thunder.ir.effects import has_effect
 from thunder.ir.trace import tracectx
+from thunder.ops import prims
 from thunder.ops.data_errors import may_raise_on_data
 
 __all__ = ["recorded_call"]
@@ -93,8 +94,8 @@ def _rooted_call(
         objects.name_members(fn, function_path)
     function = objects.adopt(fn, function_path)
     args_path, kwargs_path = root("args"), root("kwargs")
-    objects.note("len", args_path, len(args))
-    objects.note("keys", kwargs_path, tuple(kwargs))
+    objects.note(prims.check_len, args_path, len(args))
+    objects.note(prims.check_keys, kwargs_path, tuple(kwargs))
     values = tuple(_adopted_argument(session, fn, a, args_path.step("index", i)) for i, a in enumerate(args))
     keywords = {k: objects.adopt(v, kwargs_path.step("key", k)) for k, v in kwargs.items()}
     return function, values, keywords

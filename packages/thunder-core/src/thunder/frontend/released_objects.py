@@ -12,6 +12,7 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT
 from thunder.frontend.epilogue.reconstruction import reconstruction_of
 from thunder.frontend.epilogue.value_parts import parts_of
+from thunder.frontend.facts import Fact
 from thunder.frontend.lookasides.weakrefs import as_part, may_be_dead, place_by_keys
 from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.frontend.objects.object_deaths import SILENT, WEAK_CONTAINERS, Releases, values_at
@@ -19,6 +20,7 @@ from thunder.frontend.objects.writes import Write
 from thunder.frontend.session import TracingSession
 from thunder.frontend.value_names import Input
 from thunder.ir.proxies import NumberProxy, Proxy
+from thunder.ops import prims
 
 __all__ = ["note_releases"]
 
@@ -32,7 +34,7 @@ def note_releases(session: TracingSession, inputs: list[Input], roots: dict[str,
     if not writes:
         return
     kept = _kept(session, [result, *session.writes.values()])
-    known = {place_by_keys(f.path) for f in session.objects.facts if _is_silent(f.kind, f.expected)}
+    known = {place_by_keys(f.path) for f in session.objects.facts if _is_silent(f)}
     known |= {place_by_keys(path) for proxy, path in inputs if isinstance(proxy, NumberProxy)}
     weak = any(isinstance(e.obj, WEAK_CONTAINERS) for e in session.objects.entries.values())
     for write in writes:
@@ -58,7 +60,7 @@ def note_releases(session: TracingSession, inputs: list[Input], roots: dict[str,
                 hint="Overwrite it outside of the compiled function, or keep another reference to the object "
                 "in what the program does not write.",
             )
-        session.objects.note("silent", path, releases, key=write.name)
+        session.objects.note(prims.check_silent_deaths, path, releases, key=write.name)
 
 
 def _replaces_values(write: Write) -> bool:
@@ -69,10 +71,17 @@ def _replaces_values(write: Write) -> bool:
     return is_whole or hasattr(write.kind, "__next__")
 
 
-def _is_silent(kind: str, expected: Any) -> bool:
+def _is_silent(fact: Fact) -> bool:
     """Return whether a fact says that a value dies without an effect."""
-    cls = expected if kind == "type" else type(expected) if kind in ("equal", "int", "str", "is") else None
-    return cls in SILENT
+    if fact.sym is prims.check_type:
+        return fact.expected in SILENT
+    return fact.sym in _OF_VALUES and not fact.is_relation and type(fact.expected) in SILENT
+
+
+_OF_VALUES = (
+    *(prims.check_same_object, prims.check_none, prims.check_literal_like, prims.check_slice_value),
+    *(prims.check_number_type_and_value, prims.check_string_value),
+)
 
 
 def _may_die(session: TracingSession, owner: Any, key: Any, kept: set[int]) -> bool:

@@ -33,7 +33,7 @@ from thunder.base.errors import (
 from thunder.base.langctx import LanguageContext
 from thunder.base.provenance import Path
 from thunder.frontend import ambient_state
-from thunder.frontend.facts import GuardKind
+from thunder.frontend.facts import Fact
 from thunder.frontend.objects.namespaces import Variables
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.object_table import ObjectTable
@@ -44,6 +44,7 @@ from thunder.interpreter.policy import Policy
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.trace import Source, TraceCtx
+from thunder.ops import prims
 from thunder.torch.autocast import Autocast
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ class TracingSession(Policy):
     def note_write(self) -> None:
         """Called before the program writes to a Python object."""
 
-    def check_fact(self, kind: GuardKind, path: Path, expected: Any) -> None:
+    def check_fact(self, fact: Fact) -> None:
         """Called before a new fact is noted; may raise."""
 
     def note_operator(self) -> None:
@@ -249,12 +250,12 @@ class TracingSession(Policy):
 
     def note_state(self, query: Callable[[], Any], name: str, answer: Any) -> None:
         """Guard what a query of the surroundings answers, which is the same as long as nobody changes it."""
-        self.note("state", self.object_root(query, name), answer)
+        self.note(prims.check_state, self.object_root(query, name), answer)
 
     def note_autocast(self) -> None:
         """Guard the settings of autocast when the call began, which what follows depends on."""
         settings = self.object_root(ambient_state.autocast_settings, "torch's autocast")
-        self.note("state", settings, self.autocast_settings)
+        self.note(prims.check_state, settings, self.autocast_settings)
 
     def effect_of(self, fn: Any) -> Effect:
         """Return what a call of a function does that its arguments do not show."""

@@ -60,6 +60,7 @@ from thunder.interpreter.policy import FunctionParts
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.trace import Source, TraceCtx
 from thunder.ir.unmodelled_proxies import UnmodelledObject
+from thunder.ops import prims
 from thunder.ops.torch_errors import as_torch_raises
 from thunder.wrappers.compiled_function import CompiledFunction
 
@@ -238,7 +239,7 @@ class Tracer(AttributePolicy):
                 return bool(same)
         first, second = self.entry_of(a), self.entry_of(b)
         if first is not None and second is not None and first is not second:
-            self.note("same", first.path, False, others=(second.path,))
+            self.note(prims.check_other_object, first.path, second.path)
         return a is b
 
     def next(self, iterator: Iterator[Any]) -> Any:
@@ -283,8 +284,8 @@ class Tracer(AttributePolicy):
                 )
         if libraries.is_guarded_whole(fn.__globals__):
             return super().function_parts(fn)
-        self.note("is", path.step("attribute", "__code__"), fn.__code__)
-        self.note("is", path.step("attribute", "__defaults__"), fn.__defaults__)
+        self.note(prims.check_same_object, path.step("attribute", "__code__"), fn.__code__)
+        self.note(prims.check_same_object, path.step("attribute", "__defaults__"), fn.__defaults__)
         defaults = fn.__defaults__ and tuple(  # the tuple is one object, and so are the constants in it
             v if type(v) in _CONSTANTS else self.adopt(v, path.step("default", i))
             for i, v in enumerate(fn.__defaults__)

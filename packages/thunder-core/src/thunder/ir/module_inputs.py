@@ -8,10 +8,11 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from thunder.base.errors import InvalidArgument, UnsupportedProgram, nearest
+from thunder.base.errors import InvalidArgument, PluginError, UnsupportedProgram, nearest
+from thunder.base.structural_ids import RETURN
 from thunder.ir.dataflow import producers
 from thunder.ir.effects import written_tensors
-from thunder.ir.proxies import ProxyTag, TensorProxy
+from thunder.ir.proxies import ProxyTag, TensorProxy, is_proxy
 from thunder.ir.rewrite import (
     CHECK_TENSOR,
     SET_GRAD_ENABLED,
@@ -265,3 +266,66 @@ def _refuse_writes(computation: TraceCtx, names: Mapping[str, str]) -> None:
                     hint="Write to it outside of the compiled program, or let the transform leave the tensor "
                     "as it is.",
                 )
+
+
+def returned_inputs(prologue: TraceCtx) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return what a prologue returns: the inputs of the computation, and those of the epilogue.
+
+    Raises PluginError if it returns something else.
+    """
+    end = prologue.bound_symbols[-1] if prologue.bound_symbols else None
+    if end is not None and end.sym.id == RETURN and len(end.args) == 1:
+        match end.args[0]:
+            case (tuple() as inputs, tuple() as reached):
+                return inputs, reached
+    raise PluginError(
+        "a transform returned a prologue that does not return the inputs of computation and epilogue",
+        found=None if end is None else str(end),
+        hint="The last statement returns ((inputs of the computation), (inputs of the epilogue)).",
+    )
+
+
+def _interface(prologue: TraceCtx, computation: TraceCtx) -> tuple[tuple[Any, ...], list[Any]]:
+    """Return what a prologue returns for the computation, and what the computation takes."""
+    return returned_inputs(prologue)[0], [p for p in computation.args if is_proxy(p)]
+
+
+def check_count(prologue: TraceCtx, computation: TraceCtx, transform: str) -> None:
+    """Raise PluginError unless a prologue returns the inputs that the computation takes, in its order.
+
+    ``transform`` is the name of the transform that returned them.
+    """
+    returned, taken = _interface(prologue, computation)
+    if len(returned) != len(taken):
+        raise PluginError(
+            f"the prologue that {transform} returned has {len(returned)} inputs for the computation, "
+            f"which takes {len(taken)}",
+            found={"prologue": [p.name for p in returned], "computation": [p.name for p in taken]},
+            hint="thunder.core.rewrite.add_input adds an input to both.",
+        )
+    names, taken_names = [p.name for p in returned], [p.name for p in taken]
+    if names != taken_names and sorted(names) == sorted(taken_names):
+        raise PluginError(
+            f"the prologue that {transform} returned has the inputs of the computation in another order",
+            found={"prologue": names, "computation": taken_names},
+            hint="The computation takes its inputs in the order in which the prologue returns them.",
+        )
+
+
+def check_metadata(prologue: TraceCtx, computation: TraceCtx) -> None:
+    """Raise PluginError unless the computation takes its inputs with the metadata that they have."""
+    names = {tensor.name: name for name, tensor in module_tensors(prologue).items()}
+    for value, argument in zip(*_interface(prologue, computation), strict=True):
+        if _described(value) != _described(argument):
+            name = names.get(value.name, value.name)
+            raise PluginError(
+                f"the program reads {name} with other metadata than the tensor in use has",
+                found={"program": _described(argument), "in use": _described(value)},
+                hint="It is overridden with a tensor of another form, and no transform changes how it is "
+                "read. thunder.core.rewrite.replace_input does, in transform_traces_pre_prologue.",
+            )
+
+
+def _described(value: Any) -> str:
+    grad = ", requires grad" if getattr(value, "requires_grad", False) else ""
+    return f"{value.type_string()}{grad}"

@@ -46,6 +46,7 @@ from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.refused_methods import MOST_DECIDED, decided_values
 from thunder.ir.symbol import has_tags
+from thunder.ops import prims
 
 if TYPE_CHECKING:
     from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
@@ -118,7 +119,7 @@ class Arrays(SessionState):
         """Return the copy of an array of the user that the program sees, not filled yet."""
         objects = self._session.objects
         if path.parent is not None:
-            objects.note("type", path, type(raw))
+            objects.note(prims.check_type, path, type(raw))
         if not is_plain_array(raw):
             raise UnsupportedProgram(
                 f"{path.source} is an array of NumPy whose elements are objects or records",
@@ -176,7 +177,7 @@ class Arrays(SessionState):
     def note_layout(self, traced: TracedArray) -> None:
         """Note that the program depends on the metadata of an array."""
         if traced.path is not None:
-            self._session.note("array", traced.path, ArrayLayout.of(traced.original), key="layout")
+            self._session.note(prims.check_array, traced.path, ArrayLayout.of(traced.original), key="layout")
 
     def read(self, traced: TracedArray) -> None:
         """Fill an array with its content, on which the program depends from now on."""
@@ -187,7 +188,9 @@ class Arrays(SessionState):
         if traced.path is not None:
             self._refuse_written_memory(traced)
             self.note_layout(traced)
-            self._session.note("array", traced.path, ArrayContent.of(traced.original), key="content")
+            self._session.note(
+                prims.check_array, traced.path, ArrayContent.of(traced.original), key="content"
+            )
             fill(traced.array, traced.original)
             if traced.tensor is None:
                 self._session.objects.unread.pop(id(traced.array), None)
@@ -299,7 +302,7 @@ class Arrays(SessionState):
                     "writes to one of them",
                     hint="Pass a copy.",
                 )
-            self._session.note("apart", traced.path, True, others=tuple(others))
+            self._session.note(prims.check_apart, traced.path, are_apart, *others)
 
 
 def arrays_in(values: Any) -> list[Any]:

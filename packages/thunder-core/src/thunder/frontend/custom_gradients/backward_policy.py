@@ -26,11 +26,11 @@ from typing import Any
 import torch
 from torch._library.custom_ops import CustomOpDef
 
-from thunder.base.provenance import ABSENT, Path, cell_content, lookup_instance, lookup_type
+from thunder.base.provenance import ABSENT, cell_content, lookup_instance, lookup_type
 from thunder.frontend.custom_gradients.backward_reads import is_code, is_fixed, is_in_library
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.function_context import FunctionContext
-from thunder.frontend.facts import GuardKind
+from thunder.frontend.facts import Fact
 from thunder.frontend.natives.libraries import is_library, is_library_class, is_library_module
 from thunder.frontend.natives.native_tables import IMPURE_MODULES
 from thunder.frontend.objects.class_kinds import LEAVES, is_immutable
@@ -41,6 +41,7 @@ from thunder.interpreter.frame import Frame
 from thunder.interpreter.policy import MISSING, FunctionParts
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.unmodelled_proxies import UnmodelledProxy
+from thunder.ops import prims
 
 __all__ = ["BackwardPolicy"]
 
@@ -267,9 +268,10 @@ class BackwardPolicy(TracingSession):
                 self.place.end_backward(f"reads {entry.path.source}")
         return super().run_native(fn, args, kwargs)
 
-    def check_fact(self, kind: GuardKind, path: Path, expected: Any) -> None:
+    def check_fact(self, fact: Fact) -> None:
         """End the backward before a fact is noted that is not about code: it would be of this moment."""
-        if kind in _ABSENCES or expected is ABSENT or is_code(expected) or path.key in _PARTS_OF_CODE:
+        path, expected = fact.path, fact.expected
+        if _is_absence(fact) or expected is ABSENT or is_code(expected) or path.key in _PARTS_OF_CODE:
             return
         owner = None if path.parent is None else path.parent.fetch(_NO_ROOTS)
         is_of_library = isinstance(owner, types.ModuleType) and is_library_module(owner)
@@ -280,8 +282,15 @@ class BackwardPolicy(TracingSession):
 
 #: a path from an argument leads to no module
 _NO_ROOTS: dict[str, Any] = defaultdict(lambda: ABSENT)
-#: facts about what there is not, or which of two objects it is
-_ABSENCES = ("lacks", "lacks_key", "same")
+
+
+def _is_absence(fact: Fact) -> bool:
+    """Return whether a fact is about what there is not, or which of two objects it is."""
+    if fact.sym is prims.check_has_attr or fact.sym is prims.check_contains:
+        return fact.args[2] is False
+    return fact.sym in (prims.check_same_object, prims.check_other_object) and fact.is_relation
+
+
 #: parts of functions and classes that are no code themselves, and change only with it
 _PARTS_OF_CODE = ("__defaults__", "__kwdefaults__", "__mro__")
 #: what a library's own lines may do, which is the same when the backward runs

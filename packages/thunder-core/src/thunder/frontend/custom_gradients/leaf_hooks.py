@@ -21,6 +21,7 @@ from thunder.frontend.objects.writes import Write, WrittenNames
 from thunder.frontend.places import HOOKS_LEAF
 from thunder.frontend.session import Ending, SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
 from thunder.torch.inplace import is_leaf
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class LeafHooks(SessionState):
         entry = session.entry_of(x)
         if entry is not None:
             session.note_write()
-            session.note("is", entry.path.step("attribute", "is_leaf"), entry.obj.is_leaf)
+            session.note(prims.check_same_object, entry.path.step("attribute", "is_leaf"), entry.obj.is_leaf)
         handle = HookHandle(x, attribute, hook)
         self.registered[handle] = x, attribute, hook, session.locations()
         return handle

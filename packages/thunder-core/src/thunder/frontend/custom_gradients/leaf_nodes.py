@@ -13,6 +13,7 @@ from thunder.base.errors import InternalError, UnsupportedProgram
 from thunder.frontend.objects.class_kinds import OfTheTrace
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
 
 if TYPE_CHECKING:
     from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
@@ -53,7 +54,7 @@ def leaf_node(session: TracingSession, x: TensorProxy) -> LeafNode:
     """Return the node of a leaf; of an input is guarded that it is one."""
     entry = session.entry_of(x)
     if entry is not None:
-        session.note("is", entry.path.step("attribute", "is_leaf"), True)
+        session.note(prims.check_same_object, entry.path.step("attribute", "is_leaf"), True)
     return session.state(_LeafNodes).nodes.setdefault(id(x), LeafNode(x))
 
 

@@ -20,6 +20,7 @@ from thunder.frontend.session import TracingSession
 from thunder.frontend.types.leaf_gradients import assign_grad, read_grad
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
+from thunder.ops import prims
 from thunder.torch.inplace import is_leaf, write_back
 from thunder.torch.namespace import ltorch
 
@@ -83,7 +84,7 @@ def _run(
 def _note_leaves(session: TracingSession, leaves: Sequence[TensorProxy]) -> None:
     """Guard that the inputs among the leaves are leaves: others receive no gradient."""
     for entry in filter(None, map(session.entry_of, leaves)):
-        session.note("is", entry.path.step("attribute", "is_leaf"), True)
+        session.note(prims.check_same_object, entry.path.step("attribute", "is_leaf"), True)
 
 
 def _chosen(inputs: Any) -> list[TensorProxy]:

@@ -30,6 +30,7 @@ from thunder.frontend.custom_gradients.tensor_hooks import replaced, replaced_by
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
+from thunder.ops import prims
 from thunder.ops.operator import row_of
 from thunder.ops.stand_ins import to_hinted_meta
 
@@ -106,7 +107,7 @@ def _require_leaf(session: TracingSession, x: TensorProxy) -> None:
             hint="Remove the hooks, or call backward() outside of the compiled function.",
         )
     if entry is not None:
-        session.note("is", entry.path.step("attribute", "is_leaf"), True)
+        session.note(prims.check_same_object, entry.path.step("attribute", "is_leaf"), True)
 
 
 def _in_torchs_order(

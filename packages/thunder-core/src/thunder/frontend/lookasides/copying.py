@@ -27,6 +27,7 @@ from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.tensor_copies import deep_copy, settle_memory, shallow_copy
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import NumberProxy, TensorProxy
+from thunder.ops import prims
 
 TABLE = LookasideTable(COMPUTES)
 
@@ -83,7 +84,7 @@ def _is_copied_by_state(session: TracingSession, x: Any, own: str) -> bool:
     if session.call(getattr, (asked, own, None), {}) is not None or cls in copyreg.dispatch_table:
         return False
     registered = session.object_root(copyreg.dispatch_table, "copyreg.dispatch_table")
-    session.note("lacks_key", registered, cls, key=cls)
+    session.note(prims.check_contains, registered, cls, False, key=cls)
     reduces = session.type_attr(cls, "__reduce__")
     plain = object.__reduce__ if base is None else vars(base).get("__reduce__", object.__reduce__)
     is_plain = reduces is plain or reduces is types.SimpleNamespace.__reduce__
@@ -119,4 +120,4 @@ def _note_distinct(session: TracingSession, memo: dict[int, Any]) -> None:
     entries = {id(entry): entry for key in memo if (entry := session.objects.entries.get(key)) is not None}
     paths = [entry.path for entry in entries.values()]
     if len(paths) > 1:
-        session.note("different", paths[0], True, others=tuple(paths[1:]))
+        session.note(prims.check_different, paths[0], *paths[1:])

@@ -22,6 +22,7 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.places import COMPUTES
 from thunder.frontend.ran_code import RanCode
 from thunder.frontend.session import TracingSession
+from thunder.ops import prims
 
 TABLE = LookasideTable(COMPUTES)
 
@@ -38,7 +39,7 @@ def imported(
     """Return the result of an ``import`` statement. Raises what the import raises."""
     hook = vars(builtins)["__import__"]
     path = session.object_root(vars(builtins), "builtins").step("global", "__import__")
-    session.note("is", path, hook)
+    session.note(prims.check_same_object, path, hook)
     if hook is not _import:
         raise UnsupportedProgram(
             "builtins.__import__ was replaced", hint="Import outside the compiled function."
@@ -57,7 +58,9 @@ def imported(
     for member in fromlist or ():
         if member not in vars(module):  # ``from a import b`` then looks for the module ``a.b``
             submodule = f"{module.__name__}.{member}"
-            session.note("is", _entry(session, submodule), sys.modules.get(submodule, ABSENT))
+            session.note(
+                prims.check_same_object, _entry(session, submodule), sys.modules.get(submodule, ABSENT)
+            )
     return session.adopt(module, _entry(session, module.__name__))
 
 
@@ -80,14 +83,14 @@ def _entry(session: TracingSession, name: str) -> Any:
 
 def _note_modules(session: TracingSession, name: str) -> None:
     for prefix in _prefixes(name):
-        session.note("is", _entry(session, prefix), sys.modules.get(prefix, ABSENT))
+        session.note(prims.check_same_object, _entry(session, prefix), sys.modules.get(prefix, ABSENT))
 
 
 def with_one_module(session: TracingSession, name: str) -> dict[str, Any]:
     """Return what ``sys.modules`` has under one name, for which the program looks."""
     path, module = _entry(session, name), sys.modules.get(name, ABSENT)
     if module is ABSENT:
-        session.note("is", path, ABSENT)
+        session.note(prims.check_same_object, path, ABSENT)
         return {}
     return {name: session.adopt(module, path)}
 
@@ -122,10 +125,10 @@ def _find_spec(session: TracingSession, name: str, package: str | None = None) -
         if len(sys.modules) != loaded:
             session.state(RanCode).note(session, f"importlib.util.find_spec({full!r})")
     if full in sys.modules:
-        session.note("is", _entry(session, full), sys.modules[full])
+        session.note(prims.check_same_object, _entry(session, full), sys.modules[full])
     else:
         query = functools.partial(_is_findable, full)
-        session.note("state", session.object_root(query, f"a module {full}"), spec is not None)
+        session.note(prims.check_state, session.object_root(query, f"a module {full}"), spec is not None)
     path = session.object_root(spec, f"the place of {full}")
     return None if spec is None else session.adopt(spec, path)
 

@@ -23,6 +23,7 @@ from thunder.frontend.types.number_members import value_of_key
 from thunder.interpreter.attributes import is_data_descriptor
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
 
 TABLE = LookasideTable(COMPUTES)
 
@@ -85,7 +86,7 @@ def _type_hints(session: TracingSession, args: Args, kwargs: Kwargs) -> dict[str
     query = functools.partial(typing.get_type_hints, *args, **kwargs)
     hints = query()
     name = obj.__name__ if entry is None else entry.path.source
-    session.note("state", session.object_root(query, f"the type hints of {name}"), dict(hints))
+    session.note(prims.check_state, session.object_root(query, f"the type hints of {name}"), dict(hints))
     return hints
 
 

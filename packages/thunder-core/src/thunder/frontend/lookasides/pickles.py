@@ -24,6 +24,7 @@ from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
 from thunder.ir.number_proxies import NumberProxy
+from thunder.ops import prims
 
 TABLE = LookasideTable(COMPUTES)
 
@@ -102,7 +103,7 @@ def _has_plain_state(session: TracingSession, cls: type) -> bool:
     if any(isinstance(v, types.MemberDescriptorType) and name != "__dict__" for name, v in members):
         return False  # it has slots
     registered = session.object_root(copyreg.dispatch_table, "copyreg.dispatch_table")
-    session.note("lacks_key", registered, cls, key=cls)
+    session.note(prims.check_contains, registered, cls, False, key=cls)
     return type(cls) is type and all(session.type_attr(cls, name) is v for name, v in _OWN_METHODS.items())
 
 

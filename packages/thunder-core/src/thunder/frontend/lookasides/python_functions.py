@@ -34,6 +34,7 @@ from thunder.interpreter.string_protocols import to_repr
 from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
 from thunder.ir.symbolic_sizes import SizeTuple, SymbolicInt, has_symbols
+from thunder.ops import prims
 
 TABLE = LookasideTable(COMPUTES)
 
@@ -70,7 +71,7 @@ def _note_hierarchy(session: TracingSession, args: tuple[Any, ...]) -> None:
     cls = args[0] if isinstance(args[0], type) else type(args[0])
     if id(cls) not in session.created_by_program and cls is not TensorProxy and not is_immutable(cls):
         path = session.object_root(cls, cls.__qualname__)
-        session.note("is", path.step("attribute", "__mro__"), cls.__mro__)
+        session.note(prims.check_same_object, path.step("attribute", "__mro__"), cls.__mro__)
     abstract = [c for c in _flatten_classes(args[1]) if isinstance(c, abc.ABCMeta)]
     if abstract:
         cls = seen_type(session, args[0]) if isinstance(args[0], TensorProxy) else cls
@@ -102,11 +103,11 @@ class AbstractAnswers(SessionState):
         """Note that the program asks whether a class is a subclass of abstract ones."""
         if id(cls) in session.created_by_program or any(map(_asks_code_of_users, bases)):
             path = session.object_root(abc.get_cache_token, "abc.get_cache_token()")
-            session.note("state", path, abc.get_cache_token())
+            session.note(prims.check_state, path, abc.get_cache_token())
             return
         for base in bases:
             self._answers[cls, base] = issubclass(cls, base)
-        session.note("state", session.object_root(self, "the bases that are abstract"), ())
+        session.note(prims.check_state, session.object_root(self, "the bases that are abstract"), ())
 
     def __call__(self) -> tuple[str, ...]:
         """Return the answers that have changed."""
@@ -326,7 +327,7 @@ def _dir(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any])
     if is_written or type(session.type_attr(type(obj), "__dir__")) is type(_dir):
         raise UnsupportedProgram(f"dir({entry.path.source}) after a write, or with a __dir__ in Python")
     names = dir(obj)
-    session.note("dir", entry.path, names)
+    session.note(prims.check_dir, entry.path, names)
     return list(names)
 
 
@@ -358,9 +359,9 @@ def _environment_value(session: TracingSession, key: str) -> str | None:
     path = session.object_root(data, "os.environ").step("key", encoded)
     raw = data.get(encoded, ABSENT)
     if raw is ABSENT:
-        session.note("is", path, ABSENT)
+        session.note(prims.check_same_object, path, ABSENT)
         return None
-    session.note("equal", path, raw)
+    session.note(prims.check_literal_like, path, raw)
     decoded: str = os.environ.decodevalue(raw)
     return decoded
 

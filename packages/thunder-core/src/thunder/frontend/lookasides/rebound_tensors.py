@@ -175,7 +175,11 @@ def _detach_(session: TracingSession, x: Any) -> TensorProxy:
     if entry is not None:
         with torch._C.DisableTorchFunction():
             is_view = entry.obj._is_view()
-        session.note("is", entry.path.step("attribute", "_base"), entry.obj._base if is_view else None)
+        session.note(
+            prims.check_same_object,
+            entry.path.step("attribute", "_base"),
+            entry.obj._base if is_view else None,
+        )
     else:
         is_view = _is_differentiable_view(session, x)
     if is_view:

@@ -201,7 +201,7 @@ def _initial_seed(session: TracingSession, obj: Any) -> int:
             hint="Read it before the state is set, or seed with manual_seed.",
         )
     if generator.path is not None and not generator.changed:
-        session.note("seed", generator.path, generator.seed)
+        session.note(prims.check_initial_seed, generator.path, generator.seed)
     return generator.seed
 
 

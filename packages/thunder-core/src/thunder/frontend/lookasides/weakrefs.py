@@ -37,6 +37,7 @@ from thunder.frontend.objects.object_table import ObjectTable, describe
 from thunder.frontend.places import READS
 from thunder.frontend.session import Ending, SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
 
 TABLE = LookasideTable(READS)
 
@@ -297,7 +298,7 @@ def is_same(session: TracingSession, a: Any, b: Any) -> bool:
     if entry is not None and entry.obj is one.raw:
         return isinstance(one, type)  # refused
     if entry is not None:
-        session.note("same", one.path, False, others=(entry.path,))
+        session.note(prims.check_other_object, one.path, entry.path)
     return False
 
 
@@ -307,7 +308,7 @@ def hold_weakly(objects: ObjectTable) -> None:
     These are the objects that the program reached by weak references, and those that come with the arguments.
     """
     for place, fact in enumerate(objects.facts):
-        if fact.kind == "is" and fact.expected is not ABSENT:  # which is not an object
+        if fact.sym is prims.check_same_object and fact.expected is not ABSENT:  # which is not an object
             objects.facts[place] = _weak_fact(fact, objects.referents)
 
 
@@ -316,4 +317,4 @@ def _weak_fact(fact: Fact, referents: set[int]) -> Fact:
         return fact
     if not type(fact.expected).__weakrefoffset__:  # such as None
         return fact
-    return Fact("refers", fact.path, weakref.ref(fact.expected))
+    return fact.from_bsym(sym=prims.check_referent, args=(fact.path, weakref.ref(fact.expected)))

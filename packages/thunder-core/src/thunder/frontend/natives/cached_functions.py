@@ -215,7 +215,7 @@ def _asked(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict
         calls.note_use(query, has_run=True)
     if type(result) in LEAVES:
         return session.adopt(result, path)
-    session.note("is", path, result)
+    session.note(prims.check_same_object, path, result)
     return session.adopt(result, session.object_root(result, name))
 
 

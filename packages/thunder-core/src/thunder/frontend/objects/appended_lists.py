@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from thunder.base.provenance import Path, is_weak
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.shadow_copies import SEQUENCES, Shadow
+from thunder.ops import prims
 
 if TYPE_CHECKING:
     from thunder.frontend.objects.object_table import ObjectTable
@@ -39,9 +40,9 @@ class AppendedLists:
             table.shadows.append(shadow)
             table.entries[id(shadow.copy)] = ObjectEntry(raw, path, shadow.copy)
             if path.parent is not None:
-                table.note("type", path, type(raw))
+                table.note(prims.check_type, path, type(raw))
         elif shadow.path is not path:
-            table.note("same", path, True, others=(shadow.path,))
+            table.note(prims.check_same_object, path, shadow.path)
         return shadow.copy
 
     def adopt_dict(self, raw: Any, path: Path) -> Any:
@@ -52,10 +53,10 @@ class AppendedLists:
         shadow = self.dicts.get(id(raw))
         if shadow is not None:
             if shadow.path is not path:
-                table.note("same", path, True, others=(shadow.path,))
+                table.note(prims.check_same_object, path, shadow.path)
             return shadow.copy
         if path.parent is not None:
-            table.note("type", path, type(raw))
+            table.note(prims.check_type, path, type(raw))
         copy = table.adopt_container(raw, path, adopt_list=self.adopt)
         del table.entries[id(raw)]  # another read finds it in the table of these
         self.dicts[id(raw)] = next(s for s in reversed(table.shadows) if s.copy is copy)
@@ -76,7 +77,7 @@ class AppendedLists:
         if shadow.path.source in self.table.varying:
             before = self.table.adopt_number(before, shadow.path.step("length", "len"))
         else:
-            self.table.note("len", shadow.path, before)
+            self.table.note(prims.check_len, shadow.path, before)
         return before + len(copy)
 
     def has_appended(self, raw: Any, index: Any) -> bool:
@@ -101,7 +102,7 @@ class AppendedLists:
         entry = table.entries[id(raw)] = table.entries[id(shadow.copy)]
         added = list(shadow.copy)
         shadow.copy.clear()
-        table.note("len", entry.path, len(raw))
+        table.note(prims.check_len, entry.path, len(raw))
         shadow.fill([table.adopt_item(v, entry.path.step("index", i)) for i, v in enumerate(raw)])
         shadow.copy.extend(added)
 
@@ -112,7 +113,7 @@ class AppendedLists:
             held = {id(e): e.path for e in entries if not is_weak(e.path)}
             if len(held) > 1:
                 first, *others = held.values()
-                self.table.note("different", first, True, others=tuple(others))
+                self.table.note(prims.check_different, first, *others)
 
     def forget(self) -> None:
         """Release the user's objects."""

@@ -15,6 +15,7 @@ from thunder.frontend.session import TracingSession
 from thunder.frontend.types import patches
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
 
 
 class ClassAttributes:
@@ -59,7 +60,7 @@ class ClassAttributes:
             if written is MISSING and name in base.__dict__:
                 return self._own(base, name)
             if written is MISSING and not self._is_certain(base):
-                self.session.note("lacks_key", self._namespace(base), name, key=name)
+                self.session.note(prims.check_contains, self._namespace(base), name, False, key=name)
         return MISSING
 
     def _own(self, cls: type, name: str) -> Any:
@@ -75,10 +76,10 @@ class ClassAttributes:
         root = objects.object_root(cls, cls.__qualname__)
         if cls not in self._ordered:  # the guard of an attribute looks along the bases as they are now
             self._ordered.add(cls)
-            objects.note("is", root.step("attribute", "__mro__"), cls.__mro__)
+            objects.note(prims.check_same_object, root.step("attribute", "__mro__"), cls.__mro__)
         path = root.step("typeattr", name)
         if raw is ABSENT:
-            objects.note("is", path, ABSENT)
+            objects.note(prims.check_same_object, path, ABSENT)
             return MISSING
         value = objects.adopt(raw, path)
         return MISSING if value is ABSENT else value

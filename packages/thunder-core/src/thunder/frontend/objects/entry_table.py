@@ -16,11 +16,13 @@ import torch
 from thunder.base.equal_values import WITHOUT_ZONE, has_open_zone, holds_decimal
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path, comes_with_arguments, is_weak, object_root
-from thunder.frontend.facts import Fact, GuardKind
+from thunder.frontend.facts import Fact
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES
 from thunder.frontend.objects.object_entry import DELETED, ObjectEntry, emit_attribute
 from thunder.frontend.objects.shadow_copies import ItemOverlay, Shadow
 from thunder.frontend.objects.writes import Write
+from thunder.ops import prims
+from thunder.ops.prims import Check
 from thunder.wrappers.module_class import ModuleClass
 
 if TYPE_CHECKING:
@@ -44,32 +46,35 @@ class EntryTable:
         #: the path of each submodule, parameter and buffer of the compiled module, by id
         self.members: dict[int, Path] = {}
         #: called with each fact that is new, in a part of the program that looks at them; may raise
-        self.before_fact: Callable[[GuardKind, Path, Any], None] | None = None
+        self.before_fact: Callable[[Fact], None] | None = None
         self._noted: set[tuple[Any, ...]] = set()
         self._object_roots: dict[int, Path] = {}
 
     # -- facts -----------------------------------------------------------------------------------------------
 
-    def note(
-        self, kind: GuardKind, path: Path, expected: Any, key: Any = None, others: tuple[Path, ...] = ()
-    ) -> None:
-        """Add a fact once; ``key`` distinguishes facts of one kind about one path.
+    def note(self, check: Check, path: Path, *arguments: Any, key: Any = None) -> None:
+        """Add the fact that a check holds once; ``key`` distinguishes facts of one check about one path.
 
         Raises UnsupportedProgram for a time whose zone may change.
         """
-        mark = (kind, id(path), key, *map(id, others)) if others else (kind, id(path), key)
-        if mark not in self._noted:
-            may_be_rare = type(expected) not in WITHOUT_ZONE  # those that are asked about below
-            if may_be_rare and has_open_zone(expected):
-                raise UnsupportedProgram(
-                    f"{path.source} has a time in a time zone of another class than timezone and ZoneInfo",
-                    hint="Pass a time in UTC, or its timestamp.",
-                )
-            if self.before_fact is not None:
-                self.before_fact(kind, path, expected)
-            self._noted.add(mark)
-            self.has_decimals |= may_be_rare and holds_decimal(expected)
-            self.facts.append(Fact(kind, path, expected, others))
+        mark = (check.id, id(path), key, *[id(other) for other in arguments if type(other) is Path])
+        if mark in self._noted:
+            return
+        expected = arguments[0] if arguments else None
+        if expected is None and check is prims.check_same_object:
+            check, arguments = prims.check_none, ()
+        may_be_rare = type(expected) not in WITHOUT_ZONE  # those that are asked about below
+        if may_be_rare and has_open_zone(expected):
+            raise UnsupportedProgram(
+                f"{path.source} has a time in a time zone of another class than timezone and ZoneInfo",
+                hint="Pass a time in UTC, or its timestamp.",
+            )
+        new = Fact.of(check, path, *arguments)
+        if self.before_fact is not None:
+            self.before_fact(new)
+        self._noted.add(mark)
+        self.has_decimals |= may_be_rare and holds_decimal(expected)
+        self.facts.append(new)
 
     def object_root(self, obj: Any, name: str) -> Path:
         """Return the root of an object that is known when the trace is made."""
@@ -125,7 +130,7 @@ class EntryTable:
         """Guard the identity of an object that the program compared or used as a key."""
         entry = self.entry_of(obj)
         if entry is not None and entry.path.parent is not None:
-            self.note("is", entry.path, entry.obj)
+            self.note(prims.check_same_object, entry.path, entry.obj)
 
     def guard_distinctness(self) -> None:
         """Guard that objects that are distinct in this call are distinct in later calls.
@@ -144,7 +149,7 @@ class EntryTable:
     def _note_different(self, paths: Iterable[Path]) -> None:
         paths = list(paths)
         if len(paths) > 1:
-            self.note("different", paths[0], True, others=tuple(paths[1:]))
+            self.note(prims.check_different, paths[0], *paths[1:])
 
     def _alike_and_written(self) -> Iterator[list[Path]]:
         """Yield the paths of objects of one class, and of containers of one, of which the program writes one.

@@ -14,6 +14,7 @@ from thunder.base.provenance import ABSENT, Path, cell_content
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.objects.writes import Write, WrittenNames
 from thunder.interpreter.policy import MISSING
+from thunder.ops import prims
 
 if TYPE_CHECKING:
     from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
@@ -71,7 +72,7 @@ class Variables:
         path = self.namespace_path(namespace).step("global", name)
         raw = namespace.get(name, ABSENT)
         if raw is ABSENT:
-            self.objects.note("is", path, ABSENT)
+            self.objects.note(prims.check_same_object, path, ABSENT)
             value = MISSING
         else:
             value = self.objects.adopt(raw, path)
@@ -143,7 +144,7 @@ class Variables:
             return value
         raw = cell_content(cell)
         if raw is ABSENT:
-            self.objects.note("is", tracked[1], ABSENT)
+            self.objects.note(prims.check_same_object, tracked[1], ABSENT)
             return MISSING
         value = self.cells[id(cell)] = self.objects.adopt(raw, tracked[1])
         return value

@@ -33,7 +33,7 @@ from thunder.base.provenance import (
     proxied,
 )
 from thunder.frontend.arrays.array_memory import is_array
-from thunder.frontend.facts import GuardKind, TensorFacts
+from thunder.frontend.facts import TensorFacts
 from thunder.frontend.free_sizes import FreeSizes
 from thunder.frontend.host_draws.host_generators import is_numpy_generator
 from thunder.frontend.natives.libraries import is_numpy_function, is_numpy_scalar, is_of_pydantic
@@ -60,6 +60,8 @@ from thunder.frontend.objects.tensor_classes import overrides_torch
 from thunder.frontend.objects.unmodelled_tensors import is_modelled, refuse_without_data
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbolic_sizes import has_symbols
+from thunder.ops import prims
+from thunder.ops.prims import Check
 from thunder.wrappers.module_class import ModuleClass
 from thunder.wrappers.overrides import Overrides, has_other_form
 from thunder.wrappers.thunder_module import ThunderModule, dispatcher_of, get_thunder_module
@@ -129,14 +131,16 @@ class ObjectTable(EntryTable):
         if t in LEAVES or is_numpy_scalar(raw) or plain_base(t) in LEAVES:
             if t in (int, float) and (path.source in self.varying or self.is_symbol(raw, path)):
                 return self.adopt_number(raw, path)
-            self.note(_LEAF_KINDS.get(t, "equal"), path, raw)
+            self.note(_LEAF_CHECKS.get(t, prims.check_literal_like), path, raw)
             if t not in LEAVES and id(raw) not in self.entries:  # it may have attributes
                 self.track(raw, path, raw)
             return raw
         instead = self.overridden.get(id(raw))
         original = None
         if instead is not None and path.parent is not instead.parent and not comes_with_arguments(path):
-            self.note("is", path, raw)  # the overriding tensor replaces this one, not a later one
+            self.note(
+                prims.check_same_object, path, raw
+            )  # the overriding tensor replaces this one, not a later one
             path, original = instead, None if instead in self.own_form else raw
             raw = path.fetch({})
         self.appended_lists.read(raw)
@@ -146,9 +150,9 @@ class ObjectTable(EntryTable):
             entry = self.entries.get(id(raw))
         if entry is not None:
             if entry.path is not path and not isinstance(raw, IDENTITY_TYPES):
-                self.note("same", path, True, others=(entry.path,))
+                self.note(prims.check_same_object, path, entry.path)
             elif isinstance(raw, IDENTITY_TYPES) and path.parent is not None:
-                self.note("is", path, raw)
+                self.note(prims.check_same_object, path, raw)
             return entry.value
         if t in weakref.ProxyTypes:  # before all questions that it would hand on
             raise UnsupportedProgram(
@@ -165,9 +169,9 @@ class ObjectTable(EntryTable):
             return self.adopt_array(raw, path)
         if isinstance(raw, IDENTITY_TYPES) or _is_known_by_identity(raw):
             if path.parent is not None or path.root_object is ABSENT:
-                self.note("is", path, raw)
+                self.note(prims.check_same_object, path, raw)
             if isinstance(raw, torch.nn.Module):  # its class may be swapped: ``m.__class__ = C``
-                self.note("type", path, t)
+                self.note(prims.check_type, path, t)
             self.track(raw, path, raw)
             return raw
         return self._adopt_object(raw, path)
@@ -178,7 +182,7 @@ class ObjectTable(EntryTable):
         number = self._numbers.get(place)
         if number is None:
             number = self._numbers[place] = self.make_input(raw, path)
-        self.note("type", path, type(raw))
+        self.note(prims.check_type, path, type(raw))
         return number
 
     def _adopt_tensor(
@@ -193,7 +197,7 @@ class ObjectTable(EntryTable):
         proxy: TensorProxy = self.make_input(raw, path, original)
         strides = proxy.strides or ()
         free = FreeSizes(proxy.shape, strides) if has_symbols((*proxy.shape, *strides)) else None
-        self.note("tensor", path, TensorFacts.of(raw, to_torch_device(proxy.device), free))
+        self.note(prims.check_tensor, path, TensorFacts.of(raw, to_torch_device(proxy.device), free))
         self.track(raw, path, proxy)
         return proxy
 
@@ -201,21 +205,21 @@ class ObjectTable(EntryTable):
         """Adopt a tensor that only opaque calls take, see Note [Unmodelled tensors]."""
         refuse_without_data(raw, path)
         proxy: TensorProxy = self.make_input(raw, path)
-        self.note("type", path, type(raw))
+        self.note(prims.check_type, path, type(raw))
         outer = path.step("outer", "outer")
-        self.note("equal", outer, outer_metadata(raw))
+        self.note(prims.check_literal_like, outer, outer_metadata(raw))
         self.track(raw, path, proxy)
         self.has_unmodelled = True
         return proxy
 
     def _adopt_overriding(self, raw: torch.Tensor, path: Path) -> TensorProxy:
         """Adopt a tensor whose class overrides torch's functions; the trace has it as a plain tensor."""
-        self.note("type", path, type(raw))
+        self.note(prims.check_type, path, type(raw))
         plain, plain_path = plain_tensor(raw), path.step("plain", "plain")
         proxy: TensorProxy = self.make_input(plain, plain_path)
         with torch._C.DisableTorchFunctionSubclass():
             proxy.declared_leaf = raw.is_leaf
-        self.note("tensor", plain_path, TensorFacts.of(plain, to_torch_device(proxy.device)))
+        self.note(prims.check_tensor, plain_path, TensorFacts.of(plain, to_torch_device(proxy.device)))
         self.track(raw, path, proxy)
         self.tensor_classes[id(proxy)] = proxy, type(raw)
         self.note_overriding_tensor()
@@ -224,7 +228,7 @@ class ObjectTable(EntryTable):
     def adopt_compiled(self, raw: ThunderModule, path: Path) -> torch.nn.Module:
         """Return the module that a compiled module was made of, with its overrides."""
         if path.parent is not None or path.root_object is ABSENT:
-            self.note("is", path, raw)
+            self.note(prims.check_same_object, path, raw)
         overrides, module = dispatcher_of(raw).overrides, get_thunder_module(raw)
         self.apply_overrides(overrides)
         self.compiled[id(module)] = raw
@@ -241,7 +245,10 @@ class ObjectTable(EntryTable):
             return
         overrides.refuse_replaced()
         count = len(overrides.tensors)  # names are only ever added
-        self.note("len" if count else "empty", overrides.path, count or None)
+        if count:
+            self.note(prims.check_len, overrides.path, count)
+        else:
+            self.note(prims.check_empty, overrides.path)
         paths = overrides.paths()
         self.overridden.update(paths)
         self.own_form.update(path for path in paths.values() if path.key in overrides.own_form)
@@ -249,16 +256,16 @@ class ObjectTable(EntryTable):
     def _adopt_generator(self, raw: torch.Generator, path: Path) -> torch.Generator:
         """Adopt a generator, whose state no fact is about: each call draws from its own."""
         if path.parent is not None:
-            self.note("type", path, torch.Generator)
-            self.note("equal", path.step("attribute", "device"), raw.device)
+            self.note(prims.check_type, path, torch.Generator)
+            self.note(prims.check_literal_like, path.step("attribute", "device"), raw.device)
         self.track(raw, path, raw)
         return raw
 
     def _adopt_process_group(self, raw: Any, path: Path) -> Any:
         """Adopt a process group, of which the name is a fact, and what a program asks of it."""
         if path.parent is not None:
-            self.note("type", path, type(raw))
-            self.note("equal", path.step("attribute", "group_name"), str(raw.group_name))
+            self.note(prims.check_type, path, type(raw))
+            self.note(prims.check_literal_like, path.step("attribute", "group_name"), str(raw.group_name))
         self.track(raw, path, raw)
         return raw
 
@@ -269,11 +276,11 @@ class ObjectTable(EntryTable):
         if isinstance(raw, OPAQUE) or (hasattr(t, "__next__") and is_foreign(t)):
             return adopt_iterator(self, raw, path)
         if path.parent is not None:
-            self.note("type", path, t)
+            self.note(prims.check_type, path, t)
         if is_container(t):  # its attributes are read one by one, as those of any object
             return self.adopt_container(raw, path)
         if t is frozenset:
-            self.note("order", path, adopt_keys(self, raw, path))
+            self.note(prims.check_set, path, adopt_keys(self, raw, path))
             return raw
         if issubclass(t, tuple):
             return self._adopt_tuple(raw, path)
@@ -292,7 +299,7 @@ class ObjectTable(EntryTable):
         if path.kind == "typeattr" and is_foreign(
             t
         ):  # a descriptor implemented in C: what matters is which it is
-            self.note("is", path, raw)
+            self.note(prims.check_same_object, path, raw)
             self.track(raw, path, raw)
             return raw
         if t in LOCKS or (issubclass(t, weakref.ref) and not is_foreign(t, weakref.ref)):
@@ -325,12 +332,12 @@ class ObjectTable(EntryTable):
         if lookup_slot(raw, "__dict__") is raw:  # its attributes are its items
             object.__setattr__(shadow.copy, "__dict__", shadow.copy)
             entry.own = shadow.copy
-            self.note("same", path.step("slot", "__dict__"), True, others=(path,))
+            self.note(prims.check_same_object, path.step("slot", "__dict__"), path)
         for base, names in _PARTS.items():
             for name in names if isinstance(raw, base) else ():
                 part, place = getattr(raw, name), path.step("attribute", name)
                 if type(part) is int:  # native code goes by it, so that it is no symbol
-                    self.note("int", place, part)
+                    self.note(prims.check_number_type_and_value, place, part)
                 else:
                     self.adopt(part, place)
         content = content_of(raw)
@@ -338,7 +345,7 @@ class ObjectTable(EntryTable):
             path = path.step("content", "content")
         if isinstance(content, dict):
             keys = tuple(content)
-            self.note("keys", path, tuple(adopt_dict_key(self, key, path) for key in keys))
+            self.note(prims.check_keys, path, tuple(adopt_dict_key(self, key, path) for key in keys))
             seen = (self.entries[id(k)].value if isinstance(k, torch.Tensor) else k for k in keys)
             adopts = {kind: adopt_list or self.adopt_item for kind in SEQUENCES}
             items = (
@@ -350,10 +357,10 @@ class ObjectTable(EntryTable):
             if overlay is not None:
                 shadow.copy.update(overlay.writes)
         elif isinstance(shadow.copy, set):
-            self.note("order", path, adopt_keys(self, content, path))
+            self.note(prims.check_set, path, adopt_keys(self, content, path))
             shadow.fill(content)
         else:
-            self.note("len", path, len(content))
+            self.note(prims.check_len, path, len(content))
             shadow.fill([self.adopt_item(v, path.step("index", i)) for i, v in enumerate(content)])
         if isinstance(shadow.copy, dict | set) and any(map(has_python_key, content)):
             refuse_moved_keys(raw, path.source)
@@ -372,7 +379,7 @@ class ObjectTable(EntryTable):
             if type(raw) in weakref.ProxyTypes:
                 raise
             self.shadows = [shadow for shadow in self.shadows if shadow.original is not raw]
-            self.note("type", path, type(raw))
+            self.note(prims.check_type, path, type(raw))
             entry = self.unread[id(raw)] = self.track(raw, path, raw)
             entry.refusal = error
             return raw
@@ -380,9 +387,9 @@ class ObjectTable(EntryTable):
     def _adopt_tuple(self, raw: tuple[Any, ...], path: Path) -> Any:
         t = type(raw)
         if t is tuple and raw and all(map(is_plain, raw)):
-            self.note("equal", path, raw)
+            self.note(prims.check_literal_like, path, raw)
             return raw
-        self.note("len", path, tuple.__len__(raw))
+        self.note(prims.check_len, path, tuple.__len__(raw))
         items = [self.adopt_item(v, path.step("index", i)) for i, v in enumerate(tuple.__iter__(raw))]
         value = raw
         if any(a is not b for a, b in zip(items, tuple.__iter__(raw), strict=True)):
@@ -395,29 +402,29 @@ class ObjectTable(EntryTable):
         """Adopt a slice whose bounds are objects or tensors, which C code reads when it is used."""
         entry = self.entries.get(id(raw))
         if entry is None:
-            self.note("type", path, slice)
+            self.note(prims.check_type, path, slice)
             names = ("start", "stop", "step")
             bounds = [self.adopt(getattr(raw, name), path.step("attribute", name)) for name in names]
             entry = self.track(raw, path, slice(*bounds))
         elif entry.path is not path:
-            self.note("same", path, True, others=(entry.path,))
+            self.note(prims.check_same_object, path, entry.path)
         return entry.value
 
     def _adopt_bytes(self, raw: Any, path: Path) -> Any:
         """Adopt a bytearray or an array, whose bytes are a fact, or a view of all bytes of an object."""
         if type(raw) is memoryview:
             for name in ("readonly", "format", "shape", "strides"):
-                self.note("equal", path.step("attribute", name), getattr(raw, name))
+                self.note(prims.check_literal_like, path.step("attribute", name), getattr(raw, name))
             view = memoryview(self.adopt(raw.obj, path.step("attribute", "obj")))
             view = view.toreadonly() if raw.readonly else view
             self.track(raw, path, view)
             return view
         shadow = Shadow.of(raw, path)
         if type(raw) is array.array:
-            self.note("equal", path.step("attribute", "typecode"), raw.typecode)
-            self.note("state", path.step("attribute", "tobytes"), raw.tobytes())
+            self.note(prims.check_literal_like, path.step("attribute", "typecode"), raw.typecode)
+            self.note(prims.check_state, path.step("attribute", "tobytes"), raw.tobytes())
         else:
-            self.note("equal", path, bytearray(raw))
+            self.note(prims.check_literal_like, path, bytearray(raw))
         self.track(raw, path, shadow.copy)
         self.shadows.append(shadow)
         return shadow.copy
@@ -479,11 +486,12 @@ def _a(noun: str) -> str:
 
 #: what a container has beside its items
 _PARTS: dict[type, tuple[str, ...]] = {deque: ("maxlen",), defaultdict: ("default_factory",)}
-_LEAF_KINDS: dict[type, GuardKind] = {
-    int: "int",
-    str: "str",
-    bool: "is",
-    type(None): "is",
-    type(...): "is",
-    torch.dtype: "is",
+_LEAF_CHECKS: dict[type, Check] = {
+    int: prims.check_number_type_and_value,
+    str: prims.check_string_value,
+    slice: prims.check_slice_value,
+    bool: prims.check_same_object,
+    type(None): prims.check_same_object,
+    type(...): prims.check_same_object,
+    torch.dtype: prims.check_same_object,
 }

@@ -28,6 +28,7 @@ from thunder.base.iterator_parts import (
     reduced,
 )
 from thunder.base.provenance import Path
+from thunder.ops import prims
 
 if TYPE_CHECKING:
     from thunder.frontend.objects.object_table import ObjectTable
@@ -172,7 +173,7 @@ def adopt_iterator(table: ObjectTable, raw: Any, path: Path) -> Any:
 def adopt_getter(table: ObjectTable, raw: Any, path: Path) -> Any:
     """Return an ``itemgetter`` or the like of the user over its adopted arguments."""
     parts, position = parts_and_position(raw)
-    table.note("equal", path.step("iterated", POSITION), position)
+    table.note(prims.check_literal_like, path.step("iterated", POSITION), position)
     adopted = [table.adopt(part, path.step("iterated", i)) for i, part in enumerate(parts)]
     count, *names = position
     plain = count - len(names)
@@ -183,8 +184,8 @@ def adopt_getter(table: ObjectTable, raw: Any, path: Path) -> Any:
 
 def _adopt_count(table: ObjectTable, count: Count) -> Any:
     if count.path.parent is not None:
-        table.note("type", count.path, itertools.count)
-    table.note("state", count.path.step("attribute", "__repr__"), repr(count.original))
+        table.note(prims.check_type, count.path, itertools.count)
+    table.note(prims.check_state, count.path.step("attribute", "__repr__"), repr(count.original))
     table.counts.append(count)
     table.track(count.original, count.path, count.copy)
     return count.copy
@@ -202,9 +203,9 @@ def _adopt_parts(table: ObjectTable, raw: Any, path: Path) -> Any:
     if cls in OF_ELEMENTS and _is_past_the_end(raw):
         return None
     if path.parent is not None:
-        table.note("type", path, cls)
+        table.note(prims.check_type, path, cls)
     adopted = [table.adopt(part, path.step("iterated", i)) for i, part in enumerate(parts)]
-    table.note("equal", path.step("iterated", POSITION), position)
+    table.note(prims.check_literal_like, path.step("iterated", POSITION), position)
     if cls in _CALLING:
         adopted[0] = table.callback(adopted[0])
     copied = _copied(raw, adopted, position)

@@ -281,10 +281,10 @@ def _rooted(fact: Fact, passed: Mapping[int, Any], session: TracingSession) -> F
 
     A fact about a tensor, or about other values of the arguments, is None: no callable can change it.
     """
-    if fact.kind in ("tensor", "distinct", "overlap") or fact.others or fact.path.kind == "cached":
+    if fact.sym is prims.check_tensor or fact.others or fact.path.kind == "cached":
         return None
     path = _root_of(fact.path, passed, session)
-    return None if path is None else Fact(fact.kind, path, fact.expected)
+    return None if path is None else fact.from_bsym(args=(path, *fact.args[1:]))
 
 
 def _path_from(path: Path, passed: Mapping[int, Any], session: TracingSession) -> Path | None:

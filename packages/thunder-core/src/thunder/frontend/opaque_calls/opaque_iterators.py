@@ -33,6 +33,7 @@ from thunder.frontend.places import READS
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.types.reached_generators import adopt_generator
 from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
 
 if TYPE_CHECKING:
     from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
@@ -77,7 +78,7 @@ def adopt_unread(session: TracingSession, raw: Any, path: Path) -> Any:
     elif not _is_only_advanced(type(raw)):
         return None
     if path.parent is not None:
-        session.note("type", path, type(raw))
+        session.note(prims.check_type, path, type(raw))
     request = _requests(raw, path)
     if type(raw) is types.GeneratorType:
         stand_in: Any = _driver(session, request)

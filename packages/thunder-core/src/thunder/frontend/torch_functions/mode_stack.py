@@ -14,6 +14,7 @@ from thunder.frontend.places import COMPUTES, READS_SURROUNDINGS
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions import override_calls
 from thunder.frontend.torch_functions.override_state import Disabled, TorchFunctions
+from thunder.ops import prims
 
 TABLE = LookasideTable(COMPUTES)
 Args = tuple[Any, ...]
@@ -25,7 +26,7 @@ def enter_held_modes(session: TracingSession) -> None:
     modes = HELD.modes
     if modes:
         path = modes_path()
-        session.note("len", path, len(modes))
+        session.note(prims.check_len, path, len(modes))
         for i, mode in enumerate(modes):
             session.state(TorchFunctions).push(session.adopt(mode, path.step("index", i)))
 

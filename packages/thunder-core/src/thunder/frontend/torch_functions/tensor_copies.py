@@ -104,7 +104,7 @@ def settle_memory(session: TracingSession, memo: dict[int, Any]) -> None:
         paths = [entry.path for entry in entries]
         with torch._C.DisableTorchFunction():
             overlaps = overlapping_groups(*(entry.obj for entry in entries))
-        session.note("overlap", paths[0], overlaps, others=tuple(paths[1:]))
+        session.note(prims.check_overlap, paths[0], overlaps, overlapping_groups, *paths[1:])
         if overlaps:
             raise _refusal(tensors[0], "together with one with which it shares memory")
     calls = session.trace.bound_symbols
@@ -122,7 +122,7 @@ def _refuse_attributes(session: TracingSession, x: TensorProxy) -> None:
         return
     if entry.writes or vars(entry.obj):
         raise _refusal(x, "which has attributes")
-    session.note("empty", entry.path.step("attribute", "__dict__"), None)
+    session.note(prims.check_empty, entry.path.step("attribute", "__dict__"))
 
 
 def _is_dense(session: TracingSession, x: TensorProxy) -> bool:

@@ -18,6 +18,7 @@ from thunder.frontend.types.patches import MODULE_METHODS as METHODS
 from thunder.interpreter.attributes import is_data_descriptor
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
 from thunder.wrappers.compiled_function import CompiledFunction
 from thunder.wrappers.thunder_module import dispatcher_of
 
@@ -107,9 +108,9 @@ def _is_left_to_getattr(session: TracingSession, entry: ObjectEntry, name: str, 
     if session.type_attr(type(entry.obj), name) is not MISSING:
         return False
     if entry.own is None:
-        session.note("lacks", entry.path, name, key=name)
+        session.note(prims.check_has_attr, entry.path, name, False, key=name)
     for other in earlier:
-        session.note("lacks_key", session.member_path(entry, other), name, key=name)
+        session.note(prims.check_contains, session.member_path(entry, other), name, False, key=name)
     return True
 
 
@@ -150,10 +151,10 @@ def _store_member(session: TracingSession, module: torch.nn.Module, name: str, v
     if of_class is not MISSING and (name not in own or is_data_descriptor(of_class)):
         return False
     for member in ("_parameters", "_modules"):
-        session.note("lacks_key", session.member_path(entry, member), name, key=name)
+        session.note(prims.check_contains, session.member_path(entry, member), name, False, key=name)
     if name in own["_buffers"]:
         return _store_buffer(session, entry, name, value)
-    session.note("lacks_key", session.member_path(entry, "_buffers"), name, key=name)
+    session.note(prims.check_contains, session.member_path(entry, "_buffers"), name, False, key=name)
     if not session.objects.appended_lists.holds(own.get(name), value):  # the list itself, after ``+=``
         entry.write(name, value)
     return True
@@ -168,9 +169,11 @@ def _store_buffer(session: TracingSession, entry: ObjectEntry, name: str, value:
     if any(session.type_attr(type(entry.obj), n) is not getattr(_Module, n) for n in _CALLED_TO_REGISTER):
         return False
     objects = session.objects
-    objects.note("empty", objects.object_root(hooks, f"torch.nn.modules.module.{_REGISTRATION_HOOKS}"), None)
+    objects.note(
+        prims.check_empty, objects.object_root(hooks, f"torch.nn.modules.module.{_REGISTRATION_HOOKS}")
+    )
     overlay = _overlay(session, entry, "_buffers")
-    objects.note("has_key", overlay.path, name, key=name)
+    objects.note(prims.check_contains, overlay.path, name, True, key=name)
     overlay.items[name] = value
     if overriding is None:
         overlay.writes[name] = value
@@ -237,12 +240,11 @@ def _is_plain_call(session: TracingSession, entry: ObjectEntry, cls: type) -> bo
         return False
     objects = session.objects
     for name in _GLOBAL_HOOKS:
-        objects.note(
-            "empty", objects.object_root(_module_globals[name], f"torch.nn.modules.module.{name}"), None
-        )
+        hooks_of_all = objects.object_root(_module_globals[name], f"torch.nn.modules.module.{name}")
+        objects.note(prims.check_empty, hooks_of_all)
     for name, hooks in held.items():
         if hooks is None:
-            objects.note("empty", session.member_path(entry, name), None)
+            objects.note(prims.check_empty, session.member_path(entry, name))
     return True
 
 

@@ -23,6 +23,7 @@ from thunder.base.iterator_parts import FUNCTION, part_of_iterator, variables_of
 from thunder.base.provenance import ABSENT, Path
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.session import TracingSession
+from thunder.ops import prims
 
 __all__ = ["LeftInPart", "adopt_generator"]
 
@@ -84,10 +85,10 @@ def adopt_generator(session: TracingSession, raw: types.GeneratorType[Any, Any, 
     if raw in _left_in_part or function is ABSENT or code.co_flags & ~(_PLAIN | _WITH_REST) & 0xFFF:
         return None
     if path.parent is not None:
-        session.note("type", path, types.GeneratorType)
+        session.note(prims.check_type, path, types.GeneratorType)
     function_path = path.step("iterated", FUNCTION)
     for name in ("__code__", "__globals__"):
-        session.note("is", function_path.step("attribute", name), getattr(function, name))
+        session.note(prims.check_same_object, function_path.step("attribute", name), getattr(function, name))
     for i, cell in enumerate(function.__closure__ or ()):
         cell_path = function_path.step("closure", i).step("cell", code.co_freevars[i])
         session.variables.cell_paths.setdefault(id(cell), (cell, cell_path))

@@ -33,6 +33,7 @@ from thunder.frontend.types.written_attributes import WrittenAttributes
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
+from thunder.ops import prims
 from thunder.ops.operator import is_of_package
 from thunder.torch import tensor_attributes
 from thunder.torch.argument_parser import OVERRIDDEN, parse
@@ -114,7 +115,7 @@ def _note_metadata(session: TracingSession, x: TensorProxy, name: str) -> None:
     entry = session.entry_of(x)
     if entry is not None and name == "is_leaf" and x.requires_grad:  # others always are
         _refuse_overriding(session, x, name)
-        session.note("is", entry.path.step("attribute", name), x.declared_leaf)
+        session.note(prims.check_same_object, entry.path.step("attribute", name), x.declared_leaf)
 
 
 def _refuse_overriding(session: TracingSession, x: TensorProxy, name: str) -> None:
@@ -141,7 +142,7 @@ def storage_offset(session: TracingSession, x: TensorProxy) -> int:
         )
     _refuse_overriding(session, x, "storage_offset()")
     assert x.input_offset is not None, "every input has its offset"
-    session.note("offset", entry.path, x.input_offset)
+    session.note(prims.check_storage_offset, entry.path, x.input_offset)
     return x.input_offset
 
 
@@ -197,7 +198,7 @@ def _load_own(session: TracingSession, x: TensorProxy, name: str) -> Any:
 def _read_own(session: TracingSession, entry: ObjectEntry, name: str) -> Any:
     raw = lookup_instance(entry.obj, name)
     if raw is ABSENT:
-        session.note("lacks", entry.path, name, key=name)
+        session.note(prims.check_has_attr, entry.path, name, False, key=name)
         return MISSING
     return session.adopt(raw, entry.path.step("instance", name))
 

@@ -6,6 +6,7 @@ Each module of this folder declares the primitives of one subject, and lists the
 # ruff: noqa: F403  (each module has an __all__)
 
 from thunder.ops.prims.backend_flags import *
+from thunder.ops.prims.checks import *
 from thunder.ops.prims.clock_readings import *
 from thunder.ops.prims.creation import *
 from thunder.ops.prims.decision_checks import *

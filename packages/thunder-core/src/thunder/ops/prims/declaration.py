@@ -30,13 +30,15 @@ def primitive(
     tags: Iterable[Any] = (),
     vjp: GradientDeclaration = None,
     short_id: str | None = None,
+    make_symbol: Callable[..., Symbol] = Symbol,
     **row: Any,
 ) -> Symbol:
     """Declare ``prims.<name>`` and return its symbol.
 
     ``eager`` computes it on tensors; ``eager_path`` is the path of an equal function of torch, if there is
     one. ``short_id`` is its name in ``PrimIDs`` where that is not the name in upper case (``SLICE`` for
-    ``slice_prim``). Other keywords are fields of :class:`~thunder.ops.operator.Operator`.
+    ``slice_prim``). ``make_symbol`` constructs the symbol. Other keywords are fields of
+    :class:`~thunder.ops.operator.Operator`.
     """
     symbol = register(
         Operator(
@@ -48,7 +50,8 @@ def primitive(
             vjp=vjp,
             module="prims",
             **row,
-        )
+        ),
+        make_symbol=make_symbol,
     )
     setattr(PrimIDs, short_id or name.upper(), symbol.id)
     return symbol

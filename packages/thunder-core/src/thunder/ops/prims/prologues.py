@@ -1,21 +1,16 @@
-"""Primitives of prologues: they fetch what a program reads, and check what it depends on.
+"""Unpackings: primitives of prologues that fetch what a program reads.
 
-The values that they fetch and compare are any Python objects; one that is fixed when the program is compiled
-is an argument as a ``Constant``. A check raises ``GuardFailed`` where it does not hold. An unpacking returns
-``ABSENT`` where there is nothing.
+The values that they fetch are any Python objects; one that is fixed when the program is compiled is an
+argument as a ``Constant``. An unpacking returns ``ABSENT`` where there is nothing.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-
-from thunder.base.equal_values import COMPARISONS, Comparison, are_distinct, has_keys, same_leaf
 from thunder.base.errors import GuardFailed
 from thunder.base.provenance import ABSENT, STEPS, StepKind, lookup_instance
 from thunder.base.tags import OpTags
@@ -23,16 +18,11 @@ from thunder.ir.object_names import Constant
 from thunder.ir.proxies import AnyProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import NONDIFFERENTIABLE
-from thunder.ops.prims.declaration import composite, primitive
+from thunder.ops.prims.declaration import primitive
 
 # fmt: off
 __all__ = [
-    "Constant", "check_apart", "check_array", "check_compare", "check_contains", "check_different",
-    "check_dir", "check_empty", "check_has_attr", "check_initial_seed", "check_instance", "check_keys",
-    "check_len", "check_literal_like", "check_none", "check_number_type_and_value",
-    "check_other_object", "check_overlap", "check_referent", "check_same_object", "check_set",
-    "check_silent_deaths", "check_slice_value", "check_state", "check_storage_offset",
-    "check_string_value", "check_tensor_shape_and_metadata", "check_tensors", "check_type",
+    "Constant",
     "numpy_array_to_torch_tensor", "unpack_attr", "unpack_buffer", "unpack_cached", "unpack_cell",
     "unpack_closure", "unpack_content", "unpack_default", "unpack_dict_key", "unpack_function_obj",
     "unpack_getitem", "unpack_global", "unpack_iterated", "unpack_length", "unpack_list",
@@ -185,227 +175,3 @@ def unpack_parameter(m: Any, name: str) -> Any:
 def unpack_buffer(m: Any, name: str) -> Any:
     """Return a buffer by its dotted name; ``m`` is a module, or the overrides of one."""
     return _member(m, "_buffers", name)
-
-
-# -- checks ------------------------------------------------------------------------------------------------
-
-
-def _check(holds: Callable[..., bool]) -> Symbol:
-    """Declare a check: it raises GuardFailed unless ``holds`` returns True."""
-
-    @functools.wraps(holds)
-    def meta(*args: Any, **kwargs: Any) -> None:
-        return None
-
-    @functools.wraps(holds)
-    def run(x: Any, *expected: Any) -> None:
-        if not holds(x, *expected):
-            raise GuardFailed(holds.__name__, expected, x)
-
-    return _declared(holds.__name__, meta, run)
-
-
-def _has_metadata(
-    t: Any, shape: tuple[int, ...], device: str, dtype: torch.dtype, requires_grad: bool
-) -> bool:
-    return (
-        isinstance(t, torch.Tensor)
-        and tuple(t.shape) == shape
-        and str(t.device) == device
-        and t.dtype == dtype
-        and t.requires_grad == requires_grad
-    )
-
-
-@_check
-def check_tensor_shape_and_metadata(
-    t: Any, shape: tuple[int, ...], device: str, dtype: torch.dtype, requires_grad: bool
-) -> bool:
-    """Check the metadata of a tensor.
-
-    The prologue that runs checks it together with all other tensors, and by the type, the strides and the
-    dispatch keys of the tensor of the compiled call as well.
-    """
-    return _has_metadata(t, shape, device, dtype, requires_grad)
-
-
-def _check_tensors(tensors: Sequence[Any], metadata: Sequence[tuple[Any, ...]]) -> None:
-    """Check the metadata of several tensors, and that they are different objects."""
-    for tensor, expected in zip(tensors, metadata, strict=True):
-        check_tensor_shape_and_metadata(tensor, *expected)
-    if len(tensors) > 1:
-        check_different(*tensors)
-
-
-def _run_check_tensors(tensors: Sequence[Any], metadata: Sequence[tuple[Any, ...]]) -> None:
-    for tensor, expected in zip(tensors, metadata, strict=True):
-        if not _has_metadata(tensor, *expected):
-            raise GuardFailed("check_tensors", expected, tensor)
-    if not are_distinct(*tensors):
-        raise GuardFailed("check_tensors", "different objects", tensors)
-
-
-#: the checks of several tensors at once: ``check_tensors(tensors, metadata)``, where the metadata of a tensor
-#: are the further arguments of ``check_tensor_shape_and_metadata``
-check_tensors = composite(
-    "check_tensors", _check_tensors, python_impl=_run_check_tensors, tags=frozenset({OpTags.DONT_DCE})
-)
-
-
-@_check
-def check_same_object(a: Any, b: Any) -> bool:
-    """Check that ``a is b``."""
-    return a is b
-
-
-@_check
-def check_other_object(a: Any, b: Any) -> bool:
-    """Check that ``a is not b``."""
-    return a is not b
-
-
-@_check
-def check_none(x: Any) -> bool:
-    """Check that ``x is None``."""
-    return x is None
-
-
-@_check
-def check_referent(x: Any, reference: weakref.ref[Any]) -> bool:
-    """Check that ``x`` is the object of a weak reference, which is still alive."""
-    return x is not None and reference() is x
-
-
-_type_of = type  # ``check_type`` has a parameter of this name
-
-
-@_check
-def check_type(x: Any, type: type) -> bool:
-    """Check that ``type(x) is type``."""
-    return _type_of(x) is type
-
-
-@_check
-def check_instance(x: Any, types: type | tuple[type, ...]) -> bool:
-    """Check that ``isinstance(x, types)``."""
-    return isinstance(x, types)
-
-
-@_check
-def check_compare(a: Any, op: Comparison, b: Any) -> bool:
-    """Check a comparison of two values; ``op`` is one of ``== != < <= > >=``."""
-    return bool(COMPARISONS[op](a, b))
-
-
-@_check
-def check_literal_like(x: Any, v: Any) -> bool:
-    """Check that ``x`` and ``v`` are equal by type and value."""
-    return same_leaf(x, v)
-
-
-@_check
-def check_number_type_and_value(n: Any, v: int) -> bool:
-    """Check that ``n`` is this int."""
-    return same_leaf(n, v)
-
-
-@_check
-def check_string_value(s: Any, v: str) -> bool:
-    """Check that ``s`` is this string."""
-    return same_leaf(s, v)
-
-
-@_check
-def check_slice_value(s: Any, v: slice) -> bool:
-    """Check that ``s`` is a slice with these bounds and this step."""
-    return same_leaf(s, v)
-
-
-@_check
-def check_len(c: Any, n: int) -> bool:
-    """Check that ``len(c) == n``."""
-    return len(c) == n
-
-
-@_check
-def check_empty(c: Any) -> bool:
-    """Check that the container ``c`` is empty."""
-    return not c
-
-
-@_check
-def check_keys(d: Any, keys: tuple[Any, ...]) -> bool:
-    """Check that a dict has these keys, in this order."""
-    return has_keys(d, keys)
-
-
-@_check
-def check_set(s: Any, values: tuple[Any, ...]) -> bool:
-    """Check that a set has these elements, in this order of iteration."""
-    return has_keys(s, values)
-
-
-@_check
-def check_contains(c: Any, key: Any, present: bool = True) -> bool:
-    """Check that ``key in c``, or with ``present=False`` that it is not."""
-    return (key in c) is present
-
-
-@_check
-def check_has_attr(x: Any, name: str, present: bool = True) -> bool:
-    """Check that the ``__dict__`` of an object has a name, or with ``present=False`` that it has not."""
-    return (lookup_instance(x, name) is not ABSENT) is present
-
-
-@_check
-def check_dir(x: Any, names: list[str]) -> bool:
-    """Check that ``dir(x) == names``."""
-    return dir(x) == names
-
-
-@_check
-def check_storage_offset(t: torch.Tensor, offset: int) -> bool:
-    """Check the position (elements) of a tensor in its storage."""
-    return t.storage_offset() == offset
-
-
-@_check
-def check_array(a: Any, expected: Any) -> bool:
-    """Check the layout or the content of a NumPy array; ``expected`` compares it."""
-    return bool(expected.holds(a))
-
-
-@_check
-def check_silent_deaths(owner: Any, releases: Any) -> bool:
-    """Check that what a program overwrites of an object dies without running code of the user's."""
-    return bool(releases.holds(owner))
-
-
-@_check
-def check_apart(a: Any, are_apart: Callable[..., bool], *others: Any) -> bool:
-    """Check that an array shares memory with no other value; the function ``are_apart`` compares them."""
-    return are_apart(a, *others)
-
-
-@_check
-def check_initial_seed(g: torch.Generator, seed: int) -> bool:
-    """Check the seed of a generator of random numbers."""
-    return g.initial_seed() == seed
-
-
-@_check
-def check_state(read: Callable[[], Any], value: Any) -> bool:
-    """Check that the function ``read`` returns a value equal to ``value``."""
-    return bool(read() == value)
-
-
-@_check
-def check_overlap(first: Any, expected: Any, compute: Callable[..., Any], *others: Any) -> bool:
-    """Check which of several tensors share memory, as ``compute`` returns it."""
-    return bool(compute(first, *others) == expected)
-
-
-@_check
-def check_different(first: Any, *others: Any) -> bool:
-    """Check that all values are different objects."""
-    return are_distinct(first, *others)
