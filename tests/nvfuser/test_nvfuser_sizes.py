@@ -139,7 +139,7 @@ def test_a_size_on_which_a_definition_depends_is_a_fact():
         assert torch.equal(compiled(x), x.exp() + 1)
     assert thunder.cache_misses(compiled) == 2  # tensors without elements are left to torch
     entries = thunder.compile_stats(compiled).interpreter_cache
-    facts = {str(fact) for entry in entries for fact in entry.guards if fact.kind == "size"}
+    facts = {str(fact) for entry in entries for fact in entry.guards if fact.sym.name == "check_sizes"}
     assert {"args[0].shape[0] != 0", "args[0].shape[0] == 0"} & facts
 
 

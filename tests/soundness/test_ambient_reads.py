@@ -147,7 +147,7 @@ def test_a_question_asked_twice_is_one_guard():
     compiled = thunder.jit(program)
     compiled(ramp(3))
     facts = thunder.compile_stats(compiled).interpreter_cache[-1].guards
-    assert len([f for f in facts if f.kind == "state" and "get_num_threads" in f.source]) == 1
+    assert len([f for f in facts if f.sym.name == "check_state" and "get_num_threads" in f.path.source]) == 1
 
 
 def test_a_compiled_program_says_that_it_is_compiled():

@@ -43,10 +43,12 @@ class Subject:
         for values in (*calls, sources_of(template)):
             outcome(self.compiled, lambda values=values: arguments(template, values))
         self.entry = thunder.compile_stats(self.compiled).interpreter_cache[-1]
-        self.facts = [fact for fact in self.entry.guards if fact.kind == "size"]
+        self.facts = [fact for fact in self.entry.guards if fact.sym.name == "check_sizes"]
         self.lines = [x for x in str(self.entry.prologue_traces[-1]).split("\n") if _SIZE_CHECK.fullmatch(x)]
         assert len(self.lines) == len(self.facts), "each fact is a line of the prologue"
-        tensors = {fact.source: fact.expected for fact in self.entry.guards if fact.kind == "tensor"}
+        tensors = {
+            fact.path.source: fact.expected for fact in self.entry.guards if fact.sym.name == "check_tensor"
+        }
         expected = {i: tensors.get(f"args[{i}]") for i in range(len(template))}
         self._free = {i: t.free for i, t in expected.items() if t is not None and t.free is not None}
         self._conditions = [_condition(fact.expected.fact) for fact in self.facts]
@@ -215,7 +217,7 @@ def other_tensors(subject: Subject) -> Iterator[Verdict]:
     The tensors of the first call have elements.
     """
     values = sources_of(subject.template)
-    reads = {fact.source for fact in subject.entry.guards if fact.kind == "tensor"}
+    reads = {fact.path.source for fact in subject.entry.guards if fact.sym.name == "check_tensor"}
     for i in (i for i in range(len(subject.template)) if f"args[{i}]" in reads):
         for name, change in OTHER_TENSORS.items():
 

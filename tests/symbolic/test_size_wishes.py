@@ -28,7 +28,7 @@ def _loop(x):
 
 def _size_facts(compiled):
     guards = thunder.compile_stats(compiled).interpreter_cache[-1].guards
-    return [str(fact) for fact in guards if fact.kind == "size"]
+    return [str(fact) for fact in guards if fact.sym.name == "check_sizes"]
 
 
 def _marked(*shape, dim=0, **bounds):
@@ -59,7 +59,7 @@ def test_bounds_are_facts_and_answer_questions(mode):
         torch.testing.assert_close(compiled(x), program(x))
     if mode != "no caching":
         (first, *_) = thunder.compile_stats(compiled).interpreter_cache
-        facts = [str(fact) for fact in first.guards if fact.kind == "size"]
+        facts = [str(fact) for fact in first.guards if fact.sym.name == "check_sizes"]
         assert facts == ["args[0].shape[0] >= 2", "args[0].shape[0] <= 6"]
 
 
@@ -221,7 +221,7 @@ def test_each_bound_that_is_broken_refuses_the_entry():
     compiled = _compiled(_scaled)
     compiled(_marked(3, 4, dim=(0, 1), min=2, max=5), _marked(4, min=3, max=6))
     entry = thunder.compile_stats(compiled).interpreter_cache[0]
-    facts = [fact for fact in entry.guards if fact.kind == "size"]
+    facts = [fact for fact in entry.guards if fact.sym.name == "check_sizes"]
     broken = set()
     for a, b, c in itertools.product(range(8), repeat=3):
         arguments = torch.ones(a, b), torch.ones(c)

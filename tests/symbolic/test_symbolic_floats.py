@@ -267,7 +267,7 @@ def test_each_fact_about_a_float_that_is_broken_refuses_the_entry(name):
     for shape in SHAPES[:3]:
         compiled(*_leaves(shape))
     for entry in thunder.compile_stats(compiled).interpreter_cache:
-        facts = [fact for fact in entry.guards if fact.kind in ("size", "tensor")]
+        facts = [fact for fact in entry.guards if fact.sym.name in ("check_sizes", "check_tensor")]
         for shape in ((b, n, m) for b in range(1, 5) for n in range(1, 14) for m in range(1, 18, 2)):
             leaves = _leaves(shape)
             roots = {"args": tuple(leaves), "kwargs": {}}

@@ -174,7 +174,7 @@ def test_each_fact_that_is_broken_refuses_the_entry():
     compiled = thunder.jit(program, cache="symbolic values")
     compiled(R(5, 6), R(8, 3))
     entry = thunder.compile_stats(compiled).interpreter_cache[0]
-    facts = [fact for fact in entry.guards if fact.kind == "size"]
+    facts = [fact for fact in entry.guards if fact.sym.name == "check_sizes"]
     broken = set()
     for a, b, c, d in itertools.product((0, 1, 2, 3, 5), (2, 3, 4, 6, 9), (0, 3, 4, 5, 8), (1, 3, 0)):
         arguments = torch.ones(a, b), torch.ones(c, d)

@@ -120,9 +120,9 @@ class Fact(BoundSymbol):
     def failure(self, roots: dict[str, Any]) -> tuple[Any] | None:
         """Return what there is instead, in a tuple of one; None if the fact holds."""
         check = self.check
-        value, *rest = [a.fetch(roots) if type(a) is Path else a for a in self._args]
-        if value is ABSENT and not self.is_relation:
-            return None if rest and rest[0] is ABSENT else (ABSENT,)
+        value, *rest = values = [a.fetch(roots) if type(a) is Path else a for a in self._args]
+        if any(found is ABSENT for found in values):
+            return None if value is ABSENT and rest and rest[0] is ABSENT else (ABSENT,)
         if check.holds(value, *rest):
             return None
         return (False,) if self.is_relation else (check.found(value, *rest),)

@@ -24,7 +24,7 @@ import torch
 
 from thunder.base.equal_values import COMPARISONS, Comparison, are_distinct, has_keys, same_leaf
 from thunder.base.errors import GuardFailed
-from thunder.base.provenance import ABSENT, MEMBER_DICTS, Path, lookup_instance
+from thunder.base.provenance import ABSENT, MEMBER_DICTS, Path
 from thunder.base.tags import OpTags
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import NONDIFFERENTIABLE
@@ -357,7 +357,7 @@ def check_contains(c: Any, key: Any, present: bool = True) -> bool:
 )
 def check_has_attr(x: Any, name: str, present: bool = True) -> bool:
     """Check that the ``__dict__`` of an object has a name, or with ``present=False`` that it has not."""
-    return (lookup_instance(x, name) is not ABSENT) is present
+    return (name in object.__getattribute__(x, "__dict__")) is present
 
 
 @check("dir({x}) != {names}", "dir of {x}")
