@@ -64,7 +64,9 @@ NOT_OPERATORS: Mapping[str, str] = {
         ),
         STATEMENT,
     ),
-    **dict.fromkeys((f"prims.{name}" for name in prologues.__all__ if name != "Constant"), PROLOGUE),
+    **dict.fromkeys(
+        (f"prims.{name}" for name in prologues.__all__ if name not in ("Constant", "UNPACKINGS")), PROLOGUE
+    ),
     **dict.fromkeys((*CHECKS, "prims.check_tensor_shape_and_metadata", "prims.check_tensors"), PROLOGUE),
     **dict.fromkeys((f"prims.{name}" for name in packing.__all__ if name != "Expression"), PROLOGUE),
     **dict.fromkeys(

@@ -8,74 +8,65 @@ one condition for all names that it lacks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 from thunder.frontend.facts import Fact
 from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.ops import prims
 
-__all__ = ["ClassGuards", "is_of_class"]
+__all__ = ["conditions_on_classes", "is_of_class"]
 
 _IDENTITIES = (prims.check_same_object, prims.check_none)
 
 
 def is_of_class(fact: Fact) -> bool:
     """Return whether a fact is about the identity, or the absence, of an attribute of a class."""
-    return fact.sym in _IDENTITIES and fact.path.kind == "typeattr"
+    return fact.path.kind == "typeattr" and fact.sym in _IDENTITIES
 
 
-class ClassGuards:
-    """The writer of the conditions under which attributes of classes have changed.
+class Names(Protocol):
+    """The names of objects in the text of a guard function."""
 
-    The conditions are on constants. They precede all others, which then may rely on them: reading an object's
-    ``__dict__`` runs no code of a class whose ``__getattribute__`` is the one that was found.
+    def identity(self, value: Any) -> str:
+        """Return a name for an object that is compared by identity."""
 
-    Args:
-        identity: returns the name of an object in the text.
-        named: adds an object to those of the text, and returns its name, which begins as one that is given.
+    def named(self, value: Any, base: str) -> str:
+        """Return a new name for an object, which begins as ``base``."""
+
+
+def conditions_on_classes(facts: Iterable[Fact], names: Names) -> list[str]:
+    """Return the conditions under which one of the facts about attributes of classes fails.
+
+    They compare the dictionaries along the MRO that were searched, and no others. The conditions are on
+    constants. They precede all others, which then may rely on them: reading an object's ``__dict__`` runs no
+    code of a class whose ``__getattribute__`` is the one that was found.
     """
-
-    def __init__(self, identity: Callable[[Any], str], named: Callable[[Any, str], str]) -> None:
-        self._identity, self._named = identity, named
-        self._dictionaries: dict[type, str] = {}
-
-    def conditions(self, facts: Iterable[Fact]) -> list[str]:
-        """Return the conditions under which one of the facts fails.
-
-        They compare the dictionaries along the MRO that were searched, and no others.
-        """
-        lacking: dict[type, dict[str, None]] = {}
-        orders: dict[type, None] = {}
-        found = []
-        for fact in facts:
-            assert fact.path.parent is not None, "a class attribute is read from a class"
-            cls, name = fact.path.parent.root_object, fact.path.key
-            orders[cls] = None
-            for base in cls.__mro__:
-                if name in base.__dict__:
-                    if not is_immutable(base):
-                        found.append(
-                            f"{self._dictionary(base)}[{name!r}] is not {self._identity(fact.expected)}"
-                        )
-                    break
+    lacking: dict[type, dict[str, None]] = {}
+    orders: dict[type, None] = {}
+    dictionaries: dict[type, str] = {}  # the names of their live views
+    found = []
+    for fact in facts:
+        assert fact.path.parent is not None, "a class attribute is read from a class"
+        cls, name = fact.path.parent.root_object, fact.path.key
+        orders[cls] = None
+        for base in cls.__mro__:
+            if name in base.__dict__:
                 if not is_immutable(base):
-                    lacking.setdefault(base, {})[name] = None
-        return [
-            *(f"{self._identity(c)}.__mro__ is not {self._identity(c.__mro__)}" for c in orders),
-            *(
-                f"not {self._named(c.__dict__.keys().isdisjoint, f'{c.__name__}_lacks')}({_tuple(names)})"
-                for c, names in lacking.items()
-            ),
-            *found,
-        ]
-
-    def _dictionary(self, cls: type) -> str:
-        """Return the name of the live view of a class's dictionary."""
-        name = self._dictionaries.get(cls)
-        if name is None:
-            name = self._dictionaries[cls] = self._named(cls.__dict__, f"{cls.__name__}_dict")
-        return name
+                    if base not in dictionaries:
+                        dictionaries[base] = names.named(base.__dict__, f"{base.__name__}_dict")
+                    found.append(f"{dictionaries[base]}[{name!r}] is not {names.identity(fact.expected)}")
+                break
+            if not is_immutable(base):
+                lacking.setdefault(base, {})[name] = None
+    return [
+        *(f"{names.identity(c)}.__mro__ is not {names.identity(c.__mro__)}" for c in orders),
+        *(
+            f"not {names.named(c.__dict__.keys().isdisjoint, f'{c.__name__}_lacks')}({_tuple(lacked)})"
+            for c, lacked in lacking.items()
+        ),
+        *found,
+    ]
 
 
 def _tuple(names: Iterable[str]) -> str:

@@ -46,11 +46,16 @@ class TensorFacts:
         keys = str(torch._C._dispatch_keys(t))
         return cls(type(t), tuple(t.shape), strides, t.dtype, device or t.device, t.requires_grad, keys, free)
 
+    @property
+    def metadata(self) -> tuple[Any, ...]:
+        """The metadata that the statement of the check has as arguments."""
+        shape = self.shape if self.free is None else self.free.shape
+        return shape, str(self.device), self.dtype, self.requires_grad
+
     def as_check(self, name: str) -> str:
         """Return the check in one line, for the text of a prologue."""
-        shape = self.shape if self.free is None else _text_of(self.free.shape)
-        metadata = f"{shape}, '{self.device}', {self.dtype}, {self.requires_grad}"
-        return f"check_tensor_shape_and_metadata({name}, {metadata})"
+        shape, *rest = self.metadata
+        return f"check_tensor_shape_and_metadata({name}, {_text_of(shape)}, {', '.join(map(repr, rest))})"
 
     def strides_for(self, t: torch.Tensor) -> tuple[int, ...] | None:
         """Return the strides (elements) that a tensor must have with its sizes."""

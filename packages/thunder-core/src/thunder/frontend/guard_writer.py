@@ -29,7 +29,7 @@ from thunder.base.provenance import (
     referent,
 )
 from thunder.frontend import ambient_state
-from thunder.frontend.class_guards import ClassGuards, is_of_class
+from thunder.frontend.class_guards import conditions_on_classes, is_of_class
 from thunder.frontend.facts import Fact
 from thunder.frontend.tensor_guards import tensor_check
 from thunder.frontend.value_names import is_size
@@ -222,8 +222,7 @@ class GuardWriter:
 
     def write(self, roots: dict[str, Any]) -> list[str]:
         """Return the lines of the guard function's body."""
-        attributes = ClassGuards(self.identity, self.named)
-        self.fail_if(*attributes.conditions(self._facts_of_classes()))
+        self.fail_if(*conditions_on_classes(self._facts_of_classes(), self))
         for fact in self.facts:
             if not is_of_class(fact):
                 condition = fact.check.condition(self, fact.args)

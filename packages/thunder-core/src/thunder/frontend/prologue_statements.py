@@ -44,31 +44,8 @@ from thunder.ops import prims
 from thunder.ops.prims import Check
 from thunder.wrappers.overrides import OVERRIDES
 
-#: the unpacking of each kind of step of a path
-STEPS: dict[StepKind, Symbol] = {
-    "instance": prims.unpack_own_attr,
-    "attribute": prims.unpack_attr,
-    "slot": prims.unpack_slot,
-    "key": prims.unpack_dict_key,
-    "content": prims.unpack_content,
-    "index": prims.unpack_getitem,
-    "global": prims.unpack_global,
-    "cell": prims.unpack_cell,
-    "closure": prims.unpack_closure,
-    "default": prims.unpack_default,
-    "referent": prims.unpack_referent,
-    "reference": prims.unpack_reference,
-    "proxied": prims.unpack_proxied,
-    "typeattr": prims.unpack_type_attr,
-    "plain": prims.unpack_plain_tensor,
-    "outer": prims.unpack_outer_metadata,
-    "iterated": prims.unpack_iterated,
-    "length": prims.unpack_length,
-    "strides": prims.unpack_strides,
-    "array": prims.numpy_array_to_torch_tensor,
-    "cached": prims.unpack_cached,
-}
-KIND_OF_STEP = {symbol.id: kind for kind, symbol in STEPS.items()}
+#: the kind of step of each unpacking
+KIND_OF_STEP = {symbol.id: kind for kind, symbol in prims.UNPACKINGS.items()}
 #: the unpacking of an item of each dictionary of a module
 MEMBERS = {
     "_modules": prims.unpack_submodule,
@@ -158,7 +135,7 @@ class _StatementBuilder:
             args = self.value(owner), key
         else:
             step_key = () if path.kind in ("array", "cached") else (as_argument(path.key),)
-            symbol, args = STEPS[path.kind], (self.value(path.parent), *step_key)
+            symbol, args = prims.UNPACKINGS[path.kind], (self.value(path.parent), *step_key)
         return self._record(symbol, *args, output=self._proxy(path))
 
     def _root(self, path: Path) -> Any:
@@ -193,16 +170,10 @@ class _StatementBuilder:
             for proxy, path in self.interface.inputs:  # the sizes that the check names
                 if isinstance(proxy, SymbolicInt) and _owner(path) is fact.path:
                     self.value(path)
-            return prims.check_tensor_shape_and_metadata, value, *metadata(fact.expected)
+            return prims.check_tensor_shape_and_metadata, value, *fact.expected.metadata
         is_named = fact.sym is prims.check_same_object and type(fact.expected) is not bool
         constant = Constant if is_named else as_argument
         return fact.sym, *(self.value(a) if type(a) is Path else constant(a) for a in fact.args)
-
-
-def metadata(expected: TensorFacts) -> tuple[Any, ...]:
-    """Return the metadata that the check of a tensor has as arguments."""
-    shape = expected.shape if expected.free is None else expected.free.shape
-    return shape, str(expected.device), expected.dtype, expected.requires_grad
 
 
 def _owner(path: Path) -> Path | None:
@@ -393,8 +364,8 @@ class _StatementReader:
             raise _wrong_check(bsym, path, type(tensor).__name__)
         assumed = torch.device(device) if self.assumed_device else None
         facts = TensorFacts.of(tensor, assumed, self.free.get(path.source))
-        if metadata(facts) != (tuple(shape), device, dtype, requires_grad):
-            raise _wrong_check(bsym, path, str(metadata(facts)))
+        if facts.metadata != (tuple(shape), device, dtype, requires_grad):
+            raise _wrong_check(bsym, path, str(facts.metadata))
         return Fact.of(prims.check_tensor, path, facts)
 
     def with_distinctness(self) -> tuple[Fact, ...]:

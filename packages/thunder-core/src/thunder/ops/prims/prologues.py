@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from thunder.base.errors import GuardFailed
@@ -22,7 +22,7 @@ from thunder.ops.prims.declaration import primitive
 
 # fmt: off
 __all__ = [
-    "Constant",
+    "UNPACKINGS", "Constant",
     "numpy_array_to_torch_tensor", "unpack_attr", "unpack_buffer", "unpack_cached", "unpack_cell",
     "unpack_closure", "unpack_content", "unpack_default", "unpack_dict_key", "unpack_function_obj",
     "unpack_getitem", "unpack_global", "unpack_iterated", "unpack_length", "unpack_list",
@@ -50,16 +50,20 @@ def _declared(name: str, meta: Callable[..., Any], run: Callable[..., Any]) -> S
     return primitive(name, meta, python_impl=run, vjp=NONDIFFERENTIABLE, tags=(OpTags.DONT_DCE,))
 
 
-def _step(kind: StepKind, name: str, parameters: tuple[str, str] = ("x", "key")) -> Symbol:
+#: the unpacking of each kind of step of a path
+UNPACKINGS: dict[StepKind, Symbol] = {}
+
+
+def _step(kind: StepKind, name: str, parameters: Sequence[str] = ("x", "key")) -> Symbol:
     """Declare the unpacking for one kind of step of a path, ``name(x, key)``, and its parameters' names."""
     fetch = STEPS[kind].fetch
 
-    def unpack(x: Any, key: Any) -> Any:
+    def unpack(x: Any, key: Any = None) -> Any:
         return ABSENT if x is ABSENT else fetch(x, key)
 
     either = [inspect.Parameter(p, inspect.Parameter.POSITIONAL_OR_KEYWORD) for p in parameters]
     unpack.__signature__ = inspect.Signature(either)  # type: ignore[attr-defined]
-    return _unpacking(unpack, name)
+    return UNPACKINGS.setdefault(kind, _unpacking(unpack, name))
 
 
 #: ``o.key``, by ``getattr``
@@ -103,12 +107,10 @@ unpack_iterated = _step("iterated", "unpack_iterated")
 unpack_length = _step("length", "unpack_length")
 #: the strides of a tensor
 unpack_strides = _step("strides", "unpack_strides")
-
-
-@_unpacking
-def unpack_cached(query: Any) -> Any:
-    """Return the entry of a call in the cache of a function under ``functools.lru_cache``."""
-    return query()
+#: the tensor that shares the memory of a NumPy array
+numpy_array_to_torch_tensor = _step("array", "numpy_array_to_torch_tensor", ("a",))
+#: the entry of a call in the cache of a function under ``functools.lru_cache``
+unpack_cached = _step("cached", "unpack_cached", ("query",))
 
 
 @_unpacking
@@ -136,12 +138,6 @@ def _unpacking_of(container: type[tuple[Any, ...]] | type[list[Any]]) -> Symbol:
 
 unpack_tuple = _unpacking_of(tuple)
 unpack_list = _unpacking_of(list)
-
-
-@_unpacking
-def numpy_array_to_torch_tensor(a: Any) -> Any:
-    """Return the tensor that shares the memory of a NumPy array."""
-    return ABSENT if a is ABSENT else STEPS["array"].fetch(a, None)
 
 
 def _submodule(module: Any, name: str) -> Any:
