@@ -142,7 +142,7 @@ class Place:
         self.held: Any = {"x": example.value} if kind == "key" else Bag(x=example.value)
         holder = object_root("held", self.held)
         others = [object_root(f"other{i}", value) for i, value in enumerate(example.others)]
-        self.fact = Fact.of(CHECKS[f"prims.{name}"], holder.step(kind, "x"), *example.arguments, *others)
+        self.fact = Fact(CHECKS[f"prims.{name}"], (holder.step(kind, "x"), *example.arguments, *others))
 
     def put(self, value: Any) -> None:
         held = self.held if isinstance(self.held, dict) else vars(self.held)
@@ -224,7 +224,7 @@ def test_a_statement_is_the_fact_with_variables(name, example):
 def test_a_call_that_is_no_check_is_no_fact():
     trace = TraceCtx(name="prologue")
     held = object_root("held", {"x": 1})
-    trace.bound_symbols += structured(Interface([Fact.of(prims.check_empty, held)], (), ())).bound_symbols
+    trace.bound_symbols += structured(Interface([Fact(prims.check_empty, (held,))], (), ())).bound_symbols
     end = trace.bound_symbols.pop()
     value = trace.bound_symbols[0].output
     for symbol, arguments in ((prims.check_compare, (value, "in", 3)), (prims.python_print, ("x",))):

@@ -17,7 +17,7 @@ from thunder.compiler.entry_compiler import EntryCompiler
 from thunder.core import prims
 from thunder.core.rewrite import get_checks, module_tensors
 from thunder.frontend.guards import prologue_trace
-from thunder.frontend.prologue_statements import interface_of
+from thunder.frontend.prologue_statements import interface_of, structured
 
 
 class Hooked(thunder.Transform):
@@ -180,6 +180,35 @@ def test_a_check_that_a_hook_adds_is_made_and_is_the_reason_of_a_recompile():
     assert (thunder.cache_hits(function), thunder.cache_misses(function)) == (1, 2)
     (reason,) = thunder.last_recompile_reasons(function)
     assert (reason.fact, reason.expected, reason.found) == ("value of limits['level']", 1, 2)
+
+
+def without_one_and_with_another(prologue):
+    """A change of a prologue: it loses the checks of floats, and has one of an object of its own."""
+    without(prims.check_literal_like)(prologue)
+    end = prologue.bound_symbols.pop()
+    with thunder.core.trace.tracectx(prologue):
+        state = prims.unpack_function_obj(prims.Constant({"level": 1}), name="limits")
+        prims.check_compare(prims.unpack_dict_key(state, "level"), "<=", 1)
+        prims.check_contains(state, "other", False)
+    prologue.bound_symbols.append(end)
+    return prologue
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS][::8])
+def test_reading_back_a_changed_prologue_is_the_identity(name, monkeypatch):
+    calls, w = Recorded(monkeypatch), PROGRAMS[name]()
+    function = thunder.jit(w.program, transforms=[Hooked(without_one_and_with_another)])
+    assert call(function, w).error is None
+    changed, runs = thunder.last_prologue_traces(function)[-2:]
+    with torch._C.DisableTorchFunction():
+        first = interface_of(changed, calls.roots[-1])
+        statements = structured(first)
+        second = interface_of(statements, calls.roots[-1])
+        again = prologue_trace(second, calls.roots[-1])
+    assert [(f.sym, str(f)) for f in first.facts] == [(f.sym, str(f)) for f in second.facts]
+    assert structured(second).python(include_timing=False) == statements.python(include_timing=False)
+    assert again.python(include_timing=False) == runs.python(include_timing=False)
+    assert {"limits['level'] <= 1", "lacks_key of limits"} <= {str(f) for f in second.facts}
 
 
 def added(symbol, *args):

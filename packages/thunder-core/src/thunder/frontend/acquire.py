@@ -105,9 +105,7 @@ class Acquisition:
         if self.sizes is None:
             return ()
         relations = size_relations(self.sizes, self.inputs)
-        return tuple(
-            Fact.of(prims.check_sizes, path, relation, *others) for relation, (path, *others) in relations
-        )
+        return tuple(Fact(prims.check_sizes, (first, r, *others)) for r, (first, *others) in relations)
 
 
 def acquire_stable(request: TraceRequest) -> Acquisition:

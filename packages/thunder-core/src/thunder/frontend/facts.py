@@ -1,7 +1,7 @@
 """Facts: what a program read and its trace depends on, for guards and recompile reasons.
 
 A fact is a call of a check (``thunder.ops.prims.checks``) whose values are paths. The statement of a prologue
-has variables in their places.
+has variables in their places, and is a bound symbol.
 
     fact          check_len(args[0].layers, 2)        a path and a constant
     statement     v3 = unpack_own_attr(v2, 'layers')
@@ -18,7 +18,6 @@ import torch
 
 from thunder.base.provenance import ABSENT, Path
 from thunder.frontend.free_sizes import FreeSizes
-from thunder.ir.symbol import BoundSymbol
 from thunder.ops import prims
 from thunder.ops.prims import Check
 
@@ -86,54 +85,52 @@ def _text_of(shape: Sequence[Any]) -> str:
     return f"({', '.join(str(getattr(n, 'name', n)) for n in shape)}{',' if len(shape) == 1 else ''})"
 
 
-class Fact(BoundSymbol):
-    """A condition that a trace depends on: the check ``sym`` holds of its values, which are at paths."""
+@dataclass(eq=False, slots=True)  # not frozen, as a path
+class Fact:
+    """A condition that a trace depends on, never changed: a check holds of its values, which are at paths.
 
-    __slots__ = ()
+    It is a bound symbol without the variables: ``args`` are a path, and further paths and constants.
+    """
 
-    @classmethod
-    def of(cls, check: Check, path: Path, *arguments: Any) -> Fact:
-        """Return the fact that a check with these arguments holds of the value at a path."""
-        return cls(check, (path, *arguments), {}, None)
-
-    @property
-    def check(self) -> Check:
-        """The row of the check."""
-        return self._sym  # type: ignore[return-value]
+    sym: Check
+    args: tuple[Any, ...]
 
     @property
     def path(self) -> Path:
         """The path of the value that is checked."""
-        path: Path = self._args[0]
+        path: Path = self.args[0]
         return path
 
     @property
     def others(self) -> tuple[Path, ...]:
         """The paths of further values, of a fact about several."""
-        return tuple(a for a in self._args[1:] if type(a) is Path)
+        return tuple([a for a in self.args[1:] if type(a) is Path])
 
     @property
     def is_relation(self) -> bool:
         """Whether it holds or not, and there is nothing to compare the value with."""
-        return self.check.relation or (len(self._args) > 1 and type(self._args[1]) is Path)
+        return self.sym.relation or (len(self.args) > 1 and type(self.args[1]) is Path)
 
     @property
     def expected(self) -> Any:
         """What the value is compared with; of a relation it is True."""
-        return True if self.is_relation else self._args[1] if len(self._args) > 1 else None
+        return True if self.is_relation else self.args[1] if len(self.args) > 1 else None
 
     def failure(self, roots: dict[str, Any]) -> tuple[Any] | None:
         """Return what there is instead, in a tuple of one; None if the fact holds."""
-        check = self.check
-        value, *rest = values = [a.fetch(roots) if type(a) is Path else a for a in self._args]
-        if any(found is ABSENT for found in values):
-            return None if value is ABSENT and rest and rest[0] is ABSENT else (ABSENT,)
-        if check.holds(value, *rest):
+        value, rest = self.args[0].fetch(roots), self.args[1:]
+        if value is ABSENT:
+            return None if rest and rest[0] is ABSENT else (ABSENT,)
+        if len(rest) > 1 or (rest and type(rest[0]) is Path):
+            rest = tuple([a.fetch(roots) if type(a) is Path else a for a in rest])
+            if any([other is ABSENT for other in rest]):
+                return (ABSENT,)
+        if self.sym.holds(value, *rest):
             return None
-        return (False,) if self.is_relation else (check.found(value, *rest),)
+        return (False,) if self.is_relation else (self.sym.found(value, *rest),)
 
     def __str__(self) -> str:
-        return self.check.describe(self._args)
+        return self.sym.describe(self.args)
 
 
 def expected_text(fact: Fact) -> Any:

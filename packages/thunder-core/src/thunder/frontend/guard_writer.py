@@ -80,11 +80,8 @@ class GuardWriter:
         self.variables: dict[int, str] = {}
         self.names: dict[int, str] = {}
         self.written: set[str] = set()
-        self.class_values = {id(f.path): f.expected for f in self._facts_of_classes()}
+        self.class_values = {id(f.path): f.expected for f in facts if is_of_class(f)}
         self.uses = self._count_uses()
-
-    def _facts_of_classes(self) -> list[Fact]:
-        return [f for f in self.facts if is_of_class(f)]
 
     def _count_uses(self) -> Counter[int]:
         uses: Counter[int] = Counter()
@@ -222,12 +219,13 @@ class GuardWriter:
 
     def write(self, roots: dict[str, Any]) -> list[str]:
         """Return the lines of the guard function's body."""
-        self.fail_if(*conditions_on_classes(self._facts_of_classes(), self))
+        of_classes = [f for f in self.facts if is_of_class(f)]
+        self.fail_if(*conditions_on_classes(of_classes, self))
+        written = frozenset(map(id, of_classes))
         for fact in self.facts:
-            if not is_of_class(fact):
-                condition = fact.check.condition(self, fact.args)
-                if condition is not None:
-                    self.fail_if(condition)
+            condition = None if id(fact) in written else fact.sym.condition(self, fact.args)
+            if condition is not None:
+                self.fail_if(condition)
         tensors = [f for f in self.facts if f.sym is prims.check_tensor]
         names = [self._variable(f.path) for f in tensors]
         for path in (*self.inputs, *self.numbers):

@@ -119,7 +119,7 @@ def unchanged_check(facts: Sequence[Fact]) -> Callable[[], Any]:
 def ambient_fact() -> Fact:
     """Return the fact about torch's ambient state, for recompile reasons."""
     read_state = ambient_state.full_ambient_state
-    return Fact.of(prims.check_state, object_root("torch's ambient state", read_state), read_state())
+    return Fact(prims.check_state, (object_root("torch's ambient state", read_state), read_state()))
 
 
 def prologue_error(prologue: TraceCtx, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:

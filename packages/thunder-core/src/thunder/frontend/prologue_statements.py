@@ -326,10 +326,8 @@ class _StatementReader:
         """Note the elements that a tuple or list is unpacked into, with its type and its length."""
         container, n = bsym.args
         path = self.path(container)
-        self.facts += [
-            Fact.of(prims.check_type, path, CONTAINERS[bsym.sym.id]),
-            Fact.of(prims.check_len, path, n),
-        ]
+        kind = CONTAINERS[bsym.sym.id]
+        self.facts += [Fact(prims.check_type, (path, kind)), Fact(prims.check_len, (path, n))]
         for index, element in enumerate(bsym.output):
             self.paths[element.name] = self._step(path, "index", index)
 
@@ -354,7 +352,7 @@ class _StatementReader:
         check, args = bsym.sym, bsym.args
         if not isinstance(check, Check) or not is_proxy(args[0]) or not _is_known(check, args):
             raise _unknown(bsym)
-        return Fact.of(check, *(self.path(a) if is_proxy(a) else argument_value(a) for a in args))
+        return Fact(check, tuple(self.path(a) if is_proxy(a) else argument_value(a) for a in args))
 
     def _tensor_fact(self, bsym: BoundSymbol) -> Fact:
         proxy, shape, device, dtype, requires_grad = bsym.args
@@ -366,12 +364,12 @@ class _StatementReader:
         facts = TensorFacts.of(tensor, assumed, self.free.get(path.source))
         if facts.metadata != (tuple(shape), device, dtype, requires_grad):
             raise _wrong_check(bsym, path, str(facts.metadata))
-        return Fact.of(prims.check_tensor, path, facts)
+        return Fact(prims.check_tensor, (path, facts))
 
     def with_distinctness(self) -> tuple[Fact, ...]:
         """Return the facts, and the fact that all tensors are different objects."""
-        paths = [f.path for f in self.facts if f.sym is prims.check_tensor]
-        return (*self.facts, *([Fact.of(prims.check_distinct, *paths)] if len(paths) > 1 else ()))
+        paths = tuple(f.path for f in self.facts if f.sym is prims.check_tensor)
+        return (*self.facts, *([Fact(prims.check_distinct, paths)] if len(paths) > 1 else ()))
 
 
 def _is_known(check: Check, args: tuple[Any, ...]) -> bool:

@@ -317,4 +317,4 @@ def _weak_fact(fact: Fact, referents: set[int]) -> Fact:
         return fact
     if not type(fact.expected).__weakrefoffset__:  # such as None
         return fact
-    return fact.from_bsym(sym=prims.check_referent, args=(fact.path, weakref.ref(fact.expected)))
+    return Fact(prims.check_referent, (fact.path, weakref.ref(fact.expected)))

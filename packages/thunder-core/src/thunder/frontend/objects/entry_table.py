@@ -57,7 +57,9 @@ class EntryTable:
 
         Raises UnsupportedProgram for a time whose zone may change.
         """
-        mark = (check.id, id(path), key, *[id(other) for other in arguments if type(other) is Path])
+        mark: tuple[Any, ...] = (check.id, id(path), key)
+        if arguments and type(arguments[-1]) is Path:
+            mark = (*mark, *[id(other) for other in arguments if type(other) is Path])
         if mark in self._noted:
             return
         expected = arguments[0] if arguments else None
@@ -69,7 +71,7 @@ class EntryTable:
                 f"{path.source} has a time in a time zone of another class than timezone and ZoneInfo",
                 hint="Pass a time in UTC, or its timestamp.",
             )
-        new = Fact.of(check, path, *arguments)
+        new = Fact(check, (path, *arguments))
         if self.before_fact is not None:
             self.before_fact(new)
         self._noted.add(mark)

@@ -284,7 +284,7 @@ def _rooted(fact: Fact, passed: Mapping[int, Any], session: TracingSession) -> F
     if fact.sym is prims.check_tensor or fact.others or fact.path.kind == "cached":
         return None
     path = _root_of(fact.path, passed, session)
-    return None if path is None else fact.from_bsym(args=(path, *fact.args[1:]))
+    return None if path is None else Fact(fact.sym, (path, *fact.args[1:]))
 
 
 def _path_from(path: Path, passed: Mapping[int, Any], session: TracingSession) -> Path | None:

@@ -89,9 +89,11 @@ class Check(Symbol):
 
     def condition(self, writer: ConditionWriter, args: Sequence[Any]) -> str | None:
         """Return the condition under which a call fails; None if another check includes it."""
-        if not isinstance(self.fails, str):
-            return None if self.fails is None else self.fails(writer, *args)
-        return self.fails.format(*self._by_parameter(list(map(writer.argument, args))))
+        fails = self.fails
+        if not isinstance(fails, str):
+            return None if fails is None else fails(writer, *args)
+        texts = [writer.argument(a) for a in args]
+        return fails.format(*self._by_parameter(texts))
 
     def describe(self, args: Sequence[Any]) -> str:
         """Return a call in words, as the reason of a recompile names it."""
@@ -101,13 +103,14 @@ class Check(Symbol):
         return self.reason.format(*self._by_parameter(texts))
 
     @functools.cached_property
-    def _fixed(self) -> int:
-        """The number of parameters before ``*others``."""
+    def _fixed(self) -> int | None:
+        """The number of parameters before ``*others``; None if there are no others."""
         kinds = [p.kind for p in inspect.signature(self.holds).parameters.values()]
-        return len(kinds) - (kinds[-1] is inspect.Parameter.VAR_POSITIONAL)
+        return len(kinds) - 1 if kinds[-1] is inspect.Parameter.VAR_POSITIONAL else None
 
     def _by_parameter(self, texts: list[Any]) -> list[Any]:
-        return [*texts[: self._fixed], ", ".join(texts[self._fixed :])]
+        fixed = self._fixed
+        return texts if fixed is None else [*texts[:fixed], ", ".join(texts[fixed:])]
 
 
 #: all checks, by the ids of their symbols
