@@ -32,7 +32,7 @@ def _fixed_sizes(step, shapes):
         str(g)
         for entry in thunder.compile_stats(compiled).interpreter_cache
         for g in entry.guards
-        if g.kind == "size"
+        if g.sym.name == "check_sizes"
     ]
     sides = [fact.partition(" == ") for fact in facts]
     return [f"{size} == {n}" for size, _, n in sides if n.isdigit() and size.endswith("]")]

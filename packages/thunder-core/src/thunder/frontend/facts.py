@@ -1,7 +1,7 @@
 """Facts: what a program read and its trace depends on, for guards and recompile reasons.
 
-A fact is a call of a check (``thunder.ops.prims.checks``) whose values are paths. The statement of a prologue
-has variables in their places, and is a bound symbol.
+A fact is a call of a check (``thunder.ops.prims.prologue_checks``) whose values are paths. The statement of
+a prologue has variables in their places, and is a bound symbol.
 
     fact          check_len(args[0].layers, 2)        a path and a constant
     statement     v3 = unpack_own_attr(v2, 'layers')

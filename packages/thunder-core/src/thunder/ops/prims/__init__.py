@@ -6,7 +6,6 @@ Each module of this folder declares the primitives of one subject, and lists the
 # ruff: noqa: F403  (each module has an __all__)
 
 from thunder.ops.prims.backend_flags import *
-from thunder.ops.prims.checks import *
 from thunder.ops.prims.clock_readings import *
 from thunder.ops.prims.creation import *
 from thunder.ops.prims.decision_checks import *
@@ -20,6 +19,7 @@ from thunder.ops.prims.movement import *
 from thunder.ops.prims.nn import *
 from thunder.ops.prims.packing import *
 from thunder.ops.prims.philox import *
+from thunder.ops.prims.prologue_checks import *
 from thunder.ops.prims.prologues import *
 from thunder.ops.prims.random import *
 from thunder.ops.prims.reduction import *
