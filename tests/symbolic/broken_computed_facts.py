@@ -14,7 +14,8 @@ import thunder
 from symbolic.fact_outcomes import Verdict, difference, outcome
 from thunder.base.errors import DecisionChanged
 from thunder.base.float_expressions import RELATIONS
-from thunder.ops.prims import size_checks
+from thunder.ops.prims import decision_checks
+from thunder.ops.prims.decision_checks import QUESTIONS
 
 __all__ = ["DataSubject", "random_calls"]
 
@@ -25,7 +26,10 @@ class _Checks:
     def __init__(self, skipped: frozenset[int] | None) -> None:
         self.skipped, self.answers = skipped, list[bool]()
 
-    def __getitem__(self, relation: str) -> Callable[[Any, Any], bool]:
+    def __getitem__(self, relation: str) -> Callable[..., Any]:
+        if relation not in RELATIONS:
+            return QUESTIONS[relation]
+
         def holds(left: Any, right: Any) -> bool:
             number = len(self.answers)
             self.answers.append(RELATIONS[relation](left, right))
@@ -39,7 +43,7 @@ def _skipping(skipped: frozenset[int] | None) -> Iterator[_Checks]:
     """Skip checks by their numbers, or all."""
     checks = _Checks(skipped)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(size_checks, "RELATIONS", checks)
+        patch.setattr(decision_checks, "QUESTIONS", checks)
         yield checks
 
 
