@@ -36,7 +36,7 @@ from thunder.frontend.lookasides import custom_operators, legacy_constructors
 from thunder.frontend.lookasides.environment_queries import is_query
 from thunder.frontend.lookasides.lookaside_registry import CallHandler, LookasideTable
 from thunder.frontend.natives import cached_functions, native_calls, opaque_functions, validators
-from thunder.frontend.natives.descriptors import descriptor_of
+from thunder.frontend.natives.descriptors import descriptor_of, is_of_module
 from thunder.frontend.natives.libraries import library_module
 from thunder.frontend.opaque_calls import native_functions, opaque_acquisition, unmodelled_operands
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
@@ -84,7 +84,7 @@ class CallResolver:
         candidates = self.replacements.of(fn)
         if candidates is not None:
             handler = replacing(candidates, handler)
-        if type(fn) in _LASTING:
+        if type(fn) in _LASTING or (type(fn) is types.BuiltinFunctionType and is_of_module(fn)):
             self._resolved[id(fn)] = fn, handler
         return handler
 

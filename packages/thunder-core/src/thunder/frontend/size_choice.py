@@ -166,7 +166,7 @@ class SizeChoice:
             return False
         if not (type(number) is int or is_free_float(number)):
             return False
-        if path.source in self._varying:
+        if self._varying and path.source in self._varying:
             return True
         return self._everything and path.kind in _OF_PARTS and comes_with_arguments(path)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import traceback
 from collections.abc import Callable, Sequence
@@ -34,10 +35,16 @@ def source_of(frames: Sequence[Any], path_of: Callable[[Any], Path | None]) -> S
     module = _module(frames, path_of)
     inner = Source(frames[-1].code.co_filename, frames[-1].f_lineno, None, module)
     for frame in reversed(frames):
-        if not frame.code.co_filename.startswith((_TORCH, _POLYFILLS)):
+        if not _is_inner(frame.code.co_filename):
             own = frame is frames[-1]
             return inner if own else Source(frame.code.co_filename, frame.f_lineno, inner, module)
     return inner
+
+
+@functools.cache
+def _is_inner(file: str) -> bool:
+    """Return whether a file is one of torch's or a polyfill."""
+    return file.startswith((_TORCH, _POLYFILLS))
 
 
 def _module(frames: Sequence[Any], path_of: Callable[[Any], Path | None]) -> str:

@@ -358,7 +358,9 @@ class Tracer(AttributePolicy):
         super().forget()
 
     def locate(self) -> Source | None:
-        self.handles_errors = self.handles_errors or any(map(has_handler, self.machine.frames))
+        if not self.handles_errors:
+            frames = self.machine.frames
+            self.handles_errors = any(f.decoded.exception_table and has_handler(f) for f in frames)
         return super().locate()
 
 

@@ -312,6 +312,8 @@ class Count(int):
 
 
 _META = torch.device("meta")
+#: looks at no mode of torch, and calls no ``__torch_function__``
+_make_wrapper = torch.Tensor._make_wrapper_subclass
 _NUMBERS = frozenset({int})
 
 
@@ -320,20 +322,17 @@ def _without_metadata(cls: type[TensorProxy], shape: tuple[int, ...], dtype: dty
 
     Torch refuses to read the sizes of one with symbolic sizes.
     """
-    torch_dtype = dtype.torch_dtype
-    with torch._C.DisableTorchFunction():
-        if _NUMBERS.issuperset(map(type, shape)) or not has_symbols(shape):
-            self: TensorProxy = torch.Tensor._make_wrapper_subclass(
-                cls, shape, dtype=torch_dtype, device=_META
-            )
-        else:
-            self = torch.Tensor._make_wrapper_subclass(
-                cls,
-                (0,) * len(shape),
-                dtype=torch_dtype,
-                device=_META,
-                dispatch_sizes_strides_policy="sizes",
-            )
+    self: TensorProxy
+    if _NUMBERS.issuperset(map(type, shape)) or not has_symbols(shape):
+        self = _make_wrapper(cls, shape, dtype=dtype.torch_dtype, device=_META)
+    else:
+        self = _make_wrapper(
+            cls,
+            (0,) * len(shape),
+            dtype=dtype.torch_dtype,
+            device=_META,
+            dispatch_sizes_strides_policy="sizes",
+        )
     self.shape, self.dtype, self.derived_strides, self.declared_without_grad = shape, dtype, None, False
     return self
 

@@ -67,9 +67,9 @@ class TraceProvenance:
     took_ns: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: each operator of a program has one or two
 class Source:
-    """A line of the user's program."""
+    """A line of the user's program, never changed."""
 
     file: str
     line: int

@@ -117,7 +117,7 @@ def _eager_of(call: BoundSymbol) -> Callable[..., Any] | None:
     that checks the sizes of its results, which those of zeros do not have.
     """
     row = row_of(call.sym)
-    if row is None or call.sym.is_of_package or _NOT_ASKED & row.tags:
+    if row is None or call.sym.is_of_package or not _NOT_ASKED.isdisjoint(row.tags):
         return None
     if not row.torch and not row.id.startswith("torch."):
         return None
@@ -135,7 +135,10 @@ def _kind_of(x: Any) -> Any:
 
     A kernel that has nothing to do is not looked for.
     """
-    if isinstance(x, TensorProxy):
+    kind = type(x)
+    if kind in _CONSTANTS:
+        return x
+    if kind is TensorProxy or isinstance(x, TensorProxy):
         device, shape = x.device, hints_of(x.shape)
         return x.dtype.torch_dtype, device.type, device.index, bool(shape), 0 in shape, x.requires_grad
     if isinstance(x, tuple | list):
@@ -143,6 +146,10 @@ def _kind_of(x: Any) -> Any:
     if isinstance(x, bool | str | dtypes.dtype | torch.dtype | NoneType):
         return x
     return x.python_type if isinstance(x, NumberProxy) else type(x)
+
+
+#: types of arguments that are part of the key as they are; the rest of them are looked at one by one
+_CONSTANTS: Final = frozenset({NoneType, bool, str, torch.dtype})
 
 
 def _is_present(device: devices.Device) -> bool:

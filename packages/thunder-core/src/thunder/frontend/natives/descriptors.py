@@ -6,7 +6,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["defining_class", "descriptor_of"]
+__all__ = ["defining_class", "descriptor_of", "is_of_module"]
 
 
 def descriptor_of(fn: Any) -> Any:
@@ -20,13 +20,19 @@ def descriptor_of(fn: Any) -> Any:
         return vars(fn.__objclass__).get(fn.__name__, fn)
     if not isinstance(fn, types.BuiltinFunctionType):
         return fn
-    owner = fn.__self__
-    if owner is None or isinstance(owner, types.ModuleType):
+    if is_of_module(fn):
         return fn
+    owner = fn.__self__
     for descriptor in _candidates(owner, fn.__name__):
         if descriptor is fn or _is_read_from(descriptor, owner, fn):
             return descriptor
     return fn
+
+
+def is_of_module(fn: types.BuiltinFunctionType) -> bool:
+    """Return whether a function in C is one of a module, and not a method that is bound at each read."""
+    owner: Any = fn.__self__
+    return owner is None or isinstance(owner, types.ModuleType)
 
 
 def _candidates(owner: Any, name: str) -> Iterator[Any]:

@@ -110,9 +110,9 @@ def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: l
         value, depth = pending.pop()
         cls = type(value)
         everything.append(value)
-        if cls in LEAVES or isinstance(
-            value, (TensorProxy, Proxy, StandIn, OfTheTrace, SizeTuple, *IDENTITY_TYPES)
-        ):
+        if cls in LEAVES or cls is TensorProxy:
+            continue
+        if cls not in _COLLECTIONS and isinstance(value, _NOT_READ):
             continue
         if cls.__module__ == "typing":  # a form such as Union[int, str], whose methods read its arguments
             continue
@@ -208,7 +208,10 @@ def _elements(container: Any, with_values: bool) -> list[Any]:
     )
 
 
-_OPAQUE = (TensorProxy, Proxy, StandIn, OfTheTrace, *IDENTITY_TYPES)
+#: values of which native code calls no method that a program has written, or that thunder follows
+_NOT_READ = (TensorProxy, Proxy, StandIn, OfTheTrace, SizeTuple, *IDENTITY_TYPES)
+#: values of the program that have no state, or of which the parts are values of their own
+_WITHOUT_STATE = (TensorProxy, tuple, frozenset, *IDENTITY_TYPES)
 _KEYED_COLLECTIONS = frozenset({dict, set, frozenset, collections.OrderedDict, collections.Counter})
 _COLLECTIONS = _KEYED_COLLECTIONS | {list, tuple, collections.deque}
 
@@ -229,7 +232,7 @@ def check_arguments(session: TracingSession, fn: Any, descriptor: Any, args: Ite
         if (
             entry is None
             or entry.value is not entry.obj
-            or isinstance(a, (TensorProxy, tuple, frozenset, *IDENTITY_TYPES))
+            or isinstance(a, _WITHOUT_STATE)
             or plain_base(type(a)) in LEAVES
             or is_numpy_scalar(a)
             or is_array(a)  # it has been read

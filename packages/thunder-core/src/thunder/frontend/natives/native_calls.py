@@ -111,6 +111,8 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
 
     Raises UnsupportedProgram or SharpEdge, with the callable's name, if they do not.
     """
+    if id(fn) in _OPERATORS and _OPERANDS.issuperset(map(type, args)) and not kwargs:
+        return _computed(session, fn, args)
     if len(args) == 2 and id(fn) in _ARITHMETIC and any(type(a) is TensorProxy for a in args):
         args = tuple(_plain_number(a) for a in args)  # as torch takes NumPy's numbers
     elif type(fn) in _METHODS_OF_OPERATORS and _leaves_to_tensor(fn, args):
@@ -141,6 +143,31 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     if not callable(fn):
         return fn(*args, **kwargs)  # raises TypeError, as in eager
     return _refuse(session, fn, args, kwargs)
+
+
+#: functions of the module ``operator`` that compute with tensors and numbers
+_OPERATORS = frozenset(
+    id(getattr(operator, name))
+    for name in (
+        *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "neg"),
+        *("iadd", "isub", "imul", "itruediv", "lt", "le", "gt", "ge", "eq", "ne", "invert", "getitem"),
+    )
+).intersection(ALLOWED)
+#: types of their operands of which no fact, and no method of the program, is looked for
+_OPERANDS = frozenset({TensorProxy, int, float, bool, type(None)})
+
+
+def _computed(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> Any:
+    """Return what an operator makes of tensors and numbers, as :func:`_call_allowed` does."""
+    session.shown_proxy = None
+    is_reading = not is_value_preserving(fn)
+    session.native_reads += is_reading
+    try:
+        result = _called(fn, args, {})
+    finally:
+        session.native_reads -= is_reading
+    shown: Proxy | TensorProxy | None = session.shown_proxy
+    return result if shown is None else _text_of_values(session, text_refusal(shown), fn, args, {})
 
 
 def _is_of_numbers(x: Any) -> bool:

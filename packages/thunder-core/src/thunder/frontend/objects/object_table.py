@@ -129,7 +129,7 @@ class ObjectTable(EntryTable):
         if t is slice and not is_plain(raw):
             return self._adopt_slice(raw, path)
         if t in LEAVES or is_numpy_scalar(raw) or plain_base(t) in LEAVES:
-            if t in (int, float) and (path.source in self.varying or self.is_symbol(raw, path)):
+            if t in (int, float) and self._is_input(raw, path):
                 return self.adopt_number(raw, path)
             self.note(_LEAF_CHECKS.get(t, prims.check_literal_like), path, raw)
             if t not in LEAVES and id(raw) not in self.entries:  # it may have attributes
@@ -175,6 +175,9 @@ class ObjectTable(EntryTable):
             self.track(raw, path, raw)
             return raw
         return self._adopt_object(raw, path)
+
+    def _is_input(self, number: float, path: Path) -> bool:
+        return (bool(self.varying) and path.source in self.varying) or self.is_symbol(number, path)
 
     def adopt_number(self, raw: float, path: Path) -> Any:
         """Adopt a number that is an input of the program, see Note [Numbers that vary]."""

@@ -91,26 +91,31 @@ def takes(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[
     numbers and strings: its objects will take arrays.
     """
     leaves = tree_flatten((args, kwargs))[0]
-    has_objects = any(type(x) is UnmodelledObject for x in leaves) or type(fn) is UnmodelledObject
-    is_of_numeric = isinstance(fn, _PYTHON) and _is_numeric(_package_of(fn))
-    is_class = isinstance(fn, type)
-    if has_objects:
+    if any(type(x) is UnmodelledObject for x in leaves) or type(fn) is UnmodelledObject:
         is_native = is_of_package(fn) or getattr(fn, "__objclass__", object) not in (object, type)
         if not (
             type(fn) is UnmodelledObject
-            or is_of_numeric
             or is_native
             or asks(fn)
             or _package_of(fn) in ("numpy", "torch")
+            or _is_of_numeric(fn)
         ):
             return False
-    elif not is_of_numeric:
+    elif not any(map(is_array, leaves)) and not _makes_objects(fn):
         return False
-    elif not any(map(is_array, leaves)):
-        makes = is_class and not issubclass(fn, _FOLLOWED) and bool(fn.__module__)
-        if not makes or _uses_torch(str(_package_of(fn))):
-            return False
+    elif not _is_of_numeric(fn):
+        return False
     return all(map(_is_known, leaves)) and session.may_run_unseen()
+
+
+def _makes_objects(fn: Any) -> bool:
+    """Return whether ``fn`` is a class of a package that knows nothing of torch."""
+    makes = isinstance(fn, type) and not issubclass(fn, _FOLLOWED) and bool(fn.__module__)
+    return makes and not _uses_torch(str(_package_of(fn)))
+
+
+def _is_of_numeric(fn: Any) -> bool:
+    return isinstance(fn, _PYTHON) and _is_numeric(_package_of(fn))
 
 
 def load_attr(session: TracingSession, x: UnmodelledObject, name: str) -> Any:
