@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -94,6 +94,8 @@ class Context:
     #: the effects of the program, and what became of its writes to inputs
     effects: ProgramEffects = field(default_factory=ProgramEffects)
     writes: list[InputWrite] = field(default_factory=list)
+    #: a forward, and the names of its saved values whose memory a backward may write
+    own_saved: tuple[TraceCtx, Set[str]] | None = None
     #: stage → ns
     stage_times: dict[str, int] = field(default_factory=dict)
     #: the settings of the compile, for traces that are lowered after it

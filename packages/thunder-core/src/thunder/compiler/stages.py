@@ -315,7 +315,10 @@ def _memory_read_elsewhere(context: Context) -> tuple[TraceCtx | None, Set[str]]
         return None, frozenset()
     if context.branch is context.forward:
         return context.autograd.deferred, frozenset()
-    return None, ProgramFacts(context.forward.traces[-1]).own_saved()
+    forward = context.forward.traces[-1]
+    if context.own_saved is None or context.own_saved[0] is not forward:
+        context.own_saved = forward, ProgramFacts(forward).own_saved()
+    return None, context.own_saved[1]
 
 
 def _del_last_used(trace: TraceCtx, context: Context) -> TraceCtx:

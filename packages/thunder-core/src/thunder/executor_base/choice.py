@@ -23,9 +23,11 @@ __all__ = ["Choice", "answer_as_executor", "choose", "in_rank_order"]
 Answer = Callable[[Executor, BoundSymbol], bool | Refusal]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: one for each call
 class Choice:
     """The executor that runs a call, None if all refuse it, and why the others that were consulted do not.
+
+    It is never changed.
 
     `cost` is that of the executor's implementation, if costs decided. `order` has the names of the executors
     as they were consulted, if ranks changed their order.

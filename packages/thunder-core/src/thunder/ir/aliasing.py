@@ -43,9 +43,9 @@ class InputAlias:
         return self.offset + element_span(self.size, self.stride)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)  # not frozen: a program has many
 class View:
-    """An output of a call that is, or may be, a view of the argument ``source``.
+    """An output of a call that is, or may be, a view of the argument ``source``; never changed.
 
     ``path`` are the primitives from ``source`` to ``output``; empty if the two are one tensor. ``certain`` is
     False for a view that may be a copy.
@@ -62,35 +62,35 @@ class View:
         return any(call.sym.id in ("prims.detach", "prims.bitcast") for call in self.path)
 
 
-@dataclass
-class _Origin:
-    source: TensorProxy
-    path: tuple[BoundSymbol, ...] = ()
-    certain: bool = True
-
-
-def views_of(bsym: BoundSymbol) -> list[View]:
+def views_of(bsym: BoundSymbol) -> Sequence[View]:
     """Return the views among a call's outputs, each with the argument that it is a view of."""
     if bsym.all_tags.isdisjoint(VIEW_TAGS):
-        return []
+        return ()
     if not bsym.subsymbols:
-        return list(_own_view(bsym))
-    origins = {p.name: _Origin(p) for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)}
+        return tuple(_own_view(bsym))
+    views: tuple[View, ...] | None = bsym.views
+    if views is None:  # many passes ask
+        views = bsym.views = tuple(_views_by_parts(bsym))
+    return views
+
+
+def _views_by_parts(bsym: BoundSymbol) -> Iterator[View]:
+    """Yield the views of a call, read off its decomposition."""
+    origins = {p.name: View(p, p, (), True) for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)}
     for sub in bsym.subsymbols:
         for view in views_of(sub):
             origin = origins.get(view.source.name)
-            if origin is not None:
-                origins.setdefault(
-                    view.output.name,
-                    _Origin(origin.source, origin.path + view.path, origin.certain and view.certain),
+            if origin is not None and view.output.name not in origins:
+                certain = origin.certain and view.certain
+                origins[view.output.name] = View(
+                    view.output, origin.source, origin.path + view.path, certain
                 )
     # A composite without the tag may run as one function that copies: its layouts decide.
     is_tagged = OpTags.VIEW in bsym.tags
-    return [
-        View(out, o.source, o.path, o.certain and is_tagged)
-        for out in bsym.flat_proxy_outs
-        if isinstance(out, TensorProxy) and (o := origins.get(out.name)) is not None and o.path
-    ]
+    for out in bsym.flat_proxy_outs:
+        origin = origins.get(out.name) if isinstance(out, TensorProxy) else None
+        if origin is not None and origin.path:
+            yield View(out, origin.source, origin.path, origin.certain and is_tagged)
 
 
 def _own_view(bsym: BoundSymbol) -> Iterator[View]:

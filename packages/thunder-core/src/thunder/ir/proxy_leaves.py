@@ -80,7 +80,10 @@ def follow(swap_map: Mapping[Variable, Any], leaf: Any) -> Any:
 
     Raises TraceError for a cycle.
     """
-    if isinstance(leaf, SymbolicNumber):
+    if type(leaf) is TensorProxy:  # most of them, and most are not replaced
+        if Variable(leaf) not in swap_map:
+            return leaf
+    elif isinstance(leaf, SymbolicNumber):
         leaf.refuse_other_sizes({variable.name: value for variable, value in swap_map.items()})
         return leaf
     seen: set[str] = set()

@@ -273,6 +273,7 @@ class BoundSymbol:
         "flat_proxy_outs",
         "header",
         "source",
+        "views",
     )
 
     def __init__(
@@ -292,6 +293,8 @@ class BoundSymbol:
         self._tags: frozenset[OpenTag] = self._own_tags | sym.tags if self._own_tags else sym.tags
         self.source = source
         self.header: str | list[str] | None = header if header is not None else _header.get()
+        #: of a composite, the views among its outputs, once ``thunder.ir.aliasing`` has read them off
+        self.views: Any = None
 
     #: the proxies among the arguments
     flat_proxy_args: tuple[Any, ...]
