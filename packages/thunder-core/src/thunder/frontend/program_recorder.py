@@ -9,7 +9,7 @@ from thunder.ir.recorder import UNDECIDED, AdaptedCall, Recorder
 from thunder.ir.requires_grad import results_require_grad
 from thunder.ops.constant_folding import constant_value
 from thunder.ops.torch_errors import operator_error
-from thunder.ops.torch_support import derivative_error, missing_kernel
+from thunder.ops.torch_support import torch_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,11 +40,7 @@ class ProgramRecorder(Recorder):
 
     def check_call(self, call: BoundSymbol) -> None:
         """Raise OperatorError where torch has no kernel for the dtypes, or would record no derivative."""
-        underivable = derivative_error(call) if results_require_grad() else None
-        if underivable is not None and not underivable.in_backward:
-            error: Exception | None = underivable.error
-        else:
-            error = missing_kernel(call)
+        error = torch_refusal(call, derives=results_require_grad())
         if error is not None:
             raise operator_error(error, call.args, call.kwargs)
 

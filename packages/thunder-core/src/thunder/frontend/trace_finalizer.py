@@ -7,6 +7,7 @@ from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path
+from thunder.base.tags import OpTags
 from thunder.frontend import ambient_state
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.eager_backward import begin_objects
@@ -113,6 +114,8 @@ class TraceFinalizer:
 
 def _writes_history(call: BoundSymbol) -> bool:
     """Return whether a call writes to a tensor so that this, perhaps an input, has another gradient."""
+    if OpTags.IN_PLACE not in call.all_tags:
+        return False
     writing = (b for b in with_parts((call,)) if b.sym is prims.copy_ and b.kwargs.get("grad_enabled", True))
     return any(any_requires_grad(b.flat_proxy_args) for b in writing)
 

@@ -82,9 +82,7 @@ def _views_by_parts(bsym: BoundSymbol) -> Iterator[View]:
             origin = origins.get(view.source.name)
             if origin is not None and view.output.name not in origins:
                 certain = origin.certain and view.certain
-                origins[view.output.name] = View(
-                    view.output, origin.source, origin.path + view.path, certain
-                )
+                origins[view.output.name] = View(view.output, origin.source, origin.path + view.path, certain)
     # A composite without the tag may run as one function that copies: its layouts decide.
     is_tagged = OpTags.VIEW in bsym.tags
     for out in bsym.flat_proxy_outs:

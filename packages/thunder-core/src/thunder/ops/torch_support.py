@@ -27,7 +27,7 @@ from thunder.base.default_generators import default_generators_kept
 from thunder.base.pytree import tree_iter, tree_map
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import NumberProxy, TensorProxy
-from thunder.ir.requires_grad import requires_grad
+from thunder.ir.requires_grad import any_requires_grad, requires_grad
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.symbolic_sizes import hint_of, hints_of
 from thunder.ops.meta_kernels import is_unchecked
@@ -35,7 +35,7 @@ from thunder.ops.operator import row_of
 from thunder.ops.stand_ins import SMALL, to_hinted_meta
 from thunder.ops.torch_errors import TORCH_REFUSALS
 
-__all__ = ["Underivable", "derivative_error", "is_elementwise", "missing_kernel"]
+__all__ = ["Underivable", "derivative_error", "is_elementwise", "torch_refusal"]
 
 #: torch's errors for a call of which it would record no derivative
 _REFUSES_GRAD: Final = re.compile("is not differentiable with respect to|does not support automatic diff")
@@ -59,20 +59,33 @@ _missing_kernels: dict[Any, Exception | None] = {}
 _derivative_errors: dict[Any, Underivable | None] = {}
 
 
-def missing_kernel(call: BoundSymbol) -> Exception | None:
-    """Return the error with which torch says that it has no kernel for a call's dtypes, or None.
+def torch_refusal(call: BoundSymbol, *, derives: bool) -> Exception | None:
+    """Return the error by which torch refuses a call at once, or None.
 
-    Other errors are no answer: they are about sizes or values. Nothing is known of calls that are not of
-    functions of torch, and of devices that this process does not have. A call on large tensors is asked for
-    with few elements; an answer holds for all sizes where the call is elementwise.
+    It has no kernel for the dtypes; or, with ``derives``, it would record no derivative. Other errors are no
+    answer: they are about sizes or values. Nothing is known of calls that are not of functions of torch, and
+    of devices that this process does not have. A call on large tensors is asked for with few elements; an
+    answer holds for all sizes where the call is elementwise.
     """
     fn = _eager_of(call)
-    tensors = [x for x in call.flat_proxy_args if isinstance(x, TensorProxy)] if fn is not None else ()
-    if fn is None or not tensors:
+    if fn is None:
+        return None
+    key = _key(call)
+    underivable = (
+        _derivative_error(fn, call, key) if derives and any_requires_grad(call.flat_proxy_args) else None
+    )
+    if underivable is not None and not underivable.in_backward:
+        return underivable.error
+    return _missing_kernel(fn, call, key)
+
+
+def _missing_kernel(fn: Callable[..., Any], call: BoundSymbol, kinds: tuple[Any, ...]) -> Exception | None:
+    tensors = [x for x in call.flat_proxy_args if isinstance(x, TensorProxy)]
+    if not tensors:
         return None
     shapes = [hints_of(x.shape) for x in tensors]
     is_large = sum(map(math.prod, shapes)) > SMALL
-    key = _key(call) if not is_large or is_elementwise(call) else (*_key(call), *shapes)
+    key = kinds if not is_large or is_elementwise(call) else (*kinds, *shapes)
     if key in _missing_kernels:
         return _missing_kernels[key]
     if not all(_is_present(x.device) for x in tensors):
@@ -88,11 +101,12 @@ def derivative_error(call: BoundSymbol) -> Underivable | None:
     ``call`` is one of a function of torch. Of others nothing is known.
     """
     fn = _eager_of(call)
-    if fn is None:
+    if fn is None or not any_requires_grad(call.flat_proxy_args):
         return None
-    if not any(map(requires_grad, call.flat_proxy_args)):
-        return None
-    key = _key(call)
+    return _derivative_error(fn, call, _key(call))
+
+
+def _derivative_error(fn: Callable[..., Any], call: BoundSymbol, key: tuple[Any, ...]) -> Underivable | None:
     if key not in _derivative_errors:
         _derivative_errors[key] = _underivable(fn, call)
     return _derivative_errors[key]

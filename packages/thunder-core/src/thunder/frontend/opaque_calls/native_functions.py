@@ -101,9 +101,7 @@ def takes(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[
             or _is_of_numeric(fn)
         ):
             return False
-    elif not any(map(is_array, leaves)) and not _makes_objects(fn):
-        return False
-    elif not _is_of_numeric(fn):
+    elif not (any(map(is_array, leaves)) or _makes_objects(fn)) or not _is_of_numeric(fn):
         return False
     return all(map(_is_known, leaves)) and session.may_run_unseen()
 
