@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import json
 import os
 import subprocess
@@ -51,9 +52,8 @@ def litgpt(layers: int) -> Call:
 def family(name: str) -> Call:
     """Return a tiny model of transformers, and its inputs."""
     sys.path.insert(0, str(ROOT / "tools"))
-    from transformer_families import inputs_of, model_of
-
-    return model_of(name), inputs_of(name, "evaluation")
+    families: Any = importlib.import_module("transformer_families")
+    return families.model_of(name), families.inputs_of(name, "evaluation")
 
 
 def demo() -> Call:
