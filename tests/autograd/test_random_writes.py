@@ -18,15 +18,17 @@ from comparison.bytes_moved import bytes_of_computation, bytes_of_eager
 from comparison.derivatives import _drawn, _leaves
 from sweeping import one_in
 from thunder.core.proxies import TensorProxy
+from thunder.passes import below_autograd
 from thunder.passes.placed_writes import own_memory
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about writes to expanded tensors
 
 
 @pytest.fixture(autouse=True)
-def _reuse_small_memory(monkeypatch):
-    """Memory of the programs is reused, although it is small."""
+def _small_programs_are_as_large_ones(monkeypatch):
+    """Memory of the programs is reused, and calls run below torch's autograd, although both are few."""
     monkeypatch.setattr(own_memory, "SMALLEST", 0)
+    monkeypatch.setattr(below_autograd, "SHORTEST", 1)
 
 
 #: programs a test, and tests a kind, of which a default run has one

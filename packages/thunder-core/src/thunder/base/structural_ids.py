@@ -12,6 +12,9 @@ RETURN: Final = "prims.python_return"
 DEL: Final = "prims.python_del"
 CLEAR: Final = "prims.clear_mutable_collection"
 COMMENT: Final = "prims.comment"
+#: the begin and the end of statements that are printed as a block (``passes/below_autograd``)
+BLOCK: Final = "thunder.below_autograd"
+BLOCK_END: Final = "thunder.end_below_autograd"
 
 #: All of them. Their positions in a program are determined by meaning, not by data flow.
 STRUCTURAL: Final = frozenset({RETURN, DEL, CLEAR, COMMENT})

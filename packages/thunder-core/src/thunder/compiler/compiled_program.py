@@ -17,6 +17,7 @@ from thunder.compiler.running_compile import compiling
 from thunder.compiler.running_stages import run_step
 from thunder.compiler.stages import LATE_STAGES
 from thunder.ir.trace import TraceCtx
+from thunder.passes.below_autograd import BelowAutograd
 from thunder.passes.placement import Placement
 from thunder.passes.rewriting.rewriting_result import Rewriting
 from thunder.passes.write_in_place import InputWrite
@@ -40,6 +41,8 @@ class Compiled:
     rewritings: list[Rewriting] = field(default_factory=list)
     #: what became of the writes to inputs
     writes: list[InputWrite] = field(default_factory=list)
+    #: which calls of the program, or of its forward, run below torch's autograd
+    below_autograd: BelowAutograd | None = None
     #: the prologue after each transform that may change it
     prologues: list[TraceCtx] = field(default_factory=list)
     #: the traces of the writes and views that run after torch's autograd node, and of what runs round it
@@ -59,6 +62,7 @@ def compiled_program(context: Context) -> Compiled:
         context.epilogue,
         rewritings=context.rewritings,
         writes=context.writes,
+        below_autograd=forward.below_autograd,
         prologues=context.prologues,
     )
     if autograd is None or autograd.program is None or backward is None:

@@ -20,6 +20,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.trace import TraceCtx
 from thunder.ir.verify import check_plugin_trace, check_trace
 from thunder.ops.operator import is_of_package
+from thunder.passes.below_autograd import BelowAutograd
 from thunder.passes.placed_writes.raising_calls import ProgramEffects
 from thunder.passes.placement import Placement
 from thunder.passes.rewriting.rewriting_result import Rewriting
@@ -38,6 +39,8 @@ class Branch:
     #: the first trace of the branch, then one for each stage that changed it
     traces: list[TraceCtx] = field(default_factory=list)
     placements: list[Placement] = field(default_factory=list)
+    #: which calls run below torch's autograd; None for a program with few calls
+    below_autograd: BelowAutograd | None = None
     fn: Callable[..., Any] | None = None
 
 

@@ -24,6 +24,7 @@ from thunder.executor_base.executor import Executor
 from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.extend.ledger_facts import ledger_facts
 from thunder.frontend.traced_replacements import ReplacedFunction
+from thunder.passes.below_autograd import BelowAutograd
 from thunder.passes.placement import Placement
 from thunder.passes.rewriting.rewriting_result import Rewriting
 from thunder.passes.transform import Transform
@@ -48,6 +49,8 @@ class Explanation:
     rewritings: tuple[Rewriting, ...] = ()
     #: the inputs that the program writes: in place, or by a copy and why
     writes: tuple[InputWrite, ...] = ()
+    #: which calls run below torch's autograd; None for a program with few calls
+    below_autograd: BelowAutograd | None = None
     #: the executors that are not part of this compile, and why
     absent: tuple[ExecutorReason, ...] = ()
     #: the executors and transforms of the compile that have no effect, and why
@@ -75,6 +78,7 @@ class Explanation:
             replaced=entry.replaced,
             rewritings=entry.rewritings,
             writes=entry.input_writes,
+            below_autograd=entry.below_autograd,
             tried=tuple(step for step in entry.steps if step.why is not None),
             idle=idle_extensions(executors, transforms),
             unchanged=unchanged_tensors(transforms),
@@ -121,6 +125,7 @@ class Explanation:
             "rows": [_plain_row(row) for row in self.rows],
             "rewritings": [_plain_rewriting(rewriting) for rewriting in self.rewritings],
             "writes": [asdict(write) for write in self.writes],
+            "below_autograd": None if self.below_autograd is None else asdict(self.below_autograd),
             "absent": [asdict(reason) for reason in self.absent],
             "idle": [asdict(reason) for reason in self.idle],
             "replaced": [asdict(function) for function in self.replaced],
@@ -136,6 +141,7 @@ class Explanation:
             *map(str, self.rewritings),
             *(f"given up: {step}" for step in self.tried),
             *(f"written: {write}" for write in self.writes),
+            *(f"below autograd: {calls}" for calls in (self.below_autograd,) if calls is not None),
             *(f"replaced: {function}" for function in self.replaced),
             *(f"unchanged by {tensor.transform}: {tensor}" for tensor in self.unchanged),
         )

@@ -54,6 +54,7 @@ def new_entry(
         backward_ledger=compiled.backward_ledger,
         rewritings=tuple(compiled.rewritings),
         input_writes=tuple(compiled.writes),
+        below_autograd=compiled.below_autograd,
         guards=facts,
         dropped=dropped,
         baked=tuple(baked),

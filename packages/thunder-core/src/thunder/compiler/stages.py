@@ -33,6 +33,7 @@ from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.trace import TraceCtx, TraceProvenance, TraceTag
 from thunder.ir.verify import check_plugin_trace
 from thunder.ops.region_strides import after_forward
+from thunder.passes.below_autograd import below_autograd
 from thunder.passes.claim import claim
 from thunder.passes.compute_late import compute_late
 from thunder.passes.computed_size_checks import check_sizes
@@ -325,6 +326,11 @@ def _del_last_used(trace: TraceCtx, context: Context) -> TraceCtx:
     return del_last_used(trace, clear_mutable_collections=True)
 
 
+def _below_autograd(trace: TraceCtx, context: Context) -> TraceCtx:
+    placed, context.branch.below_autograd = below_autograd(trace)
+    return placed
+
+
 def _codegen(trace: TraceCtx, context: Context) -> TraceCtx:
     if context.check:
         watched = watch(watch_transforms(trace, context.branch.placements, context.executors))
@@ -371,9 +377,14 @@ STAGES: tuple[Stage, ...] = (
     Stage("write_in_place", _write_in_place),
     Stage("del_last_used", _del_last_used),
     Stage("transforms_post_optimization", hook="transform_trace_post_optimization"),
+    Stage("below_autograd", _below_autograd),
     Stage("codegen", _codegen),
 )
 
 #: the stages of a trace that is constructed after the pipeline has run, when it is first needed; of the
-#: transforms only those that observe take part
-LATE_STAGES: tuple[Stage, ...] = STAGES[STAGES.index(next(s for s in STAGES if s.name == "claim")) :]
+#: transforms only those that observe take part. No guard holds torch's modes where such a trace runs.
+LATE_STAGES: tuple[Stage, ...] = tuple(
+    stage
+    for stage in STAGES[STAGES.index(next(s for s in STAGES if s.name == "claim")) :]
+    if stage.name != "below_autograd"
+)

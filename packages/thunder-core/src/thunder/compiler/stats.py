@@ -17,6 +17,7 @@ from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.facts import Fact
 from thunder.frontend.traced_replacements import ReplacedFunction
 from thunder.ir.trace import TraceCtx
+from thunder.passes.below_autograd import BelowAutograd
 from thunder.passes.rewriting.rewriting_result import Rewriting
 from thunder.passes.write_in_place import InputWrite
 from thunder.plugins.specs import Lookaside
@@ -60,6 +61,8 @@ class CacheEntry:
     rewritings: tuple[Rewriting, ...] = ()
     #: what became of the writes to inputs
     input_writes: tuple[InputWrite, ...] = ()
+    #: which calls of the computation run below torch's autograd
+    below_autograd: BelowAutograd | None = None
     baked: tuple[str, ...] = ()
     last_use: int = 0
     #: decides what a call does if the computation raises

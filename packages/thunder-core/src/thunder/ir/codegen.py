@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from thunder.base.structural_ids import CLEAR, COMMENT, DEL
+from thunder.base.structural_ids import BLOCK, BLOCK_END, CLEAR, COMMENT, DEL
 from thunder.ir.literals import MODULES, Names, value_text
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
@@ -151,13 +151,13 @@ def unread_results(bsyms: Iterable[BoundSymbol]) -> set[str]:
     return results - read
 
 
-def _source_lines(bsym: BoundSymbol, last: Source | None) -> Iterator[str]:
+def _source_lines(bsym: BoundSymbol, last: Source | None, lead: str) -> Iterator[str]:
     source = bsym.source
     if source is None or source == last:
         return
     text = linecache.getline(source.file, source.line).rstrip("\n")
     yield ""
-    yield f"{INDENT}# {source.file}:{source.line}: \t{text}".rstrip()
+    yield f"{lead}# {source.file}:{source.line}: \t{text}".rstrip()
 
 
 def _input_lines(trace: TraceCtx) -> Iterator[str]:
@@ -180,15 +180,19 @@ def body_lines(trace: TraceCtx, names: Names, print_depth: int) -> list[str]:
     bsyms = trace.running_symbols
     names.unread = unread_results(bsyms)
     statements: list[list[str]] = []
-    last = None
+    depths: list[int] = []
+    last, depth = None, 1
     for bsym in bsyms:
-        above = _source_lines(bsym, last) if trace.shows_lines else ()
-        statements.append([*above, *_statement(bsym, names, INDENT)])
+        depth -= bsym.sym.id == BLOCK_END
+        above = _source_lines(bsym, last, INDENT * depth) if trace.shows_lines else ()
+        statements.append([*above, *_statement(bsym, names, INDENT * depth)])
+        depths.append(depth)
+        depth += bsym.sym.id == BLOCK
         last = bsym.source or last
     lines = [] if trace.star_args else list(_input_lines(trace))
     comments = names.for_comments()
-    for bsym, statement in zip(bsyms, statements, strict=True):
-        lines += [*statement, *_decomposition(bsym, comments, 2, print_depth - 1)]
+    for bsym, statement, depth in zip(bsyms, statements, depths, strict=True):
+        lines += [*statement, *_decomposition(bsym, comments, depth + 1, print_depth - 1)]
     return lines if statements else [*lines, f"{INDENT}pass"]
 
 

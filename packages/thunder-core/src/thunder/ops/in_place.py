@@ -18,7 +18,10 @@ from thunder.base import overwritten
 from thunder.base.tensor_versions import restored_version
 from thunder.ir.symbol import BoundSymbol
 
-__all__ = ["InPlaceForm", "has_own_form", "in_place_form"]
+__all__ = ["ENDING", "InPlaceForm", "has_own_form", "in_place_form", "writes_by_table"]
+
+#: what the id of an in-place form adds to that of its operator
+ENDING: Final = "_in_place"
 
 Kernel = Callable[..., Any]
 Restore = Callable[[], object]
@@ -67,11 +70,13 @@ class InPlaceForm:
         assert restoring is not None, "the form says what it overwrites"
 
         def keep_and_write(*args: Any, **kwargs: Any) -> Any:
-            with torch.no_grad():
-                if overwritten.can_keep():
-                    (base,) = bases(args, kwargs)
-                    overwritten.keep(restored_version(base, restoring(*args, **kwargs)))
-                return run(*args, **kwargs)
+            if torch.is_grad_enabled():
+                with torch.no_grad():
+                    return keep_and_write(*args, **kwargs)
+            if overwritten.can_keep():
+                (base,) = bases(args, kwargs)
+                overwritten.keep(restored_version(base, restoring(*args, **kwargs)))
+            return run(*args, **kwargs)
 
         keep_and_write.bases = bases  # type: ignore[attr-defined]
         return keep_and_write
@@ -89,6 +94,12 @@ def in_place_form(bsym: BoundSymbol) -> InPlaceForm | None:
     """
     form = getattr(bsym.sym.python_impl, "in_place", None)
     return form if isinstance(form, InPlaceForm) else _FORMS.get(bsym.sym.id)
+
+
+def writes_by_table(bsym: BoundSymbol) -> bool:
+    """Return whether a call is an in-place form of the tables, which a kernel of torch or of core runs."""
+    operator, ending, _ = bsym.sym.id.rpartition(ENDING)
+    return bool(ending) and operator in _FORMS
 
 
 # -- writes to a part of a tensor ----------------------------------------------------------------------------

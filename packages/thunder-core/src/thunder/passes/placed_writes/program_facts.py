@@ -18,7 +18,7 @@ from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.symbolic_sizes import are_same
 from thunder.ir.trace import TraceCtx, TraceTag
 from thunder.ops.data_errors import is_opaque
-from thunder.ops.in_place import InPlaceForm, has_own_form, in_place_form
+from thunder.ops.in_place import ENDING, InPlaceForm, has_own_form, in_place_form
 from thunder.ops.operator import row_of
 from thunder.passes.placed_writes.raising_calls import runs_kernel_of_core
 
@@ -81,7 +81,7 @@ def _symbol(form: InPlaceForm, name: str, operator_id: str, tag: OpenTag | None)
     tags = frozenset({OpTags.IN_PLACE} if tag is None else {OpTags.IN_PLACE, tag})
     name = f"{name if row is None else row.name}{_ENDINGS[tag]}"
     kernel = form.kernel(keeps_overwritten=tag is OpTags.KEEPS_OVERWRITTEN)
-    return Symbol(name, f"{operator_id}_in_place", tags=tags, python_impl=kernel)
+    return Symbol(name, f"{operator_id}{ENDING}", tags=tags, python_impl=kernel)
 
 
 class ProgramFacts:
