@@ -347,6 +347,7 @@ def test_the_table_and_the_json_say_the_same(explanation):
     assert sorted(facts) == [
         "absent",
         "baked",
+        "below_autograd",
         "idle",
         "replaced",
         "rewritings",
