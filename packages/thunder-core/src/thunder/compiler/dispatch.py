@@ -77,7 +77,8 @@ class _Call:
 
 
 class Dispatcher:
-    """A compiled function: its cache entries, and the call that tries them, newest first.
+    """A compiled function: its cache entries, and the call that tries them: the one that served the
+    last two calls, then newest first.
 
     Calls may run in several threads at once; compiles are serialised.
     """
@@ -87,7 +88,7 @@ class Dispatcher:
     ) -> None:
         self.data, self.overrides = data, overrides
         self.stats = CompileStats() if stats is None else stats
-        #: all entries, newest first, and those whose programs the plugins of now would compile too
+        #: all entries, newest first, and those whose programs the plugins of now would compile too, as tried
         self._stored: tuple[CacheEntry, ...] = ()
         self._entries: tuple[CacheEntry, ...] = ()
         self._contributions = PluginContributions()
@@ -117,6 +118,8 @@ class Dispatcher:
                 if self._check_guards:
                     self._check_promises(entry, args, kwargs)
                 stats.cache_hits += 1
+                if entry is stats.last_entry and entry is not entries[0]:
+                    self._try_first(entry)
                 break
         else:
             if torch_traces():
@@ -265,6 +268,19 @@ class Dispatcher:
         if not entry.is_for_one_call:
             self._stored = (entry, *(e for e in self._stored if e is not entry))
             self._select_entries()
+
+    def _try_first(self, entry: CacheEntry) -> None:
+        """Let an entry that has served two calls in a row be the first to be tried, until one is compiled.
+
+        Of the entries of one compiled module, a loop uses one for many calls, such as those of a decoder's
+        tokens. Calls that change from one entry to another leave the order as it is.
+        """
+        with self._lock:
+            generation, entries = get_manager().generation, self._entries
+            if entry in entries:  # else plugins have changed, or do now
+                self._entries = (entry, *(e for e in entries if e is not entry))
+            if get_manager().generation is not generation:
+                self._entries = ()
 
     def _is_at_limit(self) -> bool:
         """Return whether the program has been compiled for as many answers and sizes as it may."""
