@@ -11,7 +11,10 @@ import torch
 import torch.nn.functional as F
 
 import thunder
+from thunder.core.tags import OpTags
+from thunder.core.transform import Transform
 from thunder.extend import OperatorExecutor
+from thunder.ir.symbol import Symbol
 from thunder.ir.trace import with_bound_symbols
 from thunder.passes import below_autograd
 
@@ -267,6 +270,30 @@ def test_regions_of_modes_have_their_own_blocks(short):
     for result, other in zip(results, expected, strict=True):
         assert torch.equal(result, other)
         assert result.is_inference() == other.is_inference()
+
+
+def test_a_stage_after_the_blocks_may_add_calls(monkeypatch):
+    seen = []
+    tags = frozenset({OpTags.DONT_DCE})
+    probe = Symbol(name="probe", id="probe", python_impl=lambda: seen.append(EXCLUDED(KEY)), tags=tags)
+
+    class Probing(Transform):
+        def configure_pipeline(self, pipeline, options):
+            pipeline.insert_before("codegen", "probing", self.stage)
+
+        def stage(self, trace, context):
+            middle = len(trace.bound_symbols) // 2
+            statements = [
+                *trace.bound_symbols[:middle],
+                probe.bind(output=None),
+                *trace.bound_symbols[middle:],
+            ]
+            return with_bound_symbols(trace, statements, "probing")
+
+    compiled, result = compiled_and_run(lambda a: chain(a, 18), x(), transforms=[Probing()])
+    assert seen == [False, False]
+    assert [len(block) for block in blocks(compiled)] == [9, 9]
+    assert torch.equal(result, chain(x(), 18))
 
 
 # -- what can be seen ----------------------------------------------------------------------------------------

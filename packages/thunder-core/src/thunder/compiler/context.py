@@ -41,6 +41,8 @@ class Branch:
     placements: list[Placement] = field(default_factory=list)
     #: which calls run below torch's autograd; None for a program with few calls
     below_autograd: BelowAutograd | None = None
+    #: the trace in which they were put into blocks
+    in_blocks: TraceCtx | None = None
     fn: Callable[..., Any] | None = None
 
 

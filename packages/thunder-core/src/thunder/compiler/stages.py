@@ -327,11 +327,14 @@ def _del_last_used(trace: TraceCtx, context: Context) -> TraceCtx:
 
 
 def _below_autograd(trace: TraceCtx, context: Context) -> TraceCtx:
-    placed, context.branch.below_autograd = below_autograd(trace)
-    return placed
+    branch = context.branch
+    branch.in_blocks, branch.below_autograd = below_autograd(trace)
+    return branch.in_blocks
 
 
 def _codegen(trace: TraceCtx, context: Context) -> TraceCtx:
+    if context.branch.in_blocks not in (None, trace):  # an inserted stage has changed it
+        trace = _below_autograd(trace, context)
     if context.check:
         watched = watch(watch_transforms(trace, context.branch.placements, context.executors))
     else:

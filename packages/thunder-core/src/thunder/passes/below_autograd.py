@@ -94,10 +94,13 @@ class BelowAutograd:
 def below_autograd(trace: TraceCtx) -> tuple[TraceCtx, BelowAutograd | None]:
     """Put runs of calls that need no autograd into blocks below it; return also what was done.
 
-    See Note [Below autograd]. The calls are claimed, and no pass moves them afterwards. Returns the trace
-    itself if it stays, and None if it has too few calls for a block.
+    See Note [Below autograd]. The calls are claimed. Blocks that the trace has are taken out first. Returns
+    the trace itself if it stays, and None if it has too few calls for a block.
     """
     start = time.perf_counter_ns()
+    if any(bsym.sym.id == BLOCK for bsym in trace.bound_symbols):
+        statements = [bsym for bsym in trace.bound_symbols if bsym.sym.id not in (BLOCK, BLOCK_END)]
+        trace = with_bound_symbols(trace, statements, "Below autograd")
     whole = _why_none(trace)
     reasons = [whole] * len(trace.bound_symbols) if whole else list(_reasons(trace))
     calls = [i for i, bsym in enumerate(trace.bound_symbols) if not _is_neutral(bsym)]
