@@ -34,6 +34,7 @@ from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
 from thunder.base.tags import OpTags
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.refusal import Refusal
+from thunder.ir.aliasing import views_of
 from thunder.ir.decomposition import with_decomposition
 from thunder.ir.gradient_declarations import Formulas, JointRule, NoGradient, OperatorGradient, Vjp
 from thunder.ir.proxies import ProxyTag, TensorProxy, Variable, is_proxy
@@ -91,22 +92,27 @@ def differentiate(trace: TraceCtx, executors: Sequence[Executor] = (), *, keep_c
 
 
 def _read_above_hooks(forward: Sequence[BoundSymbol], steps: Sequence[BackwardStep]) -> list[BackwardStep]:
-    """Let steps read the results of hooks and not what these get.
+    """Let steps read the results of hooks, and not what these get.
 
     The call that computes a value may have saved it: in a second derivative, its gradient passes the hooks.
+    That of what it has saved of its arguments passes no hook after its node.
     """
-    above: dict[Variable, Any] = {}
+    read: dict[Variable, Any] = {}
     for bsym in reversed(forward):
         if OpTags.HOOKED in bsym.sym.tags:
-            value = bsym.flat_proxy_outs[0]
-            above[Variable(bsym.args[0])] = above.get(Variable(value), value)
-    if not above:
+            for passed, value in zip(bsym.args, bsym.flat_proxy_outs, strict=False):
+                read[Variable(passed)] = read.get(Variable(value), value)
+    for bsym in forward:
+        if OpTags.HOOKED_ARGUMENTS in bsym.sym.tags:
+            for view in views_of(bsym):
+                read[Variable(view.output)] = read.get(Variable(view.source), view.source)
+    if not read:
         return list(steps)
 
     def reading(bsym: BoundSymbol) -> BoundSymbol:
         if bsym.sym.id == PUT_GRAD or bsym.sym.id in GETTERS:
             return bsym
-        return bsym.from_bsym_swap_proxies(above, skip_output=True)
+        return bsym.from_bsym_swap_proxies(read, skip_output=True)
 
     return [replace(step, bsyms=tuple(map(reading, step.bsyms))) for step in steps]
 

@@ -85,6 +85,8 @@ for _tag in (
     "COMPUTES_SIZE",
     #: its result is its first argument, of which all that is computed and saved reads the result
     "HOOKED",
+    #: returns views of arguments, of which all that is saved reads the arguments
+    "HOOKED_ARGUMENTS",
     #: its results are compared with its meta function's when they are computed
     "CHECK_RESULTS",
 ):

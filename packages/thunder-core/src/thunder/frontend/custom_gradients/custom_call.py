@@ -178,12 +178,19 @@ def _differentiated(
         with_none=returned.with_none,
         saves=any(t is not None for t in fn.context.to_save),
         runs_later=bool(begin),
+        follows=_followed(returned, list(tensors)) if OpTags.HOOKED_ARGUMENTS in fn.tags else {},
         tags=fn.tags,
     )
     _mark_private(
         session, fn, results, (*definitions.values(), *definitions_back.values(), *cotangents.values())
     )
     _record(session.trace, rule, tuple(tensors.values()), results, returned)
+
+
+def _followed(returned: Results, names: Sequence[str]) -> dict[int, int]:
+    """Return the index, among ``names``, of the argument that a result is, by that of the result."""
+    argument = {i: returned.views.get(result.name) for i, result in enumerate(returned.unique)}
+    return {i: names.index(x.name) for i, x in argument.items() if x is not None}
 
 
 def _kept(

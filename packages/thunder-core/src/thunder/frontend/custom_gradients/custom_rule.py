@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -28,7 +28,8 @@ class CustomRule:
     carry gradients. After the results of the forward come the values that it writes to the tensors at the
     indices ``written``, which the backward reads in their place; ``dirty`` has, for those that are results of
     the call, the index of the result by that of the tensor. For a result without gradient the backward
-    receives zeros, or None (``with_none``). ``saves`` says whether eager saves a tensor for it, and
+    receives zeros, or None (``with_none``); a result by whose index ``follows`` has that of a tensor has no
+    gradient where this requires none, and else zeros. ``saves`` says whether eager saves a tensor for it, and
     ``runs_later`` whether the backward is a call of the user's function when it runs.
 
     Of the two composites, ``whole`` returns the results alone; the rules of both compute ``augmented``, which
@@ -50,12 +51,13 @@ class CustomRule:
         with_none: bool,
         saves: bool,
         runs_later: bool,
+        follows: dict[int, int],
         tags: frozenset[OpTags] = frozenset(),
     ) -> None:
         self.name, self.forward, self.backward = name, forward, backward
         self.differentiable, self.targets, self.written = differentiable, targets, written
         self.dirty, self.saves, self.runs_later = dirty, saves, runs_later
-        self.get_grad = get_grad_or_none if with_none else get_grad
+        self.with_none, self.follows = with_none, follows
         self.results_alone = returning(forward, forward.output[0])
         rule = JointRule(self._whole_rule)
         self.whole = Symbol(name, id, self._whole, is_prim=False, gradient=rule, tags=tags)
@@ -88,6 +90,13 @@ class CustomRule:
     def _tracked(self, results: Sequence[Any]) -> list[Any]:
         return [r for r, carries in zip(results, self.differentiable, strict=False) if carries]
 
+    def _cotangents(self, tensors: Sequence[Any], results: Sequence[Any]) -> Iterator[Any]:
+        for i, (result, carries) in enumerate(zip(results, self.differentiable, strict=False)):
+            if carries and i in self.follows:
+                yield get_grad(result) if requires_grad(tensors[self.follows[i]]) else None
+            elif carries:
+                yield get_grad_or_none(result) if self.with_none else get_grad(result)
+
     def _whole_rule(self, *tensors: Any) -> Any:
         return self._augmented_rule(*tensors)[0]
 
@@ -99,7 +108,7 @@ class CustomRule:
                 hint="Write the backward with operators that thunder knows.",
             )
         results, residuals = self.augmented(*tensors)
-        cotangents = map(self.get_grad, self._tracked(results))
+        cotangents = self._cotangents(tensors, results)
         seen = list(tensors)
         for index, value in zip(self.written, results[len(self.differentiable) :], strict=True):
             seen[index] = (

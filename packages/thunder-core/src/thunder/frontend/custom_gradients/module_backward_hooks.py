@@ -135,7 +135,7 @@ def _link_inputs(session: TracingSession, hook: Any, outputs: Sequence[TensorPro
             session,
             f"{type(hook.module).__name__}_inputs",
             tuple(inputs),
-            lambda: (*inputs, *map(_link, outputs)),
+            lambda: (*inputs, *map(link, outputs)),
             functools.partial(
                 _input_gradients,
                 hook.module,
@@ -160,7 +160,8 @@ def _link_inputs(session: TracingSession, hook: Any, outputs: Sequence[TensorPro
     return results[len(inputs) :]
 
 
-def _link(output: TensorProxy) -> Any:
+def link(output: TensorProxy) -> Any:
+    """Return a tensor of the shape of a result, whose gradient will be that of the result."""
     zero = ltorch.zeros((), dtype=output.dtype.torch_dtype, device=output.device)
     return ltorch.expand(zero, output.shape)
 

@@ -17,7 +17,7 @@ the identity is a further write.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -50,16 +50,24 @@ Convention: TypeAlias = Callable[[Any, Callable[..., Any], Any], Any]
 class HookedValue:
     """The hooks of one value.
 
-    ``hooked`` is the tensor of the program, ``first`` the one that is computed, below the identities.
+    ``hooked`` is the tensor of the program, ``first`` the one below the identities of the tensor, which is
+    above those of its node, and ``computed`` the one below all, which the call of the program computes.
     ``last_write`` is the call that wrote it before it had hooks, after which the identities are writes.
-    ``calls`` are the statements of each hook.
+    ``calls`` are the statements of each hook, ``of_node`` those of each before its node, and, under None, of
+    those after it.
     """
 
     hooked: TensorProxy
     first: TensorProxy
+    computed: TensorProxy
     last_write: BoundSymbol | None = None
-    calls: dict[HookHandle, list[BoundSymbol]] = field(default_factory=dict)
-    has_node_hooks: bool = False
+    calls: dict[HookHandle | None, list[BoundSymbol]] = field(default_factory=dict)
+    of_node: dict[HookHandle | None, list[BoundSymbol]] = field(default_factory=dict)
+
+    def move(self, old: TensorProxy, new: TensorProxy) -> None:
+        """Let identities that are added on ``old`` be added on ``new``."""
+        self.first = new if self.first.name == old.name else self.first
+        self.computed = new if self.computed.name == old.name else self.computed
 
 
 class TensorHooks(SessionState):
@@ -76,8 +84,8 @@ class TensorHooks(SessionState):
         """
         calls = self._session.trace.bound_symbols
         for value in self.values.values():
-            start = next((i for i, b in enumerate(calls) if _has_view(b, value.first)), None)
-            if start is None or not value.calls:
+            start = next((i for i, b in enumerate(calls) if _has_view(b, value.computed)), None)
+            if start is None or not (value.calls or value.of_node):
                 continue
             memory = names_of_memory(calls, {value.first.name})
             for bsym in calls[start:]:
@@ -94,43 +102,62 @@ def _register_hook(session: TracingSession, args: tuple[Any, ...], kwargs: dict[
     return register_hook(*args, **kwargs)
 
 
-def add_hook(
-    session: TracingSession, x: TensorProxy, hook: Any, convention: Convention | None = None
-) -> HookHandle:
+def add_hook(session: TracingSession, x: TensorProxy, hook: Any) -> HookHandle:
     """Do ``x.register_hook(hook)`` for a tensor that the program computes, or a leaf among its inputs.
-
-    With a ``convention`` the hook is one of the tensor's node, which comes after those of the tensor.
 
     Raises RuntimeError, as torch does, if it does not require grad, and UnsupportedProgram for another input,
     and where the gradient of the whole value cannot be passed to the hook.
     """
     if not x.requires_grad:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    entry = session.entry_of(x)
-    if entry is not None:
+    if session.entry_of(x) is not None:
         return session.state(LeafHooks).add(session, x, ON_GRADIENTS, hook)
+    value, handle = hooked_value(session, x), HookHandle()
+    if value.of_node and value.last_write is not None:
+        raise _refusal(x, "registers a hook on a tensor that it has written, and whose grad_fn has a hook")
+
+    def identity(values: Sequence[TensorProxy]) -> tuple[Any, ...]:
+        return hook_identity(session, values, hook, lambda hook, call, g: replaced(hook, call(hook, g), g))
+
+    value.calls[handle] = add_below(session, [value], [value.first], identity)
+    return handle
+
+
+def hooked_value(session: TracingSession, x: TensorProxy) -> HookedValue:
+    """Return the hooks of a tensor; raises UnsupportedProgram for one that cannot have some here."""
     found = {x.name: f'"{x.type_string()}"'}
     session.place.check(HOOKS_TENSOR, "the program registers a hook", found=found)
-    values, handle = session.state(TensorHooks).values, HookHandle()
-    scope = session.trace.peek_scope()
+    values, scope = session.state(TensorHooks).values, session.trace.peek_scope()
     producer = next((i for i, b in enumerate(scope) if any(p is x for p in b.flat_proxy_outs)), None)
     if producer is None:
         raise _refusal(x, "registers a hook on a tensor that it has not computed here")
-    value = values.get(x.name) or _new_value(session, scope, x, producer)
-    if convention is None and value.has_node_hooks:
-        raise _refusal(x, "registers a hook on a tensor whose grad_fn has a hook")
-    value.has_node_hooks |= convention is not None
+    if x.name not in values:
+        values[x.name] = _new_value(scope, x, producer)
+    return values[x.name]
+
+
+def add_below(
+    session: TracingSession,
+    values: Sequence[HookedValue],
+    below: Sequence[TensorProxy],
+    identity: Callable[[Sequence[TensorProxy]], tuple[Any, ...]],
+) -> list[BoundSymbol]:
+    """Record an identity of values between ``below`` and all that is above them; return its statements.
+
+    The values are results of one call.
+    """
+    scope = session.trace.peek_scope()
     with torch.set_grad_enabled(True), recorded(session.trace) as calls:
-        (result,) = _identity(session, value.first, hook, convention)
-        if value.last_write is not None:
-            prims.copy_(result, x, grad_enabled=True)
-    start = _start(session, scope, x, value, calls)
-    if value.last_write is None:
-        calls = [_below(session, scope, value, result, calls)]
+        results = identity(below)[: len(below)]
+        for value, result in zip(values, results, strict=True):
+            if value.last_write is not None:
+                prims.copy_(result, value.hooked, grad_enabled=True)
+    start = max(_start(scope, v, p, calls) for v, p in zip(values, below, strict=True))
+    for value, passed, result in zip(values, below, results, strict=True):
+        if value.last_write is None:
+            calls = _below(session, scope, value, passed, result, calls)
     scope[start:start] = calls
-    value.calls[handle] = calls
-    values[x.name] = value
-    return handle
+    return calls
 
 
 def _refusal(x: TensorProxy, what: str) -> UnsupportedProgram:
@@ -141,99 +168,112 @@ def _refusal(x: TensorProxy, what: str) -> UnsupportedProgram:
     )
 
 
-def _new_value(session: TracingSession, scope: Calls, x: TensorProxy, producer: int) -> HookedValue:
+def _new_value(scope: Calls, x: TensorProxy, producer: int) -> HookedValue:
     """Return a value without hooks; raises UnsupportedProgram for a written view."""
     memory = names_of_memory(scope, {x.name})
     writes = [b for b in scope[producer:] if not memory.isdisjoint(written_names(b))]
     if not writes:
-        return HookedValue(x, x)
+        return HookedValue(x, x, x)
     is_view = _has_view(scope[producer], x)
     if is_view or any(p is x for p in scope[producer].flat_proxy_args):
         raise _refusal(x, "registers a hook on a view of a tensor that it has written in place")
-    return HookedValue(x, x, last_write=writes[-1])
+    return HookedValue(x, x, x, last_write=writes[-1])
 
 
-def _start(
-    session: TracingSession,
-    scope: list[BoundSymbol],
-    x: TensorProxy,
-    value: HookedValue,
-    calls: list[BoundSymbol],
-) -> int:
+def _start(scope: Calls, value: HookedValue, below: TensorProxy, calls: Calls) -> int:
     """Return where in the program the identity is: after the value, and after what the hook reads.
 
     Raises UnsupportedProgram if a use of the value comes before what the hook reads.
     """
-    first = value.first
-    after = value.last_write or next(b for b in scope if any(p is first for p in b.flat_proxy_outs))
+    after = value.last_write or next(b for b in scope if any(p is below for p in b.flat_proxy_outs))
     start = 1 + next(i for i, b in enumerate(scope) if b is after)
+    needed = 1 + last_read(scope, calls)
+    memory = names_of_memory(scope, {value.hooked.name})
+    if any(not memory.isdisjoint(p.name for p in b.flat_proxy_args) for b in scope[start:needed]):
+        raise _refusal(value.hooked, "registers a hook that reads what is computed after a use of the tensor")
+    return max(start, needed)
+
+
+def last_read(scope: Calls, calls: Calls) -> int:
+    """Return the index of the last statement of the program that computes what ``calls`` read, or -1."""
     read = uses_and_definitions(calls)[0].keys()
     defined = [i for i, b in enumerate(scope) if not read.isdisjoint(p.name for p in b.flat_proxy_outs)]
-    needed = max(defined) + 1
-    memory = names_of_memory(scope, {x.name})
-    if any(not memory.isdisjoint(p.name for p in b.flat_proxy_args) for b in scope[start:needed]):
-        raise _refusal(x, "registers a hook that reads what is computed after a use of the tensor")
-    return max(start, needed)
+    return max(defined, default=-1)
 
 
 def _below(
     session: TracingSession,
-    scope: list[BoundSymbol],
+    scope: Calls,
     value: HookedValue,
+    below: TensorProxy,
     result: Any,
-    calls: list[BoundSymbol],
-) -> BoundSymbol:
-    """Return the identity between a new tensor, which the program computes instead, and ``value.first``."""
-    (call,), first = calls, value.first
-    computed = first.replace(name=session.trace.make_name(prefix="t"))
-    _rename_result(scope, first, computed)
+    calls: Calls,
+) -> list[BoundSymbol]:
+    """Return an identity between a new tensor, which the program computes instead, and ``below``."""
+    computed = below.replace(name=session.trace.make_name(prefix="t"))
+    _rename_result(scope, below, computed)
     if session.speculation is not None:
-        session.speculation.note_copy(first, computed)
-    value.first = computed
-    call = call.from_bsym_swap_proxies({Variable(first): computed})
-    return call.from_bsym_swap_proxies({Variable(result): first})
+        session.speculation.note_copy(below, computed)
+    if value.first is not value.computed and below is value.computed:
+        value.computed = computed  # tensor hooks stay above
+    else:
+        value.move(below, computed)
+    calls = [call.from_bsym_swap_proxies({Variable(below): computed}) for call in calls]
+    return [call.from_bsym_swap_proxies({Variable(result): below}) for call in calls]
 
 
 def _rename_result(scope: Calls, old: TensorProxy, new: TensorProxy) -> None:
     """Let the call that computes ``old`` compute ``new``."""
-    index = next(i for i, b in enumerate(scope) if any(p is old for p in b.flat_proxy_outs))
+    index = next(i for i, b in enumerate(scope) if any(p.name == old.name for p in b.flat_proxy_outs))
     scope[index] = scope[index].from_bsym_swap_proxies({Variable(old): new})
 
 
-def _of_tensor(hook: Any, call: Callable[..., Any], gradient: Any) -> Any:
-    return replaced(hook, call(gradient), gradient)
-
-
-def _identity(
-    session: TracingSession, x: TensorProxy, hook: Any, convention: Convention | None
+def hook_identity(
+    session: TracingSession,
+    values: Sequence[TensorProxy],
+    hook: Any,
+    pass_gradients: Callable[..., Any],
+    forward: Callable[[], tuple[Any, ...]] | None = None,
 ) -> tuple[Any, ...]:
-    """Record an identity whose backward is a hook, and return its result."""
-    pass_gradient = convention or _of_tensor
+    """Record an identity of values whose backward is a hook, and return its results.
 
-    def backward(cotangents: Sequence[Any]) -> Any:
+    ``pass_gradients(hook, call, *gradients)`` returns what is passed on, where ``call(fn, …)`` calls a
+    function. ``forward`` returns the results, if they are more than the values: then ``hook`` is a tuple of
+    hooks, which are called as they are when the backward runs.
+    """
+
+    def backward(gradients: Sequence[Any]) -> Any:
         is_traced_early = not session.place.allows(OTHER)
-        if is_traced_early and isinstance(hook, types.BuiltinMethodType):  # such as ``gradients.append``
+        if is_traced_early and isinstance(hook, types.BuiltinMethodType | tuple):  # such as ``log.append``
             raise ReadsState("a hook is a method of an object that outlives the call")
         if is_traced_early:
             check_hook(session, hook)
-        return pass_gradient(hook, lambda *values: session.call(hook, values, {}), *cotangents)
+        return pass_gradients(hook, lambda fn, *given: session.call(fn, given, {}), *gradients)
 
-    name = identifier(f"hook_{getattr(hook, '__name__', type(hook).__name__)}")
+    first = hook[0] if isinstance(hook, tuple) else hook
+    name = identifier(f"hook_{getattr(first, '__name__', type(first).__name__)}")
+    context = context_class(name)((True,) * len(values))
+    context.materialize_grads = len(values) == 1 and forward is None
     return call_with_custom_gradient(
         session,
         CustomGradient(
             name=name,
             id=session.unique_id(f"tensor_hook.{name}"),
             key=(TensorHooks, id(hook)),
-            inputs=(x,),
-            context=context_class(name)((True,)),
-            forward=lambda: (x,),
+            inputs=tuple(values),
+            context=context,
+            forward=forward or (lambda: tuple(values)),
             backward=backward,
             function=lambda: hook,
-            adapt=lambda hook: lambda ctx, gradient: pass_gradient(hook, hook, gradient),
-            tags=frozenset({OpTags.HOOKED}),
+            adapt=lambda hook: lambda ctx, *gradients: pass_gradients(hook, called, *gradients),
+            tags=frozenset({OpTags.HOOKED if forward is None else OpTags.HOOKED_ARGUMENTS}),
         ),
     )
+
+
+def called(fn: Callable[..., Any], *given: Any) -> Any:
+    """Call a hook, when the backward runs."""
+    return fn(*given)
 
 
 def replaced(hook: Any, gradient: Any, before: Any) -> Any:
@@ -282,21 +322,29 @@ def _has_view(bsym: BoundSymbol, x: TensorProxy) -> bool:
     return any(view.output is x for view in views_of(bsym))
 
 
-@TABLE.lookaside(HookHandle.remove, HookHandle.__exit__)
-def _remove(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    handle = args[0]
-    if session.state(LeafHooks).registered.pop(handle, None) is not None:
-        return
-    scope = session.trace.peek_scope()
-    for value in session.state(TensorHooks).values.values():
-        calls = value.calls.pop(handle, None)
-        if calls is None:
-            continue
-        position = next((i for i, b in enumerate(scope) if b is calls[0]), None)
-        if position is None:
-            raise UnsupportedProgram("the program removes a hook elsewhere than where it registered it")
-        del scope[position : position + len(calls)]
-        if value.last_write is None:
-            before, after = calls[0].flat_proxy_args[0], calls[0].flat_proxy_outs[0]
+def remove_hook(session: TracingSession, handle: HookHandle | None, values: Iterable[HookedValue]) -> None:
+    """Remove the statements that a hook has for some values."""
+    found = [(v, c) for v in values if (c := v.calls.pop(handle, None) or v.of_node.pop(handle, None))]
+    if found:
+        _remove_identity(session.trace.peek_scope(), [value for value, _ in found], found[0][1])
+
+
+def _remove_identity(scope: Calls, values: Sequence[HookedValue], calls: Calls) -> None:
+    """Remove the statements of a hook on values."""
+    position = position_of(scope, calls[0])
+    call = scope[position]
+    del scope[position : position + len(calls)]
+    for before, after in zip(call.args, call.flat_proxy_outs, strict=False):
+        for value in values:
+            if value.last_write is None:
+                value.move(before, after)
+        if values[0].last_write is None:
             _rename_result(scope, before, after)
-            value.first = after if value.first is before else value.first
+
+
+def position_of(scope: Calls, call: BoundSymbol) -> int:
+    """Return where the statement of a hook is; another hook may have renamed its values."""
+    position = next((i for i, b in enumerate(scope) if b.sym is call.sym), None)
+    if position is None:
+        raise UnsupportedProgram("the program removes a hook elsewhere than where it registered it")
+    return position

@@ -161,16 +161,10 @@ def _refuse_hooks_between(
 
 
 def below_hooks(session: TracingSession, x: TensorProxy) -> TensorProxy:
-    """Return the tensor whose gradient has passed all hooks of ``x``: the one that is computed for it."""
+    """Return the tensor whose gradient has passed all hooks of ``x``, and none of its node."""
     value = session.state(TensorHooks).values.get(x.name)
     if value is None or value.hooked is not x or not value.calls:
         return x
-    if value.has_node_hooks:
-        raise UnsupportedProgram(
-            "a gradient is computed inside the program by a tensor whose grad_fn has a hook",
-            found={x.name: f'"{x.type_string()}"'},
-            hint="Register the hook on the tensor.",
-        )
     if value.last_write is not None:
         raise UnsupportedProgram(
             "a gradient is computed inside the program by a tensor that was written and has hooks",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import torch
 
 from thunder.base.pytree import tree_map
 from thunder.base.shown_tensors import LEAVES
+from thunder.base.tags import OpTags
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.override_state import seen_type
 from thunder.frontend.types.same_tensors import original_of
@@ -27,22 +28,28 @@ _BY_DEVICE = frozenset({"torch.nn.functional.scaled_dot_product_attention"})
 __all__ = ["LEAVES", "NodeOfCall", "node_class", "node_name", "node_of_call"]
 
 
-#: how the ids of hooks on values begin
-HOOK_ID: Final = "tensor_hook."
-
-
-def is_hook(call: BoundSymbol) -> bool:
-    """Return whether a call is a hook on a value, Note [Tensor hooks]."""
-    return str(call.sym.id).startswith(HOOK_ID)
-
-
 @dataclass(frozen=True, eq=False)
 class NodeOfCall:
-    """The node that torch makes for a call; ``inputs`` are its tensors, with those that stood in for them."""
+    """The node that torch makes for a call.
+
+    ``results`` are those of the call of which it is the node, in its order. ``inputs`` are the tensors of the
+    call, with those that stood in for them.
+    """
 
     call: BoundSymbol
     node: torch.autograd.graph.Node
+    results: list[TensorProxy]
     inputs: list[tuple[TensorProxy, torch.Tensor]]
+
+    def places(self) -> list[int | None] | None:
+        """Return the index, in ``inputs``, of the tensor of each edge of the node.
+
+        It is None for an edge without a gradient. Returns None for a call that has several nodes.
+        """
+        nodes = {t.grad_fn: i for i, (_, t) in enumerate(self.inputs) if t.requires_grad}
+        edges = [node for node, _ in self.node.next_functions]
+        known = {node for node in edges if node is not None} <= nodes.keys()
+        return [None if node is None else nodes[node] for node in edges] if known else None
 
 
 def node_name(session: TracingSession, x: Any) -> str | None:
@@ -81,8 +88,9 @@ def node_of_call(session: TracingSession, x: TensorProxy) -> NodeOfCall | None:
 
 
 def _run_without_data(session: TracingSession, x: TensorProxy, call: BoundSymbol | None) -> NodeOfCall | None:
-    while call is not None and is_hook(call):  # between the value and its uses
-        x = original_of(session, call.args[0])
+    while call is not None and OpTags.HOOKED in call.sym.tags:  # between the value and its uses
+        place = next(i for i, p in enumerate(call.flat_proxy_outs) if original_of(session, p) is x)
+        x = original_of(session, call.args[place])
         call = next((b for b in session.trace.bound_symbols if any(p is x for p in b.flat_proxy_outs)), None)
     row = row_of(call.sym) if call is not None else None
     if (
@@ -96,11 +104,12 @@ def _run_without_data(session: TracingSession, x: TensorProxy, call: BoundSymbol
         return None
     index = next((i for i, p in enumerate(call.flat_proxy_outs) if original_of(session, p) is x), 0)
     inputs: list[tuple[TensorProxy, torch.Tensor]] = []
+    below = below_node_hooks(session)
 
     def without_data(leaf: Any) -> Any:
         value = _without_data(leaf)
         if isinstance(leaf, TensorProxy):
-            inputs.append((leaf, value))
+            inputs.append((below.get(leaf.name, leaf), value))
         return value
 
     try:
@@ -115,7 +124,19 @@ def _run_without_data(session: TracingSession, x: TensorProxy, call: BoundSymbol
     result = outs[index] if index < len(outs) else None
     if not isinstance(result, torch.Tensor) or result.grad_fn is None:
         return None
-    return NodeOfCall(call, result.grad_fn, inputs)
+    pairs = zip(outs, call.flat_proxy_outs, strict=False)
+    own = [(t.output_nr, p) for t, p in pairs if isinstance(t, torch.Tensor) and t.grad_fn is result.grad_fn]
+    results = [p for _, p in sorted(own, key=lambda pair: pair[0])] if len(own) > 1 else [x]
+    return NodeOfCall(call, result.grad_fn, results, inputs)
+
+
+def below_node_hooks(session: TracingSession) -> dict[str, TensorProxy]:
+    """Return the arguments of calls whose node has a hook after it, by the names of their identities."""
+    below: dict[str, TensorProxy] = {}
+    for call in session.trace.bound_symbols:
+        for view in views_of(call) if OpTags.HOOKED_ARGUMENTS in call.sym.tags else ():
+            below[view.output.name] = below.get(view.source.name, view.source)
+    return below
 
 
 def _leaf(session: TracingSession, x: TensorProxy) -> type | None:

@@ -128,23 +128,24 @@ def call_of(session: TracingSession, node: GradientNode) -> NodeOfCall:
 
 def _next_functions(session: TracingSession, node: GradientNode) -> tuple[tuple[Any, int], ...]:
     found = call_of(session, node)
-    calls = session.trace.bound_symbols
+    calls, places = session.trace.bound_symbols, found.places()
     start = 1 + next(i for i, b in enumerate(calls) if b is found.call)
     written = {name for b in calls[start:] for name in written_names(b)}
     result: list[tuple[Any, int]] = []
-    for following, number in found.node.next_functions:
-        x = next((p for p, t in found.inputs if t.grad_fn is following), None)
-        if following is None:
+    for x in (place if place is None else found.inputs[place][0] for place in places or ()):
+        if x is None:
             result.append((None, 0))
-        elif x is None or number or not names_of_memory(calls, {x.name}).isdisjoint(written):
-            _refuse(node, "reads next_functions of the grad_fn of a tensor, whose call has several nodes,")
+        elif not names_of_memory(calls, {x.name}).isdisjoint(written):
+            _refuse(node, "reads next_functions of the grad_fn of a tensor, of which an argument is written,")
         elif is_leaf(original_of(session, x)):
             result.append((leaf_node(session, original_of(session, x)), 0))
         else:
             other = gradient_node(session, x)
-            if len(call_of(session, other).node._input_metadata) != 1:
+            if len(call_of(session, other).results) != 1:
                 _refuse(node, "reads next_functions of a tensor that is one of several results,")
             result.append((other, 0))
+    if places is None:
+        _refuse(node, "reads next_functions of the grad_fn of a tensor, whose call has several nodes,")
     return tuple(result)
 
 
