@@ -98,6 +98,125 @@ def of_an_earlier_node(w: nn.Parameter, seen: Seen) -> Any:
 
 
 @program
+def after_a_node(w: nn.Parameter, seen: Seen) -> Any:
+    def fn(x: Tensor) -> Tensor:
+        y = (x * w).exp()
+        y.grad_fn.register_hook(lambda into, out: seen.append([len(into), into[0].sum(), out[0].sum()]))
+        y.grad_fn.register_hook(lambda into, out: (into[0] * 3 + out[0],))
+        y.grad_fn.register_hook(lambda into, out: seen.append(into[0].sum()))
+        y.grad_fn.register_hook(lambda into, out: None)
+        return y * y
+
+    return fn
+
+
+@program
+def after_a_node_of_one_tensor_twice(w: nn.Parameter, seen: Seen) -> Any:
+    def fn(x: Tensor) -> Tensor:
+        y = x * x
+        handles = [
+            y.grad_fn.register_hook(lambda into, out, k=k: (into[0] * k, into[1] + out[0])) for k in (2, 3, 5)
+        ]
+        handles[1].remove()
+        return (x + y) * w
+
+    return fn
+
+
+@program
+def after_a_node_with_constants(w: nn.Parameter, seen: Seen) -> Any:
+    def fn(x: Tensor) -> Tensor:
+        y = x * w.detach()
+        y.grad_fn.register_hook(lambda into, out: seen.append([into[1] is None, out[0].sum()]))
+        y.grad_fn.register_hook(lambda into, out: (into[0] * 2, None))
+        return y * w
+
+    return fn
+
+
+@program
+def before_and_after_nodes_and_on_tensors(w: nn.Parameter, seen: Seen) -> Any:
+    def fn(x: Tensor) -> Tensor:
+        y = x * w
+        y.grad_fn.register_hook(lambda into, out: seen.append((1, into[0].sum(), out[0].sum())))
+        y.register_hook(lambda g: g * 2)
+        y.grad_fn.register_prehook(lambda grads: (grads[0] + 1,))
+        y.register_hook(lambda g: seen.append((2, g.sum())))
+        y.grad_fn.register_hook(lambda into, out: (into[0] * 2, into[1]))
+        y.grad_fn.register_prehook(lambda grads: seen.append((3, grads[0].sum())))
+        return y.sin() * y
+
+    return fn
+
+
+@program
+def of_a_node_of_several_results(w: nn.Parameter, seen: Seen) -> Any:
+    def fn(x: Tensor) -> Tensor:
+        a, b, c = (x * w).unbind(1)
+        b.grad_fn.register_hook(lambda into, out: seen.append([into[0].sum(), out[0].sum(), len(out)]))
+        a.grad_fn.register_prehook(lambda grads: (grads[0] * 2, *grads[1:]))
+        return a * b + c
+
+    return fn
+
+
+@program
+def along_the_graph(w: nn.Parameter, seen: Seen) -> Any:
+    def fn(x: Tensor) -> Tensor:
+        y = ((x * w).tanh() + 1).sum()
+        node = y.grad_fn
+        while node is not None and not hasattr(node, "variable"):
+            name = node.name()
+            node.register_hook(lambda into, out, name=name: seen.append((len(name), out[0].sum())))
+            node = node.next_functions[0][0]
+        return y
+
+    return fn
+
+
+@program
+def after_a_node_of_a_module(w: nn.Parameter, seen: Seen) -> Any:
+    layer = nn.Linear(3, 3)
+    nn.init.constant_(layer.weight, 0.5)
+    nn.init.constant_(layer.bias, 0.5)
+
+    def fn(x: Tensor) -> Tensor:
+        y = layer(x * w)
+        y.grad_fn.register_hook(lambda into, out: seen.append([into[1].sum(), out[0].sum()]))
+        y.grad_fn.register_hook(lambda into, out: (into[0], into[1] * 2, into[2]))
+        return y.tanh()
+
+    return fn
+
+
+@program
+def with_a_backward_in_the_program(w: nn.Parameter, seen: Seen) -> Any:
+    def fn(x: Tensor) -> Tensor:
+        y = x * w
+        y.grad_fn.register_hook(lambda into, out: seen.append(into[0].sum()))
+        y.grad_fn.register_hook(lambda into, out: tuple(None if g is None else g * 2 for g in into))
+        (g,) = torch.autograd.grad(y.exp().sum(), x, create_graph=True)
+        (z,) = torch.autograd.grad(y.sin().sum(), y, create_graph=True)
+        return g.square() + y + z
+
+    return fn
+
+
+@program
+def removed_after_a_backward(w: nn.Parameter, seen: Seen) -> Any:
+    def fn(x: Tensor) -> Tensor:
+        y = x * w
+        handle = y.grad_fn.register_hook(lambda into, out: seen.append(into[0].sum()))
+        other = y.register_hook(lambda g: g * 2)
+        (g,) = torch.autograd.grad(y.exp().sum(), x, retain_graph=True)
+        handle.remove()
+        other.remove()
+        return y * g
+
+    return fn
+
+
+@program
 def after_accumulation(w: nn.Parameter, seen: Seen) -> Any:
     def fn(x: Tensor) -> Tensor:
         node = accumulating(w)
@@ -256,8 +375,10 @@ def test_errors_of_hooks_are_torchs(returned: Any, text: str) -> None:
 
 
 def of_several_results(x: Tensor) -> Tensor:
-    a, b = x.chunk(2)
+    y = x * 2
+    a, b = y.chunk(2)
     a.grad_fn.register_prehook(lambda grads: None)
+    y.mul_(2)
     return a * b
 
 
@@ -267,17 +388,41 @@ def of_several_nodes(x: Tensor) -> Any:
 
 def of_a_later_tensor(x: Tensor) -> Tensor:
     y = x * 2
+    y.relu_()
     y.grad_fn.register_prehook(lambda grads: None)
     y.register_hook(lambda g: g * 2)
+    return y
+
+
+def after_a_written_tensor(x: Tensor) -> Tensor:
+    y = x * 2
+    y.relu_()
+    y.grad_fn.register_hook(lambda into, out: None)
+    return y
+
+
+def after_several_nodes(x: Tensor) -> Tensor:
+    y = nn.functional.cross_entropy(x[None] * 2, torch.zeros(1, dtype=torch.int64))
+    y.grad_fn.register_hook(lambda into, out: None)
+    return y
+
+
+def that_reads_its_result(x: Tensor) -> Tensor:
+    y = x * 2
+    mask = y.detach() > 0
+    y.grad_fn.register_hook(lambda into, out: (into[0] * mask, None))
     return y
 
 
 @pytest.mark.parametrize(
     ("fn", "match"),
     [
-        (of_several_results, "one of several results"),
+        (of_several_results, "to the memory of a view that has a hook"),
         (of_several_nodes, "whose call has several nodes"),
         (of_a_later_tensor, "whose grad_fn has a hook"),
+        (after_a_written_tensor, "which it has written in place|of which the call has several nodes"),
+        (after_several_nodes, "of which the call has several nodes"),
+        (that_reads_its_result, "reads what is computed after it"),
     ],
 )
 def test_other_hooks_of_nodes_are_refused(fn: Any, match: str) -> None:

@@ -83,7 +83,8 @@ class CustomGradient:
     ``key`` is the same for all calls of one function. ``inputs`` are the arguments; each receives a gradient
     or None. ``forward`` interprets the forward and returns the results; ``backward`` interprets the backward
     on one cotangent per result, and returns what the program returns. ``function`` returns the user's
-    backward itself, which ``adapt`` turns into a function of ``ctx`` and those cotangents.
+    backward itself, which ``adapt`` turns into a function of ``ctx`` and those cotangents. A backward that
+    ``passes_gradients`` on, and does nothing else, may be traced where it receives None.
     """
 
     name: str
@@ -96,6 +97,7 @@ class CustomGradient:
     function: Callable[[], Any]
     adapt: Callable[[Callable[..., Any]], Callable[..., Any]] = _as_it_is
     tags: frozenset[OpTags] = frozenset()
+    passes_gradients: bool = False
 
 
 def call_with_custom_gradient(session: TracingSession, fn: CustomGradient) -> tuple[Any, ...]:
@@ -368,7 +370,7 @@ def _gradients(
     session: TracingSession, fn: CustomGradient, results: Results, cotangents: dict[str, TensorProxy]
 ) -> tuple[Any, ...]:
     """Return the gradients of the inputs that require grad, in order; None for each without."""
-    if results.with_none:
+    if results.with_none and not fn.passes_gradients:
         raise ReadsState(f"the backward of {fn.name} receives None for a result without gradient")
     before = session.writes.mark()
     cotangent_values = results.cotangents(cotangents)

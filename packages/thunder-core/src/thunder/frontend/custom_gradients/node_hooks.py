@@ -32,6 +32,8 @@ from thunder.frontend.custom_gradients.leaf_hooks import AFTER_NODE, BEFORE_NODE
 from thunder.frontend.custom_gradients.leaf_nodes import LeafNode
 from thunder.frontend.custom_gradients.module_backward_hooks import link
 from thunder.frontend.custom_gradients.tensor_hooks import (
+    AFTER,
+    BEFORE,
     HookedValue,
     TensorHooks,
     add_below,
@@ -44,7 +46,7 @@ from thunder.frontend.custom_gradients.tensor_hooks import (
 )
 from thunder.frontend.epilogue.subtrace import recorded
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.output.node_names import NodeOfCall
+from thunder.frontend.output.node_names import Edge, NodeOfCall
 from thunder.frontend.places import HOOKS_TENSOR
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.types.gradient_nodes import GradientNode, call_of
@@ -79,7 +81,7 @@ def _register_hook(session: TracingSession, args: tuple[Any, ...], kwargs: dict[
 
 def _values(session: TracingSession, found: NodeOfCall) -> list[HookedValue]:
     """Return the results of the call of a node, with their hooks."""
-    known = {value.computed.name: value for value in session.state(TensorHooks).values.values()}
+    known = {value.below[AFTER].name: value for value in session.state(TensorHooks).values.values()}
     return [known.get(p.name) or hooked_value(session, p) for p in found.results]
 
 
@@ -92,12 +94,7 @@ def _add_before(session: TracingSession, values: list[HookedValue], hook: Any) -
         return replaced if len(replaced) > 1 else replaced[0]
 
     handle = HookHandle()
-    calls = add_below(
-        session,
-        values,
-        [v.computed for v in values],
-        lambda below: hook_identity(session, below, hook, passed),
-    )
+    calls = add_below(session, values, BEFORE, lambda below: hook_identity(session, below, hook, passed))
     for value in values:
         value.of_node[handle] = calls
     return handle
@@ -110,12 +107,12 @@ def _add_before(session: TracingSession, values: list[HookedValue], hook: Any) -
 class _NodeWithHooks:
     """The hooks after a node, which are one identity: a later one gets what an earlier one has returned.
 
-    ``values`` are the results of its call, ``places`` those of its edges among the tensors of the call.
+    ``values`` are the results of its call, ``edges`` those of its node.
     ``of_arguments`` is the statement before the call, if there are hooks.
     """
 
     values: list[HookedValue]
-    places: list[int | None]
+    edges: list[Edge | None]
     hooks: dict[HookHandle, Any] = field(default_factory=dict)
     of_arguments: BoundSymbol | None = None
 
@@ -129,13 +126,13 @@ class _NodeHooks(SessionState):
 
 def _add_after(session: TracingSession, node: GradientNode, hook: Any) -> HookHandle:
     found = call_of(session, node)
-    values, places, handle = _values(session, found), found.places(), HookHandle()
-    if places is None:
+    values, edges, handle = _values(session, found), found.edges(), HookHandle()
+    if edges is None:
         raise _refusal(node.tensor, "of which the call has several nodes")
     if any(value.last_write is not None for value in values):
         raise _refusal(node.tensor, "which it has written in place")
     nodes = session.state(_NodeHooks).nodes
-    hooked = nodes.setdefault(values[0].hooked.name, _NodeWithHooks(values, places))
+    hooked = nodes.setdefault(values[0].hooked.name, _NodeWithHooks(values, edges))
     _set_hooks(session, hooked, {**hooked.hooks, handle: hook})
     return handle
 
@@ -156,12 +153,12 @@ def _set_hooks(session: TracingSession, node: _NodeWithHooks, hooks: dict[HookHa
 
 def _record_hooks(session: TracingSession, node: _NodeWithHooks) -> None:
     """Record the identities around the call of a node."""
-    scope, results = session.trace.peek_scope(), [value.computed for value in node.values]
+    scope, results = session.trace.peek_scope(), [value.below[AFTER] for value in node.values]
     position = next(i for i, b in enumerate(scope) if any(p is results[0] for p in b.flat_proxy_outs))
-    call, chosen = scope[position], [place for place in node.places if place is not None]
+    call, chosen = scope[position], [edge.place for edge in node.edges if edge is not None]
     tensors = [p for p in call.flat_proxy_args if isinstance(p, TensorProxy)]
     arguments = [tensors[place] for place in chosen]
-    hooks, pass_gradients = tuple(node.hooks.values()), functools.partial(_after_node, node.places)
+    hooks, pass_gradients = tuple(node.hooks.values()), functools.partial(_after_node, node.edges)
     with torch.set_grad_enabled(True), recorded(session.trace) as before:
         hooked = hook_identity(
             session,
@@ -179,7 +176,7 @@ def _record_hooks(session: TracingSession, node: _NodeWithHooks) -> None:
     (node.of_arguments,) = before
     scope[position : position + 1] = [*before, _with_tensors(session, call, by_place)]
     links = hooked[len(arguments) :]
-    below = add_below(session, node.values, results, lambda below: _linked(session, below, links))
+    below = add_below(session, node.values, AFTER, lambda below: _linked(session, below, links))
     for value in node.values:
         value.of_node[None] = below
 
@@ -196,20 +193,20 @@ def _with_tensors(session: TracingSession, call: BoundSymbol, by_place: dict[int
 
 
 def _after_node(
-    places: Sequence[int | None], hooks: Sequence[Any], call: Callable[..., Any], *gradients: Any
+    edges: Sequence[Edge | None], hooks: Sequence[Any], call: Callable[..., Any], *gradients: Any
 ) -> tuple[Any, ...]:
     """Return the gradients of a call's arguments as hooks replace them, and none for the results.
 
-    ``gradients`` are those of the arguments that have a place, and of the results; without one of a result,
+    ``gradients`` are those of the arguments that have an edge, and of the results; without one of a result,
     the node does not run.
     """
-    size = sum(place is not None for place in places)
+    size = sum(edge is not None for edge in edges)
     own, of_results = iter(gradients[:size]), gradients[size:]
-    given = tuple(None if place is None else next(own) for place in places)
+    given = tuple(None if edge is None else edge.turned(next(own)) for edge in edges)
     if any(g is not None for g in of_results):
         for hook in hooks:
             given = replaced_by_node(hook, call(hook, given, of_results), given)
-    passed = (g for g, place in zip(given, places, strict=True) if place is not None)
+    passed = (edge.turned(g) for g, edge in zip(given, edges, strict=True) if edge is not None)
     return (*passed, *(None for _ in of_results))
 
 
@@ -226,21 +223,12 @@ def _linked(session: TracingSession, below: Sequence[TensorProxy], links: Sequen
             inputs=(*below, *links),
             context=context,
             forward=lambda: tuple(below),
-            backward=lambda gradients: _twice(*gradients),
-            function=lambda: _twice,
-            adapt=lambda function: lambda ctx, *gradients: function(*gradients),
+            backward=lambda gradients: (*gradients, *gradients),
+            function=lambda: None,
             tags=frozenset({OpTags.HOOKED}),
+            passes_gradients=True,
         ),
     )
-
-
-def _twice(*gradients: Any) -> tuple[Any, ...]:
-    if any(g is None for g in gradients):
-        raise UnsupportedProgram(
-            "a hook after the grad_fn of several results, of which one has no gradient",
-            hint="Use all results, or hooks on the tensors.",
-        )
-    return (*gradients, *gradients)
 
 
 def _refusal(x: TensorProxy, what: str) -> UnsupportedProgram:

@@ -50,24 +50,26 @@ Convention: TypeAlias = Callable[[Any, Callable[..., Any], Any], Any]
 class HookedValue:
     """The hooks of one value.
 
-    ``hooked`` is the tensor of the program, ``first`` the one below the identities of the tensor, which is
-    above those of its node, and ``computed`` the one below all, which the call of the program computes.
-    ``last_write`` is the call that wrote it before it had hooks, after which the identities are writes.
-    ``calls`` are the statements of each hook, ``of_node`` those of each before its node, and, under None, of
-    those after it.
+    ``hooked`` is the tensor of the program. ``below`` has, for each kind of hooks, the value below their
+    identities: those on the tensor are above those before its node, and these above that of the hooks after
+    it. ``last_write`` is the call that wrote it before it had hooks, after which the identities are writes.
+    ``calls`` are the statements of each hook on the tensor, ``of_node`` those of each before its node, and,
+    under None, of those after it.
     """
 
     hooked: TensorProxy
-    first: TensorProxy
-    computed: TensorProxy
+    below: list[TensorProxy]
     last_write: BoundSymbol | None = None
     calls: dict[HookHandle | None, list[BoundSymbol]] = field(default_factory=dict)
     of_node: dict[HookHandle | None, list[BoundSymbol]] = field(default_factory=dict)
 
-    def move(self, old: TensorProxy, new: TensorProxy) -> None:
-        """Let identities that are added on ``old`` be added on ``new``."""
-        self.first = new if self.first.name == old.name else self.first
-        self.computed = new if self.computed.name == old.name else self.computed
+    def move(self, old: TensorProxy, new: TensorProxy, kinds: int = 3) -> None:
+        """Let hooks of the lowest kinds that are added on ``old`` be added on ``new``."""
+        self.below[:kinds] = [new if p.name == old.name else p for p in self.below[:kinds]]
+
+
+#: the kinds of hooks, from the lowest on
+AFTER, BEFORE, ON_TENSOR = range(3)
 
 
 class TensorHooks(SessionState):
@@ -84,13 +86,13 @@ class TensorHooks(SessionState):
         """
         calls = self._session.trace.bound_symbols
         for value in self.values.values():
-            start = next((i for i, b in enumerate(calls) if _has_view(b, value.computed)), None)
+            start = next((i for i, b in enumerate(calls) if _has_view(b, value.below[AFTER])), None)
             if start is None or not (value.calls or value.of_node):
                 continue
-            memory = names_of_memory(calls, {value.first.name})
+            memory = names_of_memory(calls, {value.below[AFTER].name})
             for bsym in calls[start:]:
                 if not memory.isdisjoint(written_names(bsym)):
-                    error = _refusal(value.first, "writes in place to the memory of a view that has a hook")
+                    error = _refusal(value.hooked, "writes in place to the memory of a view that has a hook")
                     raise error.add_locations(bsym.locations)
 
 
@@ -119,7 +121,7 @@ def add_hook(session: TracingSession, x: TensorProxy, hook: Any) -> HookHandle:
     def identity(values: Sequence[TensorProxy]) -> tuple[Any, ...]:
         return hook_identity(session, values, hook, lambda hook, call, g: replaced(hook, call(hook, g), g))
 
-    value.calls[handle] = add_below(session, [value], [value.first], identity)
+    value.calls[handle] = add_below(session, [value], ON_TENSOR, identity)
     return handle
 
 
@@ -139,23 +141,26 @@ def hooked_value(session: TracingSession, x: TensorProxy) -> HookedValue:
 def add_below(
     session: TracingSession,
     values: Sequence[HookedValue],
-    below: Sequence[TensorProxy],
+    kind: int,
     identity: Callable[[Sequence[TensorProxy]], tuple[Any, ...]],
 ) -> list[BoundSymbol]:
-    """Record an identity of values between ``below`` and all that is above them; return its statements.
+    """Record an identity of values below those of a kind of hooks, and return its statements.
 
     The values are results of one call.
     """
-    scope = session.trace.peek_scope()
+    scope, below = session.trace.peek_scope(), [value.below[kind] for value in values]
     with torch.set_grad_enabled(True), recorded(session.trace) as calls:
-        results = identity(below)[: len(below)]
+        results = identity(below)
         for value, result in zip(values, results, strict=True):
             if value.last_write is not None:
                 prims.copy_(result, value.hooked, grad_enabled=True)
     start = max(_start(scope, v, p, calls) for v, p in zip(values, below, strict=True))
     for value, passed, result in zip(values, below, results, strict=True):
         if value.last_write is None:
-            calls = _below(session, scope, value, passed, result, calls)
+            computed = _computed_below(session, scope, passed)
+            value.move(passed, computed, kind + 1)
+            calls = [call.from_bsym_swap_proxies({Variable(passed): computed}) for call in calls]
+            calls = [call.from_bsym_swap_proxies({Variable(result): passed}) for call in calls]
     scope[start:start] = calls
     return calls
 
@@ -173,11 +178,11 @@ def _new_value(scope: Calls, x: TensorProxy, producer: int) -> HookedValue:
     memory = names_of_memory(scope, {x.name})
     writes = [b for b in scope[producer:] if not memory.isdisjoint(written_names(b))]
     if not writes:
-        return HookedValue(x, x, x)
+        return HookedValue(x, [x, x, x])
     is_view = _has_view(scope[producer], x)
     if is_view or any(p is x for p in scope[producer].flat_proxy_args):
         raise _refusal(x, "registers a hook on a view of a tensor that it has written in place")
-    return HookedValue(x, x, x, last_write=writes[-1])
+    return HookedValue(x, [x, x, x], last_write=writes[-1])
 
 
 def _start(scope: Calls, value: HookedValue, below: TensorProxy, calls: Calls) -> int:
@@ -201,25 +206,13 @@ def last_read(scope: Calls, calls: Calls) -> int:
     return max(defined, default=-1)
 
 
-def _below(
-    session: TracingSession,
-    scope: Calls,
-    value: HookedValue,
-    below: TensorProxy,
-    result: Any,
-    calls: Calls,
-) -> list[BoundSymbol]:
-    """Return an identity between a new tensor, which the program computes instead, and ``below``."""
-    computed = below.replace(name=session.trace.make_name(prefix="t"))
-    _rename_result(scope, below, computed)
+def _computed_below(session: TracingSession, scope: Calls, value: TensorProxy) -> TensorProxy:
+    """Return a new tensor, which the program computes in the place of a value."""
+    computed = value.replace(name=session.trace.make_name(prefix="t"))
+    _rename_result(scope, value, computed)
     if session.speculation is not None:
-        session.speculation.note_copy(below, computed)
-    if value.first is not value.computed and below is value.computed:
-        value.computed = computed  # tensor hooks stay above
-    else:
-        value.move(below, computed)
-    calls = [call.from_bsym_swap_proxies({Variable(below): computed}) for call in calls]
-    return [call.from_bsym_swap_proxies({Variable(result): below}) for call in calls]
+        session.speculation.note_copy(value, computed)
+    return computed
 
 
 def _rename_result(scope: Calls, old: TensorProxy, new: TensorProxy) -> None:

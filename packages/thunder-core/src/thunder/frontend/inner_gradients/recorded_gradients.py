@@ -9,7 +9,7 @@ import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients
-from thunder.frontend.custom_gradients.tensor_hooks import TensorHooks
+from thunder.frontend.custom_gradients.tensor_hooks import ON_TENSOR, TensorHooks
 from thunder.frontend.inner_gradients.arrivals import Accumulate, Arrivals
 from thunder.frontend.inner_gradients.evaluated_backward import evaluated, grad_mode
 from thunder.frontend.inner_gradients.functional_program import FunctionalProgram, functional_program
@@ -171,7 +171,7 @@ def below_hooks(session: TracingSession, x: TensorProxy) -> TensorProxy:
             found={x.name: f'"{x.type_string()}"'},
             hint="Use the out-of-place form of the write.",
         )
-    return value.first
+    return value.below[ON_TENSOR]
 
 
 def _refuse_written(program: FunctionalProgram, inputs: Sequence[TensorProxy]) -> None:

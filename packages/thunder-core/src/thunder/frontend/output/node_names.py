@@ -28,6 +28,21 @@ _BY_DEVICE = frozenset({"torch.nn.functional.scaled_dot_product_attention"})
 __all__ = ["LEAVES", "NodeOfCall", "node_class", "node_name", "node_of_call"]
 
 
+@dataclass(frozen=True)
+class Edge:
+    """An edge from the node of a call to one of its tensors, the one at ``place``.
+
+    It is ``transposed`` where a node of ``t()`` is between, as for the weight of ``linear``.
+    """
+
+    place: int
+    transposed: bool
+
+    def turned(self, gradient: Any) -> Any:
+        """Return the gradient of the tensor from that of the edge, or that of the edge."""
+        return gradient.t() if self.transposed and gradient is not None else gradient
+
+
 @dataclass(frozen=True, eq=False)
 class NodeOfCall:
     """The node that torch makes for a call.
@@ -41,15 +56,18 @@ class NodeOfCall:
     results: list[TensorProxy]
     inputs: list[tuple[TensorProxy, torch.Tensor]]
 
-    def places(self) -> list[int | None] | None:
-        """Return the index, in ``inputs``, of the tensor of each edge of the node.
-
-        It is None for an edge without a gradient. Returns None for a call that has several nodes.
-        """
-        nodes = {t.grad_fn: i for i, (_, t) in enumerate(self.inputs) if t.requires_grad}
-        edges = [node for node, _ in self.node.next_functions]
-        known = {node for node in edges if node is not None} <= nodes.keys()
-        return [None if node is None else nodes[node] for node in edges] if known else None
+    def edges(self) -> list[Edge | None] | None:
+        """Return the edges of the node, None for one without a gradient; None if other nodes come between."""
+        places = {t.grad_fn: i for i, (_, t) in enumerate(self.inputs) if t.requires_grad}
+        edges: list[Edge | None] = []
+        for node, _ in self.node.next_functions:
+            end, is_turned = node, False
+            if node is not None and node not in places and node.name() == "TBackward0":
+                end, is_turned = node.next_functions[0][0], True
+            if end is not None and end not in places:
+                return None
+            edges.append(None if end is None else Edge(places[end], is_turned))
+        return edges
 
 
 def node_name(session: TracingSession, x: Any) -> str | None:

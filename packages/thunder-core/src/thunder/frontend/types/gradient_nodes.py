@@ -128,11 +128,13 @@ def call_of(session: TracingSession, node: GradientNode) -> NodeOfCall:
 
 def _next_functions(session: TracingSession, node: GradientNode) -> tuple[tuple[Any, int], ...]:
     found = call_of(session, node)
-    calls, places = session.trace.bound_symbols, found.places()
+    calls, edges = session.trace.bound_symbols, found.edges()
     start = 1 + next(i for i, b in enumerate(calls) if b is found.call)
     written = {name for b in calls[start:] for name in written_names(b)}
     result: list[tuple[Any, int]] = []
-    for x in (place if place is None else found.inputs[place][0] for place in places or ()):
+    if edges is None or any(edge is not None and edge.transposed for edge in edges):
+        _refuse(node, "reads next_functions of the grad_fn of a tensor, whose call has several nodes,")
+    for x in (None if edge is None else found.inputs[edge.place][0] for edge in edges):
         if x is None:
             result.append((None, 0))
         elif not names_of_memory(calls, {x.name}).isdisjoint(written):
@@ -144,8 +146,6 @@ def _next_functions(session: TracingSession, node: GradientNode) -> tuple[tuple[
             if len(call_of(session, other).results) != 1:
                 _refuse(node, "reads next_functions of a tensor that is one of several results,")
             result.append((other, 0))
-    if places is None:
-        _refuse(node, "reads next_functions of the grad_fn of a tensor, whose call has several nodes,")
     return tuple(result)
 
 
