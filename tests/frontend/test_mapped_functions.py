@@ -238,3 +238,32 @@ def test_an_example_that_is_returned_is_in_the_batch(fn: Callable[..., Any], dim
         return [[r is x for r in results], results, x, start.grad]
 
     torch.testing.assert_close(run(thunder.jit(program, executors=["torch"])), run(program))
+
+
+#: functions of an example that write it in place, and return parts of it
+RETURNING_PARTS: dict[str, Callable[[Tensor], Any]] = {
+    "written part": lambda e: e[0].mul_(2),
+    "part of the written": lambda e: e.add_(1)[1],
+    "part from before": lambda e: (e[1], e.add_(1))[0],
+    "with the example": lambda e: (e.add_(1), e[1]),
+    "part of a part": lambda e: e[1].add_(1)[1:].unsqueeze(0),
+    "transposed": lambda e: (e.mul_(3).t(), e[0] + 1),
+    "two parts": lambda e: (e.mul_(3)[0], e[:1]),
+    "a copy": lambda e: (e.t().reshape(-1), e.add_(1))[0],
+}
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("name", RETURNING_PARTS)
+def test_a_part_of_a_written_example_is_a_part_of_the_batch(name: str, dim: int) -> None:
+    def run(wrap: Any) -> Any:
+        fn, found = wrap(lambda x: vmap(RETURNING_PARTS[name], in_dims=dim)(x)), list[Any]()
+        for size in (2, 2, 3):
+            x = torch.arange(4.0 * size).reshape((size, 2, 2) if dim == 0 else (2, size, 2))
+            results = fn(x)
+            results = results if isinstance(results, tuple) else (results,)
+            results[-1].add_(10)
+            found += [x, *results]
+        return found
+
+    torch.testing.assert_close(run(thunder.jit), run(lambda f: f), check_stride=True)

@@ -260,3 +260,49 @@ def with_a_hook(x: Tensor) -> Any:
 def test_what_an_input_cannot_be_in_place_of_is_refused(fn: Any) -> None:
     with pytest.raises(UnsupportedProgram, match="the program sets"):
         thunder.jit(fn)(torch.ones(2, 3))
+
+
+def module_of_an_input(x: Tensor) -> Any:
+    layer = nn.Linear(3, 2, bias=False)
+    layer.weight = nn.Parameter(x)
+    return layer.weight.data
+
+
+#: what a program returns of a parameter that it has made, of an input and of a tensor of its own
+PARTS: dict[str, Callable[[Tensor], Any]] = {
+    "detached": lambda x: nn.Parameter(x).detach(),
+    "its data": lambda x: nn.Parameter(x.detach()).data,
+    "a row": lambda x: nn.Parameter(x).detach()[0],
+    "in another shape": lambda x: nn.Parameter(x).data.view(-1),
+    "with itself": lambda x: (lambda p: (p, p.detach()))(nn.Parameter(x)),
+    "another leaf": lambda x: nn.Parameter(x).detach().requires_grad_(),
+    "of a tensor of the program": lambda x: (lambda y: (y, nn.Parameter(y).detach()))(x * 2),
+    "of a buffer": lambda x: nn.Buffer(x).detach(),
+    "of a module": module_of_an_input,
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_what_is_detached_from_a_parameter_is_a_part_of_its_data(name: str) -> None:
+    def run(fn: Any) -> Any:
+        found: list[Any] = []
+        for start in (0.0, 1.0):
+            x = torch.arange(6.0).reshape(2, 3) + start
+            results = tree_leaves(fn(x))
+            with torch.no_grad():
+                results[-1].add_(10)
+            found += [x, *(r.detach().clone() for r in results)]
+            found += [(r.requires_grad, r.is_leaf, r._is_view(), r.stride()) for r in results]
+        return found
+
+    found, expected = run(thunder.jit(PARTS[name])), run(PARTS[name])
+    assert [v for v in found if type(v) is tuple] == [v for v in expected if type(v) is tuple]
+    torch.testing.assert_close(*([v for v in vs if isinstance(v, Tensor)] for vs in (found, expected)))
+
+
+@pytest.mark.parametrize(
+    "fn", [lambda x: nn.Parameter(x).view(-1).detach(), lambda x: nn.Parameter(x.detach()).t()]
+)
+def test_another_part_of_a_parameter_that_is_made_of_an_input_is_not_returned(fn: Any) -> None:
+    with pytest.raises(UnsupportedProgram, match="makes a parameter, and returns a part of it"):
+        thunder.jit(fn)(torch.ones(2, 3))

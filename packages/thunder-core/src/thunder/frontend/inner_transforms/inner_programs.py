@@ -10,7 +10,7 @@ The values of the inner program are no values of the outer one: their use after 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +22,13 @@ from thunder.frontend.epilogue.subtrace import recorded, uses_and_definitions, w
 from thunder.frontend.lookasides.grad_requests import GradRequests
 from thunder.frontend.places import Place
 from thunder.frontend.session import TracingSession
-from thunder.ir.aliasing import shared_memory
+from thunder.ir.aliasing import shared_memory, views_of
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
+from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, from_trace
 from thunder.ops import prims
+from thunder.ops.layouts import Layouts
 from thunder.passes.functionalise import functionalise
 
 __all__ = ["InnerProgram", "inner_program"]
@@ -38,13 +40,16 @@ class InnerProgram:
 
     ``program.args`` are the arguments that the transform made, and ``captured``, the values of the outer
     program that it reads. ``result`` is what the function returned, ``written`` are the indices of the inputs
-    that it wrote to; ``program.output`` is ``(tensors of the result, written values)``.
+    that it wrote to; ``program.output`` is ``(tensors of the result, written values)``. ``views`` has, by the
+    index of a tensor of the result that is a part of a written argument, the index of the argument, and the
+    program from it to the part.
     """
 
     program: TraceCtx
     captured: tuple[Any, ...]
     result: Any
     written: tuple[int, ...]
+    views: dict[int, tuple[int, TraceCtx]]
 
 
 def inner_program(
@@ -75,7 +80,32 @@ def inner_program(
     rest.bound_symbols = [*body, end.from_bsym(args=((end.args[0], tuple(written.values())),))]
     _forget_requests(session, defined.values())
     _mark_private(session, name, (*arguments, *defined.values()))
-    return InnerProgram(program=rest, captured=captured, result=result, written=tuple(written))
+    places = {arguments[i].name: i for i in written if i < len(arguments)}
+    views = _views_of_written(raw, calls, tensors, places) if places else {}
+    return InnerProgram(program=rest, captured=captured, result=result, written=tuple(written), views=views)
+
+
+def _views_of_written(
+    raw: TraceCtx, calls: Sequence[BoundSymbol], tensors: Sequence[TensorProxy], written: Mapping[str, int]
+) -> dict[int, tuple[int, TraceCtx]]:
+    """Return the parts of arguments, which the function has written, among the tensors that it returns."""
+    layouts = Layouts((p for p in raw.args if isinstance(p, TensorProxy)), calls)
+    sources = {view.output.name: (call, view) for call in calls for view in views_of(call) if view.path}
+    found: dict[int, tuple[int, TraceCtx]] = {}
+    for index, x in enumerate(tensors):
+        chain: list[BoundSymbol] = []
+        source = x
+        while source.name in sources:
+            call, view = sources[source.name]
+            if not (view.certain or layouts.share_memory(view.output, view.source)):
+                break  # a copy
+            chain, source = [call, *chain], view.source
+        if chain and source.name in written:
+            part = from_trace(raw)
+            part.args = [source]
+            part.bound_symbols = [*chain, prims.python_return.bind((x,), output=None)]
+            found[index] = written[source.name], part
+    return found
 
 
 def _check_writes(

@@ -149,7 +149,12 @@ class Mapped:
             raise error.add_locations(self.session.locations()) from None
         for index, value in zip(inner.written, written, strict=True):
             self._write(value, value.name in names, index, inputs, inner, size)
-        tensors = iter(results)
+        parts = dict(enumerate(results))
+        for k, (index, part) in inner.views.items():  # a part of a written argument is one of the batch
+            batch, place = inputs[index]
+            (parts[k],), own = batch_trace(part, [moved(batch, place, 0)], [True], size, self.randomness)
+            names |= own
+        tensors = iter(parts.values())
         outside = {p.name for p in (*(x for x, _ in inputs), *inner.captured) if isinstance(p, TensorProxy)}
         examples = {a.name: given for a, given in zip(inner.program.args, inputs, strict=False)}
         outputs: list[Any] = []
