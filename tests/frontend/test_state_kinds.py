@@ -27,7 +27,7 @@ from thunder.frontend.lookasides.context_values import ContextVariables
 from thunder.frontend.lookasides.grad_requests import GradRequests
 from thunder.frontend.lookasides.locks import Locks
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
-from thunder.frontend.lookasides.weakrefs import Callbacks
+from thunder.frontend.lookasides.weakrefs import Callbacks, Finalizers
 from thunder.frontend.natives.cached_functions import CachedCalls
 from thunder.frontend.natives.decimal_context import DecimalContext
 from thunder.frontend.opaque_calls.opaque_iterators import OpaqueIterators
@@ -75,6 +75,14 @@ def held_thing(w: World) -> Program:
         thing = Thing()
         w.owner.reference = weakref.ref(thing, lambda reference: w.log.append(1))
         w.owner.thing = thing
+        return x * 2
+
+    return program
+
+
+def finalizer(w: World) -> Program:
+    def program(x: Tensor) -> Tensor:
+        weakref.finalize(x, w.log.append, 1)
         return x * 2
 
     return program
@@ -169,6 +177,7 @@ PROGRAMS: dict[type[SessionState], Callable[[World], Program]] = {
     ReboundTensors: writing("rebound_shape"),
     Locks: held_lock,
     Callbacks: held_thing,
+    Finalizers: finalizer,
     LeafHooks: hook_of_a_leaf,
     TensorHooks: hook_of_a_view,
     HookedModules: write_to_a_hooked_result,

@@ -437,8 +437,20 @@ def with_a_proxy_of_a_module(x: torch.Tensor, holder: Holder) -> torch.Tensor:
 
 
 def with_a_finalizer(x: torch.Tensor, holder: Holder) -> torch.Tensor:
-    weakref.finalize(holder.strong, print)
+    weakref.finalize(Node(), print)
     return x
+
+
+def with_a_finalizer_of_what_is_overwritten(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    weakref.finalize(holder.strong, print)
+    holder.strong = Node()
+    return x
+
+
+def with_a_finalizer_of_a_result(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    y = x * 2
+    weakref.finalize(y, print)
+    return y
 
 
 def with_a_count(x: torch.Tensor, holder: Holder) -> torch.Tensor:
@@ -466,7 +478,9 @@ REFUSED: dict[Callable[..., torch.Tensor], str] = {
     with_a_callback: "callback",
     with_a_proxy: "weakref.proxy",
     with_a_proxy_of_a_module: "weakref.proxy",
-    with_a_finalizer: "finalize",
+    with_a_finalizer: "finalize of an object that it has made",
+    with_a_finalizer_of_what_is_overwritten: "writes to what may hold the object",
+    with_a_finalizer_of_a_result: "finalize of an object that it has made",
     with_a_count: "getweakrefcount",
 }
 
@@ -808,3 +822,130 @@ def test_a_callback_that_could_not_run_as_in_eager_is_refused(program, monkeypat
     monkeypatch.setattr(sys, "unraisablehook", lambda error: None)
     with pytest.raises(UnsupportedProgram, match="weak reference"):
         thunder.jit(program)(torch.ones(2), [])
+
+
+Finalizing = Callable[[torch.Tensor, Holder, list[Any]], Any]
+#: programs that make finalizers, which log that an object has died
+FINALIZING: dict[str, Finalizing] = {}
+
+
+def finalizing(program: Finalizing) -> Finalizing:
+    FINALIZING[program.__name__] = program
+    return program
+
+
+@finalizing
+def of_an_object(x: torch.Tensor, holder: Holder, log: list[Any]) -> Any:
+    weakref.finalize(holder.strong, log.append, ("died", x.shape[0]))
+    return x * 2
+
+
+@finalizing
+def of_a_module(x: torch.Tensor, holder: Holder, log: list[Any]) -> Any:
+    weakref.finalize(holder.module, log.append, "module")
+    return holder.module(x)
+
+
+@finalizing
+def of_an_input(x: torch.Tensor, holder: Holder, log: list[Any]) -> Any:
+    weakref.finalize(x, log.append, "input")
+    return x * 2
+
+
+@finalizing
+def of_several_objects(x: torch.Tensor, holder: Holder, log: list[Any]) -> Any:
+    for place, item in enumerate(holder.items):
+        weakref.finalize(item, log.append, place)
+    return x * 2
+
+
+@finalizing
+def of_an_object_of_the_program(x: torch.Tensor, holder: Holder, log: list[Any]) -> Any:
+    node = Node()
+    weakref.finalize(node, log.append, "made")
+    holder.strong = node
+    return x * 2
+
+
+@finalizing
+def with_names_and_a_closure(x: torch.Tensor, holder: Holder, log: list[Any]) -> Any:
+    y = x * 2
+
+    def end(a: int, *, b: int) -> None:
+        log.append((a, b, y.sum().item()))
+
+    weakref.finalize(holder.strong, end, 1, b=2)
+    return y
+
+
+@finalizing
+def that_is_kept(x: torch.Tensor, holder: Holder, log: list[Any]) -> Any:
+    holder.finalizer = weakref.finalize(holder.strong, log.append, x.shape[0])
+    holder.finalizer.atexit = False
+    return x * 2
+
+
+@finalizing
+def that_is_asked(x: torch.Tensor, holder: Holder, log: list[Any]) -> Any:
+    finalizer = weakref.finalize(holder.strong, log.append, 1)
+    found = finalizer.peek()
+    assert found is not None
+    log.append((found[0] is holder.strong, found[2], found[3], finalizer.alive, finalizer.atexit))
+    log.append((isinstance(finalizer, weakref.finalize), type(finalizer) is weakref.finalize))
+    return x * 2
+
+
+@finalizing
+def that_is_detached(x: torch.Tensor, holder: Holder, log: list[Any]) -> Any:
+    finalizer = weakref.finalize(holder.strong, log.append, 1)
+    found = finalizer.detach()
+    assert found is not None
+    log.append((found[0] is holder.strong, finalizer.alive, finalizer.atexit, finalizer.peek()))
+    holder.finalizer = finalizer
+    return x * 2
+
+
+@finalizing
+def that_is_called(x: torch.Tensor, holder: Holder, log: list[Any]) -> Any:
+    finalizer = weakref.finalize(holder.strong, log.append, x.shape[0])
+    finalizer()
+    finalizer()
+    log.append(finalizer.alive)
+    return x * 2
+
+
+@pytest.mark.parametrize("name", FINALIZING)
+def test_finalizers_of_a_program_run_when_their_objects_die(name: str) -> None:
+    def run(wrap: Any) -> list[Any]:
+        program, log = wrap(FINALIZING[name]), list[Any]()
+        for rows in (2, 2, 3):
+            holder, x = Holder(), torch.ones(rows, 3)
+            holder.strong, holder.items, holder.module = Node(), [Node(), Node()], torch.nn.Linear(3, 3)
+            torch.nn.init.ones_(holder.module.weight)
+            torch.nn.init.ones_(holder.module.bias)
+            result = program(x, holder, log)
+            log.append(result.sum().item())
+            finalizer = getattr(holder, "finalizer", None)
+            if finalizer is not None:
+                log.append((finalizer.alive, finalizer.atexit, finalizer.alive and finalizer.peek()[2]))
+            del result, x
+            holder.strong, holder.items, holder.module = None, [], None
+            gc.collect()
+            log.append("end")
+        return log
+
+    assert run(thunder.jit) == run(lambda program: program)
+
+
+def test_the_state_of_a_finalizer_from_before_the_call_is_not_read() -> None:
+    node = Node()
+    finalizer = weakref.finalize(node, print)
+    for read in (
+        lambda: finalizer.alive,
+        lambda: finalizer.peek(),
+        lambda: finalizer.atexit,
+        finalizer.detach,
+    ):
+        with pytest.raises(thunder.UnsupportedProgram, match="made before the call"):
+            thunder.jit(lambda x, read=read: (x, read()))(torch.ones(3))
+    assert finalizer.detach() is not None

@@ -20,7 +20,7 @@ from thunder.frontend.lookasides.context_values import ContextVariables
 from thunder.frontend.lookasides.grad_requests import GradRequests
 from thunder.frontend.lookasides.locks import Locks
 from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
-from thunder.frontend.lookasides.weakrefs import Callbacks
+from thunder.frontend.lookasides.weakrefs import Callbacks, Finalizers
 from thunder.frontend.natives.cached_functions import CachedCalls
 from thunder.frontend.natives.decimal_context import DecimalContext
 from thunder.frontend.opaque_calls.opaque_iterators import OpaqueIterators
@@ -36,6 +36,7 @@ KINDS: Final[tuple[type[SessionState], ...]] = (
     ReboundTensors,  # adds writes in place, at which others look
     Locks,
     Callbacks,
+    Finalizers,
     LeafHooks,
     TensorHooks,
     HookedModules,

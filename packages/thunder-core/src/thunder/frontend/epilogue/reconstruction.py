@@ -32,6 +32,7 @@ from thunder.frontend.custom_gradients.leaf_nodes import LeafNode, emit_node
 from thunder.frontend.epilogue import iterators
 from thunder.frontend.host_draws.created_generators import maker_of_unseeded, refuse_shared_bits
 from thunder.frontend.host_draws.host_generators import is_host_generator
+from thunder.frontend.lookasides.weakrefs import Finalizer, emit_finalizer
 from thunder.frontend.objects.class_kinds import (
     CONTAINERS,
     IDENTITY_TYPES,
@@ -294,6 +295,7 @@ _CONSTRUCTORS: dict[type, Reconstruction] = {
     array.array: _of_bytes,
     types.FunctionType: _function,
     HookHandle: register_again,
+    Finalizer: emit_finalizer,
     LeafNode: emit_node,
     itertools.count: lambda b, value: b.shared(value, f"{b.refer(itertools.count)}{repr(value)[5:]}"),
     type(threading.Lock()): lambda b, value: b.shared(value, f"{b.refer(threading.Lock)}()"),

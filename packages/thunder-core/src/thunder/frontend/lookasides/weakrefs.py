@@ -2,6 +2,7 @@
 
     o = self.ref()                   →   path: self.ref(); facts: what is read of o, or that it is None
     self.refs = [weakref.ref(w)]     →   epilogue: self.refs = [ref_of_w]
+    weakref.finalize(self, f, 1)     →   epilogue: weakref.finalize(self, f, 1)
 
 Note [What is alive]
 
@@ -20,7 +21,9 @@ A weak reference shows whether its object is alive, so three things must not cha
 from __future__ import annotations
 
 import weakref
-from typing import Any, Final
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from thunder.base.errors import Location, ThunderError, UnsupportedProgram
 from thunder.base.provenance import ABSENT, Path, comes_with_arguments, is_weak
@@ -34,10 +37,14 @@ from thunder.frontend.objects.class_kinds import (
     is_foreign,
 )
 from thunder.frontend.objects.object_table import ObjectTable, describe
-from thunder.frontend.places import READS
+from thunder.frontend.objects.writes import Write, WrittenNames
+from thunder.frontend.places import READS, WRITES
 from thunder.frontend.session import Ending, SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
+
+if TYPE_CHECKING:
+    from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
 
 TABLE = LookasideTable(READS)
 
@@ -153,12 +160,143 @@ def _initialize(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str
     """Do nothing, as ``weakref.ref.__init__`` does."""
 
 
-@TABLE.lookaside(weakref.finalize)
-def _finalize(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    raise UnsupportedProgram(
-        "the program calls weakref.finalize, whose callback a compiled program could not run at the same "
-        "time as eager",
+class Finalizer:
+    """A ``weakref.finalize`` of a program, of which the epilogue makes Python's.
+
+    ``info`` is None when it was called or detached.
+    """
+
+    def __init__(self, target: Any, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.info: tuple[Any, ...] | None = (target, fn, args, kwargs)
+        self.runs_at_exit = True
+
+    def __call__(self, _: Any = None) -> Any:
+        info, self.info = self.info, None
+        if info is not None:
+            return info[1](*info[2], **info[3])
+
+    def detach(self) -> tuple[Any, ...] | None:
+        """Return the object, the function and its arguments, which will not be called."""
+        info, self.info = self.info, None
+        return info
+
+    def peek(self) -> tuple[Any, ...] | None:
+        """Return the object, the function and its arguments."""
+        return self.info
+
+    @property
+    def alive(self) -> bool:
+        """Whether the function may still be called."""
+        return self.info is not None
+
+    @property
+    def atexit(self) -> bool:
+        """Whether it is called at the latest when Python ends."""
+        return self.info is not None and self.runs_at_exit
+
+    @atexit.setter
+    def atexit(self, value: Any) -> None:
+        self.runs_at_exit = bool(value)
+
+
+class Finalizers(SessionState):
+    """The finalizers that the program has made, which the epilogue makes again, and where."""
+
+    def __init__(self, session: TracingSession) -> None:
+        self.made = WrittenNames()
+
+    def writes(self) -> Iterator[Write]:
+        for finalizer, where in self.made.items():
+            if finalizer.info is not None:
+                target = finalizer.info[0]
+                yield Write(
+                    name=f"weakref.finalize({_described(target)})",
+                    emit=partial(_emit_finalizer, finalizer=finalizer, where=where),
+                    owner=target,
+                    content=(finalizer,),
+                    values=finalizer.info,
+                    state=finalizer.runs_at_exit,
+                    moment=self.made.moments[finalizer],
+                )
+
+
+@TABLE.lookaside(weakref.finalize, effect=WRITES)
+def _finalize(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Finalizer:
+    def finalize(obj: Any, func: Any, /, *args: Any, **kwargs: Any) -> Finalizer:
+        return Finalizer(obj, func, args, kwargs)
+
+    finalizer = finalize(*args, **kwargs)
+    target = args[0]
+    entry = session.entry_of(target)
+    weakref.ref(target if entry is None else entry.obj)  # raises TypeError for what has none
+    if entry is not None:
+        session.state(Callbacks).objects.append((entry.obj, session.locations()))
+    elif not _dies_as_in_eager(target):
+        raise _no_finalizer(target, session.locations())
+    session.note_write()
+    session.state(Finalizers).made[finalizer] = session.locations()
+    return finalizer
+
+
+def _no_finalizer(target: Any, where: list[Location]) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        "the program calls weakref.finalize of an object that it has made, and that does not leave it: a "
+        "compiled program could not run the function at the same time as eager",
+        found={"object": _described(target)},
+        where=where,
         hint="Call it outside of the compiled function.",
+    )
+
+
+def _emit_finalizer(builder: EpilogueBuilder, finalizer: Finalizer, where: list[Location]) -> None:
+    assert finalizer.info is not None, "one that was called or detached writes nothing"
+    target = finalizer.info[0]
+    made = builder.session.state(Finalizers).made
+    own = sum(other.info is not None and other.info[0] is target for other in made)
+    if builder.session.entry_of(target) is None and builder.uses[id(target)] <= own:
+        raise _no_finalizer(target, where)
+    emit_finalizer(builder, finalizer)
+
+
+def emit_finalizer(builder: EpilogueBuilder, finalizer: Finalizer) -> str:
+    """Return the name of a finalizer in the epilogue, which makes it once."""
+    if id(finalizer) in builder.built:
+        return builder.built[id(finalizer)][0]
+    if finalizer.info is None:
+        return builder.assigned("finalizer", finalizer, f"{builder.refer(_dead_finalizer)}()")
+    target, *called = finalizer.info
+    entry = builder.session.entry_of(target)
+    obj = builder.expression(target) if entry is None else builder.fetched(entry.path, entry.obj)
+    fn, args, kwargs = map(builder.expression, called)
+    name = builder.assigned(
+        "finalizer", finalizer, f"{builder.refer(weakref.finalize)}({obj}, {fn}, *{args}, **{kwargs})"
+    )
+    if not finalizer.runs_at_exit:
+        builder.emit(f"{name}.atexit = False")
+    return name
+
+
+def _dead_finalizer() -> weakref.finalize[Any, Any]:
+    finalizer = weakref.finalize(_dead_finalizer, print)
+    finalizer.detach()
+    return finalizer
+
+
+_ALIVE, _AT_EXIT = (vars(weakref.finalize)[name] for name in ("alive", "atexit"))
+
+
+@TABLE.lookaside(
+    weakref.finalize.__call__,
+    weakref.finalize.detach,
+    weakref.finalize.peek,
+    _ALIVE.fget,
+    _AT_EXIT.fget,
+    _AT_EXIT.fset,
+)
+def _refuse_finalizer(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    raise UnsupportedProgram(
+        "the program uses a weakref.finalize that was made before the call, whose state Python keeps for all",
+        hint="Use it outside of the compiled function.",
     )
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 import types
+import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -184,6 +185,7 @@ HANDLERS: Final[dict[type, Handler]] = {
     ),
     LeafNode: Handler(load=gradient_nodes.load_attr, class_of=lambda session, node: node.seen_class()),
     MadeInCall: Handler(load=made_values.load_attr, class_of=lambda session, made: type(made.sample)),
+    weakrefs.Finalizer: Handler(class_of=lambda session, finalizer: weakref.finalize),
     DeferredText: Handler(class_of=lambda session, text: str),
     **dict.fromkeys(
         weakrefs.UNKNOWN,
