@@ -335,6 +335,26 @@ def test_hooks_of_nodes_of_leaves_from_outside_are_called_by_torch_alone() -> No
     assert w.grad.tolist() == [2.0] * 3  # type: ignore[union-attr]
 
 
+def test_a_hook_after_a_node_gets_the_gradients_of_all_arguments() -> None:
+    def run(wrap: Any, within: bool) -> list[Any]:
+        w, seen = nn.Parameter(torch.ones(3)), []
+
+        def fn(x: Tensor) -> Tensor:
+            y = x * w
+            y.grad_fn.register_hook(lambda into, out: seen.append([g is None for g in into]))
+            return torch.autograd.grad(y.sum(), x)[0] if within else y
+
+        x = torch.ones(3, requires_grad=True)
+        y = wrap(fn)(x)
+        if not within:
+            torch.autograd.grad(y.sum(), x)
+        return seen
+
+    assert run(lambda fn: fn, within=True) == run(thunder.jit, within=True) == [[False, True]]
+    assert run(lambda fn: fn, within=False) == [[False, True]]
+    assert run(thunder.jit, within=False) == [[False, False]]
+
+
 @pytest.mark.parametrize("mode", ["all", "any"])
 def test_hooks_on_the_gradients_of_several_leaves(mode: str) -> None:
     def run(wrap: Any) -> Any:
