@@ -76,7 +76,7 @@ def outcome(wrap: Callable[[Any], Any], seed: int) -> tuple[list[Any], list[Any]
         x = (torch.arange(3.0 * rows, dtype=torch.float64).reshape(rows, 3) / 9 - 0.3).requires_grad_()
         loss = program(x)
         if seed % 2:
-            gradients = torch.autograd.grad(loss, [x, w], create_graph=True)
+            gradients = torch.autograd.grad(loss, [x, w], create_graph=True, materialize_grads=True)
             loss = sum((g.square().sum() for g in gradients), torch.zeros(()))
         loss.backward()
         found += [loss.detach(), x.grad, None if w.grad is None else w.grad.clone()]
