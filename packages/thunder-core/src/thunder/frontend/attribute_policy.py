@@ -15,18 +15,15 @@ from thunder.frontend.objects.callable_kinds import DICT_GETTERS, METHODS
 from thunder.frontend.objects.class_attributes import ClassAttributes
 from thunder.frontend.objects.class_kinds import is_immutable, is_python_class
 from thunder.frontend.objects.object_entry import ObjectEntry
-from thunder.frontend.objects.shadow_copies import MAPPINGS, SEQUENCES
 from thunder.frontend.session import TracingSession
 from thunder.frontend.types import module_members
-from thunder.interpreter.coming_uses import Use, use_of
+from thunder.interpreter.coming_uses import key_of_lookup
 from thunder.interpreter.policy import MISSING, storing_class
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 
 #: types of objects that are roots where the program reaches them by no path
 _ROOT_TYPES = (type, types.FunctionType, types.ModuleType, types.CodeType)
-#: uses of a dict with one key
-_LOOKUPS = ("contains", "get", "item", "append to item")
 _NAMES = ("__qualname__", "co_qualname", "__name__")
 _CLASS = vars(object)["__class__"]
 
@@ -66,34 +63,9 @@ class AttributePolicy(TracingSession):
             return self.module_attr(entry, name)
         if name in entry.attrs:
             return entry.attrs[name]
-        raw = lookup_instance(entry.obj, name)
-        if type(raw) in SEQUENCES and self.is_unread(raw, name):
-            return self.objects.appended_lists.adopt(raw, entry.path.step("instance", name))
-        if type(raw) in MAPPINGS and (use := self.use_of(name)) and use.kind == "append to item":
-            return self.objects.appended_lists.adopt_dict(raw, entry.path.step("instance", name))
         value = self.read_instance(entry, name)
         entry.attrs[name] = value
         return value
-
-    def use_of(self, name: str | None) -> Use | None:
-        """Return what the program does at once with the variable or attribute that it reads, None for a cell.
-
-        None where the program is in a part whose effects are compared: all containers are read there.
-        """
-        if self.reads_all_lists or not self.machine.frames:
-            return None
-        return use_of(self.machine.frames[-1], name)
-
-    def is_unread(self, raw: Any, name: str | None) -> bool:
-        """Return whether the program appends to a list or deque, or asks what needs no content of a list.
-
-        That are ``len(owner.name)``, and ``owner.name[-1]`` after ``owner.name.append(…)``.
-        """
-        use = self.use_of(name)
-        if use is None or type(raw) is not list:
-            return use is not None and use.kind == "append"
-        is_appended_item = use.kind == "item" and self.objects.appended_lists.has_appended(raw, use.key)
-        return is_appended_item or use.kind in ("append", "length")
 
     def resolve_entry(self, obj: Any) -> ObjectEntry | None:
         """Return the entry of an object.
@@ -126,10 +98,9 @@ class AttributePolicy(TracingSession):
         key = (id(entry.obj.__dict__), name)
         value = self.variables.globals.get(key, self)
         if value is self and entry.obj is sys and name == "modules":
-            use = self.use_of(name)
-            is_lookup = use is not None and use.kind in _LOOKUPS and type(use.key) is str
-            if use is not None and is_lookup and id(sys.modules) not in self.objects.entries:
-                return imports.with_one_module(self, use.key)
+            key = key_of_lookup(self.machine.frames[-1], name) if self.machine.frames else None
+            if type(key) is str and id(sys.modules) not in self.objects.entries:
+                return imports.with_one_module(self, key)
         if value is self:
             self.variables.namespace_path(
                 entry.obj.__dict__
@@ -146,11 +117,10 @@ class AttributePolicy(TracingSession):
         if entry.own is None and not type(entry.obj).__dictoffset__:
             raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
         self.note_write()
-        appended = self.objects.appended_lists
-        if appended.shadows and appended.holds(lookup_instance(entry.obj, name), value):
-            return  # the list itself, after ``+=``
         if entry.own is not None:
             entry.own[name] = value
+        elif entry.holds(name, value):
+            return
         elif issubclass(type(entry.obj), types.ModuleType):
             self.variables.store_global(entry.obj.__dict__, name, value)
         else:

@@ -54,7 +54,6 @@ def note_last_facts(
     if session.uses_arrays:
         session.state(Arrays).note_memory(roots)
     objects.guard_distinctness()
-    objects.appended_lists.guard()
     _note_contributed(objects, contributed)
     weakrefs.hold_weakly(objects)
 

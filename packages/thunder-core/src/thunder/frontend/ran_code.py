@@ -112,15 +112,16 @@ def _prefixes(path: Path | None) -> Iterator[Path]:
 
 def _refill(objects: ObjectTable, shadow: Shadow) -> bool:
     """Give the shadow of a container its content of now; return whether that is possible."""
-    original, lists = shadow.original, objects.appended_lists
+    original = shadow.original
     entry: ObjectEntry | None = objects.entries.get(id(original))
-    if id(original) in lists.shadows:  # without content: its length is read at each question
+    if id(shadow.copy) in objects.unread:  # its length is read at each question
         return True
     is_plain = type(original) in CONTAINERS and entry is not None and entry.value is shadow.copy
-    if not is_plain or entry is None or id(original) in lists.dicts:
+    if not is_plain or entry is None:
         return False
     del objects.entries[id(original)]
     content = objects.adopt(original, shadow.path)
+    objects.read_items(content)
     objects.shadows = [s for s in objects.shadows if s.copy is not content]
     objects.entries.pop(id(content))
     objects.entries[id(original)] = entry

@@ -29,7 +29,6 @@ from thunder.frontend.source_locations import locations_of
 from thunder.frontend.torch_functions import mode_stack
 from thunder.frontend.traced_replacements import ReplacedCalls
 from thunder.interpreter import Machine
-from thunder.interpreter.coming_uses import is_only_appended
 from thunder.ir.effects import has_effect
 from thunder.ir.trace import tracectx
 from thunder.ops import prims
@@ -76,13 +75,6 @@ def recorded_call(
         raise _raised(session, error) from None
 
 
-def _adopted_argument(session: TracingSession, fn: Callable[..., Any], value: Any, path: Path) -> Any:
-    """Return a positional argument as the program sees it; a list to which it only appends is not read."""
-    if type(value) is list and is_only_appended(fn, path.key) and session.interprets(fn):
-        return session.objects.appended_lists.adopt(value, path)
-    return session.adopt(value, path)
-
-
 def _rooted_call(
     session: TracingSession, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -96,7 +88,7 @@ def _rooted_call(
     args_path, kwargs_path = root("args"), root("kwargs")
     objects.note(prims.check_len, args_path, len(args))
     objects.note(prims.check_keys, kwargs_path, tuple(kwargs))
-    values = tuple(_adopted_argument(session, fn, a, args_path.step("index", i)) for i, a in enumerate(args))
+    values = tuple(objects.adopt(a, args_path.step("index", i)) for i, a in enumerate(args))
     keywords = {k: objects.adopt(v, kwargs_path.step("key", k)) for k, v in kwargs.items()}
     return function, values, keywords
 

@@ -18,7 +18,6 @@ from typing import Any
 from thunder.base.devices import Device
 from thunder.base.errors import OperatorError, ThunderError
 from thunder.base.langctx import LanguageContext
-from thunder.base.provenance import cell_content
 from thunder.frontend.arrays.array_arguments import takes_arrays
 from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.attribute_policy import AttributePolicy
@@ -31,7 +30,6 @@ from thunder.frontend.natives import key_protocols, libraries, native_arguments,
 from thunder.frontend.natives.descriptors import descriptor_of
 from thunder.frontend.objects.class_kinds import has_python_key
 from thunder.frontend.objects.object_table import ObjectTable
-from thunder.frontend.objects.shadow_copies import SEQUENCES
 from thunder.frontend.opaque_calls import (
     array_functions,
     native_functions,
@@ -51,7 +49,7 @@ from thunder.frontend.state_kinds import KINDS
 from thunder.frontend.torch_functions import override_calls
 from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.frontend.traced_replacements import ReplacedCalls, ReplacementTable
-from thunder.frontend.types import gradient_nodes
+from thunder.frontend.types import gradient_nodes, module_members
 from thunder.frontend.types.globals_view import GlobalsView
 from thunder.frontend.types.gradient_nodes import GradientNode
 from thunder.frontend.types.type_table import HandlerTable
@@ -133,19 +131,9 @@ class Tracer(AttributePolicy):
     # -- variables -------------------------------------------------------------------------------------------
 
     def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
-        raw = namespace.get(name)
-        if type(raw) in SEQUENCES and self.is_unread(raw, name):
-            path = self.variables.unread_global(namespace, name)
-            if path is not None:
-                return self.objects.appended_lists.adopt(raw, path)
         return self.variables.load_global(namespace, builtin_names, name)
 
     def load_cell(self, cell: types.CellType) -> Any:
-        content = cell_content(cell)
-        if type(content) in SEQUENCES and self.is_unread(content, None):
-            path = self.variables.unread_cell(cell)
-            if path is not None:
-                return self.objects.appended_lists.adopt(content, path)
         return self.variables.load_cell(cell)
 
     def namespace(self, namespace: Any) -> Any:
@@ -185,7 +173,9 @@ class Tracer(AttributePolicy):
                 return made
             handler = self._calls.resolve(fn)
             if handler is not None:
-                if self.objects.unread and not (handler in _PASSING or _passes_on(fn)):
+                if self.objects.unread and handler in _AS_IT_IS:
+                    unread_items.read_lists(self, (*args, *kwargs.values()))
+                if self.objects.unread and not _passes_on(handler, fn):
                     if made_values.are_read(self, fn, fn, args, kwargs):
                         return made_values.derived(self, fn, args, kwargs)
                     fn, args, kwargs = unread_items.readable_call(self, fn, fn, args, kwargs)
@@ -227,6 +217,10 @@ class Tracer(AttributePolicy):
     def copied_text(self, text: str) -> str:
         copied: str = combined(self, text)
         return copied
+
+    def read_items(self, items: Any) -> None:
+        if self.objects.unread:
+            self.objects.read_items(items)
 
     def read_text(self, text: str) -> str:
         return unread_items.readable_keys(self, (text,))[0] if self.objects.unread else text
@@ -374,10 +368,12 @@ def _class_within(places: frozenset[Place]) -> type[Tracer]:
     return type(Tracer.__name__, (*policies, Tracer), {}) if policies else Tracer
 
 
-#: functions whose rules make texts of their arguments by calls of the program
-_OUTPUT = (print, logging.Logger._log, *made_values.RULES)
+#: functions whose rules look at their arguments by calls of the program
+_ASKING = (len, print, logging.Logger._log, *made_values.RULES)
 #: handlers of calls of code that runs as it is, in each call
-_PASSING = (opaque_acquisition.call, native_functions.call)
+_AS_IT_IS = (opaque_acquisition.call, native_functions.call)
+#: handlers that pass their arguments on
+_PASSING = (*_AS_IT_IS, module_members.call_module)
 
 
 def _constants(code: types.CodeType) -> Iterator[Any]:
@@ -389,6 +385,7 @@ def _constants(code: types.CodeType) -> Iterator[Any]:
             yield constant
 
 
-def _passes_on(fn: Any) -> bool:
+def _passes_on(handler: Any, fn: Any) -> bool:
     """Return whether a rule looks at its arguments through the session, or passes them on."""
-    return type(fn) is CompiledFunction or fn in _OUTPUT or takes_arrays(fn) or draws_bar(fn)
+    is_passing = handler in _PASSING or type(fn) is CompiledFunction
+    return is_passing or fn in _ASKING or takes_arrays(fn) or draws_bar(fn)

@@ -74,6 +74,7 @@ def native_iterable(machine: Machine, obj: Any, asked: str = "iter") -> Any:
         return drive_iterator(machine, get_iterator(machine, obj))
     if asked == "in" and machine.policy.type_attr(type(obj), "__iter__") in (MISSING, None):
         raise TypeError(f"argument of type '{type(obj).__name__}' is not iterable")
+    machine.policy.read_items(obj)
     return obj
 
 
@@ -91,7 +92,10 @@ def _drive(machine: Machine, iterator: Any) -> Iterator[Any]:
 
 def iterate(machine: Machine, obj: Any) -> Iterator[Any]:
     """The elements of ``obj``, for use within the interpreter."""
-    if type(obj) is list or type(obj) is tuple:
+    cls = type(obj)
+    if cls is list or cls is tuple:
+        if cls is list:
+            machine.policy.read_items(obj)
         return iter(obj)
     return _drive(machine, get_iterator(machine, obj))
 
@@ -100,6 +104,7 @@ def unpack(machine: Machine, obj: Any, count: int) -> list[Any]:
     """The ``count`` elements of ``obj``."""
     cls = type(obj)
     if cls is tuple or cls is list:
+        machine.policy.read_items(obj)
         items = list(obj)
         if len(items) > count:
             raise ValueError(f"too many values to unpack (expected {count})")

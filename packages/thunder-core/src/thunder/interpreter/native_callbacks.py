@@ -223,6 +223,7 @@ def _value(machine: Machine, row: CallbackRow, value: Any) -> Any:
 
 def _elements(machine: Machine, row: CallbackRow, obj: Any) -> Any:
     cls = type(obj)
+    machine.policy.read_items(obj)
     if cls is list or cls is tuple:
         return obj if all_leaves(obj) else cls(stand_in(machine, value) for value in obj)
     if issubclass(cls, _ITERABLES) or (

@@ -242,8 +242,11 @@ _ELEMENTWISE: Final = frozenset({list, tuple, collections.deque})
 
 def _compare_native(machine: Machine, op: ComparisonOperator, left: Any, right: Any) -> Any:
     cls = type(left)
-    if cls is type(right) and cls in _ELEMENTWISE and (_any_python(left) or _any_python(right)):
-        return _compare_sequences(machine, op, left, right)
+    if cls is type(right) and cls in _ELEMENTWISE:
+        machine.policy.read_items(left)
+        machine.policy.read_items(right)
+        if _any_python(left) or _any_python(right):
+            return _compare_sequences(machine, op, left, right)
     return machine.policy.call_native(op.native, (left, right), {})
 
 
@@ -425,6 +428,7 @@ def contains(machine: Machine, container: Any, item: Any) -> bool:
     """``item in container``."""
     cls = type(container)
     if cls in _ELEMENTWISE:
+        machine.policy.read_items(container)
         if compares_in_python(container, item):
             return _is_among(machine, container, item)
         is_in: bool = machine.policy.call_native(operator.contains, (container, item), {})

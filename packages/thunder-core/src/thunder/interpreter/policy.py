@@ -227,6 +227,9 @@ class Policy:
         """Return a text that the interpreter has put together of others."""
         return text
 
+    def read_items(self, items: Any) -> None:
+        """Called before the interpreter takes the elements of a list or deque itself."""
+
     def read_text(self, text: str) -> str:
         """Return a text that the interpreter looks into, such as the name of an attribute."""
         return text

@@ -100,6 +100,7 @@ def _of_native(machine: Machine, value: Any, name: str, native: Callable[[Any], 
     if type(value) not in LEAF_TYPES:
         text_of = _TEXTS.get(id(machine.policy.type_attr(type(value), name)))
         if text_of is not None:
+            machine.policy.read_items(value)
             return machine.policy.copied_text(text_of(machine, value, native))
     text: str = machine.policy.call_native(native, (value,), {})
     return text

@@ -43,7 +43,7 @@ from thunder.frontend.objects.class_kinds import (
     is_container,
     is_foreign,
 )
-from thunder.frontend.objects.shadow_copies import put_items, text_of_bytes
+from thunder.frontend.objects.shadow_copies import put_items, text_of_bytes, without_unread
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.symbolic_sizes import SizeTuple
 from thunder.polyfills.native_classes import NATIVE_CLASSES
@@ -113,7 +113,8 @@ def children(value: Any) -> Iterable[Any]:
     if is_container(type(value)):
         content, state = content_of(value), _state_beside_items(value) or {}
         keys = (key for key in content if isinstance(content, dict) and type(key) is not str)
-        return [*keys, *(content.values() if isinstance(content, dict) else content), *state.values()]
+        items = content.values() if isinstance(content, dict) else without_unread(content)
+        return [*keys, *items, *state.values()]
     if isinstance(value, weakref.ref):
         return [weakref.ref.__call__(value), *_callback_of(value)]
     if iterators.is_built(value):

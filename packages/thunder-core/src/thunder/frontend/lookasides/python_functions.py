@@ -18,6 +18,7 @@ import torch
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, Path, comes_with_arguments, is_weak, lookup_slot
 from thunder.frontend.lookasides.lookaside_registry import LookasideRule, LookasideTable
+from thunder.frontend.natives import unread_items
 from thunder.frontend.natives.key_protocols import KeyHashes
 from thunder.frontend.natives.unread_items import readable_keys
 from thunder.frontend.objects.class_kinds import is_immutable
@@ -171,8 +172,7 @@ _LEGACY_TENSOR_TYPES = frozenset(t for t in torch._tensor_classes if t is not to
 
 @TABLE.lookaside(len)
 def _len(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    appended = session.objects.appended_lists
-    length = appended.length(args[0]) if appended.shadows and len(args) == 1 else None
+    length = unread_items.length(session, args[0]) if session.objects.unread and len(args) == 1 else None
     if length is not None:
         return length
     is_plain = len(args) == 1 and isinstance(args[0], TensorProxy) and has_symbols(args[0].shape[:1])

@@ -15,6 +15,7 @@ from typing import Any
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.natives.written_state import written_part
 from thunder.frontend.objects.class_kinds import has_python_key
+from thunder.frontend.objects.shadow_copies import SEQUENCES
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import Proxy, TensorProxy
 
@@ -52,7 +53,9 @@ def before_lookup(session: TracingSession, values: Sequence[Any]) -> None:
 
     Raises UnsupportedProgram for keys that come out of an iterator, which nothing has seen.
     """
-    keyed = session.objects.python_keyed
+    keyed, unread = session.objects.python_keyed, session.objects.unread
+    if unread:  # such a list is a value, and no list of keys, which would have been read
+        values = [v for v in values if id(v) not in unread or type(v) not in SEQUENCES]
     if values and not isinstance(values[0], _LISTED):
         values = values[1:]  # the first is what is looked into
     if not (any(id(v) in keyed for v in values) or any(map(_has_such_parts, values))):

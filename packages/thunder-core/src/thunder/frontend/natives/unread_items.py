@@ -1,8 +1,9 @@
-"""Items that the program passes on, and that nothing looks into: what cannot be guarded, texts of values.
+"""What the program passes on, and nothing looks into: what cannot be guarded, texts of values, whole lists.
 
 def f(cache, x):              →   cache["lock"] is not read, or only passed on: its type is a fact
     return x * cache["k"]         with cache["lock"]: …   →   refused there
 layers[str(t.item())]         →   the text of the number, which is a decision there
+self.losses.append(y)         →   the list is not read, Note [Unread lists]; self.losses[0] reads it
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import functools
 import gc
 import operator
+import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -18,9 +20,11 @@ from thunder.frontend.natives.native_tables import (
     is_value_preserving,
     looks_up_keys,
     makes_keys,
+    searches,
     stores_arguments,
 )
 from thunder.frontend.objects.object_entry import ObjectEntry
+from thunder.frontend.objects.shadow_copies import SEQUENCES, without_unread
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.iteration import iterate
 
@@ -33,6 +37,8 @@ _VIEWS: tuple[type, ...] = (
     type(OrderedDict().values()),
     type(OrderedDict().items()),
 )
+#: what is searched by its keys
+_KEYED = dict | set | frozenset | _VIEWS[0]
 _CONTAINERS: frozenset[type] = frozenset(
     {list, tuple, dict, set, frozenset, OrderedDict, defaultdict, Counter, deque, *_VIEWS}
 )
@@ -51,14 +57,20 @@ def readable_call(
         return fn, args, kwargs
     refuse(session.objects.unread.get(id(fn)))
     owner = getattr(fn, "__self__", None)
+    is_bound = not isinstance(owner, types.ModuleType | None)
+    target, *others = (owner, *args) if is_bound else args or (None,)
+    if _leaves_items(session, descriptor, target, others):
+        others = [_read_key(session, a) for a in others] if id(descriptor) not in _APPENDING else others
+        return fn, tuple(others if is_bound else (target, *others)), kwargs
     if stores_arguments(descriptor):
         args = (*(_read_key(session, a) for a in args[:-1]), *args[-1:])
         return _rebound(fn, owner, _read(session, owner)), args, kwargs
-    reads: Callable[[TracingSession, Any], Any] = _read_key if looks_up_keys(descriptor) else _read
+    is_lookup = looks_up_keys(descriptor) or (searches(descriptor) and isinstance(target, _KEYED))
+    reads: Callable[[TracingSession, Any], Any] = _read_key if is_lookup else _read
     is_making_keys = makes_keys(descriptor)
     if is_making_keys:
         args = tuple(_listed(session, a) for a in args)
-    if is_making_keys or not is_value_preserving(descriptor):
+    if is_making_keys or not (is_lookup or is_value_preserving(descriptor)):
         reads = functools.partial(_read_parts, set())
         if descriptor is not vars(str)["join"]:  # of strings alone
             _refuse_yielded(session, (owner, *args, *kwargs.values()))
@@ -66,6 +78,55 @@ def readable_call(
     if descriptor is operator.getitem:  # of the container, only an item is passed on
         return fn, (_read(session, args[0]), *(reads(session, a) for a in args[1:])), kwargs
     return fn, tuple(reads(session, a) for a in args), {k: reads(session, a) for k, a in kwargs.items()}
+
+
+_OF_LISTS = (list, deque)
+_APPENDING = frozenset(id(vars(cls)["append"]) for cls in _OF_LISTS)
+#: native code that adds to a list or deque what its last argument has
+_EXTENDING = {id(operator.iadd), *(id(vars(cls)[name]) for cls in _OF_LISTS for name in ("extend", "__iadd__"))}
+#: native code that reads or changes one item of a list, the last one if it has no index
+_OF_ITEM = frozenset(map(id, (operator.getitem, operator.setitem, operator.delitem, list.pop)))
+
+
+def _leaves_items(session: TracingSession, descriptor: Any, target: Any, others: list[Any]) -> bool:
+    """Return whether native code needs no item of an unread list but those that the program has added."""
+    if id(target) not in session.objects.unread or type(target) not in SEQUENCES or session.reads_all_lists:
+        return False
+    if id(descriptor) in _APPENDING or id(descriptor) in _EXTENDING:
+        return True
+    index = others[0] if others else -1
+    return (
+        id(descriptor) in _OF_ITEM and type(target) is list and type(index) is int and -len(target) < index < 0
+    )
+
+
+def length(session: TracingSession, items: Any) -> Any:
+    """Return the length of a list that is unread, a fact or an input; None for anything else."""
+    objects, entry = session.objects, session.objects.unread.get(id(items))
+    if entry is None or type(items) is not list or session.reads_all_lists:
+        return None
+    before: Any = len(entry.obj)
+    if entry.path.source in objects.varying:
+        before = objects.adopt_number(before, entry.path.step("length", "len"))
+    else:
+        objects.note("len", entry.path, before)
+    return before + len(items) - 1
+
+
+def truth(session: TracingSession, items: list[Any]) -> Any:
+    """Return whether a list has items, which is a question about its length."""
+    if not session.objects.unread:
+        return NotImplemented
+    if len(items) > 1:
+        return True
+    count = length(session, items)
+    return NotImplemented if count is None else session.truth(count)
+
+
+def read_lists(session: TracingSession, values: Iterable[Any]) -> None:
+    """Read the lists among values, and in containers at any depth."""
+    for part in (part for value in values for part in _parts(value)):
+        session.read_items(part)
 
 
 def _rebound(fn: Any, owner: Any, read: Any) -> Any:
@@ -146,7 +207,8 @@ def _refuse_yielded(session: TracingSession, values: Iterable[Any]) -> None:
         for part in _parts(value):
             if hasattr(type(part), "__next__"):
                 for entry in list(session.objects.unread.values()):
-                    refuse(entry)
+                    if type(entry.value) not in SEQUENCES:  # which nothing that takes an iterator looks into
+                        refuse(entry)
 
 
 def _is_container(value: Any) -> bool:
@@ -161,6 +223,6 @@ def _parts(value: Any) -> Iterator[Any]:
         yield value
         if _is_container(value) and id(value) not in seen:
             seen.add(id(value))
-            pending += value
+            pending += without_unread(value)
             if isinstance(value, dict):
                 pending += dict.values(value)

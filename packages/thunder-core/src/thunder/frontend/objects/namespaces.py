@@ -79,18 +79,6 @@ class Variables:
         self.globals[id(namespace), name] = value
         return value
 
-    def unread_global(self, namespace: dict[str, Any], name: str) -> Path | None:
-        """Return the path of a global that the program has neither read nor written, else None."""
-        is_read = (id(namespace), name) in self.globals or id(namespace) in self.namespaces
-        if is_read or id(namespace) in self.objects.entries:
-            return None
-        return self.namespace_path(namespace).step("global", name)
-
-    def unread_cell(self, cell: types.CellType) -> Path | None:
-        """Return the path of a user's cell that the program has neither read nor written, else None."""
-        tracked = self.cell_paths.get(id(cell))
-        return None if tracked is None or id(cell) in self.cells else tracked[1]
-
     def namespace_path(self, namespace: dict[str, Any]) -> Path:
         """Return the root of a module's globals."""
         name = namespace.get("__name__", "?")

@@ -47,6 +47,10 @@ class ObjectEntry:
         self.refusal: ThunderError | None = None
         self.reader: Callable[[], Any] | None = None
 
+    def holds(self, name: str, value: Any) -> bool:
+        """Return whether an attribute has been read and is this object, as after ``self.items += …``."""
+        return name in self.attrs and self.attrs[name] is value and name not in self.writes
+
     def write(self, name: str, value: Any) -> None:
         """Set an attribute in the overlay."""
         if self.writes.get(name) is DELETED:

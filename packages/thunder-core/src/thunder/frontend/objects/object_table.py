@@ -37,7 +37,6 @@ from thunder.frontend.facts import TensorFacts
 from thunder.frontend.free_sizes import FreeSizes
 from thunder.frontend.host_draws.host_generators import is_numpy_generator
 from thunder.frontend.natives.libraries import is_numpy_function, is_numpy_scalar, is_of_pydantic
-from thunder.frontend.objects.appended_lists import AppendedLists
 from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
     LEAVES,
@@ -90,8 +89,8 @@ class ObjectTable(EntryTable):
         self.compiled: dict[int, ThunderModule] = {}
         self.referents: set[int] = set()  # ids of objects that the program reached by weak references
         self.python_keyed: dict[int, Any] = {}  # dicts and sets with keys whose methods are Python, by id
-        self.appended_lists = AppendedLists(self)
-        #: items of containers that cannot be adopted, by id: the program may pass these on
+        #: lists and deques that are unread, and items of containers that cannot be adopted, by id: the program
+        #: may pass these on
         self.unread: dict[int, ObjectEntry] = {}
         #: whether the program has tensors that only opaque calls take
         self.has_unmodelled = False
@@ -143,7 +142,6 @@ class ObjectTable(EntryTable):
             )  # the overriding tensor replaces this one, not a later one
             path, original = instead, None if instead in self.own_form else raw
             raw = path.fetch({})
-        self.appended_lists.read(raw)
         entry = self.entries.get(id(raw))
         if entry is None and (own := self.path_in_module(raw, path)) is not None:
             self.adopt(raw, own)
@@ -322,12 +320,10 @@ class ObjectTable(EntryTable):
             entry.own = self.adopt(raw.__dict__, path.step("attribute", "__dict__"))
         return raw
 
-    def adopt_container(
-        self, raw: Any, path: Path, adopt_list: Callable[[Any, Path], Any] | None = None
-    ) -> Any:
+    def adopt_container(self, raw: Any, path: Path) -> Any:
         """Return the shadow of a container, with facts about its length or keys, and its items adopted.
 
-        adopt_list: adopts the items that are lists, where not as other items.
+        A list or deque is left unread, see Note [Unread lists].
         """
         shadow = Shadow.of(raw, path)
         entry = self.track(raw, path, shadow.copy)
@@ -350,11 +346,7 @@ class ObjectTable(EntryTable):
             keys = tuple(content)
             self.note(prims.check_keys, path, tuple(adopt_dict_key(self, key, path) for key in keys))
             seen = (self.entries[id(k)].value if isinstance(k, torch.Tensor) else k for k in keys)
-            adopts = {kind: adopt_list or self.adopt_item for kind in SEQUENCES}
-            items = (
-                adopts.get(type(item), self.adopt_item)(item, path.step("key", k))
-                for k, item in content.items()
-            )
+            items = (self.adopt_item(item, path.step("key", k)) for k, item in content.items())
             shadow.fill(zip(seen, items, strict=True))
             overlay = self.item_overlays.pop(id(raw), None)
             if overlay is not None:
@@ -362,6 +354,10 @@ class ObjectTable(EntryTable):
         elif isinstance(shadow.copy, set):
             self.note(prims.check_set, path, adopt_keys(self, content, path))
             shadow.fill(content)
+        elif type(raw) in SEQUENCES:
+            shadow.fill_unread()
+            self.unread[id(shadow.copy)] = entry
+            entry.reader = functools.partial(self._read_items, shadow, entry)
         else:
             self.note(prims.check_len, path, len(content))
             shadow.fill([self.adopt_item(v, path.step("index", i)) for i, v in enumerate(content)])
@@ -369,6 +365,21 @@ class ObjectTable(EntryTable):
             refuse_moved_keys(raw, path.source)
             self.python_keyed[id(shadow.copy)] = shadow.copy
         return shadow.copy
+
+    def _read_items(self, shadow: Shadow, entry: ObjectEntry) -> None:
+        """Add the items of a list or deque to its shadow, and the facts about them."""
+        path, raw = shadow.path, shadow.original
+        self.note("len", path, len(raw))
+        items = [self.adopt_item(v, path.step("index", i)) for i, v in enumerate(raw)]
+        if self.unread.pop(id(shadow.copy), None) is not None:  # else one of them is an iterator over it
+            entry.reader = None
+            shadow.read(items)
+
+    def read_items(self, value: Any) -> None:
+        """Read the items of a list or deque, if it is unread."""
+        entry = self.unread.get(id(value))
+        if entry is not None and type(value) in SEQUENCES and entry.reader is not None:
+            entry.reader()
 
     def adopt_item(self, raw: Any, path: Path) -> Any:
         """Return what the program sees of an item, which a program that does not look into it may have.
@@ -454,7 +465,6 @@ class ObjectTable(EntryTable):
         """Release the user's objects, when the program has been traced."""
         self.entries.clear()
         self.shadows.clear()
-        self.appended_lists.forget()
         self.counts.clear()
         self.item_overlays.clear()
         self.python_keyed.clear()

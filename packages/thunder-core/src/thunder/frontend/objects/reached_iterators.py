@@ -205,6 +205,8 @@ def _adopt_parts(table: ObjectTable, raw: Any, path: Path) -> Any:
     if path.parent is not None:
         table.note(prims.check_type, path, cls)
     adopted = [table.adopt(part, path.step("iterated", i)) for i, part in enumerate(parts)]
+    for part in adopted:
+        table.read_items(part)
     table.note(prims.check_literal_like, path.step("iterated", POSITION), position)
     if cls in _CALLING:
         adopted[0] = table.callback(adopted[0])

@@ -4,17 +4,32 @@ C code works on a shadow natively; the original is never touched while tracing. 
 and snapshot at the end is what the program wrote, and becomes the epilogue.
 
     def f(xs):            →   trace:     works on a copy of xs whose tensors are proxies
-        xs.append(y)          epilogue:  xs[:] = [xs_0, y]
+        xs[0] = y             epilogue:  xs[:] = [y]
+
+Note [Unread lists]
+The copy of a list or deque begins with :data:`UNREAD` in the place of its items. The first use of an item
+reads them, and guards them; what only adds to the list does not, so that a program with a list that grows is
+compiled once:
+
+    self.losses.append(y)      [UNREAD, y]                          epilogue:  self.losses.extend([y])
+    len(self.losses)           2 + 1, and a fact, or an input (Note [Numbers that vary])
+    self.losses[-1]            y, which the program has appended
+    self.losses[0]             reads the items: [item, other, y]
+
+C code gets a list by ``natives/unread_items``, and the interpreter asks ``Policy.read_items`` before it takes
+elements itself. Whatever looks at the marker raises InternalError, so that a place that does not ask gives no
+wrong value.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from thunder.base.errors import InternalError
 from thunder.base.provenance import ABSENT, Path, content_of
 from thunder.frontend.objects.class_kinds import extended_container
 from thunder.frontend.objects.container_keys import refuse_moved_keys
@@ -46,6 +61,27 @@ def _counter(items: dict[Any, Any]) -> Counter[Any]:
     counter: Counter[Any] = Counter()
     dict.update(counter, items)
     return counter
+
+
+def _refuse(*_: Any) -> Any:
+    raise InternalError("the items of a list are used before they have been read")
+
+
+class _Unread:
+    """The type of :data:`UNREAD`, of which all uses raise InternalError."""
+
+    __slots__ = ()
+    __getattribute__ = __setattr__ = __eq__ = __ne__ = __hash__ = __bool__ = __repr__ = __format__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __iter__ = __len__ = __getitem__ = __call__ = __index__ = _refuse
+
+
+UNREAD: Final = _Unread()
+"""What the copy of a list or deque has in the place of its items until they are read."""
+
+
+def without_unread(items: Iterable[Any]) -> list[Any]:
+    """Return the items of a list that are known."""
+    return [item for item in items if item is not UNREAD]
 
 
 @dataclass(eq=False, slots=True)
@@ -126,6 +162,18 @@ class Shadow:
         put_items(self.copy, items)
         self.snapshot = self.content
 
+    def fill_unread(self) -> None:
+        """Leave the items of a list or deque unread, see Note [Unread lists]."""
+        self.copy.append(UNREAD)
+        self.snapshot = self.content
+
+    def read(self, items: list[Any]) -> None:
+        """Add the tracked items of a list or deque that was unread, before those that the program has added."""
+        added = without_unread(self.copy)
+        self.copy.clear()
+        self.fill(items)
+        self.copy.extend(added)
+
     @property
     def content(self) -> Any:
         """The content that the program sees now: the bytes, or a plain dict or list."""
@@ -148,8 +196,8 @@ class Shadow:
     def changed_keys(self) -> tuple[list[Any] | None, list[Any]]:
         """Return the keys whose values are others than before, or gone, and the keys that are new.
 
-        The first are None for a set from which something is gone, and for a deque with a ``maxlen`` whose
-        content has not been read.
+        The first are None for a set from which something is gone, and for a deque with a ``maxlen`` that is
+        unread.
         """
         now, before = self.content, self.snapshot
         if isinstance(self.copy, dict):
@@ -157,8 +205,9 @@ class Shadow:
             changed = [key for key, value in before.items() if values.get(id(key), ABSENT) is not value]
             old = set(map(id, before))
             return changed, [key for key in now if id(key) not in old]
-        if isinstance(self.copy, deque) and self.copy.maxlen is not None and not before:
-            return None, []
+        is_unread = isinstance(self.copy, list | deque) and any(item is UNREAD for item in before)
+        if is_unread:  # a deque with a ``maxlen`` drops what it has had
+            return (None if isinstance(self.copy, deque) and self.copy.maxlen is not None else []), []
         if isinstance(self.copy, list | deque):
             changed = [i for i, value in enumerate(before) if i >= len(now) or now[i] is not value]
             return changed, list(range(len(before), len(now)))
@@ -167,9 +216,15 @@ class Shadow:
 
     def write(self) -> Write:
         """Return the content that the program gave the container."""
-        now = self.content
+        now, before = self.content, self.snapshot
         values = tuple(now.values() if isinstance(now, dict) else now)
         changed, added = self.changed_keys()
+        if isinstance(now, list):
+            # the rest is the same before and after the items have been read
+            is_extended = _begins_with(now, before)
+            content, values = values[len(before) if is_extended else 0 :], tuple(without_unread(now))
+        else:
+            content = (*now, *values) if isinstance(now, dict) else values
         return Write(
             name=self.path.source,
             emit=self._emit,
@@ -178,7 +233,7 @@ class Shadow:
             path=self.path,
             keys=changed,
             added=added,
-            content=(*now, *values) if isinstance(now, dict) else values,
+            content=content,
             values=() if isinstance(now, bytes) else values,
             moment=-1 if _is_of_hooks(self.path) else 0,
         )

@@ -155,7 +155,7 @@ def _store_member(session: TracingSession, module: torch.nn.Module, name: str, v
     if name in own["_buffers"]:
         return _store_buffer(session, entry, name, value)
     session.note(prims.check_contains, session.member_path(entry, "_buffers"), name, False, key=name)
-    if not session.objects.appended_lists.holds(own.get(name), value):  # the list itself, after ``+=``
+    if not entry.holds(name, value):
         entry.write(name, value)
     return True
 

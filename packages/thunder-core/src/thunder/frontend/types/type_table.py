@@ -30,6 +30,7 @@ from thunder.frontend.custom_gradients.leaf_nodes import LeafNode
 from thunder.frontend.host_draws import created_generators, draw_calls
 from thunder.frontend.host_draws.host_generators import is_state_class
 from thunder.frontend.lookasides import context_values, made_values, rng_generators, weakrefs
+from thunder.frontend.natives import unread_items
 from thunder.frontend.objects.callable_kinds import LAZY
 from thunder.frontend.objects.unknown_values import DeferredText, MadeInCall
 from thunder.frontend.opaque_calls import native_functions, opaque_iterators, unmodelled_operands
@@ -187,6 +188,7 @@ HANDLERS: Final[dict[type, Handler]] = {
     MadeInCall: Handler(load=made_values.load_attr, class_of=lambda session, made: type(made.sample)),
     weakrefs.Finalizer: Handler(class_of=lambda session, finalizer: weakref.finalize),
     DeferredText: Handler(class_of=lambda session, text: str),
+    list: Handler(truth=unread_items.truth),
     **dict.fromkeys(
         weakrefs.UNKNOWN,
         Handler(class_of=lambda session, unknown: unknown.__class__, is_same=weakrefs.is_same),
