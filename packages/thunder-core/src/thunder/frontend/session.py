@@ -130,7 +130,7 @@ class TracingSession(Policy):
         assumed_device: the device on which all tensors from outside are taken to be, or None for their own.
     """
 
-    #: whether lists to which the program only appends are read too
+    #: whether lists are read too of whose items the program needs none, see Note [Unread lists]
     reads_all_lists = False
     uncatchable = (UnsupportedProgram, InternalError, TraceError, PluginError)
 
@@ -218,6 +218,10 @@ class TracingSession(Policy):
 
     def forget_reads(self) -> None:
         """Let attributes, items and variables be read again, except for what the program has written."""
+        raise NotImplementedError
+
+    def read_lists(self, *values: Any) -> None:
+        """Read the lists among values that a rule looks into, and in containers at any depth."""
         raise NotImplementedError
 
     def may_run_unseen(self) -> bool:

@@ -159,6 +159,8 @@ class Tracer(AttributePolicy):
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call ``fn`` by its handler, see Note [Order of dispatch]."""
         try:
+            if self.objects.unread and (self._torch_functions.applies or self.objects.has_unmodelled):
+                self.read_lists(*args, *kwargs.values())
             if self._torch_functions.applies:
                 result = override_calls.call(self, fn, args, kwargs)
                 if result is not override_calls.NOT_OVERRIDDEN:
@@ -173,12 +175,13 @@ class Tracer(AttributePolicy):
                 return made
             handler = self._calls.resolve(fn)
             if handler is not None:
-                if self.objects.unread and handler in _AS_IT_IS:
-                    unread_items.read_lists(self, (*args, *kwargs.values()))
                 if self.objects.unread and not _passes_on(handler, fn):
-                    if made_values.are_read(self, fn, fn, args, kwargs):
+                    if _reads_lists(handler, fn):
+                        self.read_lists(*args, *kwargs.values())
+                    elif made_values.are_read(self, fn, fn, args, kwargs):
                         return made_values.derived(self, fn, args, kwargs)
-                    fn, args, kwargs = unread_items.readable_call(self, fn, fn, args, kwargs)
+                    else:
+                        fn, args, kwargs = unread_items.readable_call(self, fn, fn, args, kwargs)
                 return handler(self, fn, args, kwargs)
             return self.machine.generic_call(fn, args, kwargs)
         except ThunderError as error:
@@ -221,6 +224,10 @@ class Tracer(AttributePolicy):
     def read_items(self, items: Any) -> None:
         if self.objects.unread:
             self.objects.read_items(items)
+
+    def read_lists(self, *values: Any) -> None:
+        if self.objects.unread:
+            unread_items.read_lists(self, values)
 
     def read_text(self, text: str) -> str:
         return unread_items.readable_keys(self, (text,))[0] if self.objects.unread else text
@@ -368,12 +375,10 @@ def _class_within(places: frozenset[Place]) -> type[Tracer]:
     return type(Tracer.__name__, (*policies, Tracer), {}) if policies else Tracer
 
 
-#: functions whose rules look at their arguments by calls of the program
-_ASKING = (len, print, logging.Logger._log, *made_values.RULES)
+#: functions whose rules make texts of their arguments by calls of the program
+_OUTPUT = (print, logging.Logger._log, *made_values.RULES)
 #: handlers of calls of code that runs as it is, in each call
 _AS_IT_IS = (opaque_acquisition.call, native_functions.call)
-#: handlers that pass their arguments on
-_PASSING = (*_AS_IT_IS, module_members.call_module)
 
 
 def _constants(code: types.CodeType) -> Iterator[Any]:
@@ -386,6 +391,10 @@ def _constants(code: types.CodeType) -> Iterator[Any]:
 
 
 def _passes_on(handler: Any, fn: Any) -> bool:
-    """Return whether a rule looks at its arguments through the session, or passes them on."""
-    is_passing = handler in _PASSING or type(fn) is CompiledFunction
-    return is_passing or fn in _ASKING or takes_arrays(fn) or draws_bar(fn)
+    """Return whether a rule passes its arguments on, or asks for the length of one."""
+    return handler is module_members.call_module or type(fn) is CompiledFunction or fn is len
+
+
+def _reads_lists(handler: Any, fn: Any) -> bool:
+    """Return whether a rule looks at its arguments through the session, but for the items of lists."""
+    return handler in _AS_IT_IS or fn in _OUTPUT or takes_arrays(fn) or draws_bar(fn)

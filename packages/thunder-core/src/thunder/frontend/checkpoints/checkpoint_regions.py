@@ -197,6 +197,7 @@ class _Region:
         session.state(RegionState).mark = session.writes.mark()
         with session.place.entered(Place.REGION, region), recorded(session.trace) as calls:
             result = session.call(self.function, self.inputs, self.keywords)
+            session.read_lists(result)
             note_changes(session)
         if reentrant:
             _check_reentrant(self.inputs, calls, result)

@@ -59,6 +59,7 @@ def _apply(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any
             session.call(setup, (context, inputs, output), {})
         else:
             output = session.call(forward, (context, *inputs), {})
+        session.read_lists(output)
         single = not isinstance(output, tuple)
         return (output,) if single else tuple(output)
 

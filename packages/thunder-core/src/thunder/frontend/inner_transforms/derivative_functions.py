@@ -46,6 +46,7 @@ def call_derivative(session: TracingSession, fn: Any, args: tuple[Any, ...], kwa
         inputs = [dual(session, level, x) if _can_require_grad(x) else x for x in leaves]
         new_args, new_kwargs = tree_unflatten(inputs, spec)
         result = session.call(differentiated, new_args, new_kwargs)
+        session.read_lists(result)
         pairs = _with_cotangents(result, cotangents if kind == "vjp" else None, kind)
         tracked = [x for x in inputs if _can_require_grad(x)]
         values: list[Any] = [None] * len(tracked)

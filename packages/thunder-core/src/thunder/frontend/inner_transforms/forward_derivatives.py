@@ -63,6 +63,7 @@ def _with_tangents(
             arguments = functorch._replace_args(primals, arguments, argnums)
         start = len(session.trace.peek_scope())
         result = session.call(fn, tuple(arguments), {})
+        session.read_lists(result)
         check_region(session, session.trace.peek_scope()[start:])
         result, aux = _split(result, has_aux)
         outputs, output_spec = tree_flatten(result)

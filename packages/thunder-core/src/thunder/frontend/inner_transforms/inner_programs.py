@@ -63,6 +63,7 @@ def inner_program(
     outside = torch.is_grad_enabled()
     with session.place.entered(Place.MAPPED, name), recorded(session.trace) as calls:
         result = call()
+        session.read_lists(result)
     assert torch.is_grad_enabled() == outside, "a function leaves the grad mode as it was"
     tensors = tuple(proxies_in(result))
     used, defined = uses_and_definitions(calls, tensors)

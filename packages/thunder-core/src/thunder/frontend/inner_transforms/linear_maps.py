@@ -44,6 +44,7 @@ def _linearize(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str,
         duals = [dual(session, level, x) for x in inputs]
         start = len(session.trace.peek_scope())
         result = session.call(function, tuple(tree_unflatten(duals, spec)), {})
+        session.read_lists(result)
         check_region(session, session.trace.peek_scope()[start:])
     outputs, output_spec = tree_flatten(result)
     if not outputs or not all(isinstance(y, TensorProxy) and y.requires_grad for y in outputs):

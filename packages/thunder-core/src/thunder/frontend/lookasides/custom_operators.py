@@ -317,6 +317,7 @@ class _OperatorCall:
 
     def _forward(self) -> tuple[Any, ...]:
         output = self.compute(*self.args, **self.kwargs)
+        self.session.read_lists(output)
         if self.setup is not None:
             keywords = {"keyword_only_inputs": self.kwargs} if self.kwargs else {}
             arguments = {"ctx": self.context, "inputs": self.args, **keywords, "output": output}

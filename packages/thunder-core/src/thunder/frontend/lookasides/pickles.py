@@ -60,6 +60,7 @@ def _as_seen(session: TracingSession, value: Any, memo: dict[int, Any]) -> Any:
         return value
     if id(value) in memo:
         return memo[id(value)]
+    session.read_items(value)
     if cls is tuple or (cls in (set, frozenset) and all(map(_is_plain_key, value))):
         memo[id(value)] = cls(_as_seen(session, part, memo) for part in value)
     elif cls is list:

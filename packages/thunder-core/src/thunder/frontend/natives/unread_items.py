@@ -59,12 +59,14 @@ def readable_call(
     owner = getattr(fn, "__self__", None)
     is_bound = not isinstance(owner, types.ModuleType | None)
     target, *others = (owner, *args) if is_bound else args or (None,)
-    if _leaves_items(session, descriptor, target, others):
-        others = [_read_key(session, a) for a in others] if id(descriptor) not in _APPENDING else others
+    is_storing = stores_arguments(descriptor) and not any(type(a) is slice for a in others[:1])
+    leaves_items = _leaves_items(session, descriptor, target, others)
+    if is_storing or leaves_items:
+        if not leaves_items:
+            fn, target = _rebound(fn, owner, _read(session, owner)), _read(session, target)
+        read = [_read_key(session, a) for a in (others[:-1] if is_storing else others)]
+        others = [*read, *others[len(read) :]]
         return fn, tuple(others if is_bound else (target, *others)), kwargs
-    if stores_arguments(descriptor):
-        args = (*(_read_key(session, a) for a in args[:-1]), *args[-1:])
-        return _rebound(fn, owner, _read(session, owner)), args, kwargs
     is_lookup = looks_up_keys(descriptor) or (searches(descriptor) and isinstance(target, _KEYED))
     reads: Callable[[TracingSession, Any], Any] = _read_key if is_lookup else _read
     is_making_keys = makes_keys(descriptor)
@@ -80,10 +82,11 @@ def readable_call(
     return fn, tuple(reads(session, a) for a in args), {k: reads(session, a) for k, a in kwargs.items()}
 
 
-_OF_LISTS = (list, deque)
-_APPENDING = frozenset(id(vars(cls)["append"]) for cls in _OF_LISTS)
-#: native code that adds to a list or deque what its last argument has
-_EXTENDING = {id(operator.iadd), *(id(vars(cls)[name]) for cls in _OF_LISTS for name in ("extend", "__iadd__"))}
+#: native code that adds to a list or deque
+_ADDING = {
+    id(operator.iadd),
+    *(id(vars(cls)[name]) for cls in (list, deque) for name in ("append", "extend", "__iadd__")),
+}
 #: native code that reads or changes one item of a list, the last one if it has no index
 _OF_ITEM = frozenset(map(id, (operator.getitem, operator.setitem, operator.delitem, list.pop)))
 
@@ -92,7 +95,7 @@ def _leaves_items(session: TracingSession, descriptor: Any, target: Any, others:
     """Return whether native code needs no item of an unread list but those that the program has added."""
     if id(target) not in session.objects.unread or type(target) not in SEQUENCES or session.reads_all_lists:
         return False
-    if id(descriptor) in _APPENDING or id(descriptor) in _EXTENDING:
+    if id(descriptor) in _ADDING:
         return True
     index = others[0] if others else -1
     return (

@@ -90,6 +90,8 @@ def takes(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[
     A class of a package that has modules in C, and that knows nothing of torch, is called so with any
     numbers and strings: its objects will take arrays.
     """
+    if type(fn) is UnmodelledObject or _is_of_numeric(fn):
+        session.read_lists(*args, *kwargs.values())
     leaves = tree_flatten((args, kwargs))[0]
     if any(type(x) is UnmodelledObject for x in leaves) or type(fn) is UnmodelledObject:
         is_native = is_of_package(fn) or getattr(fn, "__objclass__", object) not in (object, type)

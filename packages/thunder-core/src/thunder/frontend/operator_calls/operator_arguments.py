@@ -143,6 +143,7 @@ class _Checker:
             children, context = self._fields(value)
         else:
             children, context = self.session.call(flatten, (value,), {})
+            self.session.read_lists(children)
         return unflatten(context, [self.checked(c, f"part {i} of {name}") for i, c in enumerate(children)])
 
     def _fields(self, value: Any) -> tuple[list[Any], tuple[str, ...]]:
@@ -151,6 +152,7 @@ class _Checker:
         for field in dataclasses.fields(value):
             try:
                 present[field.name] = self.session.load_attr(value, field.name)
+                self.session.read_lists(present[field.name])
             except AttributeError:
                 continue
         return list(present.values()), tuple(present)

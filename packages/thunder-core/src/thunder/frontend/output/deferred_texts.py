@@ -154,7 +154,7 @@ def copies_texts(session: TracingSession, fn: Any, descriptor: Any, args: tuple[
         return False
     if descriptor in _PERCENT and not (isinstance(args[0], str) and _PLAIN.fullmatch(args[0])):
         return False
-    parts = [p for a in args for p in (a if type(a) in (list, tuple) else (a,))]
+    parts = [p for a in args for p in ((a, *a) if type(a) in (list, tuple) else (a,))]
     unread = session.objects.unread
     return all(type(p) is DeferredText or id(p) not in unread for p in parts)
 
