@@ -180,6 +180,31 @@ def imports_of_executors(known: dict[str, Module]) -> list[str]:
     ]
 
 
+#: parts of the interpreter that decode byte code, or say what an instruction is
+_OF_BYTE_CODE = ("decode", "opcode_tables", "handlers", "coming_uses")
+#: modules that ask what the program does next: those of a look-up in ``sys.modules``, and of a loop over a range
+MAY_READ_AHEAD: frozenset[tuple[str, str]] = frozenset(
+    {
+        ("thunder.frontend.attribute_policy", "thunder.interpreter.coming_uses"),
+        ("thunder.frontend.lookasides.ranges", "thunder.interpreter.coming_uses"),
+    }
+)
+
+
+def readers_of_byte_code(known: dict[str, Module], allowed: Collection[tuple[str, str]]) -> list[str]:
+    """Imports of the parts of the interpreter that know instructions, from outside of it.
+
+    A value is known by its use: what a rule takes from the next instruction fails for a value in a variable.
+    """
+    return [
+        str(record)
+        for record in all_imports(known)
+        if folder_of(record.importer) != "interpreter"
+        and any(_within(record.target, f"thunder.interpreter.{part}") for part in _OF_BYTE_CODE)
+        and (record.importer, record.target) not in allowed
+    ]
+
+
 def other_libraries(known: dict[str, Module], folder: str) -> list[str]:
     """List imports of a folder that leave both thunder and the standard library."""
     return [

@@ -127,6 +127,21 @@ def test_an_import_of_an_executor_is_found(tmp_path):
     assert layers.imports_of_executors(known) == ["thunder.base.low:1 imports thunder.executors.torchex"]
 
 
+def test_a_reader_of_byte_code_is_found(tmp_path):
+    known = tree(
+        tmp_path,
+        frontend__calls="from thunder.interpreter.handlers.calling import CALL\nimport thunder.interpreter.policy",
+        frontend__ranges="from thunder.interpreter.coming_uses import is_iterated",
+        interpreter__coming_uses="from thunder.interpreter.handlers.calling import CALL",
+        interpreter__handlers__calling="CALL = 1",
+        interpreter__policy="",
+    )
+    allowed = {("thunder.frontend.ranges", "thunder.interpreter.coming_uses")}
+    assert layers.readers_of_byte_code(known, allowed) == [
+        "thunder.frontend.calls:1 imports thunder.interpreter.handlers.calling"
+    ]
+
+
 def test_a_library_that_the_interpreter_imports_is_found(tmp_path):
     text = "import dis\nimport torch\nfrom thunder.base import low\nfrom .policy import x"
     known = tree(tmp_path, interpreter__frame=text, base__low="import torch")

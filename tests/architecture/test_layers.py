@@ -57,6 +57,11 @@ def test_nobody_imports_the_executors(core):
     assert layers.imports_of_executors(core) == []
 
 
+def test_nobody_reads_byte_code_but_the_interpreter(core):
+    assert layers.readers_of_byte_code(core, layers.MAY_READ_AHEAD) == []
+    assert len(layers.readers_of_byte_code(core, frozenset())) == len(layers.MAY_READ_AHEAD)
+
+
 def test_the_interpreter_imports_no_library(core):
     assert layers.other_libraries(core, "interpreter") == []
 
