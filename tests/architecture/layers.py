@@ -182,7 +182,7 @@ def imports_of_executors(known: dict[str, Module]) -> list[str]:
 
 #: parts of the interpreter that decode byte code, or say what an instruction is
 _OF_BYTE_CODE = ("decode", "opcode_tables", "handlers", "coming_uses")
-#: modules that ask what the program does next: those of a look-up in ``sys.modules``, and of a loop over a range
+#: modules that ask what the program does next: of a look-up in ``sys.modules``, and of a loop over a range
 MAY_READ_AHEAD: frozenset[tuple[str, str]] = frozenset(
     {
         ("thunder.frontend.attribute_policy", "thunder.interpreter.coming_uses"),

@@ -130,11 +130,11 @@ def test_an_import_of_an_executor_is_found(tmp_path):
 def test_a_reader_of_byte_code_is_found(tmp_path):
     known = tree(
         tmp_path,
-        frontend__calls="from thunder.interpreter.handlers.calling import CALL\nimport thunder.interpreter.policy",
+        frontend__calls="from thunder.interpreter.handlers.calling import CALL\nimport thunder.base.low",
+        base__low="",
         frontend__ranges="from thunder.interpreter.coming_uses import is_iterated",
         interpreter__coming_uses="from thunder.interpreter.handlers.calling import CALL",
         interpreter__handlers__calling="CALL = 1",
-        interpreter__policy="",
     )
     allowed = {("thunder.frontend.ranges", "thunder.interpreter.coming_uses")}
     assert layers.readers_of_byte_code(known, allowed) == [

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from frontend.lists_of_callers import Holder, made, program, shown, state
 
 import thunder
+from frontend.lists_of_callers import Holder, made, program, shown, state
 from thunder.base.errors import InternalError
 from thunder.frontend.objects.shadow_copies import UNREAD
 from thunder.frontend.tracing_policy import Tracer
@@ -188,12 +188,21 @@ def mapped_functions_return_a_list(x: torch.Tensor, log: list[Any]) -> Any:
 
 def shows(x: torch.Tensor, log: list[Any]) -> Any:
     text = f"{log} {len(log)}"
-    return x, text, "%s" % (log,), "{}".format(log), repr([log]), str({"log": log})  # noqa: UP030, UP031, UP032
+    return x, text, "%s" % (log,), "{}".format(log), repr([log]), str({"log": log})  # noqa: UP031, UP032
 
 
 def iterates(x: torch.Tensor, log: list[Any]) -> Any:
     first = next(iter(log), None)
-    return x, first, [*zip(log, range(9))], list(map(str, log)), dict(enumerate(log)), [v for v in reversed(log)]  # noqa: B905, C416
+    pairs = [*zip(log, range(9)), *enumerate(log)]  # noqa: B905
+    return (
+        x,
+        first,
+        pairs,
+        list(map(str, log)),
+        dict(enumerate(log)),
+        [v for v in log if v],
+        list(reversed(log)),
+    )
 
 
 def matches(x: torch.Tensor, log: list[Any]) -> Any:
@@ -273,4 +282,4 @@ def test_the_marker_of_unread_items_gives_no_value() -> None:
 def test_the_program_raises_where_a_marker_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tracer, "read_items", lambda self, items: None)
     with pytest.raises(InternalError, match="before they have been read"):
-        thunder.jit(lambda x, items: x + [*items][0])(torch.ones(1), [1])
+        thunder.jit(lambda x, items: torch.stack([x, *items]))(torch.ones(1), [1])

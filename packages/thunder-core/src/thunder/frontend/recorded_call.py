@@ -14,7 +14,7 @@ from thunder.base.errors import (
     ThunderError,
     UnsupportedProgram,
 )
-from thunder.base.provenance import Path, own_name, root
+from thunder.base.provenance import own_name, root
 from thunder.frontend import ambient_state
 from thunder.frontend.active_modes import HELD
 from thunder.frontend.decisions.early_run import RaisedEarly

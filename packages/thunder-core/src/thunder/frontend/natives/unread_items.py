@@ -99,7 +99,10 @@ def _leaves_items(session: TracingSession, descriptor: Any, target: Any, others:
         return True
     index = others[0] if others else -1
     return (
-        id(descriptor) in _OF_ITEM and type(target) is list and type(index) is int and -len(target) < index < 0
+        id(descriptor) in _OF_ITEM
+        and type(target) is list
+        and type(index) is int
+        and -len(target) < index < 0
     )
 
 

@@ -9,8 +9,8 @@ number has failed which the program writes, the next compile has the number as a
         return self.layer(x)          2:  prologue: type(self.calls) is int
                                           computation: n1 = n_calls + 1; epilogue: self.calls = n1
 
-The length of a list whose items a program does not read is such a number too, ``len(self.losses)``. A comparison
-of such a number is a decision. Where the program needs its value, as a size or a key, or is
+The length of a list of which a program reads no items is such a number too, ``len(self.losses)``. A
+comparison of such a number is a decision. Where the program needs its value, as a size or a key, or is
 refused because the number is not known, the number stays a fact.
 
 Under ``cache="automatic"`` an integer is a symbol first (Note [Sizes that vary]), which may be a size and

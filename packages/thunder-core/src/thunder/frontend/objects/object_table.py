@@ -89,8 +89,8 @@ class ObjectTable(EntryTable):
         self.compiled: dict[int, ThunderModule] = {}
         self.referents: set[int] = set()  # ids of objects that the program reached by weak references
         self.python_keyed: dict[int, Any] = {}  # dicts and sets with keys whose methods are Python, by id
-        #: lists and deques that are unread, and items of containers that cannot be adopted, by id: the program
-        #: may pass these on
+        #: lists and deques that are unread, and items of containers that cannot be adopted, by id: the
+        #: program may pass these on
         self.unread: dict[int, ObjectEntry] = {}
         #: whether the program has tensors that only opaque calls take
         self.has_unmodelled = False

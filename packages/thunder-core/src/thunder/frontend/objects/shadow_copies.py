@@ -168,7 +168,7 @@ class Shadow:
         self.snapshot = self.content
 
     def read(self, items: list[Any]) -> None:
-        """Add the tracked items of a list or deque that was unread, before those that the program has added."""
+        """Add the tracked items of a list or deque that was unread, before those that were added."""
         added = without_unread(self.copy)
         self.copy.clear()
         self.fill(items)
