@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -150,13 +151,22 @@ def is_stored(x: torch.Tensor, log: list[Any]) -> Any:
     return holder, x
 
 
+def asks_what_it_is(x: torch.Tensor, log: list[Any]) -> Any:
+    holder = Holder()
+    setattr(holder, "log", log)  # noqa: B010
+    getattr(holder, "log").append(1)  # noqa: B009
+    kinds = isinstance(log, Sequence), callable(log), type(log) is list, hasattr(log, "append")
+    return x, log is None, kinds, holder.log is log
+
+
 def measures(x: torch.Tensor, log: list[Any]) -> Any:
     count, has = len(log), bool(log)
     log.append(count)
     return x * count + len([log, log]), has
 
 
-GROWS = [keeps_a_name, passes_on, uses_as_a_stack, decides, is_caught, checkpoints, differentiates, is_stored]
+ONCE = [keeps_a_name, is_caught, checkpoints, differentiates, asks_what_it_is]
+GROWS = [*ONCE, passes_on, uses_as_a_stack, decides, is_stored]
 
 
 @pytest.mark.parametrize("fn", [*GROWS, remembers, raises_midway, measures], ids=lambda fn: fn.__name__)
@@ -164,7 +174,7 @@ GROWS = [keeps_a_name, passes_on, uses_as_a_stack, decides, is_caught, checkpoin
 def test_a_list_that_only_grows_is_read_by_no_use(fn: Any, items: list[Any]) -> None:
     compiles = of_calls(fn, lambda: copy.deepcopy(items))
     if fn is not raises_midway:  # Python runs it where it raises
-        assert compiles <= (1 if fn in (keeps_a_name, is_caught, checkpoints, differentiates) else 3)
+        assert compiles <= (1 if fn in ONCE else 3)
 
 
 def reads_in_a_region(x: torch.Tensor, log: list[Any]) -> Any:
@@ -251,6 +261,17 @@ def test_an_iterator_of_the_caller_over_an_unread_list_has_its_items() -> None:
     for _ in range(2):
         assert shown(compiled(torch.ones(1), ours)) == shown(fn(torch.ones(1), theirs))
         assert ours[0] == theirs[0]
+
+
+@pytest.mark.parametrize("parts", [([1], [2, 3]), ([],), ((1, [2]), [3])], ids=str)
+def test_an_iterator_of_the_caller_over_lists_in_a_tuple_has_their_items(parts: Any) -> None:
+    def fn(x: torch.Tensor, iterator: Any) -> Any:
+        return x, list(iterator)
+
+    chained = (itertools.chain(*parts), itertools.chain.from_iterable(parts))
+    assert [shown(thunder.jit(fn)(torch.ones(1), i)) for i in chained] == [
+        shown(fn(torch.ones(1), itertools.chain(*parts)))
+    ] * 2
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 3, None])

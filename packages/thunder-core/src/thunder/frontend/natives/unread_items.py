@@ -8,6 +8,8 @@ self.losses.append(y)         →   the list is not read, Note [Unread lists]; s
 
 from __future__ import annotations
 
+import abc
+import builtins
 import functools
 import gc
 import operator
@@ -28,8 +30,16 @@ from thunder.frontend.objects.shadow_copies import SEQUENCES, without_unread
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.iteration import iterate
 
-#: functions of whose arguments only the type matters
-_OF_TYPE = frozenset(map(id, (isinstance, type, callable)))
+#: functions of whose arguments only the type or the identity matters
+_OF_TYPE = frozenset(
+    map(
+        id,
+        (
+            *(isinstance, type, callable, builtins.id, object.__new__, object.__init__),
+            *(vars(abc)[name] for name in ("_abc_instancecheck", "_abc_subclasscheck")),
+        ),
+    )
+)
 _VIEWS: tuple[type, ...] = (
     type({}.keys()),
     type({}.values()),

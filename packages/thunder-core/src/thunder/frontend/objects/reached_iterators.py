@@ -206,7 +206,7 @@ def _adopt_parts(table: ObjectTable, raw: Any, path: Path) -> Any:
         table.note(prims.check_type, path, cls)
     adopted = [table.adopt(part, path.step("iterated", i)) for i, part in enumerate(parts)]
     for part in adopted:
-        table.read_items(part)
+        _read_lists(table, part, set())
     table.note(prims.check_literal_like, path.step("iterated", POSITION), position)
     if cls in _CALLING:
         adopted[0] = table.callback(adopted[0])
@@ -215,6 +215,15 @@ def _adopt_parts(table: ObjectTable, raw: Any, path: Path) -> Any:
     table.counts.insert(place, ReachedIterator(raw, path, copied, position))
     table.track(raw, path, copied)
     return copied
+
+
+def _read_lists(table: ObjectTable, value: Any, seen: set[int]) -> None:
+    """Read the lists over which C code may iterate, as a ``chain`` does over those in a tuple."""
+    if isinstance(value, list | tuple | deque) and id(value) not in seen:
+        seen.add(id(value))
+        table.read_items(value)
+        for part in value:
+            _read_lists(table, part, seen)
 
 
 def _is_past_the_end(iterator: Any) -> bool:
