@@ -98,9 +98,9 @@ class AttributePolicy(TracingSession):
         key = (id(entry.obj.__dict__), name)
         value = self.variables.globals.get(key, self)
         if value is self and entry.obj is sys and name == "modules":
-            key = key_of_lookup(self.machine.frames[-1], name) if self.machine.frames else None
-            if type(key) is str and id(sys.modules) not in self.objects.entries:
-                return imports.with_one_module(self, key)
+            asked = key_of_lookup(self.machine.frames[-1], name) if self.machine.frames else None
+            if type(asked) is str and id(sys.modules) not in self.objects.entries:
+                return imports.with_one_module(self, asked)
         if value is self:
             self.variables.namespace_path(
                 entry.obj.__dict__
