@@ -104,7 +104,8 @@ def unpack(machine: Machine, obj: Any, count: int) -> list[Any]:
     """The ``count`` elements of ``obj``."""
     cls = type(obj)
     if cls is tuple or cls is list:
-        machine.policy.read_items(obj)
+        if cls is list:
+            machine.policy.read_items(obj)
         items = list(obj)
         if len(items) > count:
             raise ValueError(f"too many values to unpack (expected {count})")
