@@ -151,6 +151,12 @@ def is_stored(x: torch.Tensor, log: list[Any]) -> Any:
     return holder, x
 
 
+def within_a_mode(x: torch.Tensor, log: list[Any]) -> Any:
+    with torch.device("cpu"):
+        log.append(x.sum())
+        return torch.ones(2) + x
+
+
 def asks_what_it_is(x: torch.Tensor, log: list[Any]) -> Any:
     holder = Holder()
     setattr(holder, "log", log)  # noqa: B010
@@ -165,7 +171,7 @@ def measures(x: torch.Tensor, log: list[Any]) -> Any:
     return x * count + len([log, log]), has
 
 
-ONCE = [keeps_a_name, is_caught, checkpoints, differentiates, asks_what_it_is]
+ONCE = [keeps_a_name, within_a_mode, is_caught, checkpoints, differentiates, asks_what_it_is]
 GROWS = [*ONCE, passes_on, uses_as_a_stack, decides, is_stored]
 
 

@@ -159,8 +159,6 @@ class Tracer(AttributePolicy):
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call ``fn`` by its handler, see Note [Order of dispatch]."""
         try:
-            if self.objects.unread and (self._torch_functions.applies or self.objects.has_unmodelled):
-                self.read_lists(*args, *kwargs.values())
             if self._torch_functions.applies:
                 result = override_calls.call(self, fn, args, kwargs)
                 if result is not override_calls.NOT_OVERRIDDEN:

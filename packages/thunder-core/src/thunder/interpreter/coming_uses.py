@@ -22,9 +22,10 @@ _KEYS: Final = frozenset({LOAD_CONST, LOAD_FAST})
 
 def key_of_lookup(frame: Frame, name: str) -> Any:
     """Return the key that is looked up in the attribute ``name``, which is read now; None for other uses."""
-    load, following, *rows = frame.decoded.instructions[frame.pc : frame.pc + 4]
-    if load != (LOAD_ATTR, name):
+    instructions = frame.decoded.instructions
+    if instructions[frame.pc] != (LOAD_ATTR, name):
         return None
+    following, *rows = instructions[frame.pc + 1 : frame.pc + 4]
     if following[0] is CONTAINS_OP:
         return frame.stack[-2]
     if following == (LOAD_ATTR_TO_CALL, "get"):

@@ -62,6 +62,8 @@ def are_passed(session: TracingSession, fn: Any, args: Sequence[Any], kwargs: di
         computes = _is_of_torch(session, fn) or asks(fn)
     if not computes:
         return False
+    if not asks(fn):
+        session.read_lists(*args, *kwargs.values())
     values = args if asks(fn) else tree_iter((args, kwargs))
     return any(isinstance(value, UnmodelledProxy) for value in values)
 

@@ -73,13 +73,15 @@ def call(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Call a function of torch by the override protocol; NOT_OVERRIDDEN if no override is left."""
     of_proxy, fn = fn, _OF_PROXIES.get(id(fn), fn)
     if isinstance(fn, types.FunctionType):
-        if (of_proxy is fn and not _tests_overrides(session, fn)) or not has_override(
-            session, _leaves(args, kwargs)
-        ):
+        if of_proxy is fn and not _tests_overrides(session, fn):
+            return NOT_OVERRIDDEN
+        session.read_lists(*args, *kwargs.values())
+        if not has_override(session, _leaves(args, kwargs)):
             return NOT_OVERRIDDEN
         return session.machine.generic_call(fn, args, kwargs)
     if not _is_native_of_torch(session, fn):
         return NOT_OVERRIDDEN
+    session.read_lists(*args, *kwargs.values())
     parsed = _parsed(session, fn, args, kwargs)
     if parsed is None:
         return NOT_OVERRIDDEN
