@@ -26,6 +26,8 @@ out.append({L})
 o.new = {L}
 out.append(3 if {L} else 4)
 (lambda items: items.append({n}))({L})
+{L}.append({M}); {L}.pop()
+(lambda *a, **k: k['items'].append(a[0]))({n}, items={L})
 """.strip().splitlines()
 
 #: uses of items; ``plain`` tells whether lists have numbers alone, which can be compared and shown
@@ -86,6 +88,8 @@ out.append(torch.tensor({L}) if plain({L}) else 1)
 out.append(functools.reduce(lambda a, b: a + len(b), [{L}, {M}], 0))
 out.append(functools.partial(len, {L})())
 out.append(list(filter(None, [{L}, {M}])))
+d['both'] = [{L}, {M}]; d['both'][0].append({n}); out.append(len(d['both'][1]))
+h.append({L}); out.append(h[-1] == {M} if plain({L}, {M}) else 1)
 """.strip().splitlines()
 
 #: where lists live; ``HISTORY`` is a global variable

@@ -15,7 +15,7 @@ from typing import Any
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.natives.written_state import written_part
 from thunder.frontend.objects.class_kinds import has_python_key
-from thunder.frontend.objects.shadow_copies import SEQUENCES
+from thunder.frontend.objects.shadow_copies import without_unread
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import Proxy, TensorProxy
 
@@ -53,20 +53,15 @@ def before_lookup(session: TracingSession, values: Sequence[Any]) -> None:
 
     Raises UnsupportedProgram for keys that come out of an iterator, which nothing has seen.
     """
-    keyed, unread = session.objects.python_keyed, session.objects.unread
-    if unread:  # such a list is a value, and no list of keys, which would have been read
-        values = [v for v in values if id(v) not in unread or type(v) not in SEQUENCES]
+    keyed = session.objects.python_keyed
     if values and not isinstance(values[0], _LISTED):
         values = values[1:]  # the first is what is looked into
     if not (any(id(v) in keyed for v in values) or any(map(_has_such_parts, values))):
         return
     keys: list[Any] = []
     for value in values:
-        is_listed = isinstance(value, _LISTED) and not isinstance(value, tuple)
-        keys += value if is_listed else [value]
-        if isinstance(value, list | tuple):  # pairs of keys and values, or keys
-            keys += [part[0] for part in value if isinstance(part, tuple | list) and part]
-            keys += value
+        is_listed = isinstance(value, _LISTED) and not isinstance(value, list | tuple)
+        keys += value if is_listed else _possible_keys(value)
     settle(session, keys)
 
 
@@ -80,12 +75,17 @@ def refuse_unseen_keys(session: TracingSession, result: Any, values: Sequence[An
 
 
 def _has_such_parts(value: Any) -> bool:
-    if has_python_key(value):
-        return True
-    if not isinstance(value, list | tuple):
-        return False
-    pairs = (part[0] for part in value if isinstance(part, tuple | list) and part)
-    return any(map(has_python_key, value)) or any(map(has_python_key, pairs))
+    return has_python_key(value) or any(map(has_python_key, _possible_keys(value)))
+
+
+def _possible_keys(value: Any) -> list[Any]:
+    """Return a value that is no list, and of a list or tuple the elements, and the first ones of pairs.
+
+    A list that is unread is a value beside a key: one of keys has been read.
+    """
+    parts = without_unread(value) if isinstance(value, list | tuple) else []
+    firsts = [part[0] for part in parts if isinstance(part, tuple | list) and part]
+    return [*([] if isinstance(value, list) else [value]), *without_unread(firsts), *parts]
 
 
 @contextmanager
