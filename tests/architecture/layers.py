@@ -200,7 +200,7 @@ def readers_of_byte_code(known: dict[str, Module], allowed: Collection[tuple[str
         str(record)
         for record in all_imports(known)
         if folder_of(record.importer) != "interpreter"
-        and any(_within(record.target, f"thunder.interpreter.{part}") for part in _OF_BYTE_CODE)
+        and any(f"{record.target}.".startswith(f"thunder.interpreter.{part}.") for part in _OF_BYTE_CODE)
         and (record.importer, record.target) not in allowed
     ]
 
