@@ -29,6 +29,7 @@ from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.shadow_copies import SEQUENCES, without_unread
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.iteration import iterate
+from thunder.ops import prims
 
 #: functions of whose arguments only the type or the identity matters
 _OF_TYPE = frozenset(
@@ -125,7 +126,7 @@ def length(session: TracingSession, items: Any) -> Any:
     if entry.path.source in objects.varying:
         before = objects.adopt_number(before, entry.path.step("length", "len"))
     else:
-        objects.note("len", entry.path, before)
+        objects.note(prims.check_len, entry.path, before)
     return before + len(items) - 1
 
 

@@ -369,7 +369,7 @@ class ObjectTable(EntryTable):
     def _read_items(self, shadow: Shadow, entry: ObjectEntry) -> None:
         """Add the items of a list or deque to its shadow, and the facts about them."""
         path, raw = shadow.path, shadow.original
-        self.note("len", path, len(raw))
+        self.note(prims.check_len, path, len(raw))
         items = [self.adopt_item(v, path.step("index", i)) for i, v in enumerate(raw)]
         if self.unread.pop(id(shadow.copy), None) is not None:  # else one of them is an iterator over it
             entry.reader = None

@@ -77,6 +77,7 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
         return iter([session.call(operator.getitem, (args[0], i), {}) for i in range(len(args[0]))])
     if name in TEXTS or not _computes(fn, args):
         return NOT_TAKEN
+    session.read_lists(*args, *kwargs.values())
     leaves, spec = tree_flatten((args, kwargs))
     if not any(_is_unread(session, x) for x in leaves) or not all(map(_is_known, leaves)):
         return NOT_TAKEN
