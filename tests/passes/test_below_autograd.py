@@ -326,7 +326,11 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "views of one call": lambda a, b: [chain(t) for t in a.split(2)] + list(a.unbind(1)),
     "a composite of views": lambda a, b: torch.einsum("ij->ji", chain(a)),
     "a composite that squeezes": lambda a, b: chain(a[0]) @ chain(b).t(),
-    "a linear layer": linear_of_view,
+    "a linear layer": lambda a, b: (linear_of_view(a, b), chain(a)),
+    "a product that torch folds for weights": lambda a, b: (
+        F.linear(chain(torch.rand(5, 3, 6, dtype=torch.float64)).transpose(0, 1), b),
+        torch.matmul(chain(torch.rand(5, 3, 6, dtype=torch.float64)).transpose(0, 1), b.t()),
+    ),
     "attention": lambda a, b: F.scaled_dot_product_attention(*[chain(a).view(1, 2, 2, 6)] * 3),
     "a normalisation": lambda a, b: F.layer_norm(chain(a), (6,)),
     "the input itself": lambda a, b: (a.contiguous(), a.to(torch.float64), a.reshape(4, 6), chain(a)),

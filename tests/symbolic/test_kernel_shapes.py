@@ -92,6 +92,8 @@ def test_the_number_of_choices(r, with_replacement):
 def test_a_rule_that_is_wrong_for_the_traced_call_is_an_error():
     meta = torch_meta(torch.sin, shape=lambda x: (x.shape[0] + 1,))
     with tracectx(TraceCtx()):
-        x = TensorProxy(shape=(new_size(SizeFacts(), 3, "x"),), dtype=thunder.float32, device=devices.cpu)
+        x = TensorProxy(
+            shape=(new_size(SizeFacts(), 3, "x"),), dtype=thunder.float32, device=devices.Device("cpu")
+        )
         with pytest.raises(InternalError, match="has the shape"):
             meta(x)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 
 import thunder.transforms
+import thunder_migration
 from documents.blocks import comparable, run
 from documents.test_documents import ROOT
 from thunder.core.transform_common import Transform
+from thunder.plugins import get_manager
 from thunder.plugins.not_installed import DOCUMENTED
 from thunder_transforms import TRANSFORMS
 
@@ -24,14 +26,12 @@ def test_every_transform_is_found_by_its_name():
 
 
 def test_paths_of_lightning_thunder_lead_to_the_transforms():
-    for path, name in (
-        ("cpu_offloading", "CPUOffloading"),
-        ("qlora", "LORATransform"),
-    ):
-        module = importlib.import_module(f"thunder.transforms.{path}")
-        assert getattr(module, name) is getattr(thunder.transforms, name)
-    profile = importlib.import_module("thunder.dev_utils.nvtx_profile_transform")
-    assert profile.NvtxProfileTransform is thunder.transforms.NvtxProfileTransform
+    with get_manager().temporary(thunder_migration, name="migration-here"):
+        for path, name in (("cpu_offloading", "CPUOffloading"), ("qlora", "LORATransform")):
+            module = importlib.import_module(f"thunder.transforms.{path}")
+            assert getattr(module, name) is getattr(thunder.transforms, name)
+        profile = importlib.import_module("thunder.dev_utils.nvtx_profile_transform")
+        assert profile.NvtxProfileTransform is thunder.transforms.NvtxProfileTransform
 
 
 def test_facades_are_documented_typed_folders_that_export_names_of_the_package():

@@ -22,7 +22,7 @@ _IDENTITIES = (prims.check_same_object, prims.check_none)
 
 def is_of_class(fact: Fact) -> bool:
     """Return whether a fact is about the identity, or the absence, of an attribute of a class."""
-    return fact.args[0].kind == "typeattr" and fact.sym in _IDENTITIES
+    return fact.args[0].kind == "typeattr" and fact.sym in _IDENTITIES and not fact.is_relation
 
 
 class Names(Protocol):

@@ -18,9 +18,13 @@ calls are in a block, and each has to be certain to compute there what it comput
 - A kernel of torch or of core runs the call. Code of the program and of packages, library operators, and
   functions without a row may need autograd, so no block has them.
 - It writes to nothing: a write has to count the version of what is written.
+- It reads no tensor that requires grad, nor a view of one. With gradients off such a view requires grad too,
+  unless it is made in a block, and torch's composites ask that of the views that they make (``at::matmul``
+  chooses by it between two kernels).
 - Its result is not that of the program, not written, and read by no other code, nor is a view of it: all of
-  these see whether a tensor is a view, of what, and its version. An operator of torch whose own kernel runs
-  below autograd returns the same tensor anyway.
+  these see whether a tensor is a view, of what, and its version.
+
+An operator of torch whose own kernel runs below autograd (no composite, no view) does the same anyway.
 """
 
 from __future__ import annotations
@@ -157,19 +161,23 @@ def _changed_autograd() -> Iterator[str]:
 
 def _reasons(trace: TraceCtx) -> Iterator[str | None]:
     """Yield for each statement why it is in no block, or None."""
-    modes, seen = GradModes(False, is_tracked=True), _seen(trace)
+    modes, seen, tracked = GradModes(False, is_tracked=True), _seen(trace), _tracked(trace)
     for bsym in trace.bound_symbols:
         modes.follow(bsym)
-        yield "gradients are on" if modes.is_grad_on else _why_not(bsym, seen)
+        yield "gradients are on" if modes.is_grad_on else _why_not(bsym, seen, tracked)
 
 
-def _why_not(bsym: BoundSymbol, seen: frozenset[str]) -> str | None:
+def _why_not(bsym: BoundSymbol, seen: frozenset[str], tracked: frozenset[str]) -> str | None:
     if has_tags(bsym, {OpTags.IN_PLACE}):
         return "they write"
     if not _is_plain(bsym):
         return "code that is not torch's may need it"
-    if any(p.name in seen for p in bsym.flat_proxy_outs) and not _returns_own_tensor(bsym):
+    if _returns_own_tensor(bsym):
+        return None
+    if any(p.name in seen for p in bsym.flat_proxy_outs):
         return "their results are seen outside"
+    if any(p.name in tracked for p in bsym.flat_proxy_args):
+        return "they may ask whether what they read requires grad"
     return None
 
 
@@ -212,6 +220,14 @@ def _seen(trace: TraceCtx) -> frozenset[str]:
         else:
             seen.update([view.source.name for view in views_of(bsym) if view.output.name in seen])
     return frozenset(seen)
+
+
+def _tracked(trace: TraceCtx) -> frozenset[str]:
+    """Return the names of the inputs that require grad, and of their views."""
+    tracked = {p.name for p in trace.args if isinstance(p, TensorProxy) and p.requires_grad}
+    for bsym in trace.bound_symbols:
+        tracked.update([view.output.name for view in views_of(bsym) if view.source.name in tracked])
+    return frozenset(tracked)
 
 
 def _returns_own_tensor(bsym: BoundSymbol) -> bool:

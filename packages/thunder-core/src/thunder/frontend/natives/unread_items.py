@@ -29,6 +29,7 @@ from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.shadow_copies import SEQUENCES, without_unread
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.iteration import iterate
+from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 
 #: functions of whose arguments only the type or the identity matters
@@ -70,7 +71,10 @@ def readable_call(
     owner = getattr(fn, "__self__", None)
     is_bound = not isinstance(owner, types.ModuleType | None)
     target, *others = (owner, *args) if is_bound else args or (None,)
-    is_storing = stores_arguments(descriptor) and not any(type(a) is slice for a in others[:1])
+    is_of_tensor = isinstance(target, TensorProxy)  # which takes keys and values apart
+    is_storing = (
+        stores_arguments(descriptor) and not is_of_tensor and not any(type(a) is slice for a in others[:1])
+    )
     leaves_items = _leaves_items(session, descriptor, target, others)
     if is_storing or leaves_items:
         if not leaves_items:
@@ -83,7 +87,7 @@ def readable_call(
     is_making_keys = makes_keys(descriptor)
     if is_making_keys:
         args = tuple(_listed(session, a) for a in args)
-    if is_making_keys or not (is_lookup or is_value_preserving(descriptor)):
+    if is_making_keys or is_of_tensor or not (is_lookup or is_value_preserving(descriptor)):
         reads = functools.partial(_read_parts, set())
         if descriptor is not vars(str)["join"]:  # of strings alone
             _refuse_yielded(session, (owner, *args, *kwargs.values()))
