@@ -13,6 +13,10 @@ from thunder.base.pytree import tree_iter
 __all__ = ["BytesWritten", "bytes_of_computation", "bytes_of_eager"]
 
 
+#: operators that write to a tensor, and to none of its elements
+_METADATA = ("aten::detach_", "aten::t_", "aten::transpose_", "aten::squeeze_", "aten::unsqueeze_")
+
+
 class BytesWritten(TorchDispatchMode):
     """Counts by operator the bytes of new results, and of arguments that are written."""
 
@@ -35,7 +39,7 @@ class BytesWritten(TorchDispatchMode):
         returned = results if isinstance(results, tuple | list) and len(schema.returns) > 1 else [results]
         new = [r for s, r in zip(schema.returns, returned, strict=False) if s.alias_info is None]
         count = sum(t.nbytes for t in tree_iter([written, new]) if isinstance(t, torch.Tensor))
-        if "clone" in func.name() or not func.is_view:
+        if "clone" in func.name() or not (func.is_view or func.name() in _METADATA):
             self.by_operator[func.name()] = self.by_operator.get(func.name(), 0) + count
         return results
 

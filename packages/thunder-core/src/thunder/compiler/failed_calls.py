@@ -297,27 +297,34 @@ def undo(
 
 
 def run_by_python(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException, handles: bool
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    error: BaseException,
+    handles: bool,
+    *,
+    is_traced: bool,
 ) -> Any:
     """Run a program that raised ``error`` by Python; return its result or raise its error.
 
-    Raises ``error`` if nothing like it is raised now, which a handler of the program would have handled; an
-    opaque callable may raise in one run only.
+    Raises ``error`` if nothing like it is raised now, which a handler of the program would have handled. An
+    opaque callable may raise in one run only, and so may a program that is traced, of which thunder refuses
+    what eager does not (``is_traced``).
     """
-    is_of_opaque = _is_of_opaque(error)
+    is_of_one_run = is_traced or _is_of_opaque(error)
     try:
         # The second run need not hold the tensors of the failed one, and a debugger need not show them.
         traceback.clear_frames(error.__traceback__)
         seen = _RaisedErrors()
         try:
-            with seen if handles else nullcontext():
+            with seen if handles and not is_of_one_run else nullcontext():
                 result = fn(*args, **kwargs)
         except Exception as second:
             for note in getattr(error, "__notes__", ()):
                 if second is not error:
                     second.add_note(note)
             raise
-        if not (handles and (is_of_opaque or seen.has_like(error))):
+        if not (handles and (is_of_one_run or seen.has_like(error))):
             error.add_note(_UNEXPLAINED)
             raise error
         return result

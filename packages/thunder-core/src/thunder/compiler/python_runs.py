@@ -120,19 +120,25 @@ class PythonRuns:
             if not (runs_again and isinstance(failure, Exception)):
                 note_unapplied(failure, plan)
                 raise failure
-            return self._again(args, kwargs, failure, plan.handles)
+            return self._again(args, kwargs, failure, plan.handles, is_traced=False)
         finally:
             del failure
 
     def _again(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], failure: BaseException, handles: bool
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        failure: BaseException,
+        handles: bool,
+        *,
+        is_traced: bool,
     ) -> Any:
-        """Run a program again that has raised."""
+        """Run a program again that has raised, while it ran or while it was traced."""
         self.stats.runs_by_python += 1
         modes = torch.no_grad() if self.data.disable_torch_autograd_support else nullcontext()
         try:
             with modes, modes_released():
-                return run_by_python(self.data.fn, args, kwargs, failure, handles)
+                return run_by_python(self.data.fn, args, kwargs, failure, handles, is_traced=is_traced)
         finally:
             del failure
 
@@ -154,7 +160,7 @@ class PythonRuns:
         failure = raised.error
         try:
             if raised.runs_again and self.is_possible():
-                return self._again(args, kwargs, failure, raised.handles)
+                return self._again(args, kwargs, failure, raised.handles, is_traced=True)
             if raised.written:
                 _refuse_once_advanced(failure)
             note_unapplied_writes(failure, raised.written)
