@@ -49,8 +49,8 @@ def test_examples_run_and_print_what_the_document_shows(document: Path):
             assert comparable(printed) == comparable(example.output)
 
 
-#: pages whose figures are those of a process of its own: the peak of a plan is another one after the tests of
-#: tests/distributed have run in the same process
+#: pages that show plans of a process in which nothing was called under ``no_sync``, as tests/distributed do:
+#: from then on plans count what gradients that are accumulated need
 ALONE = {ROOT / "docs" / "distributed.md"}
 
 PROGRAM = """
