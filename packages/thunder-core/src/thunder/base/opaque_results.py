@@ -15,19 +15,8 @@ from contextlib import contextmanager
 from typing import Any
 
 __all__ = [
-    *(
-        "add",
-        "add_use",
-        "begin",
-        "discard",
-        "finished",
-        "has_made",
-        "has_raised",
-        "hold_made",
-        "inside",
-        "keep",
-    ),
-    *("made", "release_made", "take", "take_use", "uses"),
+    *("add", "add_use", "begin", "discard", "finished", "has_made", "hold_made", "inside", "keep", "made"),
+    *("release_made", "take", "take_use", "uses"),
 ]
 
 

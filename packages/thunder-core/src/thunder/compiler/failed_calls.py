@@ -311,20 +311,20 @@ def run_by_python(
     opaque callable may raise in one run only, and so may a program that is traced, of which thunder refuses
     what eager does not (``is_traced``).
     """
-    is_of_one_run = is_traced or _is_of_opaque(error)
+    is_compared = handles and not (is_traced or _is_of_opaque(error))
     try:
         # The second run need not hold the tensors of the failed one, and a debugger need not show them.
         traceback.clear_frames(error.__traceback__)
         seen = _RaisedErrors()
         try:
-            with seen if handles and not is_of_one_run else nullcontext():
+            with seen if is_compared else nullcontext():
                 result = fn(*args, **kwargs)
         except Exception as second:
             for note in getattr(error, "__notes__", ()):
                 if second is not error:
                     second.add_note(note)
             raise
-        if not (handles and (is_of_one_run or seen.has_like(error))):
+        if not handles or (is_compared and not seen.has_like(error)):
             error.add_note(_UNEXPLAINED)
             raise error
         return result

@@ -14,7 +14,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops.operator import row_of
 
-__all__ = ["checks_values", "is_opaque", "may_raise_on_data"]
+__all__ = ["checks_values", "has_opaque", "is_opaque", "may_raise_on_data"]
 
 _INDEXED = (
     "prims.gather prims.take prims.take_along_axis prims.scatter prims.scatter_add prims.index_add "
@@ -84,6 +84,11 @@ def _is_on_gpu(bsym: BoundSymbol) -> bool:
 def checks_values(bsym: BoundSymbol) -> bool:
     """Return whether an operator checks values that the calls in it do not, so that they compute on."""
     return bsym.sym.id in _BY_VALUES - _BY_THEIR_PARTS and bool(bsym.subsymbols)
+
+
+def has_opaque(bsym: BoundSymbol) -> bool:
+    """Return whether a call, or one of its decomposition, runs code that is neither torch's nor thunder's."""
+    return is_opaque(bsym) or any(map(has_opaque, bsym.subsymbols))
 
 
 def is_opaque(bsym: BoundSymbol) -> bool:

@@ -49,7 +49,7 @@ from thunder.ir.number_proxies import NumberProxy
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol, has_tags
 from thunder.ir.trace import TraceCtx, TraceTag, with_bound_symbols
-from thunder.ops.data_errors import is_opaque
+from thunder.ops.data_errors import has_opaque
 from thunder.ops.in_place import writes_by_table
 from thunder.ops.operator import row_of
 from thunder.passes.functionalisation.view_creation import GradModes
@@ -184,16 +184,12 @@ def _why_not(bsym: BoundSymbol, seen: frozenset[str], tracked: frozenset[str]) -
 def _is_plain(bsym: BoundSymbol) -> bool:
     """Return whether a call runs a function of torch or of core, and nothing else, on ordinary tensors."""
     kernel = bsym.sym.python_impl or bsym.sym.call_target
-    if not runs_kernel_of_core(bsym) or has_tags(bsym, _NOT_PLAIN) or _runs_other_code(bsym):
+    if not runs_kernel_of_core(bsym) or has_tags(bsym, _NOT_PLAIN) or has_opaque(bsym):
         return False
     if kernel is not None and module_of(kernel).partition(".")[0] not in _PACKAGES:
         return False
     values = (*bsym.flat_proxy_args, *bsym.flat_proxy_outs)
     return all(type(p) is TensorProxy or isinstance(p, NumberProxy) for p in values)
-
-
-def _runs_other_code(bsym: BoundSymbol) -> bool:
-    return is_opaque(bsym) or any(map(_runs_other_code, bsym.subsymbols))
 
 
 def _is_neutral(bsym: BoundSymbol) -> bool:

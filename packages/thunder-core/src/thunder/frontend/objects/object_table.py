@@ -137,9 +137,8 @@ class ObjectTable(EntryTable):
         instead = self.overridden.get(id(raw))
         original = None
         if instead is not None and path.parent is not instead.parent and not comes_with_arguments(path):
-            self.note(
-                prims.check_same_object, path, raw
-            )  # the overriding tensor replaces this one, not a later one
+            # the overriding tensor replaces this one, not a later one
+            self.note(prims.check_same_object, path, raw)
             path, original = instead, None if instead in self.own_form else raw
             raw = path.fetch({})
         entry = self.entries.get(id(raw))

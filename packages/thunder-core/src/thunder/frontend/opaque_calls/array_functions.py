@@ -48,7 +48,7 @@ __all__ = ["NOT_TAKEN", "call"]
 #: the result of :func:`call` for a call that it does not make
 NOT_TAKEN: Final = object()
 #: the result of a trial
-WRITES: Final = object()
+_WRITES: Final = object()
 
 #: operators whose first argument is the array
 _ON_ARRAYS: Final = {"getitem", "setitem", "delitem", "contains"} | {
@@ -86,7 +86,7 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     leaves = [_decided(session, x) for x in leaves]
     passed = [_read_only(x) for x in leaves]
     tried = _tried(fn, passed, spec)
-    if tried is WRITES:
+    if tried is _WRITES:
         return _writing(session, fn, leaves, spec, kwargs.get("out", args[0]))
     for x, own in zip(leaves, passed, strict=True):
         if is_array(tried) and _is_unread(session, x) and overlap(tried, x):
@@ -151,7 +151,7 @@ def _read_only(x: Any) -> Any:
 
 
 def _tried(fn: Callable[..., Any], passed: Sequence[Any], spec: Any) -> Any:
-    """Return what a function returns for arrays, WRITES if it would write to one; None if it raises."""
+    """Return what a function returns for arrays, _WRITES if it would write to one; None if it raises."""
     module: Any = numpy()
     args, kwargs = tree_unflatten(passed, spec)
     with module.errstate(all="ignore"), warnings.catch_warnings():
@@ -159,7 +159,7 @@ def _tried(fn: Callable[..., Any], passed: Sequence[Any], spec: Any) -> Any:
         try:
             return fn(*args, **kwargs)
         except Exception as error:  # of these elements; those of a call may be others
-            return WRITES if "read-only" in str(error) else None
+            return _WRITES if "read-only" in str(error) else None
 
 
 def _view(session: TracingSession, array: Any, view: Any) -> Any:

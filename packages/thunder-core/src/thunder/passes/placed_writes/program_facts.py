@@ -17,7 +17,7 @@ from thunder.ir.substitution import substitute_operands
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.symbolic_sizes import are_same
 from thunder.ir.trace import TraceCtx, TraceTag
-from thunder.ops.data_errors import is_opaque
+from thunder.ops.data_errors import has_opaque
 from thunder.ops.in_place import ENDING, InPlaceForm, has_own_form, in_place_form
 from thunder.ops.operator import row_of
 from thunder.passes.placed_writes.raising_calls import runs_kernel_of_core
@@ -241,12 +241,8 @@ def _keeps_nothing(bsym: BoundSymbol) -> bool:
     """Return whether a call certainly keeps no reference to what it reads."""
     if bsym.sym.is_fusion:
         return True
-    may_keep = OpTags.HOOKED in bsym.all_tags or has_effect(bsym) or _runs_other_code(bsym)
+    may_keep = OpTags.HOOKED in bsym.all_tags or has_effect(bsym) or has_opaque(bsym)
     return runs_kernel_of_core(bsym) and not may_keep
-
-
-def _runs_other_code(bsym: BoundSymbol) -> bool:
-    return is_opaque(bsym) or any(map(_runs_other_code, bsym.subsymbols))
 
 
 class Refused(Exception):
