@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -177,10 +178,23 @@ def _forward(program: Program, arguments: Sequence[Tensor]) -> Callable[[], Sequ
     return lambda: [program(*arguments)]
 
 
+#: how far results may be from eager's, as a part of their norm
+FARTHEST = 2e-2
+
+
+def far_from(results: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> float:
+    """Return the largest distance of a result from the expected one, as a part of the expected one's norm.
+
+    A sum of half precision numbers over many rows differs by more than that in single elements.
+    """
+    pairs = [(a, b) for a, b in zip(results, expected, strict=True) if a is not None and b is not None]
+    return max(float((a.double() - b).norm() / b.double().norm().clamp(min=1e-30)) for a, b in pairs)
+
+
 def measured(name: str, options: argparse.Namespace, training: bool) -> dict[str, float]:
     """Return way → bytes per second of an operation.
 
-    Raises AssertionError if a way's results, or in training its gradients, are not close to eager's.
+    NaN is a way whose results, or in training its gradients, are not eager's.
     """
     operation, dtype = OPERATIONS[name], getattr(torch, options.dtype)
     torch.compiler.reset()
@@ -196,9 +210,9 @@ def measured(name: str, options: argparse.Namespace, training: bool) -> dict[str
         with torch.set_grad_enabled(training):
             results = run()
             expected = expected or results
-            for result, value in zip(results, expected, strict=True):
-                if result is not None:
-                    torch.testing.assert_close(result, value, rtol=2e-2, atol=2e-2, check_stride=False)
+            if far_from(results, expected) > FARTHEST:
+                found[way] = math.nan
+                continue
             found[way] = moved / seconds(run, options.device, options.repeats)
     return found
 
@@ -211,9 +225,10 @@ def bandwidths(options: argparse.Namespace, limit: float | None) -> Rendered:
         for training in (False, True):
             found = measured(name, options, training)
             cells = [_cell(found.get(way), limit) for way in options.ways]
-            if "thunder" in found and "torch.compile" in found:
-                ratios.append(found["thunder"] / found["torch.compile"])
-                cells.append(f"{ratios[-1]:.2f}")
+            ratio = found.get("thunder", math.nan) / found.get("torch.compile", math.nan)
+            if not math.isnan(ratio):
+                ratios.append(ratio)
+                cells.append(f"{ratio:.2f}")
             else:
                 cells.append("-")
             table.rows.append((name, "training" if training else "forward", *cells))
@@ -227,6 +242,8 @@ def bandwidths(options: argparse.Namespace, limit: float | None) -> Rendered:
 def _cell(bandwidth: float | None, limit: float | None) -> str:
     if bandwidth is None:
         return "-"
+    if math.isnan(bandwidth):
+        return "differs"
     return f"{bandwidth / 1e9:,.1f}" + (f" ({bandwidth / limit:.0%})" if limit is not None else "")
 
 

@@ -27,7 +27,7 @@ from thunder.executor_base.choice import Choice, answer_as_executor
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.refusal import Refusal
 from thunder.extend import OperatorExecutor
-from thunder.ir.substitution import follow_replacements
+from thunder.ir.substitution import substitute_operands
 from thunder.passes import claim
 from thunder.passes.claim import Claimer
 from thunder.passes.placement import is_executable
@@ -52,7 +52,7 @@ def _place(self: Claimer, bsym: Any, earlier: Any = ()) -> None:
     if is_executable(bsym.sym):
         self._place_executable(bsym)
         return
-    bsym = follow_replacements(bsym, self._replaced)
+    bsym = substitute_operands(bsym, self._replaced)
     for executor in self.executors:
         accepts = answer_as_executor(executor, executor.as_registered(bsym)) is True
         if accepts and self._record(executor, bsym, WITHOUT_REFUSALS) is None:

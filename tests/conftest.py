@@ -59,6 +59,18 @@ def _older_objects_are_frozen() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _executors_of_plugins() -> Iterator[None]:
+    """Fail the last test of a module that leaves lists of executors to the tests after it."""
+    yield
+    if "thunder.extend.registry" in sys.modules:
+        registry = sys.modules["thunder.extend.registry"].get_registry()
+        left = registry._default, registry._always
+        registry.set_default_executors(None)
+        registry.set_always_executors(None)
+        assert left == (None, None), "set_default_executors(None) and set_always_executors(None) go back"
+
+
 @pytest.fixture(scope="session")
 def whole_run(request: pytest.FixtureRequest) -> bool:
     """Return whether this run takes exhaustive tests as a whole (`--sweep`)."""

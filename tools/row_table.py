@@ -30,7 +30,9 @@ An operator is one row: an id, the functions of torch that it stands for, and
 - an *eager function*, which computes it on tensors;
 - a *gradient*: formulas, a rule, or none; without it the decomposition is differentiated, and a primitive
   raises `MissingGradient`;
-- *tags*: facts for passes.
+- *tags* and other facts, which passes ask: the *layout* of the results where it is not the usual one, which
+  *integers* out of tensors are values or sizes, whether its kernel also writes to an argument (*in place*)
+  or computes in the memory of an operand (*out*), whether it has a batching rule (*batch*).
 
 Primitives neither broadcast nor promote types, and their arguments are explicit;
 `thunder.core.prims.<name>` calls one under a trace. Rows take what torch's functions take, with torch's
@@ -64,10 +66,21 @@ def page() -> str:
 
 
 def _table(rows: Iterable[Operator]) -> Iterable[str]:
-    yield "| id | arguments | gradient | tags |\n|---|---|---|---|\n"
+    yield "| id | arguments | gradient | tags and facts |\n|---|---|---|---|\n"
     for row in rows:
-        tags = " ".join(sorted(tag.name for tag in row.tags))
-        yield f"| `{row.id}` | `{_arguments(row)}` | {_gradient(row)} | {tags} |\n"
+        yield f"| `{row.id}` | `{_arguments(row)}` | {_gradient(row)} | {' '.join(_facts(row))} |\n"
+
+
+def _facts(row: Operator) -> Iterable[str]:
+    yield from sorted(tag.name for tag in row.tags)
+    facts = {
+        "integers": None if row.integers == "decided" else row.integers,
+        "layout": None if row.layout is None else row.layout.name,
+    }
+    yield from (f"*{name}: {fact}*" for name, fact in facts.items() if fact is not None)
+    yield from (["*in place*"] if row.in_place is not None else [])
+    yield from (["*out*"] if row.with_out is not None else [])
+    yield from (["*batch*"] if row.batch is not None else [])
 
 
 def _gradient(row: Operator) -> str:

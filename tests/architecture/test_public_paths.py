@@ -15,6 +15,7 @@ PUBLIC = {
     "thunder.core.prims": ("OpTags", "PrimIDs", "add", "python_return"),
     "thunder.core.proxies": ("TensorProxy", "NumberProxy", "Proxy"),
     "thunder.core.trace": ("TraceCtx", "from_trace", "tracectx"),
+    "thunder.core.session": ("SessionRules", "Handler", "LookasideTable", "SessionState"),
     "thunder.core.symbol": ("Symbol", "BoundSymbol"),
     "thunder.core.dtypes": ("float32", "to_torch_dtype"),
     "thunder.core.devices": ("Device", "to_torch_device"),

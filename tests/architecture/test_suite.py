@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from architecture import suite
-from architecture.source import ROOT
+from architecture.source import CORE, ROOT
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +19,15 @@ def files() -> dict[Path, ast.Module]:
 def parsed(text: str) -> dict[Path, ast.Module]:
     """Return the tree of one test file."""
     return {Path("test_it.py"): ast.parse(text)}
+
+
+def folders_in(path: Path) -> set[str]:
+    return {folder.name for folder in path.iterdir() if any(folder.glob("*.py"))}
+
+
+def test_folders_of_the_frontends_tests_are_its_own():
+    """What a folder does is tested in the folder of its name."""
+    assert folders_in(ROOT / "tests" / "frontend") == folders_in(CORE / "thunder" / "frontend")
 
 
 def test_every_expected_error_is_named(files):

@@ -11,8 +11,7 @@ from torch import Tensor
 import thunder
 from thunder.core.tags import OpTags
 from thunder.ir.proxies import TensorProxy
-from thunder.ops.layouts import Layouts
-from thunder.ops.meta_layouts import MetaLayouts
+from thunder.ops.layouts import Layouts, MetaLayouts
 
 
 class Draws(thunder.Transform):

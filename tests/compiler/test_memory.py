@@ -194,6 +194,12 @@ def test_few_channels_that_are_innermost_are_counted(channels, stride, of_weight
 @pytest.mark.parametrize("channels", [(1, 8), (8, 64)])
 def test_scratch_memory_that_holds_numbers_is_counted(channels, kernel, stride) -> None:
     """One channel is put in another order, and the gradient of a strided result is padded."""
+    if (channels, kernel, stride) == (
+        (1, 8),
+        7,
+        2,
+    ) and "AVX512" not in torch.backends.cpu.get_cpu_capability():
+        pytest.skip("without AVX-512 oneDNN reads this channel as it is, and the plan has an upper bound")
 
     def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return F.conv2d(x, w, stride=stride, padding=kernel // 2).square().sum()

@@ -8,6 +8,7 @@ import torch.distributed as dist
 import thunder
 from distributed.launching import case
 from thunder.distributed import prims
+from thunder_distributed.lost_processes import reporting, waiting
 
 
 @case
@@ -40,6 +41,21 @@ def futures():
     function = thunder.jit(program, executors=["distributed"])
     result = function(torch.ones(2) * (dist.get_rank() + 1))
     return result, str(thunder.last_traces(function)[-1])
+
+
+@case
+def collectives_of_gloo_in_flight():
+    """How many collectives of gloo have not arrived when the next begins, and what they return."""
+    counts = []
+
+    def gather(a, group, do_async):
+        counts.append(torch._C._distributed_c10d._get_work_registry_size())
+        return torch.ops._c10d_functional.all_gather_into_tensor(a, 2, group)
+
+    issue, wait = reporting("gather", gather), waiting(torch.ops._c10d_functional.wait_tensor)
+    futures = [issue(torch.full((1,), float(i)), "0", True) for i in range(4)]
+    in_flight = torch._C._distributed_c10d._get_work_registry_size()
+    return counts, in_flight, torch.stack([wait(future) for future in futures])
 
 
 @case

@@ -99,6 +99,23 @@ def test_heads_that_cannot_be_divided_are_gathered(fake_group):
     assert names(compiled) == ["all_gather", "all_reduce", "all_gather"]
 
 
+class Selecting(nn.Module):
+    """Operators along the rows, between layers whose columns are divided."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.down(F.pad(self.up(x).cumsum(0).sort(0)[0], (0, 0, 1, 0)))
+
+
+def test_operators_along_other_dimensions_compute_on_parts(fake_group):
+    transforms = [column_parallel(target_modules=["up"]), row_parallel(target_modules=["down"])]
+    compiled = thunder.jit(Selecting(), transforms=transforms, debug_options=CHECKED)
+    assert names(called(compiled)) == ["all_reduce", "all_reduce"]
+
+
 def test_collectives_have_the_users_lines(fake_group):
     compiled = called(thunder.jit(network(), transforms=pair()))
     assert all("container.py" in c.source or "linear.py" in c.source for c in communication(compiled))

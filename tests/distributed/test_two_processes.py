@@ -73,5 +73,12 @@ def test_a_future_is_waited_for(outcomes):
         assert "wait(ft0)" in text
 
 
+def test_a_collective_of_gloo_begins_when_the_one_before_has_arrived(outcomes):
+    for counts, in_flight, results in both(outcomes, "collectives_of_gloo_in_flight"):
+        assert counts == [0, 0, 0, 0]
+        assert in_flight == 1
+        torch.testing.assert_close(results, torch.arange(4.0)[:, None].expand(4, 2))
+
+
 def test_gradients_of_collectives_are_those_of_the_sum_of_all_losses(outcomes):
     assert max(both(outcomes, "gradients_of_collectives")) < 1e-6

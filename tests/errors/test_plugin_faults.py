@@ -16,6 +16,7 @@ import thunder.torch as ltorch
 from thunder import DebugOptions, TensorProxy, Transform
 from thunder.base.pytree import tree_flatten
 from thunder.core.errors import OperatorError, UnsupportedProgram
+from thunder.core.session import COMPUTES, Handler, LookasideTable, SessionRules, SessionState
 from thunder.extend import FusionExecutor, OperatorExecutor, StatefulExecutor
 from thunder.ir.trace import from_trace
 from thunder.ops.operator import Operator, symbol_of
@@ -223,6 +224,36 @@ def _hook_rows() -> dict[str, tuple[Callable[[], Any], str]]:
     return rows
 
 
+class Thing:
+    pass
+
+
+THING = Thing()
+
+
+def subject(x: torch.Tensor, thing: Thing = THING) -> torch.Tensor:
+    return x * vars(thing).get("factor", thing is not None)
+
+
+def with_rules(rule: Any = None, handler: Any = None, **methods: Any) -> None:
+    table = LookasideTable(COMPUTES)
+    if methods:
+        state = type("State", (SessionState,), methods | {"__module__": __name__})
+        rule = lambda session, args, kwargs: session.state(state) and session.call(torch.sin, args, kwargs)  # noqa: E731
+    if rule is not None:
+        table.lookaside(subject)(rule)
+    handlers = {} if handler is None else {Thing: handler}
+    rules = SessionRules("faulty", lookasides=table, handlers=handlers, kinds=(state,) if methods else ())
+
+    class Rules:
+        @hookimpl
+        def thunder_session_rules(self) -> Any:
+            return [rules]
+
+    with get_manager().temporary(Rules(), "faulty rules"):
+        run(lambda x: (subject(x), THING.__class__, THING.factor if rule is None else THING)[0])
+
+
 FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
     "a meta function raises": (
         lambda: with_operator(raising),
@@ -357,6 +388,29 @@ FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
         "Queried.get_execution_transform of executor 'faulty_query' returned 3",
     ),
     **_hook_rows(),
+    "a lookaside of a session raises": (lambda: with_rules(raising), "the rule raising raised KeyError"),
+    "a lookaside of a session misuses core": (
+        lambda: with_rules(lambda session, args, kwargs: misusing()),
+        "<lambda> raised InvalidArgument",
+    ),
+    **{
+        f"a handler raises in {column}": (
+            lambda c=column: with_rules(handler=Handler(**{c: raising})),
+            "the rule raising raised KeyError",
+        )
+        for column in ("load", "class_of", "adopt")
+    },
+    **{
+        f"a state raises in {method}": (
+            lambda m=method: with_rules(**{m: property(raising) if m == "needs_epilogue" else raising}),
+            "the rule raising raised KeyError",
+        )
+        for method in ("__init__", "writes", "finish", "check", "needs_epilogue", "end")
+    },
+    "a state raises in emit_after": (
+        lambda: with_rules(needs_epilogue=True, emit_after=raising),
+        "the rule raising raised KeyError",
+    ),
 }
 
 

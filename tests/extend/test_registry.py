@@ -158,6 +158,8 @@ def test_lists_can_be_set_extended_and_shortened(registry: ExecutorRegistry) -> 
     assert names(registry.add_always_executor(a)) == ["a", "torch", "python"]
     assert names(registry.remove_always_executor("pytorch")) == ["a", "python"]
     assert registry.set_always_executors(()) == ()
+    assert names(registry.set_always_executors(None)) == ["torch", "python"]
+    assert names(registry.set_default_executors(None)) == ["good"]
 
 
 def test_executors_are_resolved_from_names_and_objects(registry: ExecutorRegistry) -> None:

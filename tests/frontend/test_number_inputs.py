@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import math
 import types
 from types import SimpleNamespace
 from typing import Any
@@ -78,9 +79,46 @@ def tally(x: Any, o: Any) -> Any:
     return x + o.positions[0]
 
 
+def schedule(x: Any, o: Any) -> Any:
+    o.n += 1
+    return x * (0.5 * (1 + math.cos(math.pi * o.n / 10))) / (1 - 0.9**o.n)
+
+
+def generate(x: Any, o: Any) -> Any:
+    o.n = (o.n * 1103515245 + 12345) & 0x7FFFFFFF
+    return x * (o.n % 7)
+
+
+def mix(x: Any, o: Any) -> Any:
+    o.n ^= o.n << 1
+    o.n &= 0xFFFF
+    return torch.where(x > o.n, x, -x).clamp(min=-o.n)
+
+
+def rounded(x: Any, o: Any) -> Any:
+    o.n = round(o.n * 1.1, 3)
+    return x * o.n
+
+
+def roots(x: Any, o: Any) -> Any:
+    o.n = math.sqrt(o.n)
+    return x * o.n + int(o.n + 0.3)
+
+
+def lengths(x: Any, o: Any) -> Any:
+    o.losses.append(x.sum().item())
+    return x / len(o.losses)
+
+
 @pytest.mark.parametrize(
     ("program", "start", "misses"),
     [
+        (schedule, SimpleNamespace(n=0), 2),
+        (generate, SimpleNamespace(n=0), 2),
+        (mix, SimpleNamespace(n=5), 2),
+        (rounded, SimpleNamespace(n=1.0), 2),
+        (roots, SimpleNamespace(n=2.0), 2),
+        (lengths, SimpleNamespace(losses=[]), 2),
         (count, SimpleNamespace(n=0), 2),
         (scale, SimpleNamespace(n=0), 2),
         (every_second, SimpleNamespace(n=0), 3),
@@ -172,12 +210,27 @@ def test_a_checkpointed_region_counts_its_runs() -> None:
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_without_decisions_a_counter_is_a_fact() -> None:
+@pytest.mark.parametrize("options", [{"data_dependent": "refuse"}, {"cache": "constant values"}])
+def test_under_other_options_a_counter_is_a_symbol(options: dict[str, str]) -> None:
     holder = SimpleNamespace(n=0)
-    compiled = thunder.jit(count, data_dependent="refuse", cache="constant values")
+    compiled = thunder.jit(count, **options)
     for _ in range(3):
         compiled(X, holder)
-    assert (holder.n, thunder.cache_misses(compiled)) == (3, 3)
+    assert (holder.n, thunder.cache_misses(compiled)) == (3, 2)
+
+
+def test_a_transform_that_rewrites_inputs_leaves_counters_symbols() -> None:
+    class Rewrites(thunder.Transform):
+        def transform_traces_pre_prologue(
+            self, prologue: Any, computation: Any, epilogue: Any, **_: Any
+        ) -> Any:
+            return prologue, computation, epilogue
+
+    holder = SimpleNamespace(n=0)
+    compiled = thunder.jit(scale, transforms=[Rewrites()])
+    for calls in range(1, 4):
+        assert torch.equal(compiled(X, holder)[0], X * calls)
+    assert thunder.cache_misses(compiled) == 2
 
 
 def test_numbers_of_equal_names_in_two_modules_are_two_inputs():

@@ -17,9 +17,10 @@ from frontend.effects_in_places import BODIES, PARTS, reset, set_state, state
 from sweeping import MARK
 from thunder.frontend import places
 from thunder.frontend.custom_gradients.backward_policy import BackwardPolicy
-from thunder.frontend.default_lookasides import default_lookasides
 from thunder.frontend.places import Outcome, Place
+from thunder.frontend.session_rules import session_rules
 from thunder.interpreter.policy import Policy
+from thunder.plugins import get_manager
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "programs.md").read_text(encoding="utf-8")
@@ -121,9 +122,8 @@ def test_the_policy_of_backwards_looks_at_each_read_and_write():
 
 
 def test_each_rule_says_what_it_does():
-    table = default_lookasides()
-    rules = (*table.functions, *table.closures, *table.named, *table.class_methods)
-    assert {*rules} == {*table.effects}
+    table = session_rules(get_manager()).lookasides
+    assert {*table.keys} == {*table.effects}
     assert set(table.effects.values()) <= set(places.EFFECTS)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import dataclasses
 import inspect
 import io
 import threading
@@ -17,6 +18,7 @@ from torch import Tensor
 
 import thunder
 from frontend.test_writes import EFFECTS, World
+from thunder.frontend import acquire
 from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.leaf_hooks import LeafHooks
@@ -33,12 +35,13 @@ from thunder.frontend.natives.decimal_context import DecimalContext
 from thunder.frontend.opaque_calls.opaque_iterators import OpaqueIterators
 from thunder.frontend.output.progress_bars import Bars
 from thunder.frontend.session import SessionState
-from thunder.frontend.state_kinds import KINDS
+from thunder.frontend.session_rules import session_rules
 from thunder.frontend.torch_functions.made_parameters import MadeParameters
-from thunder.frontend.tracing_policy import Tracer
 from thunder.frontend.types.written_attributes import WrittenAttributes
+from thunder.plugins import get_manager
 
 Program = Callable[[Tensor], Tensor]
+RULES = session_rules(get_manager())
 
 
 def writing(name: str) -> Callable[[World], Program]:
@@ -219,7 +222,7 @@ def outcome(make: Callable[[World], Program], compiles: bool) -> list[Any]:
     return [*seen, printed.getvalue()]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", RULES.kinds, ids=lambda kind: kind.__name__)
 def test_a_program_is_as_eager_or_refused_because_of_the_row(
     kind: type[SessionState], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,20 +231,22 @@ def test_a_program_is_as_eager_or_refused_because_of_the_row(
 
     found = seen(True)
     assert "refused" in found if kind in REFUSED else found == seen(False)
-    monkeypatch.setattr(Tracer, "kinds", tuple(k for k in KINDS if k is not kind))
+    without = dataclasses.replace(RULES, kinds=tuple(k for k in RULES.kinds if k is not kind))
+    monkeypatch.setattr(acquire, "session_rules", lambda manager: without)
     assert seen(True) != found
 
 
 def subclasses(cls: type) -> list[type]:
-    return [s for direct in cls.__subclasses__() for s in (direct, *subclasses(direct))]
+    found = [s for direct in cls.__subclasses__() for s in (direct, *subclasses(direct))]
+    return [s for s in found if s.__module__.startswith("thunder.")]
 
 
 def test_each_class_with_something_to_do_at_the_end_is_in_the_table() -> None:
     hooks = ("writes", "finish", "check", "needs_epilogue", "emit_before", "emit_after")
     found = {cls for cls in subclasses(SessionState) if not hooks_of(cls).isdisjoint(hooks)}
-    assert found == set(KINDS)
-    assert set(KINDS) == set(PROGRAMS)
-    for cls in KINDS:  # no method of the class has another meaning
+    assert found == set(RULES.kinds)
+    assert set(RULES.kinds) == set(PROGRAMS)
+    for cls in RULES.kinds:  # no method of the class has another meaning
         assert [*inspect.signature(cls.check).parameters] == ["self", "ending"], cls
 
 

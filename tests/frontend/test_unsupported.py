@@ -239,12 +239,11 @@ def test_a_leaf_that_requires_grad_cannot_be_written_under_grad_mode():
 
 
 def test_a_program_that_nobody_executes_says_who_refused():
-    always = thunder.get_always_executors()
     thunder.extend.set_always_executors(["python"])
     try:
         compiled = thunder.jit(lambda t: torch.sin(t), executors=["python"])
     finally:
-        thunder.extend.set_always_executors(always)
+        thunder.extend.set_always_executors(None)
     with pytest.raises(thunder.NoExecutor) as caught:
         compiled(ramp(3))
     assert "sin" in str(caught.value)

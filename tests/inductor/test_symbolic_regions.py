@@ -55,6 +55,51 @@ def _fused(compiled):
     return [row for row in thunder.explain(compiled).rows if row.via == "fusion"]
 
 
+#: what a program computes with an integer, which may be negative
+_NUMBERS = {
+    "rest": lambda x, n: x * (n % 1000),
+    "rest by a negative number": lambda x, n: x * (n % -3),
+    "quotient": lambda x, n: x * (n // 7),
+    "quotient and rest": lambda x, n: x + (n % 3) * (n // 3),
+    "magnitude": lambda x, n: x * abs(n),
+    "greatest": lambda x, n: torch.where(x > n, x, -x) * max(n, 3),
+}
+
+
+@pytest.mark.parametrize(("name", "first"), one_in(4, [(n, first) for n in _NUMBERS for first in (2, -3)]))
+def test_a_number_of_either_sign_is_no_size(name, first):
+    """TorchInductor's code divides as C does where it knows that a symbol is not negative."""
+
+    def program(x, n):
+        return x + 1.5, _NUMBERS[name](x, n) * 2, x.sin()
+
+    compiled, x = thunder.jit(program), torch.randn(5)
+    for n in (first, first + 1, -4, 7, 0, -1000, 5000):
+        torch.testing.assert_close(compiled(x, n), program(x, n))
+    assert _fused(compiled)
+    assert thunder.cache_misses(compiled) <= 3
+
+
+#: what is broadcast where its length, a difference of numbers, is 1
+_LENGTHS = {
+    "of a slice": lambda x, n, m: x[n:m].cos() + x * 2,
+    "of two slices": lambda x, n, m: torch.maximum(x[n:m], x[1:2]) * x,
+    "of an input": lambda x, n, m: torch.arange(n, m).to(x.dtype) + x / (n + 1000.5),
+    "of other strides": lambda x, n, m: x[: x.shape[0]] / (min(n, 3) + 1000.5) + x.roll(1).sin().flip(0),
+}
+
+
+@pytest.mark.parametrize("name", _LENGTHS)
+def test_a_length_that_is_1_by_a_fact_is_broadcast(name):
+    def program(x, n, m):
+        return x.exp() + 1, _LENGTHS[name](x, n, m)
+
+    compiled = thunder.jit(program)
+    for length, n, m in ((4, 1, 2), (4, 2, 3), (6, 2, 3), (7, 3, 4), (4, 0, 4), (5, 0, 5), (8, 1, 2)):
+        x = torch.randn(length)
+        torch.testing.assert_close(compiled(x, n, m), program(x, n, m))
+
+
 def test_one_region_serves_many_shapes_and_its_questions_are_facts():
     compiled = thunder.jit(_softmax_of_sum, cache="symbolic values")
     for rows, columns in ((3, 5), (4, 7), (6, 2), (9, 33), (17, 16)):

@@ -103,3 +103,61 @@ def test_programs_agree_without_torch_and_pytest(version: str):
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     assert f"CPython {version}." in done.stdout
     assert " 0 differ" in done.stdout
+
+
+PAGE = SOURCE.parents[2] / "docs/from_scratch.md"
+
+#: programs with each operation that the page's interpreter has, and with a jump of each kind
+PROGRAMS = """
+import math
+
+
+def both_ways(x, n):
+    if n > 2:
+        y = x + n
+    else:
+        y = x - n
+    while y < 40:
+        y = y + 7
+    return y
+
+
+def constants(x, n):
+    if x != 2:
+        return None
+    return n
+
+
+def method_of_module(x, n):
+    y = math.fsum
+    return math.sqrt(x * x) + math.pow(x, n)
+
+
+def nested(x, n):
+    z = both_ways(x, n)
+    return constants(z, both_ways(z, x))
+
+
+used = set()
+for fn in (both_ways, constants, method_of_module, nested):
+    used |= {name for name, _ in decode(fn.__code__)[0]}
+    for args in ((1, 2), (2, 3), (5, 1), (1.5, 4)):
+        assert interpret(fn, args, Policy()) == fn(*args), (fn, args)
+assert HANDLERS.keys() - used <= {"POP_JUMP_IF_TRUE", "JUMP_FORWARD", "JUMP_BACKWARD"}, HANDLERS.keys() - used
+"""
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_the_interpreter_of_the_page_from_scratch_agrees(version: str):
+    """The blocks of its first step, and programs that it does not show."""
+    python = find_python(version)
+    if python is None:
+        pytest.skip(f"no CPython {version} on PATH or in pyenv")
+    step = PAGE.read_text(encoding="utf-8").partition("## 2. Record")[0]
+    blocks = re.findall(r"^```python\n(.*?)^```$", step, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 3
+    program = "\n".join([*blocks, PROGRAMS])
+    done = subprocess.run(
+        [python, "-I", "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -152,7 +152,7 @@ def test_a_proxy_has_no_metadata_that_are_not_declared():
 
 
 #: attributes of a trace that a new trace of the same program does not take over
-FRESH = {"scopes", "provenance", "recorder", "_complete", "_beginning"}
+FRESH = {"open_scopes", "looks", "provenance", "recorder", "_complete", "_beginning"}
 
 
 def test_from_trace_keeps_every_fact():
@@ -167,6 +167,7 @@ def test_from_trace_keeps_every_fact():
     trace.recorder = Recorder()
     trace._beginning, trace._next_numbers = "t0", {"t0": 3}
     trace.set_provenance(TraceProvenance("Test"))
+    assert trace.bound_symbols  # a look
     trace.mark_complete()
     new, empty = from_trace(trace), TraceCtx()
     assert vars(new).keys() == vars(trace).keys()

@@ -10,7 +10,7 @@ import thunder.core.transforms
 from ir.building import body, building, compiled, traced
 from ir.example_symbols import like, pair, toy
 from thunder.base.errors import InvalidArgument, TraceError
-from thunder.ir import rewrite
+from thunder.ir import evaluation, rewrite
 from thunder.ir.evaluation import eval_trace
 from thunder.ir.module_inputs import get_checks
 from thunder.ir.proxies import TensorProxy
@@ -23,9 +23,10 @@ from thunder.ir.rewrite import (
     visitor_transform,
 )
 from thunder.ir.symbol import BoundSymbol
-from thunder.ir.trace import TraceCtx, tracectx
+from thunder.ir.trace import Source, TraceCtx, tracectx
 from thunder.ir.verify import check_trace
 from thunder.ops import prims
+from thunder.torch.namespace import ltorch
 
 
 def chain() -> TraceCtx:
@@ -94,6 +95,68 @@ def test_evaluating_a_trace_records_it_on_other_arguments():
     check_trace(trace)
     assert names(trace) == ["cos", "sin", "add", "pair", "python_return"]
     assert torch.equal(compiled(trace).fn(torch.ones(4)), torch.ones(4).cos().sin() + 3.0 + 1)
+
+
+def test_what_a_rule_computes_takes_the_name_of_the_output():
+    trace = traced(lambda x, y: prims.cos(prims.add(x, y)), "x", "y")
+    source = trace.bound_symbols[0].source = Source("model.py", 7)
+
+    def by_difference(bsym):
+        return prims.sub(bsym.args[0], prims.neg(bsym.args[1])) if bsym.sym is prims.add else None
+
+    new = evaluation.rewrite(trace, by_difference, "Difference")
+    neg, sub, cos, end = new.bound_symbols
+    assert [b.sym.name for b in new.bound_symbols] == ["neg", "sub", "cos", "python_return"]
+    assert sub.output.name == trace.bound_symbols[0].output.name == cos.args[0].name
+    assert (neg.source, sub.source, cos.source) == (source, source, trace.bound_symbols[1].source)
+    assert (cos.output, end.args) == (trace.bound_symbols[1].output, trace.bound_symbols[2].args)
+    assert new.get_provenance().pss == "Difference"
+    check_trace(new)
+    x, y = torch.randn(4), torch.randn(4)
+    torch.testing.assert_close(compiled(new).fn(x, y), (x + y).cos())
+
+
+def test_a_value_that_was_there_takes_the_place_of_the_output():
+    trace = traced(lambda x: prims.cos(prims.neg(prims.neg(prims.sin(x)))), "x")
+    negated = {}
+
+    def without_double_negation(bsym):
+        if bsym.sym is not prims.neg:
+            return None
+        negated[bsym.output.name] = bsym.args[0]
+        return negated.get(bsym.args[0].name)
+
+    new = evaluation.rewrite(trace, without_double_negation, "Negations")
+    assert names(new) == ["sin", "neg", "cos", "python_return"]
+    assert new.bound_symbols[2].args == (new.bound_symbols[0].output,)
+    check_trace(new)
+
+
+def test_parts_of_a_composite_take_its_place_where_one_is_replaced():
+    trace = traced(lambda x: ltorch.softplus(ltorch.softplus(x)), "x")
+    parts = [part.sym.name for bsym in trace.bound_symbols for part in bsym.subsymbols]
+    chosen = trace.bound_symbols[0].subsymbols[-1].sym
+
+    def again(bsym):
+        return bsym.sym(*bsym.args, **bsym.kwargs) if bsym.sym is chosen else None
+
+    assert names(evaluation.rewrite(trace, again, "Again")) == names(trace)
+    new = evaluation.rewrite(trace, again, "Again", nested=True)
+    assert names(new) == [*parts, "python_return"]
+    check_trace(new)
+
+
+def test_a_result_of_another_structure_is_an_error():
+    with pytest.raises(TraceError, match="another structure"):
+        evaluation.rewrite(chain(), lambda bsym: () if bsym.sym is prims.sin else None, "Wrong")
+
+
+def test_evaluated_calls_keep_their_source_lines():
+    inner = chain()
+    inner.bound_symbols[0].source = source = Source("model.py", 7)
+    with building("a") as (trace, a):
+        prims.python_return(eval_trace(inner, a))
+    assert trace.bound_symbols[0].source is source
 
 
 def test_evaluating_needs_a_current_trace_and_all_arguments():

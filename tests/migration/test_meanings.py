@@ -183,7 +183,7 @@ def test_default_executors_are_changed_at_top_level():
         thunder.remove_default_executor(ex)
         assert thunder.get_default_executors() == before
     finally:
-        thunder.set_default_executors(before)
+        thunder.set_default_executors(None)
 
 
 def test_the_executor_of_attention_runs_torchs_kernels_forward_and_backward():

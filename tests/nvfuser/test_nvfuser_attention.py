@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import thunder
 from thunder.executors.nvfuserex import nvfuser_ex
+from thunder.extend import Refusal
 from thunder_nvfuser.data_types import DataType
 from thunder_nvfuser.executor import replaying_executor
 from thunder_nvfuser.recorder import RecordedDefinition
@@ -45,6 +46,16 @@ def fused(function: Any) -> set[tuple[str, str]]:
 
 
 BOTH = {("forward", "nvfuser_attention.attention"), ("backward", "nvfuser_attention.attention_backward")}
+
+
+def test_attention_of_tensors_on_another_device_is_refused():
+    function = compiled(PROGRAMS["plain"])
+    function(*tensors())
+    (region,) = (b for b in thunder.last_traces(function)[-1].bound_symbols if b.sym.is_fusion)
+    (attention,) = (b for b in region.subsymbols if b.sym.id == "nvfuser_attention.attention")
+    assert replaying_executor().can_fuse(attention) is True
+    refusal = Refusal("device", "nvFuser computes on CUDA devices", device="cpu")
+    assert nvfuser_ex.can_fuse(attention) == refusal
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

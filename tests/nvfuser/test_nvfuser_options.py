@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ import thunder
 import thunder_nvfuser
 import thunder_nvfuser.kernels
 import thunder_nvfuser.library
+from thunder.core.errors import PluginError, PluginWarning
 from thunder.executors.nvfuserex import nvfuser_ex
 from thunder_nvfuser.data_types import DataType
 from thunder_nvfuser.executor import NvFuserExecutor, replaying_executor
@@ -158,3 +160,43 @@ def test_a_reproducer_has_inputs_of_the_same_strides(tmp_path: Path):
     text = path.read_text()
     assert "contiguity=[True, True], dtype=DataType.Float, stride_order=[0, 1])" in text
     assert "torch.randn(24, dtype=torch.float32, device='cpu').as_strided((6, 4), (1, 6))" in text
+
+
+@pytest.fixture
+def failing(heard, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let the library fail with the message in the list, as it does when it compiles."""
+    message: list[str] = []
+
+    def execute(self: Heard, inputs: Any, **options: Any) -> Any:
+        Heard.runs.append(options)
+        raise RuntimeError(*message)
+
+    monkeypatch.setattr(Heard, "execute", execute)
+    return message
+
+
+def test_where_the_library_fails_torchs_kernels_compute_with_one_warning(
+    heard, failing, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("THUNDER_PLUGIN_STRICT", "0")
+    failing.append("INTERNAL ASSERT FAILED at fusion.cpp:1, report a bug\nno way to sort\nframe #0: 0x1")
+    compiled, x = heard(program), torch.randn(5)
+    with pytest.warns(PluginWarning, match="torch's kernels compute: INTERNAL.*no way to sort$"):
+        assert torch.equal(compiled(x), program(x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(compiled(x), program(x))
+    assert len(Heard.runs) == 1
+
+
+def test_its_failure_is_an_error_where_a_user_wants_to_know(heard, failing, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("THUNDER_PLUGIN_STRICT", "1")
+    failing.append("INTERNAL ASSERT FAILED at fusion.cpp:1")
+    with pytest.raises(PluginError, match="nvFuser fails on the region"):
+        heard(program)(torch.randn(5))
+
+
+def test_other_errors_of_a_run_are_the_users(heard, failing):
+    failing.append("CUDA error: an illegal memory access was encountered")
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        heard(program)(torch.randn(5))

@@ -113,6 +113,8 @@ MODULES: dict[str, tuple[torch.nn.Module, Callable[[Any, torch.Tensor], Any]]] =
 @pytest.mark.parametrize("name", MODULES)
 def test_a_module_whose_functions_cast_within_gives_eagers_results_and_gradients(name: str) -> None:
     module, call = MODULES[name]
+    if name == "lstm" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("oneDNN has no LSTM in bfloat16 for this processor, so that eager raises")
     x = torch.randn(5, 2, 4)
 
     def gradients(program: Callable[..., Any]) -> list[torch.Tensor]:

@@ -23,6 +23,7 @@ from thunder.base.errors import (
     UnsupportedOperator,
 )
 from thunder.core.trace import TraceCtx, tracectx
+from thunder.ops import torch_support
 from thunder.torch.torch_symbol import TorchSymbol
 
 X = torch.rand(2, 3)
@@ -229,3 +230,23 @@ def test_attention_s_kernel_runs_for_no_shapes_that_contradict_each_other(
         proxies = [TensorProxy(shape=s, dtype=torch.float32, device="cpu") for s in shapes]
         with pytest.raises(OperatorError, match=message):
             backward(*proxies, 0.0, False, attn_mask=None, scale=None)
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_whether_torch_refuses_a_recurrent_layer_is_not_asked_of_its_kernel(
+    kind: type[torch.nn.Module], monkeypatch: pytest.MonkeyPatch
+):
+    """Large tensors are asked for with few elements: of such shapes oneDNN's kernel writes past their end."""
+    asked: list[str] = []
+    differentiated = torch_support._differentiated
+
+    def noted(fn: Any, call: Any, *rest: Any) -> Any:
+        asked.append(call.sym.id)
+        return differentiated(fn, call, *rest)
+
+    monkeypatch.setattr(torch_support, "_differentiated", noted)
+    monkeypatch.setattr(torch_support, "_derivative_errors", {})
+    module, x = kind(96, 96, 2), torch.randn(3, 2, 96)
+    result = thunder.jit(module)(x.sin())[0].cos()
+    torch.testing.assert_close(result, module(x.sin())[0].cos())
+    assert not [name for name in asked if "lstm" in name or "gru" in name or "rnn" in name]

@@ -10,8 +10,10 @@ import pytest
 
 from operators.coverage_records import IS_OF_THIS_TORCH, Record, load, verdict
 from operators.database import op_db
-from operators.entries_without_rows import FALLBACK, PARTLY_REFUSED, REFUSED
+from operators.entries_without_rows import FALLBACK, PARTLY_REFUSED, REFUSED, WITHOUT_ROW
 from operators.samples import SKIPPED, means, name_of
+from thunder.base.tags import OpTags
+from thunder.ops.operator import all_rows
 
 TOOL = Path(__file__).parents[2] / "tools" / "coverage_table.py"
 ENTRIES = {name_of(op): op for op in op_db if not op.name.startswith(SKIPPED)}
@@ -58,6 +60,12 @@ def test_there_is_no_reason_without_an_entry() -> None:
     assert (FALLBACK | REFUSED.keys() | PARTLY_REFUSED.keys()) - RECORDS.keys() == set()
     assert FALLBACK & REFUSED.keys() == set()
     assert {n for n in PARTLY_REFUSED if "partial" not in RECORDS[n].forward.values()} == set()
+
+
+def test_no_entry_without_a_row_has_one() -> None:
+    rows = {row.id for row in all_rows() if OpTags.FALLBACK not in row.tags}
+    assert "torch.sin" in rows
+    assert {name for name in WITHOUT_ROW if f"torch.{name}" in rows} == set()
 
 
 def test_the_numbers_are_those_that_are_promised(table: ModuleType) -> None:

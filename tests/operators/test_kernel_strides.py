@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 import thunder
 from thunder.base.attribute_paths import find_torch
 from thunder.extend import EagerStrides, FusionExecutor, evaluate_region
-from thunder.ops.kernel_strides import WITH_NUMBERS, strides_beside_number
+from thunder.ops.layout_rules import BESIDE_NUMBER, QUOTIENT
+from thunder.ops.operator import all_rows
+
+WITH_NUMBERS = sorted(row.id for row in all_rows() if row.layout in (BESIDE_NUMBER, QUOTIENT))
 
 
 @st.composite
@@ -22,15 +25,13 @@ def tensors(draw):
     return torch.ones(extent, dtype=torch.int64).as_strided(shape, strides)
 
 
-@pytest.mark.parametrize("operator", sorted(WITH_NUMBERS))
+@pytest.mark.parametrize("operator", WITH_NUMBERS)
 @settings(max_examples=20, deadline=None)
 @given(tensors())
 def test_they_are_those_of_the_kernel(operator, x):
-    strides = strides_beside_number(operator, (x, 2))
-    if 1 in x.shape:
-        assert strides == find_torch(operator)(x, 2).stride()
-    else:
-        assert strides is None
+    result = find_torch(operator)(x, 2)
+    strides = BESIDE_NUMBER.strides(result, (x, 2), {})
+    assert strides == (result.stride() if 1 in x.shape else None)
 
 
 class _Probe(FusionExecutor):

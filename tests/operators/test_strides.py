@@ -16,7 +16,7 @@ from recorded_refusals import refusals_as_recorded
 from sweeping import one_in
 from thunder.base.pytree import tree_iter, tree_map
 from thunder.ir.proxies import TensorProxy
-from thunder.ops.strides import strides_of
+from thunder.ops.layouts import strides_of
 
 ENTRIES = {
     name_of(op): op

@@ -63,7 +63,8 @@ OTHER_OBJECTS = frozenset(
     {"torch.Tensor.contiguous", "torch.Tensor.resolve_neg", "torch.resolve_neg", "torch.cartesian_prod"}
 )
 
-#: opaque calls, whose results are not strided or need such a tensor: see tests/frontend/computing_tensors.py
+#: opaque calls, whose results are not strided or need such a tensor: see
+#: tests/frontend/objects/computing_tensors.py
 OPAQUE = frozenset(
     {
         *(f"torch.Tensor.{name}" for name in ["dequantize", "to_mkldnn", "to_sparse", "to_sparse_bsc"]),

@@ -59,12 +59,16 @@ WRITES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "index_add_": lambda v, o: v.index_add_(0, first, o),
     "index_copy_": lambda v, o: v.index_copy_(0, first, o),
     "index_put_": lambda v, o: v.index_put_((first,), o),
+    "index_reduce_": lambda v, o: v.index_reduce_(0, first, o, "prod"),
+    "put_": lambda v, o: v.put_(rows(o), o),
     "addmm_": lambda v, o: v.addmm_(o, o),
     "add(out)": lambda v, o: torch.add(o, 1, out=v),
     "mul(out)": lambda v, o: torch.mul(v, o, out=v),
     "add(out) of another dtype": lambda v, o: torch.add(o.double(), 1, out=v),
     "cat(out)": lambda v, o: torch.cat([o], out=v),
     "gather(out)": lambda v, o: torch.gather(o, 0, rows(v), out=v),
+    "scatter(out)": lambda v, o: torch.scatter(v, 0, rows(o), o, out=v),
+    "index_add(out)": lambda v, o: torch.index_add(v, 0, first, o, out=v),
     "mm(out)": lambda v, o: torch.mm(v, o, out=v),
 }
 

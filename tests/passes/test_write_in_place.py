@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,8 @@ import torch
 
 import thunder
 from comparison.bytes_moved import bytes_of_computation, bytes_of_eager
+from operators.database import op_db
+from thunder.ops.operator import all_rows, row_of
 
 ROWS, COLUMNS = 64, 32
 
@@ -312,3 +315,29 @@ def test_steps_of_optimizers_are_as_in_eager(make) -> None:
 
     for a, b in zip(trained(compiled), trained(lambda step: step), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+# -- forms of torch's functions ----------------------------------------------------------------------------
+
+WRITTEN = {row.id for row in all_rows() if row.in_place is not None}
+FORMS = {op.name: op for op in op_db if f"torch.{op.name}" in WRITTEN and not op.variant_test_name}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_computes_what_the_operator_does_and_puts_back_what_it_overwrote(name: str) -> None:
+    row, compared = row_of(f"torch.{name}"), 0
+    assert row is not None, "it was found by its row"
+    form, dtype = row.in_place, next(d for d in (torch.float32, torch.int64) if d in FORMS[name].dtypes)
+    for sample in itertools.islice(FORMS[name].sample_inputs("cpu", dtype), 30):
+        args, kwargs = (sample.input, *sample.args), sample.kwargs
+        expected = FORMS[name].op(*args, **kwargs)
+        if expected.shape != sample.input.shape or expected.dtype != sample.input.dtype:
+            continue
+        base, before = sample.input.clone(), sample.input.clone()
+        restore = form.restoring(base, *sample.args, **kwargs)
+        form.run(base, *sample.args, **kwargs)
+        torch.testing.assert_close(base, expected, rtol=0, atol=0, equal_nan=True)
+        restore()
+        assert torch.equal(base, before)
+        compared += 1
+    assert compared

@@ -102,12 +102,17 @@ BUILTIN_EXECUTORS = (
     ),
 )
 #: The modules of core that are plugins, by name.
-BUILTIN_MODULES = {"devices": "thunder.extend.builtin_devices"}
+BUILTIN_MODULES = {
+    "devices": "thunder.extend.builtin_devices",
+    "session": "thunder.frontend.builtin_rules",
+    "tqdm": "thunder.frontend.output.progress_bars",
+}
 get_manager().set_builtin(BUILTIN_EXECUTORS, BUILTIN_MODULES)
 install_finders()
 declare_names(lambda: names_of_modules(get_manager()))
 for _module in ("devices", "dtypes", "errors", "prims"):  # modules that are attributes of this one
     importlib.import_module(f"thunder.core.{_module}")
+importlib.import_module(BUILTIN_MODULES["session"])  # whose modules have primitives, which executors name
 
 __all__ = [
     "CACHE_OPTIONS",

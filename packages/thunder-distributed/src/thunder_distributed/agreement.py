@@ -27,6 +27,7 @@ from datetime import timedelta
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
@@ -97,6 +98,10 @@ class Running:
     def can_be_seen(self) -> bool:
         """Whether other processes are, and not threads of this one."""
         return dist.get_backend(self.group) not in PRETENDED
+
+    def is_gloo(self, device: torch.device) -> bool:
+        """Whether gloo moves the tensors of a device."""
+        return f"{device.type}:gloo" in dist.get_backend_config(self.group)
 
     @property
     def timeout(self) -> float:

@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 from thunder.core.errors import InvalidArgument
-from thunder.core.proxies import ProxyTag, Variable
+from thunder.core.proxies import ProxyTag
+from thunder.core.rewrite import in_place_of, replace_calls
 from thunder.core.symbol import BoundSymbol, has_tags
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
@@ -132,11 +133,10 @@ def with_collectives(trace: TraceCtx, context: Any) -> TraceCtx:
             if first.sym.id not in synchronizes:
                 new.bound_symbols.extend(unit.members)
                 continue
-            start = len(new.bound_symbols)
-            (_gather if first.sym.id == synchronize.id else _reduce)(new, unit.members)
-            for index in range(start, len(new.bound_symbols)):
-                bsym = new.bound_symbols[index]
-                new.bound_symbols[index] = bsym.from_bsym(source=first.source)
+            recorded: list[BoundSymbol] = []
+            with new.recording_into(recorded):
+                (_gather if first.sym.id == synchronize.id else _reduce)(new, unit.members)
+            new.bound_symbols += in_place_of(first, recorded)
     new.set_provenance(TraceProvenance("Collectives"))
     return new
 
@@ -144,20 +144,12 @@ def with_collectives(trace: TraceCtx, context: Any) -> TraceCtx:
 def _without_replicated(trace: TraceCtx) -> TraceCtx:
     """Return the trace that reads replicated parameters themselves, except those that it returns."""
     returned = {p.name for p in trace.bound_symbols[-1].flat_proxy_args}
-    new, itself = from_trace(trace), dict[Variable, Any]()
-    for bsym in trace.bound_symbols:
-        if (
-            bsym.sym.id == synchronize.id
-            and bsym.args[2] is DistParallelType.REPLICATED
-            and bsym.output.name not in returned
-        ):
-            (param,) = bsym.flat_proxy_args
-            itself[Variable(bsym.output)] = itself.get(Variable(param), param)
-        else:
-            new.bound_symbols.append(
-                bsym.from_bsym_swap_proxies(itself, skip_output=True) if itself else bsym
-            )
-    return new
+
+    def itself(bsym: BoundSymbol) -> Any:
+        is_replicated = bsym.sym.id == synchronize.id and bsym.args[2] is DistParallelType.REPLICATED
+        return bsym.args[0] if is_replicated and bsym.output.name not in returned else None
+
+    return replace_calls(trace, itself)
 
 
 def _bucket_of(bsym: BoundSymbol) -> tuple[Any, ...] | None:
@@ -233,10 +225,10 @@ def _gather(trace: TraceCtx, members: Sequence[BoundSymbol]) -> None:
     outputs = [member.output for member in members]
     again = any(ProxyTag.RECOMPUTE_IN_BACKWARD in output.tags for output in outputs)
     if kind is DistParallelType.REPLICATED:
-        trace.bound_symbols.extend(members)
+        trace.peek_scope().extend(members)
         return
     if len(members) == 1:
-        trace.bound_symbols.append(_bound(all_gather, members[0].args[0], group, output=outputs[0]))
+        trace.record(_bound(all_gather, members[0].args[0], group, output=outputs[0]))
         return
     size = group_size(group)
     packed = pack(tuple(member.args[0] for member in members))
@@ -245,7 +237,7 @@ def _gather(trace: TraceCtx, members: Sequence[BoundSymbol]) -> None:
         packed.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
         gathered.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
     shapes = tuple(tuple(output.shape) for output in outputs)
-    trace.bound_symbols.append(_bound(unpack_for_fsdp, gathered, shapes, size, output=tuple(outputs)))
+    trace.record(_bound(unpack_for_fsdp, gathered, shapes, size, output=tuple(outputs)))
 
 
 def _reduce(trace: TraceCtx, members: Sequence[BoundSymbol]) -> None:
@@ -258,13 +250,13 @@ def _reduce(trace: TraceCtx, members: Sequence[BoundSymbol]) -> None:
     if len(members) == 1:
         gradient = members[0].args[0]
         term = gradient / size if mean else gradient
-        trace.bound_symbols.append(_bound(reduction, term, group, output=outputs[0]))
+        trace.record(_bound(reduction, term, group, output=outputs[0]))
         return
     gradients = tuple(member.args[0] for member in members)
     packed = pack_for_fsdp(gradients, size) if sharded else pack(gradients)
     reduced = reduction(packed / size if mean else packed, group)
     shapes = tuple(tuple(output.shape) for output in outputs)
-    trace.bound_symbols.append(_bound(unpack, reduced, shapes, output=tuple(outputs)))
+    trace.record(_bound(unpack, reduced, shapes, output=tuple(outputs)))
 
 
 def _bound(symbol: Any, *args: Any, output: Any) -> BoundSymbol:

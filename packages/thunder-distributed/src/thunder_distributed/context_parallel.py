@@ -17,10 +17,10 @@ from .distribution import Distributing, distributed_parameters
 from .division.operators import assembled
 from .forms import forms_of
 from .layouts import DistParallelType
-from .sequences.composites import RULES
 from .sequences.division import divide_program
-from .sequences.parts import ARRANGEMENTS, Part
+from .sequences.parts import ARRANGEMENTS
 from .sequences.programs import Settings
+from .sharding.shard import Shard
 from .stages import add_division
 from .synchronization import synchronize
 
@@ -140,12 +140,11 @@ class ContextParallelTransform(Distributing):
             )
         settings = Settings(
             members=self.members,
-            arrangement=self.arrangement,
-            rotate=self.rotate,
+            rotates=self.rotate == "ring",
             gather=self.otherwise == "gather",
             buckets=self._buckets_of(trace, context.prologue),
         )
-        return divide_program(trace, layouts, settings, RULES)
+        return divide_program(trace, layouts, settings)
 
     def _buckets_of(self, trace: TraceCtx, prologue: TraceCtx) -> dict[str, str]:
         """Return the buckets by the names of proxies: parameters, and what is gathered from their parts."""
@@ -167,7 +166,7 @@ class ContextParallelTransform(Distributing):
                         found[name] = bsym.output
         return found
 
-    def _layout(self, name: str, p: TensorProxy) -> Part:
+    def _layout(self, name: str, p: TensorProxy) -> Shard:
         dim, size = self.divide[name], self.members.size
         if not -len(p.shape) <= dim < len(p.shape):
             raise InvalidArgument(f"divide= has dimension {dim} of {name}, whose shape is {tuple(p.shape)}")
@@ -179,7 +178,7 @@ class ContextParallelTransform(Distributing):
                 found={"shape": tuple(p.shape), "dimension": dim, "processes": size},
                 hint=f"Pad it to a multiple of {parts}.",
             )
-        return Part(dim, p.shape[dim])
+        return Shard(self.members.group, dim, p.shape[dim], arrangement=self.arrangement)
 
 
 context_parallel = forms_of(ContextParallelTransform, "context parallelism")

@@ -12,6 +12,7 @@ import thunder
 from thunder.core.errors import InvalidArgument, UnsupportedProgram
 from thunder.core.module import get_thunder_module
 from thunder.core.proxies import TensorProxy, Variable
+from thunder.core.rewrite import in_place_of
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from thunder.plugins import Lookaside
@@ -227,23 +228,18 @@ def with_expert_products(trace: TraceCtx, context: Any) -> TraceCtx:
     modules = RowsOfExperts(names=names)
     with tracectx(new):
         for bsym in trace.bound_symbols:
-            if modules.reads(bsym):
-                recorded: list[BoundSymbol] = []
-                with new.recording_into(recorded):
-                    kept = modules.record(bsym)
-                recorded += [] if kept is None else [kept]
-                new.bound_symbols += [b.from_bsym(source=bsym.source, tags=bsym.own_tags) for b in recorded]
-                continue
-            if bsym.sym.id == experts_of.id:
-                parts[bsym.output.name] = bsym.args[0], bsym.args[1]
-                continue
-            if not any(p.name in parts for p in bsym.flat_proxy_args):
-                new.bound_symbols.append(bsym)
-                continue
-            recorded = []
+            recorded: list[BoundSymbol] = []
             with new.recording_into(recorded):
-                _on_parts(bsym, parts, names)
-            new.bound_symbols += [b.from_bsym(source=bsym.source, tags=bsym.own_tags) for b in recorded]
+                if modules.reads(bsym):
+                    kept = modules.record(bsym)
+                    recorded += [] if kept is None else [kept]
+                elif bsym.sym.id == experts_of.id:
+                    parts[bsym.output.name] = bsym.args[0], bsym.args[1]
+                elif any(p.name in parts for p in bsym.flat_proxy_args):
+                    _on_parts(bsym, parts, names)
+                else:
+                    recorded.append(bsym)
+            new.bound_symbols += in_place_of(bsym, recorded)
     new.bound_symbols = [bsym.from_bsym_swap_proxies(names) for bsym in new.bound_symbols]
     new.set_provenance(TraceProvenance("Products of experts"))
     return new

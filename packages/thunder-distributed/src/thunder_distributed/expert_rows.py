@@ -22,8 +22,8 @@ from thunder.core.proxies import Variable
 from thunder.core.symbol import BoundSymbol, Symbol
 
 from .collectives import ex
-from .division.rules import is_pointwise
 from .expert_products import expert_product
+from .sharding.products import is_pointwise
 
 __all__ = ["RowsOfExperts", "expert_of", "expert_results", "expert_rows"]
 

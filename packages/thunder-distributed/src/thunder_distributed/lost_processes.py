@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any, Final
 
@@ -37,8 +38,20 @@ __all__ = ["naming_missing", "reporting", "waiting"]
 #: how long the report of one process is waited for, before the others are looked at, in seconds
 INTERVAL: Final = 0.05
 
-#: id of the result of a collective that is in flight → its group, its name, when it was issued
-_in_flight: dict[int, tuple[Running, str, float]] = {}
+
+@dataclass(frozen=True)
+class _Issued:
+    """A collective that was issued."""
+
+    running: Running
+    name: str
+    began: float
+    #: what it returned, if the next collective has to wait for it; see Note [Collectives of gloo]
+    result: torch.Tensor | None = None
+
+
+#: id of the result of a collective that is in flight → the collective
+_in_flight: dict[int, _Issued] = {}
 
 
 def reporting(name: str, fn: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -52,14 +65,14 @@ def reporting(name: str, fn: Callable[..., torch.Tensor]) -> Callable[..., torch
         running, began = running_in(group), time.monotonic()
         if running.is_alone:
             return fn(a, group, *args)
+        is_gloo = running.is_gloo(a.device)
+        if is_gloo:
+            _let_arrive()
         count_collective(running)
-        try:
+        with _explaining(issued := _Issued(running, name, began)):
             result = fn(a, group, *args)
-        except RuntimeError as error:
-            explained = _explained(error, running, name, began)
-            raise explained from (None if explained is error else error)
         if args and args[-1] is True:
-            _in_flight[id(result)] = running, name, began
+            _in_flight[id(result)] = replace(issued, result=result) if is_gloo else issued
         return result
 
     return collective
@@ -70,16 +83,29 @@ def waiting(fn: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tenso
 
     @wraps(fn)
     def wait(future: torch.Tensor) -> torch.Tensor:
-        issued = _in_flight.pop(id(future), None)
-        try:
+        with _explaining(_in_flight.pop(id(future), None)):
             return fn(future)
-        except RuntimeError as error:
-            if issued is None:
-                raise
-            explained = _explained(error, *issued)
-            raise explained from (None if explained is error else error)
 
     return wait
+
+
+def _let_arrive() -> None:
+    """Wait for the collectives of gloo that are in flight."""
+    for key, issued in [*_in_flight.items()]:
+        if issued.result is not None:
+            del _in_flight[key]
+            with _explaining(issued):
+                torch.ops._c10d_functional.wait_tensor(issued.result)
+
+
+@contextmanager
+def _explaining(issued: _Issued | None) -> Iterator[None]:
+    """Raise the error that explains why a collective fails, if it does."""
+    try:
+        yield
+    except RuntimeError as error:
+        explained = error if issued is None else _explained(error, issued)
+        raise explained from (None if explained is error else error)
 
 
 @contextmanager
@@ -90,6 +116,7 @@ def naming_missing(what: str, group: str) -> Iterator[None]:
     """
     running, began = running_in(group), time.monotonic()
     running.others += 1
+    _let_arrive()
     try:
         yield
     except ThunderError:
@@ -102,8 +129,9 @@ def naming_missing(what: str, group: str) -> Iterator[None]:
         raise explained from (None if explained is error else error)
 
 
-def _explained(error: RuntimeError, running: Running, name: str, began: float) -> Exception:
+def _explained(error: RuntimeError, issued: _Issued) -> Exception:
     """Return the error that names the process because of which a collective fails; else the error itself."""
+    running, name, began = issued.running, issued.name, issued.began
     if isinstance(error, ThunderError) or not running.digest:
         return error
     key = running.key_of(running.count - 1)  # that of the comparison when this program began

@@ -14,9 +14,9 @@ from torch import nn
 from thunder.core.errors import InvalidArgument
 
 from .collectives import gathered
-from .division.operators import Division
 from .layouts import DistParallelType
 from .process_groups import Members
+from .sharding.shard import Shard
 
 __all__ = ["TensorLayout", "chosen_parameters"]
 
@@ -47,9 +47,9 @@ class TensorLayout:
     results: int | None = None
 
     @property
-    def division(self) -> Division:
+    def division(self) -> Shard:
         """The layout as a value of a program."""
-        return Division(self.members.group, self.dim, self.shape[self.dim], self.results)
+        return Shard(self.members.group, self.dim, self.shape[self.dim], self.results)
 
     @property
     def shard_shape(self) -> tuple[int, ...]:

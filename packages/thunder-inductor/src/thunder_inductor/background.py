@@ -33,6 +33,7 @@ import torch
 
 from thunder.core.errors import PluginError, PluginWarning
 from thunder.extend import ArtefactCache, Region
+from thunder.plugins import is_strict
 
 from .compile_process import Answer, Request, surroundings
 from .kept_code import CacheWith, InductorCode, KeptCode, code_of, load_region, open_cache
@@ -40,7 +41,6 @@ from .kernels import Strides, Version
 from .process_of_compiler import Process
 from .sent_regions import region_to
 from .settings import Settings
-from .toolchain import is_strict
 from .torch_kernels import torch_function_of
 
 __all__ = ["AwaitedCode", "awaited_regions", "wait_for_code"]

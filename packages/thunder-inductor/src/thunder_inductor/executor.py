@@ -5,9 +5,7 @@ No function here needs a device, and TorchInductor is imported when a region is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from itertools import chain
@@ -16,45 +14,35 @@ from typing import Any
 import torch
 
 from thunder import TensorProxy
+from thunder.core.dtypes import arithmetic_dtypes
 from thunder.core.errors import PluginError
+from thunder.core.proxies import Proxy
 from thunder.core.symbol import BoundSymbol
-from thunder.core.trace import TraceCtx
 from thunder.extend import (
     Cuts,
-    ExpectedStrides,
     FusionExecutor,
     Rank,
     Refusal,
     Region,
     SymbolicInt,
+    consists_of_views,
     refuse_draws,
     refuse_package,
     sizes_of,
 )
+from thunder.plugins import is_strict
 
 from .background import AwaitedCode
 from .kept_code import load_region, open_cache, store_region
 from .kernels import VERSION, WORKSPACE, Code, RegionKernel, Strides, failure
-from .operators import CHECKERS, MODES, WORTH_A_REGION, is_product, is_view
+from .operators import CHECKERS, MODES, WORTH_A_REGION, is_product
 from .products import left_to_torch
 from .sent_regions import can_be_sent
 from .settings import Settings, compile_time, current_settings
 from .symbolic_regions import SymbolicCode, SymbolicKernel, function_of_region
-from .toolchain import is_strict, missing_for
+from .toolchain import missing_for
 
 __all__ = ["InductorExecutor", "ex"]
-
-#: dtypes of the tensors that a region may read and compute
-_DTYPES = frozenset(
-    {
-        *(torch.float32, torch.float64, torch.bfloat16, torch.float16),
-        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
-    }
-)
-
-#: the strides that the values of the program have whose regions are being compiled
-_strides: ContextVar[ExpectedStrides] = ContextVar("thunder_inductor_strides")
-
 
 #: computes the outputs of a region from its inputs
 RegionFunction = Callable[..., Any]
@@ -68,6 +56,11 @@ class InductorExecutor(FusionExecutor):
     horizontal = "siblings"
     #: a product is a kernel of its own, so that a cut after one separates nothing that would be fused
     cuts = Cuts(after=is_product, calls=128, values=4)
+    dtypes = arithmetic_dtypes
+    numbers = False
+    rules = (refuse_package, refuse_draws)
+    single_calls = False
+    several_devices = False
 
     def no_effect(self) -> Refusal | None:
         """Return what is missing to compile for this machine's CPU and, if there is one, its GPU, or None."""
@@ -76,18 +69,30 @@ class InductorExecutor(FusionExecutor):
 
     def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
         """Return True for a call that TorchInductor may compile, else the reason why not."""
-        for refusal in (refuse_package(bsym), refuse_draws(bsym), _unfit_values(bsym), _outside_mode(bsym)):
+        for refusal in (_outside_mode(bsym), _without_symbol(bsym)):
             if refusal is not None:
                 return refusal
         return super().can_fuse(bsym)
 
-    def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
-        """Replace each region by a call of compiled code: trace → trace.
+    def refuse_value(self, p: Proxy, bsym: BoundSymbol) -> Refusal | None:
+        """Return why a region does not have a value, or None."""
+        refusal = super().refuse_value(p, bsym)
+        missing = missing_for(p.device.type) if refusal is None and isinstance(p, TensorProxy) else None
+        if missing is not None and is_strict() and missing.code != "device":
+            # a tool is missing; no tool serves other devices
+            raise PluginError(str(missing), hint="Without THUNDER_PLUGIN_STRICT=1 torch's kernels run.")
+        return missing if refusal is None else refusal
 
-        t0 = ltorch.sin(x); t1 = ltorch.cos(t0)   →   [t1] = InductorFusion0(x)
-        """
-        with _strides_of(trace):
-            return super().fusion_pass(trace)
+    def kernels_of(self, bsym: BoundSymbol) -> int:
+        """Return how many kernels torch runs for a call: for some operators several."""
+        return 2 if bsym.sym.id in WORTH_A_REGION else super().kernels_of(bsym)
+
+    def refuse_region(self, region: Region) -> Refusal | None:
+        """Return why a region is left to other executors, or None."""
+        refusal = super().refuse_region(region)
+        if refusal is None and all(is_product(b) for b in region.bsyms if not consists_of_views(b)):
+            return Refusal("small", "a region of products alone gains nothing")
+        return refusal
 
     def region_workspace(self, region: Region, function: RegionFunction) -> int | None:
         """Return the bytes that the code of a region allocates beside the results."""
@@ -95,22 +100,18 @@ class InductorExecutor(FusionExecutor):
 
     def compile_regions(self, regions: Sequence[Region]) -> list[RegionFunction | Refusal]:
         """Return the functions of regions, whose code is compiled together, or refusals for the ledger."""
-        compiler, layouts = _Compiler(current_settings()), _strides.get()
+        compiler = _Compiler(current_settings())
         symbolic = [region for region in regions if sizes_of(region)]
         strides = {
-            region: tuple(layouts.of(p) for p in region.inputs)
+            region: tuple(map(self.expected_strides, region.inputs))
             for region in regions
             if region not in symbolic
         }
         kernels: dict[Region, RegionKernel] = {}
         others: dict[Region, RegionFunction | Refusal] = {}
         for region in regions:
-            refusal = _unfit(region)
-            if refusal is not None:
-                others[region] = refusal
-                continue
             if region in symbolic:
-                others[region] = self._symbolic_function(region, layouts)
+                others[region] = self._symbolic_function(region)
                 continue
             kernel = self.compile_once(region, partial(_kernel, region))
             assert isinstance(kernel, RegionKernel), f"compile_once returned {type(kernel).__name__}"
@@ -142,7 +143,7 @@ class InductorExecutor(FusionExecutor):
         version = getattr(function, VERSION, None)
         return {"runs": version.state} if version is not None and version.state else {}
 
-    def _symbolic_function(self, region: Region, layouts: ExpectedStrides) -> RegionFunction | Refusal:
+    def _symbolic_function(self, region: Region) -> RegionFunction | Refusal:
         """Return the function of a region with symbolic sizes, or a refusal."""
         if region.outputs[0].device.type != "cpu":
             return Refusal("static_shape", "regions with symbolic sizes are compiled for CPUs")
@@ -152,7 +153,7 @@ class InductorExecutor(FusionExecutor):
         assert isinstance(kernel, SymbolicKernel), f"compile_once returned {type(kernel).__name__}"
         try:
             compile = partial(_compile_symbolic, current_settings())
-            return function_of_region(region, kernel, layouts.of, compile)
+            return function_of_region(region, kernel, self.expected_strides, compile)
         except Exception as error:  # of any class: it comes from TorchInductor or from a C++ compiler
             return _failed(error, region)
 
@@ -237,37 +238,6 @@ def _function(
     return kernel.function_for(strides) if error is None else _failed(error, region)
 
 
-@contextmanager
-def _strides_of(trace: TraceCtx) -> Iterator[None]:
-    """Within the context, regions are those of this program."""
-    token = _strides.set(ExpectedStrides(trace))
-    try:
-        yield
-    finally:
-        _strides.reset(token)
-
-
-def _unfit_values(bsym: BoundSymbol) -> Refusal | None:
-    """Return why the values of a call cannot be those of a region, or None."""
-    for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs):
-        if isinstance(p, SymbolicInt):
-            continue
-        if not isinstance(p, TensorProxy):
-            return Refusal("number", "a region computes tensors from tensors", value=p.name)
-        if p.dtype.torch_dtype not in _DTYPES:
-            return Refusal("dtype", "TorchInductor is not used for this dtype", dtype=p.dtype)
-        missing = missing_for(p.device.type)
-        if missing is not None:
-            if is_strict() and missing.code != "device":  # a tool is missing; no tool serves other devices
-                raise PluginError(str(missing), hint="Without THUNDER_PLUGIN_STRICT=1 torch's kernels run.")
-            return missing
-    shapes = (p.shape for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs) if isinstance(p, TensorProxy))
-    for size in chain(bsym.flat_args, *shapes):
-        if isinstance(size, SymbolicInt) and not size.is_arithmetic:
-            return Refusal("symbol", "torch's symbols have no such operation", size=size.text)
-    return None
-
-
 def _outside_mode(bsym: BoundSymbol) -> Refusal | None:
     """Return a refusal for an operator that only another mode compiles, else None."""
     mode = current_settings().mode
@@ -278,30 +248,13 @@ def _outside_mode(bsym: BoundSymbol) -> Refusal | None:
     return None
 
 
-def _unfit(region: Region) -> Refusal | None:
-    """Return why a region is left to other executors, or None."""
-    refusal = _too_small(region)
-    return _on_several_devices(region) if refusal is None else refusal
-
-
-def _too_small(region: Region) -> Refusal | None:
-    """Return a refusal for a region whose calls torch runs in one kernel, else None."""
-    if any(bsym.sym.id in WORTH_A_REGION for bsym in region.bsyms):
-        return None
-    computing = [bsym for bsym in region.bsyms if not is_view(bsym)]
-    if len(computing) < 2:
-        return Refusal("small", "a region of one kernel gains nothing")
-    if all(map(is_product, computing)):
-        return Refusal("small", "a region of products alone gains nothing")
+def _without_symbol(bsym: BoundSymbol) -> Refusal | None:
+    """Return a refusal for a call with a size that torch's symbols cannot express, else None."""
+    shapes = (p.shape for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs) if isinstance(p, TensorProxy))
+    for size in chain(bsym.flat_args, *shapes):
+        if isinstance(size, SymbolicInt) and not size.is_arithmetic:
+            return Refusal("symbol", "torch's symbols have no such operation", size=size.text)
     return None
-
-
-def _on_several_devices(region: Region) -> Refusal | None:
-    values = (*region.inputs, *region.outputs)
-    devices = {str(p.device) for p in values if isinstance(p, TensorProxy)}
-    if len(devices) < 2:
-        return None
-    return Refusal("devices", "the region has tensors of several devices", devices=", ".join(sorted(devices)))
 
 
 def _is_here(region: Region) -> bool:

@@ -13,7 +13,7 @@ from torch.func import functionalize
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from thunder.extend import EagerStrides, Region, evaluate_region
+from thunder.extend import EagerStrides, Region, evaluate_region, stand_in_tensor
 
 from .edge_values import WITH_EDGE_VALUES
 from .kernels import Strides
@@ -49,9 +49,7 @@ def graph_of(region: Region, strides: Sequence[Strides], *, rounds: bool = True)
     mode = FakeTensorMode()
     with mode:
         inputs = tuple(
-            torch.empty_strided(
-                p.shape, layout, dtype=p.dtype.torch_dtype, device=torch.device(str(p.device))
-            )
+            stand_in_tensor(p, torch.device(str(p.device)), strides=layout)
             for p, layout in zip(region.inputs, strides, strict=True)
         )
     derived = EagerStrides(region).of(inputs)

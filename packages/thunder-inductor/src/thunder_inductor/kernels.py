@@ -11,8 +11,7 @@ import torch
 
 from thunder.core.errors import PluginWarning
 from thunder.extend import Region, evaluate_region
-
-from .toolchain import is_strict
+from thunder.plugins import is_strict
 
 __all__ = ["VERSION", "WORKSPACE", "Awaited", "Code", "RegionKernel", "Strides", "Version", "failure"]
 

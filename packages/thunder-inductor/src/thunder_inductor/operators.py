@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from thunder import TensorProxy, dtypes
 from thunder.core.symbol import BoundSymbol
-from thunder.extend import Refusal
+from thunder.extend import Refusal, consists_of_views
 
-__all__ = ["CHECKERS", "MAXIMA", "MODES", "PRODUCTS", "WORTH_A_REGION", "Mode", "is_product", "is_view"]
+__all__ = ["CHECKERS", "MAXIMA", "MODES", "PRODUCTS", "WORTH_A_REGION", "Mode", "is_product"]
 
 Mode = Literal["auto", "pointwise", "full"]
 
@@ -62,13 +62,8 @@ def is_product(bsym: BoundSymbol) -> bool:
     """Return whether a call is one of a library's kernel, as far as its operators tell."""
     if bsym.sym.id in PRODUCTS:
         return True
-    parts = [part for part in bsym.subsymbols if not is_view(part)]
+    parts = [part for part in bsym.subsymbols if not consists_of_views(part)]
     return bool(parts) and all(map(is_product, parts))
-
-
-def is_view(bsym: BoundSymbol) -> bool:
-    """Return whether a call only describes memory in another way, as far as its operators tell."""
-    return bsym.sym.id in VIEWS or (bool(bsym.subsymbols) and all(map(is_view, bsym.subsymbols)))
 
 
 def _of_numbers_with_fractions(*args: Any, **kwargs: Any) -> bool | Refusal:

@@ -7,8 +7,9 @@ These conditions become questions about the sizes of the program, which are chec
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
@@ -21,9 +22,12 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._sympy import functions
 
 from thunder import TensorProxy
-from thunder.extend import Region, SymbolicInt, evaluate_region
+from thunder.core.errors import UnsupportedProgram
+from thunder.core.symbol import BoundSymbol
+from thunder.extend import Region, SymbolicInt, evaluate_region, stand_in_tensor
 
 from .graphs import recorded_graph
+from .symbolic_layouts import is_size
 
 __all__ = ["SymbolicGraph", "is_true", "symbolic_graph_of"]
 
@@ -76,21 +80,23 @@ def symbolic_graph_of(
     Strides are numbers and expressions of `sizes`, which are inputs of the region. None leaves the strides of
     the outputs to TorchInductor.
     """
+    _refuse_hidden_ones(region.bsyms)
     symbols = ShapeEnv(specialize_zero_one=False, duck_shape=False)
     mode = FakeTensorMode(shape_env=symbols)
     mode.cache_enabled = False  # it belongs to the process, and would keep symbols that no other region has
     numbers = {size.name: _symbol(symbols, size) for size in sizes}
 
     def number(size: Any) -> Any:
-        return size.for_values(numbers) if isinstance(size, SymbolicInt) else size
+        if not isinstance(size, SymbolicInt):
+            return size
+        symbol, known = size.for_values(numbers), size.facts.known(size.polynomial)
+        # the comparison is noted by torch, as a condition of the code
+        return symbol if known is None or symbol != known else known
 
     def input_of(p: Any, layout: Any) -> Any:
         if not isinstance(p, TensorProxy):
             return numbers[p.name]
-        shape, steps = tuple(map(number, p.shape)), tuple(map(number, layout))
-        return torch.empty_strided(
-            shape, steps, dtype=p.dtype.torch_dtype, device=torch.device(str(p.device))
-        )
+        return stand_in_tensor(p, torch.device(str(p.device)), size=number, strides=layout)
 
     with mode:
         inputs = tuple(input_of(p, layout) for p, layout in zip(region.inputs, strides, strict=True))
@@ -108,14 +114,30 @@ def symbolic_graph_of(
     return SymbolicGraph(module, inputs, mode, tuple(numbers[size.name].node._expr for size in sizes))
 
 
+def _refuse_hidden_ones(calls: Iterable[BoundSymbol]) -> None:
+    """Raise UnsupportedProgram for a result one of whose symbolic sizes is 1 by the facts of the program.
+
+    TorchInductor repeats a dimension where its own expression of the size is 1. For one that it does not
+    simplify (`x[n:m]`, with the ends bounded by the length of x) its code reads as many elements as the other
+    operand has.
+    """
+    for bsym in calls:
+        shapes = (p.shape for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy))
+        for size in chain.from_iterable(shapes):
+            if isinstance(size, SymbolicInt) and size.facts.known(size.polynomial) == 1:
+                raise UnsupportedProgram(f"TorchInductor does not see that the size {size.text} is 1")
+        _refuse_hidden_ones(bsym.subsymbols)
+
+
 def _symbol(symbols: ShapeEnv, size: SymbolicInt) -> Any:
-    """Return a new symbol of torch for a size; 0 and 1 are values as any other."""
+    """Return a new symbol of torch for a size or a number; 0 and 1 are values as any other."""
     source = ConstantSource(size.name)
     symbol = symbols.create_symbol(
         size.hint,
         source,
         dynamic_dim=DimDynamic.DYNAMIC,
         constraint_dim=None,
+        positive=True if is_size(size) else None,
         do_not_specialize_zero_one=True,
     )
     return symbols.create_symintnode(symbol, hint=size.hint, source=source)

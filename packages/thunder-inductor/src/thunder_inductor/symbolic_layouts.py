@@ -83,8 +83,13 @@ def layouts_for(layouts: Layouts, sizes: dict[str, int]) -> list[tuple[int, ...]
     ]
 
 
+def is_size(number: SymbolicInt) -> bool:
+    """Return whether an input of a region is the size of a tensor, and no number that may be negative."""
+    return number.variable is not None and number.facts.is_size(number.variable)
+
+
 def key_of(sizes: Sequence[SymbolicInt], layouts: Layouts) -> str:
-    """Return the text of strides, with sizes by their numbers."""
+    """Return the text of which symbols are sizes, and of strides, with symbols by their numbers."""
     numbers = {size.name: f"size{i}" for i, size in enumerate(sizes)}
 
     def text(step: Any) -> str:
@@ -92,7 +97,7 @@ def key_of(sizes: Sequence[SymbolicInt], layouts: Layouts) -> str:
             return str(step)
         return step.polynomial.text(lambda v: numbers[step.facts.names[v]])
 
-    return str([[text(step) for step in layout] for layout in layouts])
+    return str((list(map(is_size, sizes)), [[text(step) for step in layout] for layout in layouts]))
 
 
 def tuple_text(layout: Iterable[Any]) -> str:

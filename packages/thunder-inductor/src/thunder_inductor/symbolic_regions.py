@@ -18,6 +18,7 @@ import torch
 from thunder import TensorProxy
 from thunder.core.errors import PluginError, PluginWarning, UnsupportedProgram
 from thunder.extend import EagerStrides, Region, SymbolicInt, evaluate_region, sizes_in, sizes_of
+from thunder.plugins import is_strict
 
 from .kernels import failure
 from .symbolic_layouts import (
@@ -30,7 +31,6 @@ from .symbolic_layouts import (
     output_layouts,
     tuple_text,
 )
-from .toolchain import is_strict
 
 __all__ = ["SymbolicCode", "SymbolicKernel", "function_of_region"]
 

@@ -13,7 +13,7 @@ import torch
 
 from thunder.extend import Refusal
 
-__all__ = ["NEWEST", "OLDEST", "is_strict", "missing_for", "unsupported_torch"]
+__all__ = ["NEWEST", "OLDEST", "missing_for", "unsupported_torch"]
 
 #: the oldest and the newest torch with which the package was tried
 OLDEST: Final = (2, 13)
@@ -61,8 +61,3 @@ def _without_triton(device: str) -> Refusal | None:
     if importlib.util.find_spec("triton") is None:
         return Refusal("compiler", "there is no Triton, which compiles for GPUs")
     return None
-
-
-def is_strict() -> bool:
-    """Return whether a region that cannot be compiled is an error: `THUNDER_PLUGIN_STRICT=1`."""
-    return os.environ.get("THUNDER_PLUGIN_STRICT", "0") not in ("", "0")

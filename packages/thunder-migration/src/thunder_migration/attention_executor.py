@@ -31,3 +31,5 @@ def _register(symbol: Symbol, **declared: Any) -> None:
 _register(ltorch.scaled_dot_product_attention, checker=_without_gradient)
 _register(ltorch.flash_attention_for_cpu)
 _register(ltorch.flash_attention_for_cpu_backward)
+_register(ltorch.fused_attention)
+_register(ltorch.fused_attention_backward)

@@ -8,15 +8,13 @@ from typing import Any, Final
 import torch
 
 from thunder import TensorProxy
-from thunder.core.proxies import NumberProxy
-from thunder.core.symbol import BoundSymbol
-from thunder.core.tags import OpTags
+from thunder.core.proxies import NumberProxy, Proxy
 from thunder.extend import Refusal, compile_option, device_profile
 
-from .data_types import DTYPES, NUMBERS, names
+from .data_types import NUMBERS, names
 from .sort_rules import RUNNING, SORTS
 
-__all__ = ["CHECKERS", "INDEXED", "PRODUCTS", "is_trivial", "value_refusal"]
+__all__ = ["CHECKERS", "INDEXED", "PRODUCTS", "unfit_value"]
 
 PRODUCTS: Final = ("linear", "matmul")
 INDEXED: Final = ("embedding", "gather", "scatter", "take", "take_along_axis")
@@ -24,38 +22,22 @@ INDEXED: Final = ("embedding", "gather", "scatter", "take", "take_along_axis")
 _OF_FLOATS: Final = names(
     "ceil floor isfinite isinf isnan pow remainder fmod round sign signbit trunc nextafter cumprod prod"
 )
-_MOVES: Final = frozenset(
-    f"prims.{name}"
-    for name in names("broadcast_in_dim reshape shallow_copy slice_prim squeeze transpose view detach")
-)
 
 
-def value_refusal(
-    bsym: BoundSymbol, device_types: frozenset[str], dtypes: frozenset[torch.dtype] = DTYPES
-) -> Refusal | None:
-    """Return why the values of a call cannot be those of a region, or None."""
-    if OpTags.RANDOM_OP in bsym.tags:
-        return Refusal("random", "random numbers are drawn by torch, so that seeds mean the same")
-    for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs):
-        if isinstance(p, NumberProxy):
-            if p.python_type not in NUMBERS:
-                return Refusal("number", "nvFuser takes real numbers", value=p.name)
-            continue
-        if not isinstance(p, TensorProxy):
-            return Refusal("value", "a region computes tensors from tensors and numbers", value=p.name)
-        profile = device_profile(p.device)
-        if profile.type not in device_types or (profile.type == "cuda" and not profile.capability):
-            return Refusal("device", "nvFuser computes on CUDA devices", device=profile.name)
-        if p.dtype.torch_dtype not in dtypes:
-            return Refusal("dtype", "nvFuser is not used for this dtype", dtype=p.dtype)
-        if 0 in p.shape:
-            return Refusal("empty", "tensors without elements are left to torch", shape=tuple(p.shape))
+def unfit_value(p: Proxy, device_types: frozenset[str]) -> Refusal | None:
+    """Return why a region does not have a value of any dtype, or None."""
+    if isinstance(p, NumberProxy):
+        if p.python_type not in NUMBERS:
+            return Refusal("number", "nvFuser takes real numbers", value=p.name)
+        return None
+    if not isinstance(p, TensorProxy):
+        return Refusal("value", "a region computes tensors from tensors and numbers", value=p.name)
+    profile = device_profile(p.device)
+    if profile.type not in device_types or (profile.type == "cuda" and not profile.capability):
+        return Refusal("device", "nvFuser computes on CUDA devices", device=profile.name)
+    if 0 in p.shape:
+        return Refusal("empty", "tensors without elements are left to torch", shape=tuple(p.shape))
     return None
-
-
-def is_trivial(bsym: BoundSymbol) -> bool:
-    """Return whether a call only describes memory in another way, as far as its operators tell."""
-    return bsym.sym.id in _MOVES or (bool(bsym.subsymbols) and all(map(is_trivial, bsym.subsymbols)))
 
 
 def _known_numbers(*args: Any, **kwargs: Any) -> bool | Refusal:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
+from thunder import TensorProxy
+from thunder.core.proxies import Proxy
 from thunder.core.symbol import BoundSymbol
-from thunder.extend import FusionExecutor, Rank, Refusal, Region, refuse_package
+from thunder.extend import FusionExecutor, Rank, Refusal, Region, refuse_draws, refuse_package
 
 from . import elementwise_rules, shape_rules, sort_rules  # noqa: F401  (they register their rules)
 from .attention import ATTENTION, OPERATORS, attend, check_attention
-from .claims import CHECKERS, is_trivial, value_refusal
+from .claims import CHECKERS, unfit_value
 from .data_types import DTYPES, SEEDS
 from .kernels import RegionKernel
 from .library import installed_version
@@ -31,6 +30,10 @@ class NvFuserExecutor(FusionExecutor):
     fusion_name = "nvFusion"
     symbolic_sizes = True
     horizontal = "siblings"
+    dtypes = DTYPES
+    rules = (refuse_package, refuse_draws)
+    single_calls = False
+    several_devices = False
 
     def __init__(self, name: str, *, replays: bool = False) -> None:
         super().__init__(name, version=installed_version(), rank=Rank.FUSION)
@@ -39,32 +42,30 @@ class NvFuserExecutor(FusionExecutor):
         for operator in RULES:
             self.register_supported(operator, CHECKERS.get(operator.removeprefix("prims.")))
         self.register_supported(ATTENTION, check_attention, execution_transform=attend, grad_transform=attend)
+        for attention in OPERATORS:
+            self.register_supported(attention)
 
-    def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
-        """Return True for a call that nvFuser may compile, else the reason why not."""
-        if bsym.sym in OPERATORS:
-            return value_refusal(bsym, self._device_types, DTYPES | SEEDS) or True
-        of_package = refuse_package(bsym)
-        if of_package is not None:
-            return of_package
-        if bsym.sym.id == ATTENTION and not (answer := check_attention(*bsym.args, **bsym.kwargs)):
-            return answer  # its parts are not fused: torch has kernels for the whole
-        refusal = value_refusal(bsym, self._device_types)
-        return super().can_fuse(bsym) if refusal is None else refusal
+    def refuse_value(self, p: Proxy, bsym: BoundSymbol) -> Refusal | None:
+        """Return why a region does not have a value, or None."""
+        refusal = unfit_value(p, self._device_types)
+        if refusal is not None or (bsym.sym in OPERATORS and _is_seed(p)):
+            return refusal
+        return super().refuse_value(p, bsym)
 
-    def compile_region(self, region: Region) -> Callable[..., Any] | Refusal:
-        """Return the function of a region; its definitions are written when it first runs."""
-        computing = [bsym for bsym in region.bsyms if not is_trivial(bsym)]
-        if len(computing) < 2:
-            return Refusal("small", "a region of one kernel gains nothing")
-        devices = {str(p.device) for p in (*region.inputs, *region.outputs) if hasattr(p, "device")}
-        if len(devices) > 1:
-            return Refusal(
-                "devices", "its tensors are on several devices", devices=", ".join(sorted(devices))
-            )
-        if not any(hasattr(p, "device") for p in region.inputs):
+    def refuse_region(self, region: Region) -> Refusal | None:
+        """Return why a region is left to other executors, or None."""
+        if not any(isinstance(p, TensorProxy) for p in region.inputs):
             return Refusal("inputs", "the region reads no tensor")
+        return super().refuse_region(region)
+
+    def compile_region(self, region: Region) -> RegionKernel:
+        """Return the function of a region; its definitions are written when it first runs."""
         return RegionKernel(region, current_settings(), replays=self._replays)
+
+
+def _is_seed(p: Proxy) -> bool:
+    """Return whether a value has a dtype that only attention's seeds have."""
+    return isinstance(p, TensorProxy) and p.dtype.torch_dtype in SEEDS
 
 
 def replaying_executor(name: str = "nvfuser_replayed") -> NvFuserExecutor:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
-from thunder.extend import EagerStrides, Region, SymbolicInt, sizes_in, without_sizes
+from thunder.core.errors import PluginError, PluginWarning
+from thunder.extend import EagerStrides, Region, SymbolicInt, evaluate_region, sizes_in, without_sizes
+from thunder.plugins import is_strict
 
 from .data_types import DataType
 from .layouts import Layout, layout_of
@@ -19,6 +22,16 @@ from .settings import Settings
 from .translation import define
 
 __all__ = ["RegionKernel", "recorded"]
+
+
+#: how nvFuser's messages begin that report a fault of its own
+_FAULT = "INTERNAL ASSERT FAILED"
+
+
+def _summary(error: Exception) -> str:
+    """Return the lines of nvFuser's message that say what failed, without its stack."""
+    said = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(line for line in said if not line.startswith("frame #"))[:500]
 
 
 class _Recorded(NamedTuple):
@@ -57,24 +70,43 @@ class RegionKernel:
     """The definitions of the regions of one structure: one for each combination of input layouts.
 
     A definition serves all sizes that are symbols of the region. Results have eager's strides: those that
-    nvFuser gives others are copied. With `replays` torch computes the definitions. Not synchronised: two
-    threads may write the same definition.
+    nvFuser gives others are copied. With `replays` torch computes the definitions. Where nvFuser fails on a
+    definition, which it compiles when it runs, torch's kernels compute the region, with a PluginWarning. Not
+    synchronised: two threads may write the same definition.
     """
 
     def __init__(self, region: Region, settings: Settings, *, replays: bool = False) -> None:
         self._region, self._settings, self._replays = region, settings, replays
         self._strides = EagerStrides(region)
         self._runs: dict[tuple[Layout | None, ...], _Run] = {}
+        self._failed: set[tuple[Layout | None, ...]] = set()
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """Return the outputs of the region."""
         dense = [_without_zero_strides(x) for x in inputs]
         layouts = _layouts(dense)
+        results = None if layouts in self._failed else self._executed(layouts, dense)
+        if results is None:
+            return list(evaluate_region(self._region, inputs))
+        return self._strides.apply(results, inputs)
+
+    def _executed(self, layouts: tuple[Layout | None, ...], inputs: Sequence[Any]) -> list[Any] | None:
+        """Return the results of a definition; None, with a warning, for a fault of the library."""
         run = self._runs.get(layouts)
         if run is None:
-            run = self._runs[layouts] = self._new_run(layouts, dense)
-        with torch.no_grad():
-            return self._strides.apply(run.execute(self._taken(run.lengths, dense)), inputs)
+            run = self._runs[layouts] = self._new_run(layouts, inputs)
+        try:
+            with torch.no_grad():
+                return run.execute(self._taken(run.lengths, inputs))
+        except RuntimeError as error:
+            if _FAULT not in str(error):  # memory that runs out, a device that fails
+                raise
+            text = f"nvFuser fails on the region, which torch's kernels compute: {_summary(error)}"
+            if is_strict():
+                raise PluginError(text, hint="Unset THUNDER_PLUGIN_STRICT for torch's kernels.") from error
+            self._failed.add(layouts)
+            warnings.warn(text, PluginWarning, stacklevel=3)
+            return None
 
     def definition(self, *inputs: Any) -> str:
         """Return the definition for inputs of these layouts, as a program."""

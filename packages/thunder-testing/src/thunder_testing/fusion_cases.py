@@ -78,7 +78,9 @@ class RegionSubject(Subject):
         """The definition of the function that makes fusions."""
         executor = type(self.executor)
         assert issubclass(executor, FusionExecutor), "only fusion executors have regions"
-        return definition_of(executor.fuse, executor.fusion_pass)
+        methods = ("compile_region", "compile_regions", "fuse", "fusion_pass")
+        pairs = [(getattr(executor, name), getattr(FusionExecutor, name)) for name in methods]
+        return definition_of(*(own for own, inherited in pairs if own is not inherited))
 
     def failure(self, what: str, call: SampleCall | None = None, **parts: Any) -> ConformanceFailure:
         """Return the error for a fault of a program."""

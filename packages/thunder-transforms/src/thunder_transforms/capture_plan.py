@@ -24,7 +24,14 @@ from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import BoundSymbol, gather_tags
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx
-from thunder.extend import Refusal, Region, partition, why_not_written_by_region, writes_to_shared_inputs
+from thunder.extend import (
+    Refusal,
+    Region,
+    consists_of_views,
+    partition,
+    why_not_written_by_region,
+    writes_to_shared_inputs,
+)
 from thunder_transforms.observing import STRUCTURE, branch_of
 
 __all__ = ["CapturePlan", "RefusedCall", "plan_captures", "why_not_captured"]
@@ -39,7 +46,6 @@ _TAGS = {
     OpTags.FALLBACK: "its kernels are not known, and may wait for the device",
     OpTags.DONT_DCE: "it has an effect",
 }
-_VIEWS = frozenset({OpTags.VIEW, OpTags.MAYBE_VIEW})
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,7 @@ def _regions(trace: TraceCtx, reasons: Mapping[BoundSymbol, str | None], min_ope
     for device in sorted(devices):
         captured_there = partial(_is_captured, device, reasons)
         for region in partition(trace, captured_there, horizontal=True, writes=True):
-            if sum(not _is_view(b) for b in region.bsyms) >= min_operations:
+            if sum(not consists_of_views(b) for b in region.bsyms) >= min_operations:
                 found.append(region)
     return found
 
@@ -127,16 +133,9 @@ def _regions(trace: TraceCtx, reasons: Mapping[BoundSymbol, str | None], min_ope
 def _refused(bsym: BoundSymbol, reason: str | None) -> RefusedCall:
     if reason is None:
         too_few = "there are too few calls for a graph"
-        reason = "its result shares memory with others" if _is_view(bsym) else too_few
+        reason = "its result shares memory with others" if consists_of_views(bsym) else too_few
     place = f"{bsym.source_filename}:{bsym.source_positions}" if bsym.source_filename is not None else ""
     return RefusedCall(bsym.sym.name, reason, place)
-
-
-def _is_view(bsym: BoundSymbol) -> bool:
-    """Return whether a call, or each call of which it consists, is a view."""
-    if bsym.subsymbols:
-        return all(map(_is_view, bsym.subsymbols))
-    return not bsym.tags.isdisjoint(_VIEWS)
 
 
 def _is_captured(device: str, reasons: Mapping[BoundSymbol, str | None], bsym: BoundSymbol) -> bool:

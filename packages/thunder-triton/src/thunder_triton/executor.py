@@ -6,23 +6,23 @@ No function here needs a device, and Triton is imported when a kernel is first l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from typing import Any
 
 import torch
 
 from thunder import TensorProxy
+from thunder.core.dtypes import arithmetic_dtypes
 from thunder.core.errors import UnknownOption
+from thunder.core.proxies import Proxy
 from thunder.core.symbol import BoundSymbol
-from thunder.core.trace import TraceCtx
 from thunder.extend import (
     Cuts,
-    ExpectedStrides,
     FusionExecutor,
     Rank,
     Refusal,
     Region,
     compile_option,
+    consists_of_views,
     device_profile,
     refuse_draws,
     refuse_package,
@@ -32,22 +32,11 @@ from thunder.plugins import Unavailable
 from .environment import missing_device, triton_version, unavailable
 from .fusions.building import BUILDERS
 from .fusions.unsupported import Unsupported
-from .operators import CHECKERS, is_view
-from .random_numbers import COMPOSITES, DRAWS, draws_in_kernels
+from .operators import CHECKERS
+from .random_numbers import COMPOSITES, DRAWS
 from .region_functions import RegionFunction
 
 __all__ = ["TritonExecutor", "ex", "executor"]
-
-#: dtypes of the tensors that a kernel may read and compute
-_DTYPES = frozenset(
-    {
-        *(torch.float32, torch.float64, torch.bfloat16, torch.float16),
-        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
-    }
-)
-
-#: the strides that the values of the program have whose regions are being compiled
-_strides: ContextVar[ExpectedStrides] = ContextVar("thunder_triton_strides")
 
 
 class TritonExecutor(FusionExecutor):
@@ -56,44 +45,44 @@ class TritonExecutor(FusionExecutor):
     fusion_name = "TritonFusion"
     horizontal = "siblings"
     cuts = Cuts(after=lambda bsym: False, calls=96, values=4)
+    dtypes = arithmetic_dtypes
+    numbers = False
+    rules = (refuse_package, refuse_draws)
+    single_calls = False
+    several_devices = False
 
-    def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
-        """Return True for a call that a kernel can compute, else the reason why not."""
-        is_draw = bsym.sym.id in DRAWS and draws_in_kernels()
-        is_own = bsym.sym in COMPOSITES
-        if not (is_draw or is_own):
-            for refusal in (refuse_package(bsym), refuse_draws(bsym)):
-                if refusal is not None:
-                    return refusal
-        unfit = _unfit_values(bsym)
-        if unfit is not None:
-            return unfit
-        return is_own or (self._accepts(bsym) if is_draw else super().can_fuse(bsym))
+    def refuse_value(self, p: Proxy, bsym: BoundSymbol) -> Refusal | None:
+        """Return why no kernel has a value, or None."""
+        refusal = super().refuse_value(p, bsym)
+        if refusal is not None or not isinstance(p, TensorProxy):
+            return refusal
+        missing = missing_device(p.device.type)
+        if missing is not None:
+            return missing
+        if p.dtype not in device_profile(p.device).dtypes:
+            return Refusal("dtype", "the device does not compute in this dtype", dtype=p.dtype)
+        return None
 
-    def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
-        """Replace each region by a call of generated kernels: trace → trace.
+    def kernels_of(self, bsym: BoundSymbol) -> int:
+        """Return how many kernels torch runs for a call: of more than two primitives several."""
+        return 2 if bsym.subsymbols and _parts(bsym) > 2 else super().kernels_of(bsym)
 
-        t0 = ltorch.sin(x); t1 = ltorch.cos(t0)   →   [t1] = TritonFusion0(x)
-        """
-        token = _strides.set(ExpectedStrides(trace))
-        try:
-            return super().fusion_pass(trace)
-        finally:
-            _strides.reset(token)
+    def refuse_region(self, region: Region) -> Refusal | None:
+        """Return why no kernels are generated for a region, or None."""
+        if not region.outputs:
+            return Refusal("unread", "no result of the region is read")
+        return super().refuse_region(region)
 
     def compile_regions(self, regions: Sequence[Region]) -> list[Callable[..., Any] | Refusal]:
         """Return the functions of regions, or refusals for the ledger."""
         return [self._function(region) for region in regions]
 
     def _function(self, region: Region) -> Callable[..., Any] | Refusal:
-        for refusal in (_too_small(region), _on_several_devices(region)):
-            if refusal is not None:
-                return refusal
         device = torch.device(str(region.outputs[0].device))
-        function = self.compile_once(region, lambda: _function_of(region, device))
+        function = self.compile_once(region, lambda: RegionFunction(region, device, tunes=_tunes()))
         assert isinstance(function, RegionFunction), f"compile_once returned {type(function).__name__}"
         try:
-            function.program(expected_strides(region))
+            function.program(tuple(map(self.expected_strides, region.inputs)))
         except Unsupported as unsupported:
             return unsupported.refusal
         return function
@@ -113,13 +102,8 @@ class TritonExecutor(FusionExecutor):
             name, fn, inputs=inputs, outputs=outputs, bsyms=bsyms, workspace=workspace
         )
         if isinstance(fn, RegionFunction):
-            layouts = _strides.get()
-            call.header = fn.program(tuple(layouts.of(p) for p in inputs)).text
+            call.header = fn.program(tuple(map(self.expected_strides, inputs))).text
         return call
-
-
-def _function_of(region: Region, device: torch.device) -> RegionFunction:
-    return RegionFunction(region, device, tunes=_tunes())
 
 
 def _tunes() -> bool:
@@ -130,61 +114,23 @@ def _tunes() -> bool:
         return False
 
 
-def expected_strides(region: Region) -> tuple[tuple[int, ...], ...]:
-    """Return the strides (elements) that the inputs of a region will probably have."""
-    layouts = _strides.get()
-    return tuple(layouts.of(p) for p in region.inputs)
-
-
 def executor() -> TritonExecutor | Unavailable:
     """Return the executor, or why it cannot be used here: no Triton, or no device and no interpreter."""
     return unavailable() or ex
 
 
-def _unfit_values(bsym: BoundSymbol) -> Refusal | None:
-    """Return why the values of a call cannot be those of a kernel, or None."""
-    for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs):
-        if not isinstance(p, TensorProxy):
-            return Refusal("number", "a kernel computes tensors from tensors", value=p.name)
-        if p.dtype.torch_dtype not in _DTYPES:
-            return Refusal("dtype", "no kernel is generated for this dtype", dtype=p.dtype)
-        missing = missing_device(p.device.type)
-        if missing is not None:
-            return missing
-        if p.dtype not in device_profile(p.device).dtypes:
-            return Refusal("dtype", "the device does not compute in this dtype", dtype=p.dtype)
-        if not all(type(size) is int for size in p.shape):
-            return Refusal("static_shape", "kernels are generated for sizes that are known", value=p.name)
-    return None
-
-
-def _too_small(region: Region) -> Refusal | None:
-    """Return a refusal for a region whose calls torch runs in one kernel, else None."""
-    if not region.outputs:
-        return Refusal("unread", "no result of the region is read")
-    computing = [bsym for bsym in region.bsyms if not is_view(bsym)]
-    if len(computing) < 2 and not any(bsym.subsymbols and _parts(bsym) > 2 for bsym in computing):
-        return Refusal("small", "a region of one kernel gains nothing")
-    return None
-
-
 def _parts(bsym: BoundSymbol) -> int:
     """Return the number of primitives that compute a call."""
-    if not bsym.subsymbols:
-        return 0 if is_view(bsym) else 1
-    return sum(map(_parts, bsym.subsymbols))
-
-
-def _on_several_devices(region: Region) -> Refusal | None:
-    devices = {str(p.device) for p in (*region.inputs, *region.outputs)}
-    if len(devices) < 2:
-        return None
-    return Refusal("devices", "the region has tensors of several devices", devices=", ".join(sorted(devices)))
+    if bsym.subsymbols:
+        return sum(map(_parts, bsym.subsymbols))
+    return 0 if consists_of_views(bsym) else 1
 
 
 ex = TritonExecutor("triton", version=triton_version(), rank=Rank.FUSION)
 for _name in sorted(BUILDERS):
     ex.register_supported(f"prims.{_name}", CHECKERS.get(_name))
+for _composite in COMPOSITES:
+    ex.register_supported(_composite)
 for _name, _draw in DRAWS.items():
     ex.register_supported(
         _name,

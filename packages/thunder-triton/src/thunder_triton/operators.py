@@ -1,4 +1,4 @@
-"""The calls of primitives that no kernel computes, with the reasons, and which calls are views."""
+"""The calls of primitives that no kernel computes, with the reasons."""
 
 from __future__ import annotations
 
@@ -8,25 +8,16 @@ from typing import Any, Final
 import torch
 
 from thunder import TensorProxy
-from thunder.core.symbol import BoundSymbol
 from thunder.extend import Refusal
 
 from .fusions.blocks import LONGEST_HELD
 from .fusions.building import ELEMENTWISE, REDUCTIONS, SCANS, check_elementwise
-from .fusions.places import VIEWS
 from .fusions.scatters import refuse_scatter
 from .fusions.unsupported import Unsupported
 
-__all__ = ["CHECKERS", "is_view"]
+__all__ = ["CHECKERS"]
 
 Checker = Callable[..., "bool | Refusal"]
-
-
-def is_view(bsym: BoundSymbol) -> bool:
-    """Return whether a call only describes memory in another way, as far as its operators tell."""
-    if bsym.sym.id.removeprefix("prims.") in VIEWS:
-        return True
-    return bool(bsym.subsymbols) and all(map(is_view, bsym.subsymbols))
 
 
 def _elementwise(operation: str) -> Checker:

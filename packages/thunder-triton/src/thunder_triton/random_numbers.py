@@ -29,7 +29,7 @@ from .fusions.building import NUMBERS
 from .fusions.program import contiguous_strides
 from .library.declaration import kernel
 
-__all__ = ["COMPOSITES", "DRAWS", "Draw", "draws_in_kernels"]
+__all__ = ["COMPOSITES", "DRAWS", "Draw"]
 
 _operators = OperatorExecutor("triton_random", version=triton_version())
 
@@ -37,7 +37,7 @@ _operators = OperatorExecutor("triton_random", version=triton_version())
 _DIGITS: Final[Mapping[Any, int]] = {dtypes.float32: 24, dtypes.bfloat16: 8, dtypes.float16: 11}
 
 
-def draws_in_kernels() -> bool:
+def _draws_in_kernels() -> bool:
     """Return the option `triton_random`; False where the plugin is not registered that declares it."""
     try:
         return bool(compile_option("triton_random"))
@@ -117,6 +117,8 @@ COMPOSITES: Final = (uniform, normal, bernoulli, dropped)
 
 def _is_drawn(result: TensorProxy, generator: Any = None) -> bool | Refusal:
     """Return True if a kernel draws numbers like a tensor, else a refusal."""
+    if not _draws_in_kernels():
+        return Refusal("random", "kernels draw other numbers than torch: triton_random=True allows it")
     if generator is not None:
         return Refusal("random", "a kernel draws from torch's default generator")
     if result.dtype not in _DIGITS or result.numel() == 0:

@@ -18,8 +18,9 @@ from typing import Any
 import torch
 
 from thunder.base.tags import VIEW_TAGS, OpTags
-from thunder.ir.proxies import TensorProxy, Variable, is_proxy
+from thunder.ir.proxies import TensorProxy, is_proxy
 from thunder.ir.requires_grad import any_requires_grad, requires_grad
+from thunder.ir.substitution import substitute_operands
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace
 from thunder.ir.trace_context import tracectx
@@ -99,9 +100,9 @@ def _untracked(
         return trace, body, end
     trace = _with_body(trace, [])
     with tracectx(trace):
-        results = {Variable(p): TensorProxy(like=p) for p in sole_views}
-        calls = [prims.untracked_alias.bind(p, output=results[Variable(p)]) for p in sole_views]
-    return trace, [*body, *calls], end.from_bsym_swap_proxies(results)
+        results = {p.name: TensorProxy(like=p) for p in sole_views}
+        calls = [prims.untracked_alias.bind(p, output=results[p.name]) for p in sole_views]
+    return trace, [*body, *calls], substitute_operands(end, results)
 
 
 def _view_chain(name: str, producer: Mapping[str, BoundSymbol]) -> tuple[str, list[BoundSymbol]]:

@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
+from thunder.autograd.formula_steps import FormulaSteps, step_of_formulas
 from thunder.autograd.kept_calls import package_claimer, why_not_again, why_not_kept
 from thunder.autograd.rule_checks import (
-    author_of,
-    check_cotangents_are_used,
     check_gradients_are_moved,
     check_nothing_is_written,
     is_complete_by_contract,
@@ -28,6 +27,7 @@ from thunder.autograd.rule_checks import (
     paired_results,
 )
 from thunder.autograd.rule_lookup import Decompose, claimer_of, gradient_of, missing_gradient, own_gradient_of
+from thunder.autograd.step_copies import StepCopy
 from thunder.autograd.tape import BackwardStep, PackageRule, Tape, recording
 from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
@@ -37,15 +37,14 @@ from thunder.executor_base.refusal import Refusal
 from thunder.ir.aliasing import views_of
 from thunder.ir.decomposition import with_decomposition
 from thunder.ir.gradient_declarations import Formulas, JointRule, NoGradient, OperatorGradient, Vjp
-from thunder.ir.proxies import ProxyTag, TensorProxy, Variable, is_proxy
+from thunder.ir.proxies import ProxyTag, TensorProxy, is_proxy
 from thunder.ir.requires_grad import requires_grad
-from thunder.ir.substitution import follow_replacements, rename_results, substitute
+from thunder.ir.substitution import in_place_of, rename_results, substitute, substitute_operands
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, with_parts
 from thunder.ir.trace import AGAIN, TraceCtx, TraceProvenance, from_trace
 from thunder.ir.trace_context import get_tracectx, tracectx
 from thunder.ops import prims
 from thunder.ops.extension_code import call_extension
-from thunder.ops.gradient_rules import put_gradients
 from thunder.ops.rule_parts import GETTERS, PUT_GRAD, split_rule
 
 __all__ = ["differentiable_outputs", "differentiate", "joint_trace", "tape_of_call"]
@@ -97,22 +96,22 @@ def _read_above_hooks(forward: Sequence[BoundSymbol], steps: Sequence[BackwardSt
     The call that computes a value may have saved it: in a second derivative, its gradient passes the hooks.
     That of what it has saved of its arguments passes no hook after its node.
     """
-    read: dict[Variable, Any] = {}
+    read: dict[str, Any] = {}
     for bsym in reversed(forward):
         if OpTags.HOOKED in bsym.sym.tags:
             for passed, value in zip(bsym.args, bsym.flat_proxy_outs, strict=False):
-                read[Variable(passed)] = read.get(Variable(value), value)
+                read[passed.name] = read.get(value.name, value)
     for bsym in forward:
         if OpTags.HOOKED_ARGUMENTS in bsym.sym.tags:
             for view in views_of(bsym):
-                read[Variable(view.output)] = read.get(Variable(view.source), view.source)
+                read[view.output.name] = read.get(view.source.name, view.source)
     if not read:
         return list(steps)
 
     def reading(bsym: BoundSymbol) -> BoundSymbol:
         if bsym.sym.id == PUT_GRAD or bsym.sym.id in GETTERS:
             return bsym
-        return bsym.from_bsym_swap_proxies(read, skip_output=True)
+        return substitute_operands(bsym, read)
 
     return [replace(step, bsyms=tuple(map(reading, step.bsyms))) for step in steps]
 
@@ -155,10 +154,11 @@ class _TapeWriter:
 
     def __init__(self, trace: TraceCtx, executors: Sequence[Executor], keep_calls: bool) -> None:
         self.trace, self.executors, self.keep_calls = trace, executors, keep_calls
+        self.formula_steps = FormulaSteps(trace)
         self.forward: list[BoundSymbol] = []
         self.steps: list[BackwardStep] = []
         #: results for which a rule returned another value: an input, a constant
-        self.replaced: dict[Variable, Any] = {}
+        self.replaced: dict[str, Any] = {}
         #: results whose gradient a rule does not read
         self.ignored: set[str] = set()
         #: calls that other calls take the place of, with the executors that could run them, and the reasons
@@ -177,7 +177,7 @@ class _TapeWriter:
             for p in b.flat_proxy_args
         )
         for bsym, is_passed in zip(bsyms, on_path, strict=True):
-            bsym = follow_replacements(bsym, self.replaced)
+            bsym = substitute_operands(bsym, self.replaced)
             if is_passed and any(map(requires_grad, bsym.flat_proxy_args)):
                 gradient = gradient_of(bsym, self.executors, is_part=are_parts)
                 self.differentiate(bsym, reached, gradient)
@@ -228,8 +228,7 @@ class _TapeWriter:
             with named_rule(bsym, gradient):
                 self._run_rule(gradient.fn, bsym)
         else:
-            parts = [_with_origin_of(bsym, s) for s in bsym.subsymbols]
-            self.write_all(parts, set(with_gradient), are_parts=True)
+            self.write_all(_in_place_of(bsym, bsym.subsymbols), set(with_gradient), are_parts=True)
 
     def _keep(self, bsym: BoundSymbol, with_gradient: Set[str], gradient: JointRule | Decompose) -> None:
         """Write a call whole, and again as its gradient computes it, whose results get its gradients.
@@ -263,14 +262,15 @@ class _TapeWriter:
         def record_all() -> Sequence[BoundSymbol]:
             trace = get_tracectx()
             assert trace is not None, "a backward is being recorded"
-            return _step_of(trace, gradient, bsym, names)
+            return step_of_formulas(trace, gradient, bsym, names)
 
-        step = _step_of(self.trace, gradient, bsym, names - without_cotangent)
+        step = self.formula_steps.recorded(gradient, bsym, names - without_cotangent)
         self._add_step(step, bsym, without_cotangent, record_all if without_cotangent else None)
 
     def _run_rule(self, rule: Callable[..., Any], bsym: BoundSymbol) -> None:
         """Write what a rule computes for the call's result, and the rest of the rule as the step."""
         is_complete = is_complete_by_contract(rule)
+        self.formula_steps.note_rule(rule)
         with recording(self.trace, bsym, "p" if is_complete else "") as recorded:
             if is_complete:
                 result = call_extension(rule, bsym.args, bsym.kwargs)
@@ -287,7 +287,7 @@ class _TapeWriter:
         self.ignored.update(p.name for p in bsym.flat_proxy_outs if p.name not in read)
         needed = {p.name for p in (*bsym.flat_proxy_outs, *filter(is_proxy, self.replaced.values()))}
         forward, step = split_rule(recorded, needed)
-        self.forward += [_with_origin_of(bsym, b) for b in forward]
+        self.forward += _in_place_of(bsym, forward)
         package_rule = PackageRule(rule, bsym, forward) if is_complete else None
         self._add_step(step, bsym, package_rule=package_rule)
 
@@ -299,32 +299,14 @@ class _TapeWriter:
         record_all: Callable[[], Sequence[BoundSymbol]] | None = None,
         package_rule: PackageRule | None = None,
     ) -> None:
-        if record_all is None and not any(b.sym.id == PUT_GRAD for b in bsyms):
-            return
-        for b in bsyms:
-            b.source = call.source
         arguments = tuple(p for p in call.flat_proxy_args if requires_grad(p)) if record_all else ()
-        self.steps.append(BackwardStep(bsyms, without_cotangent, record_all, arguments, package_rule))
-
-
-def _step_of(
-    trace: TraceCtx, gradient: Formulas | Vjp, bsym: BoundSymbol, with_gradient: Set[str]
-) -> list[BoundSymbol]:
-    """Return what the formulas of a call record, where these of its results have a gradient."""
-    out, is_complete = bsym.output, is_complete_by_contract(author_of(gradient))
-    with recording(trace, bsym, "p" if is_complete else "") as step:
-        if isinstance(out, TensorProxy):
-            g: Any = prims.get_grad(out)
-        else:
-            g = tuple(
-                prims.get_grad(o) if isinstance(o, TensorProxy) and o.name in with_gradient else None
-                for o in out
-            )
-        put_gradients(gradient, bsym, g, is_complete)
-    if is_complete:
-        check_cotangents_are_used(bsym, step)
-        check_nothing_is_written(bsym, step)
-    return step
+        step = BackwardStep(bsyms, without_cotangent, record_all, arguments, package_rule)
+        if record_all is None and next(step.adds_to, None) is None:
+            return
+        if not isinstance(bsyms, StepCopy):
+            for b in bsyms:
+                b.source = call.source
+        self.steps.append(step)
 
 
 def _with_distinct_results(bsym: BoundSymbol, recorded: list[BoundSymbol], result: Any) -> Any:
@@ -367,13 +349,11 @@ def _computes(bsym: BoundSymbol, reached: Set[str]) -> bool:
     return any(requires_grad(p) and p.name in reached - arguments for p in bsym.flat_proxy_outs)
 
 
-def _with_origin_of(call: BoundSymbol, part: BoundSymbol) -> BoundSymbol:
-    """Return ``part``, which takes the place of ``call``, with its source, header and tags."""
+def _in_place_of(call: BoundSymbol, parts: Sequence[BoundSymbol]) -> list[BoundSymbol]:
+    """Return the calls that replace one; the new values of a call that runs again are computed again."""
     if BoundSymbolTag.RECOMPUTE_IN_BACKWARD in call.tags:
         results = {p.name for p in call.flat_proxy_outs}
-        for p in part.flat_proxy_outs:
+        for p in (p for part in parts for p in part.flat_proxy_outs):
             if p.name not in results:
                 p.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
-    return part.from_bsym(
-        source=part.source or call.source, header=part.header or call.header, tags=call.own_tags
-    )
+    return in_place_of(call, parts)

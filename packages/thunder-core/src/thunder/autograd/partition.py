@@ -21,6 +21,7 @@ from thunder.ir.aliasing import views_of
 from thunder.ir.effects import has_effect
 from thunder.ir.proxies import CollectionProxy, TensorProxy, Variable, is_proxy
 from thunder.ir.proxy_leaves import proxies_in
+from thunder.ir.substitution import substitute, substitute_operands
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.trace import AGAIN, TraceCtx, TraceProvenance, TraceTag, from_trace
@@ -311,28 +312,15 @@ class _Rematerialiser:
 
     def with_arguments(self, bsym: BoundSymbol) -> BoundSymbol:
         """Return the call with available arguments, after the calls that compute missing ones."""
-        substitution = {}
-        for p in bsym.flat_proxy_args:
-            value = self.value(p)
-            if value is not p:
-                substitution[Variable(p)] = value
-        return bsym.from_bsym_swap_proxies(substitution, skip_output=True) if substitution else bsym
+        values = {p.name: value for p in bsym.flat_proxy_args if (value := self.value(p)) is not p}
+        return substitute_operands(bsym, values)
 
     def value(self, p: Any) -> Any:
         """Return a value of the forward under its name in the backward; other values as they are."""
         if not is_proxy(p) or p.name not in self.graph.values:
             return p
         if Variable(p) not in self.available:
-            producer = self.graph.producer[p.name]
-            call, computed = self.with_arguments(producer), {o.name for o in computed_by(producer)}
-            names = {
-                Variable(o): self._renamed(o) if o.name in computed else self.value(o)
-                for o in call.flat_proxy_outs
-            }
-            for old, new in names.items():
-                self.available.setdefault(old, new)  # a saved value keeps its name
-            substitution = {v: new for v, new in names.items() if new.name != v.name}
-            self.trace.record(call.from_bsym_swap_proxies(substitution))
+            self._compute_again(self.graph.producer[p.name], keeps_saved=True)
         return self.available[Variable(p)]
 
     def record_in_order(
@@ -349,21 +337,22 @@ class _Rematerialiser:
                 if id(bsym) in dependent:
                     self.trace.record(self.with_arguments(bsym))
                 elif any(id(bsym) == id(self.graph.producer.get(p.name)) for p in computed_by(bsym)):
-                    self._compute_again(bsym)
+                    self._compute_again(bsym, keeps_saved=False)
         results = [self.value(g) for g in proxies_in(gradients)]
         for bsym in _live_calls(calls, results):
             self.trace.record(bsym)
 
-    def _compute_again(self, producer: BoundSymbol) -> None:
+    def _compute_again(self, producer: BoundSymbol, *, keeps_saved: bool) -> None:
+        """Record a call of the forward again; with ``keeps_saved`` its saved results keep their names."""
         call, computed = self.with_arguments(producer), {p.name for p in computed_by(producer)}
-        substitution = {}
+        names = {
+            p.name: self._renamed(p) if p.name in computed else self.value(p) for p in call.flat_proxy_outs
+        }
         for p in call.flat_proxy_outs:
-            new = self._renamed(p) if p.name in computed else self.value(p)
             self.forward_names.add(p.name)  # a second copy needs another name
-            self.available[Variable(p)] = new
-            if new.name != p.name:
-                substitution[Variable(p)] = new
-        self.trace.record(call.from_bsym_swap_proxies(substitution))
+            if not (keeps_saved and Variable(p) in self.available):
+                self.available[Variable(p)] = names[p.name]
+        self.trace.record(substitute(call, {old: p for old, p in names.items() if p.name != old}))
 
     def _renamed(self, p: Any) -> Any:
         if p.name not in self.forward_names:

@@ -41,7 +41,8 @@ from thunder.base.errors import InvalidArgument
 from thunder.base.tags import OpTags
 from thunder.ir.aliasing import shared_memory
 from thunder.ir.effects import has_effect
-from thunder.ir.proxies import AnyProxy, ProxyTag, TensorProxy, Variable, is_proxy
+from thunder.ir.proxies import AnyProxy, ProxyTag, TensorProxy, is_proxy
+from thunder.ir.substitution import substitute_operands
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
 from thunder.ir.traced_sizes import tensor_bytes
 
@@ -94,9 +95,9 @@ class ForwardGraph:
         copies = {b.output.name: b for b in self.copies.values()}
         self.copied = copies.keys()
         self.values = {**self.values, **{name: b.output for name, b in copies.items()}}
-        substitution = {Variable(b.args[0]): b.output for b in self.copies.values()}
+        values = {name: b.output for name, b in self.copies.items()}
         read = {
-            name: bsym.from_bsym_swap_proxies(substitution, skip_output=True)
+            name: substitute_operands(bsym, values)
             for name, bsym in self.producer.items()
             if not self.copies.keys().isdisjoint(p.name for p in bsym.flat_proxy_args)
             and name in self.differentiable

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import any_requires_grad, requires_grad
+from thunder.ir.substitution import substitute_outputs
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, from_trace
 from thunder.ir.trace_context import tracectx
@@ -34,11 +35,12 @@ def detach_results_without_grad(trace: TraceCtx) -> TraceCtx:
     new.provenance = trace.provenance
     with tracectx(new):
         for bsym in trace.bound_symbols:
+            declared = _declared(bsym)
             with new.naming_after(bsym.flat_proxy_outs, "e"):
-                results = {Variable(p): p.replace(name=new.make_name()) for p in _declared(bsym)}
-            new.add_bound_symbol(bsym.from_bsym_swap_proxies(results, skip_inputs=True))
-            for old, result in results.items():
-                new.add_bound_symbol(prims.detach.bind(result, output=old.proxy))
+                results = {p.name: p.replace(name=new.make_name()) for p in declared}
+            new.add_bound_symbol(substitute_outputs(bsym, results))
+            for p in declared:
+                new.add_bound_symbol(prims.detach.bind(results[p.name], output=p))
     return new
 
 

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 
 import torch
 
+from thunder.autograd.step_copies import StepCopy
 from thunder.base.langctx import TORCH, using_language
 from thunder.executor_base.refusal import Refusal
-from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
+from thunder.ir.substitution import substitute_operands
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
 from thunder.ir.trace import TraceCtx
 from thunder.ir.trace_context import get_tracectx, reset_tracectx, set_tracectx
@@ -83,12 +85,17 @@ class BackwardStep:
     @property
     def reads(self) -> Iterator[str]:
         """The names of the values whose gradients the step reads."""
+        if isinstance(self.bsyms, StepCopy):
+            return self.bsyms.reads
         return (b.args[0].name for b in self.bsyms if b.sym.id in GETTERS)
 
     @property
     def adds_to(self) -> Iterator[TensorProxy]:
         """The values to whose gradients the step adds."""
-        yield from (b.args[0] for b in self.bsyms if b.sym.id == PUT_GRAD)
+        if isinstance(self.bsyms, StepCopy):
+            yield from self.bsyms.adds_to
+        else:
+            yield from (b.args[0] for b in self.bsyms if b.sym.id == PUT_GRAD)
         yield from self.arguments
 
 
@@ -132,9 +139,8 @@ class _StepRunner:
 
     def __init__(self, cotangents: Mapping[str, TensorProxy]) -> None:
         self.grads: dict[str, TensorProxy] = dict(cotangents)
-        #: results of ``get_grad`` in steps → gradients
-        self.substitution: dict[Variable, TensorProxy | None] = {}
-        self.substituted: set[str] = set()
+        #: results of ``get_grad`` in steps, by name → gradients
+        self.read: dict[str, TensorProxy | None] = {}
 
     def run(self, step: BackwardStep) -> None:
         """Record the calls of one step, unless no gradient reaches it."""
@@ -143,22 +149,34 @@ class _StepRunner:
             bsyms = step.record_all()
         elif not any(name in self.grads for name in step.reads):
             return
+        if isinstance(bsyms, StepCopy):
+            self._run_copy(bsyms)
+            return
         trace = _trace()
         for bsym in bsyms:
-            if not self.substituted.isdisjoint([p.name for p in bsym.flat_proxy_args]):
-                bsym = bsym.from_bsym_swap_proxies(self.substitution, skip_output=True)
+            bsym = substitute_operands(bsym, self.read)
             if bsym.sym.id == GET_GRAD:
-                self._substitute(bsym.output, self._gradient(bsym.args[0]))
+                self.read[bsym.output.name] = self._gradient(bsym.args[0])
             elif bsym.sym.id == get_grad_or_none.id:
-                self._substitute(bsym.output, self.grads.get(bsym.args[0].name))
+                self.read[bsym.output.name] = self.grads.get(bsym.args[0].name)
             elif bsym.sym.id == PUT_GRAD:
                 self._put(*bsym.args)
             else:
                 trace.record(bsym)
 
-    def _substitute(self, result: TensorProxy, gradient: TensorProxy | None) -> None:
-        self.substitution[Variable(result)] = gradient
-        self.substituted.add(result.name)
+    def _run_copy(self, step: StepCopy) -> None:
+        trace, values = _trace(), step.values()
+        for bsym in step.template.statements:
+            operator = bsym.sym.id
+            if operator == PUT_GRAD:
+                value, grad = bsym.args
+                self._put(values[id(value)], values.get(id(grad), grad))
+            elif operator == GET_GRAD:
+                values[id(bsym.output)] = self._gradient(values[id(bsym.args[0])])
+            elif operator == get_grad_or_none.id:
+                values[id(bsym.output)] = self.grads.get(values[id(bsym.args[0])].name)
+            else:
+                trace.record(step.copy_of(bsym, values))
 
     def _gradient(self, value: TensorProxy) -> TensorProxy:
         gradient = self.grads.get(value.name)

@@ -103,8 +103,10 @@ if hasattr(torch, "bcomplex32"):  # since torch 2.15: the complex type of bfloat
     bcomplex32 = dtype("bcomplex32", "bc32", torch.bcomplex32)
 
 all_dtypes: tuple[dtype, ...] = tuple(value for value in list(globals().values()) if isinstance(value, dtype))
+#: those with arithmetic in every language in which kernels are written
+arithmetic_dtypes = frozenset({float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8, bool8})
 
-__all__ = ["all_dtypes", "dtype", "python_type_of", "to_dtype", "to_torch_dtype"]
+__all__ = ["all_dtypes", "arithmetic_dtypes", "dtype", "python_type_of", "to_dtype", "to_torch_dtype"]
 __all__ += [d.name for d in all_dtypes]
 
 _names = {d.name: d for d in all_dtypes}

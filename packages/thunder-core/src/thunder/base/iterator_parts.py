@@ -15,12 +15,14 @@ __all__ = [
     "GETTERS",
     "OF_ELEMENTS",
     "OVER_ITERATORS",
+    "OVER_RANGE",
     "POSITION",
     "READABLE",
     "function_of",
     "part_of_iterator",
     "parts_and_position",
     "reduced",
+    "set_state",
     "variables_of",
 ]
 
@@ -28,6 +30,8 @@ __all__ = [
 FUNCTION: Final = "<function>"
 POSITION: Final = "<position>"
 
+#: the iterators of ranges
+OVER_RANGE: Final = type(iter(range(0)))
 #: iterators over elements that exist: what makes one, and its position
 OF_ELEMENTS: Final = frozenset(
     map(type, (iter([]), iter(()), iter(""), iter("é"), iter(b""), iter(range(0)), reversed([])))
@@ -52,11 +56,20 @@ GETTERS: Final = frozenset({operator.attrgetter, operator.itemgetter, operator.m
 
 def reduced(iterator: Any) -> Any:
     """Return what makes an iterator, the arguments, and the state, as ``__reduce__`` does."""
+    return _called(iterator, "__reduce__")
+
+
+def set_state(iterator: Any, state: Any) -> None:
+    """Put an iterator where another one was, whose ``__reduce__`` returned the state."""
+    _called(iterator, "__setstate__", state)
+
+
+def _called(iterator: Any, method: str, *args: Any) -> Any:
     if type(iterator).__module__ != "itertools":
-        return iterator.__reduce__()
+        return getattr(iterator, method)(*args)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of the iterators of itertools, from 3.12 on
-        return iterator.__reduce__()
+        return getattr(iterator, method)(*args)
 
 
 def parts_and_position(iterator: Any) -> tuple[tuple[Any, ...], Any]:
@@ -64,7 +77,8 @@ def parts_and_position(iterator: Any) -> tuple[tuple[Any, ...], Any]:
 
     Those of a callable in ``GETTERS`` are its arguments; their number and the names of the last are in place
     of the position. The parts of a ``cycle`` are the elements that it keeps, and, until these are all, if
-    it is past the first pass, and the iterator that it advances.
+    it is past the first pass, and the iterator that it advances. Of an iterator over a range the part is what
+    is left of it, and the position the negative of its length.
     """
     made_by, args, *state = reduced(iterator)
     if type(iterator) in GETTERS:  # keywords are in a partial of the class
@@ -79,7 +93,11 @@ def parts_and_position(iterator: Any) -> tuple[tuple[Any, ...], Any]:
         if reduced(iterator)[1][0] is args[0]:
             return (kept, is_past, args[0]), None
         return (kept,), parts_and_position(args[0])[1]  # made by `__reduce__`, to tell the position
-    return args, (state[0] if state else None)
+    position = state[0] if state else None
+    if type(iterator) is OVER_RANGE:  # from Python 3.12 on it tells what is left, and no position
+        left = args[0] if position is None else args[0][position:]
+        return (left,), -len(left) or None
+    return args, position
 
 
 def function_of(generator: types.GeneratorType[Any, Any, Any]) -> Any:

@@ -158,7 +158,7 @@ class PathStep(NamedTuple):
 StepKind = (
     Literal["root", "instance", "attribute", "slot", "key", "content", "index", "global"]
     | Literal["cell", "closure", "default", "referent", "reference", "proxied", "typeattr", "array", "cached"]
-    | Literal["plain", "outer", "iterated", "length", "strides"]
+    | Literal["plain", "outer", "iterated", "length", "strides", "called"]
 )
 
 STEPS: dict[StepKind, PathStep] = {
@@ -198,6 +198,7 @@ STEPS: dict[StepKind, PathStep] = {
     "length": PathStep(lambda p, k: f"len({p})", lambda o, k: len(o), "len({p})"),
     "strides": PathStep(lambda p, k: f"{p}.stride()", lambda o, k: o.stride(), "{p}.stride()"),
     "array": PathStep(lambda p, k: p, lambda o, k: torch.from_numpy(o), "from_numpy({p})"),
+    "called": PathStep(lambda p, k: f"{k.__name__}({p})", lambda o, k: k(o), "{k}({p})"),
     "cached": PathStep(lambda p, k: p, lambda o, k: o(), "{p}()"),  # of a `CacheQuery`
 }
 
@@ -265,7 +266,9 @@ class Path:
         keys: list[Any] = []
         path: Path | None = self
         while path is not None:
-            if path.kind != "array" and (path.kind != "instance" or path.key not in MEMBER_DICTS):
+            if path.kind not in ("array", "called") and (
+                path.kind != "instance" or path.key not in MEMBER_DICTS
+            ):
                 keys = [path.key, *keys]
             path = path.parent
         return keys

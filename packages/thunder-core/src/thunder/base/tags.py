@@ -54,6 +54,8 @@ for _tag in (
     #: draws random numbers, or reads or changes the state of a generator
     "RANDOM_OP",
     "MATMUL_OP",
+    #: its results have the default dtype where no dtype is passed, whatever the arguments are
+    "DEFAULT_DTYPE",
     #: its results hold whatever their memory held before
     "UNINITIALIZED",
     #: waits for the device
@@ -67,6 +69,8 @@ for _tag in (
     #: writes to an argument that the program has computed, and the caller does not hold
     "WRITES_OWN_MEMORY",
     "CTX_MANAGER_ENTER_EXIT_OP",
+    #: changes torch's ambient state, such as whether gradients are recorded
+    "SETS_MODE",
     #: computes each element from the elements at the same place in the arguments; cheap to recompute
     "POINTWISE_OP",
     #: costs little more than reading and writing its elements once, so that a backward may compute it again
@@ -75,10 +79,42 @@ for _tag in (
     #: returns memory of an argument; with MAYBE, for some layouts of it
     "VIEW",
     "MAYBE_VIEW",
+    #: returns several views that share one node of torch's graph, so that none of them may be written there
+    "SEVERAL_VIEWS",
+    #: exists for some layouts of its argument only, or reads the memory around it
+    "READS_LAYOUT",
+    #: returns its first argument itself where that has the memory format, or not the mark that it resolves
+    "MAYBE_ARGUMENT",
+    #: its result may be marked as conjugate or negative
+    "MAY_MARK",
+    #: its result has the elements of the first argument, and nothing else is read
+    "SAME_ELEMENTS",
+    #: its two operands may be exchanged: no bit of the result changes
+    "COMMUTATIVE",
+    #: torch's tangents of it are not the transpose of its gradients: those of matrices are gradients of
+    #: symmetric ones, and several values may be written to one element
+    "OTHER_TANGENTS",
+    #: may raise for the values in its arguments, such as an index out of range or a singular matrix
+    "RAISES_ON_DATA",
+    #: a composite that raises so only where a call in it does, for some of its arguments
+    "RAISES_BY_PARTS",
+    #: asserts on the device, where that is a GPU, that an index is in range
+    "ASSERTS_ON_GPU",
+    #: raises for zeros in an integer divisor, on a CPU
+    "DIVIDES",
+    #: raises nothing, and allocates nothing
+    "NEVER_RAISES",
+    #: reads an operand without dimensions before it writes
+    "READS_NUMBER_FIRST",
+    #: reads elements after it has written some: no operand, or none but the first, may overlap what it writes
+    "NO_OVERLAP",
+    "NO_OVERLAP_BUT_FIRST",
     #: another way to declare ``vjp=NONDIFFERENTIABLE``
     "NONDIFFERENTIABLE",
     #: a function of torch without a row, run as it is
     "FALLBACK",
+    #: computes nothing on which a decision may depend, so that an early run leaves it out
+    "SKIPPED_EARLY",
     #: raises DecisionChanged where its data, or the sizes of its results, are not those of the trace
     "CHECKS_DECISION",
     #: finds a size on which shapes of later calls depend, its last result

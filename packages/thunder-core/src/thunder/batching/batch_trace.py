@@ -9,7 +9,7 @@ As in functorch's and JAX's ``vmap`` (the JAX authors: Autodidax, part 1), a val
 first dimension, or is the same for all examples. A call without batched arguments is recorded as it is. For
 others, the first of these that applies:
 
-1. the rule of the operator (``batch=`` of its row, or of ``batching/rules``);
+1. the rule of the operator (``batch`` of its row);
 2. an elementwise composite is called with the batched arguments;
 3. the calls that the operator decomposes into are batched;
 4. the call is recorded once for each example, and the results are stacked, as functorch's fallback does.
@@ -17,31 +17,28 @@ others, the first of these that applies:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-import torch
-
-import thunder.batching.rules  # noqa: F401  (declares the rules)
-from thunder.base.errors import OperatorError, PluginError, TraceError, UnsupportedProgram
-from thunder.base.extension_origin import origin_of
+from thunder.base.errors import OperatorError, PluginError, UnsupportedProgram
+from thunder.base.extension_origin import is_of_core, origin_of
 from thunder.base.plugin_calls import plugin_call
-from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
 from thunder.base.tags import OpTags
-from thunder.batching.batched_call import RULES, BatchedCall, BatchRule, arguments_of
 from thunder.batching.elementwise_calls import call_again
-from thunder.batching.rules.batched_random import WITH_SAME_NUMBERS, check_randomness
 from thunder.ir.decomposition import with_decomposition
 from thunder.ir.effects import KEPT
-from thunder.ir.proxies import TensorProxy, is_proxy
+from thunder.ir.evaluation import eval_calls
+from thunder.ir.proxies import TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
-from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.substitution import substitute_in_tree
 from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ir.trace import TraceCtx, get_tracectx
 from thunder.ops import prims
+from thunder.ops.batched_call import BatchedCall, BatchingRefused, BatchRule, arguments_of
 from thunder.ops.extension_code import call_extension
 from thunder.ops.operator import row_of
+from thunder.ops.primitive_batching.batched_random import WithSameNumbers, check_randomness
 from thunder.torch.namespace import ltorch
 
 __all__ = ["Batching", "batch_trace"]
@@ -68,8 +65,7 @@ def batch_trace(
         batching.values[formal.name] = actual
         if is_batched:
             batching.batched.add(actual.name)
-    batching.run(program.bound_symbols)
-    result = substitute_in_tree(program.output, batching.values)
+    result = batching.run(program.bound_symbols)
     return result, frozenset(p.name for p in proxies_in(result) if p.name in batching.batched)
 
 
@@ -84,43 +80,38 @@ class Batching:
         self.values: dict[str, Any] = {}
         self.batched: set[str] = set()
 
-    def run(self, bsyms: Iterable[BoundSymbol]) -> None:
-        """Batch calls in order."""
-        trace = _current_trace()
-        for bsym in bsyms:
-            if bsym.sym.id in RELEASES or bsym.sym.id in (COMMENT, RETURN):
-                continue
-            recorded: list[BoundSymbol] = []
-            with (
-                torch.set_grad_enabled(torch.is_grad_enabled() and not _cuts_gradients(bsym)),
-                trace.recording_into(recorded),
-            ):
-                self._call(bsym)
-            for b in recorded:
-                b.source = b.source or bsym.source
-                trace.record(b)
+    def run(self, bsyms: Sequence[BoundSymbol]) -> Any:
+        """Batch calls in order, and return the result of the program if they do."""
+        return eval_calls(bsyms, self.values, lambda bsym: partial(self._results, bsym))
 
-    def _call(self, bsym: BoundSymbol) -> None:
-        if bsym.sym.meta is None:  # an executor's form of its subsymbols
-            return self.run(bsym.subsymbols)
-        args, kwargs = substitute_in_tree((bsym.args, bsym.kwargs), self.values)
+    def _results(self, bsym: BoundSymbol, *args: Any, **kwargs: Any) -> Any:
+        """Record a call for all examples, and return its results."""
         has_batched = any(p.name in self.batched for p in proxies_in((args, kwargs)))
         is_random = _is_random(bsym)
         if not has_batched and (not is_random or self.randomness == "same"):
-            return self._bind(bsym, bsym.sym(*args, **kwargs), is_batched=False)
-        if is_random and bsym.subsymbols and _rule_of(bsym) is None:
-            return self.run(bsym.subsymbols)
-        if is_random and not (self.randomness == "same" and bsym.sym.id in WITH_SAME_NUMBERS):
+            return bsym.sym(*args, **kwargs)
+        rule = _rule_of(bsym)
+        if is_random and bsym.subsymbols and rule is None:
+            return self._by_parts(bsym)
+        if is_random and not (self.randomness == "same" and isinstance(rule, WithSameNumbers)):
             self._check_randomness(bsym, has_batched)
-        result = self._by_rule(bsym, args, kwargs)
-        if result is not NotImplemented:
-            return self._bind(bsym, result, is_batched=True)
-        bsym = with_decomposition(bsym, _current_trace())
-        if bsym.subsymbols:
-            return self.run(bsym.subsymbols)
-        return self._bind(bsym, self._one_by_one(bsym, args, kwargs), is_batched=True)
+        result = self._by_rule(bsym, rule, args, kwargs)
+        if result is NotImplemented:
+            bsym = with_decomposition(bsym, _current_trace())
+            if bsym.subsymbols:
+                return self._by_parts(bsym)
+            result = self._one_by_one(bsym, args, kwargs)
+        self.batched.update(p.name for p in proxies_in(result))
+        return result
 
-    def _by_rule(self, bsym: BoundSymbol, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def _by_parts(self, bsym: BoundSymbol) -> Any:
+        """Batch the calls of which one consists, and return its results."""
+        self.run(bsym.subsymbols)
+        return substitute_in_tree(bsym.output, self.values)
+
+    def _by_rule(
+        self, bsym: BoundSymbol, rule: BatchRule | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
         """Return the results by a rule, if there is one that applies."""
         call = BatchedCall(
             sym=bsym.sym,
@@ -132,8 +123,7 @@ class Batching:
             output=bsym.output,
             randomness=self.randomness,
         )
-        rule = _rule_of(bsym)
-        if rule is not None and rule is not RULES.get(bsym.sym.id, _pointwise):
+        if rule is not None and not is_of_core(rule):
             return self._by_rule_of_package(rule, call, bsym)
         candidates = [rule] if rule is not None else []
         if not bsym.sym.is_prim and rule is None:
@@ -143,11 +133,10 @@ class Batching:
             with _current_trace().recording_into(recorded):
                 try:
                     result = candidate(call)
+                except BatchingRefused:
+                    raise
                 except OperatorError:
-                    if bsym.sym.id not in _REFUSING:
-                        result = NotImplemented
-                    else:
-                        raise
+                    result = NotImplemented
             if result is not NotImplemented and self._fits(bsym, result):
                 for b in recorded:
                     _current_trace().record(b)
@@ -201,32 +190,12 @@ class Batching:
         names = [p.name for p in proxies_in(bsym.output)]
         return substitute_in_tree(bsym.output, dict(zip(names, stacked, strict=True)))
 
-    def _bind(self, bsym: BoundSymbol, result: Any, *, is_batched: bool) -> None:
-        """Enter the results of a call under the names that the program has for them."""
-        names = [p.name for p in proxies_in(bsym.output)]
-        if isinstance(bsym.output, tuple | list) and not isinstance(result, TensorProxy):
-            result = type(bsym.output)(result) if isinstance(result, tuple | list) else result
-        leaves = proxies_in(result)
-        if len(names) != len(leaves):
-            raise TraceError(f"a call of {bsym.sym.id} has other results when it is batched", found=bsym.line)
-        for name, value in zip(names, leaves, strict=True):
-            self.values[name] = value
-            if is_batched:
-                self.batched.add(value.name)
-
-
-#: operators whose rules refuse what torch refuses
-_REFUSING = frozenset({"prims.batch_norm_update", "prims.instance_norm_update"})
-
 
 def _rule_of(bsym: BoundSymbol) -> BatchRule | None:
     row = row_of(bsym.sym)
     if row is not None and row.batch is not None:
         return row.batch
-    rule = RULES.get(bsym.sym.id)
-    if rule is None and bsym.sym.is_prim and OpTags.POINTWISE_OP in bsym.sym.tags:
-        return _pointwise
-    return rule
+    return _pointwise if bsym.sym.is_prim and OpTags.POINTWISE_OP in bsym.sym.tags else None
 
 
 def _pointwise(c: BatchedCall) -> Any:
@@ -271,10 +240,3 @@ def _current_trace() -> TraceCtx:
     trace = get_tracectx()
     assert trace is not None, "batching records into a trace"
     return trace
-
-
-def _cuts_gradients(bsym: BoundSymbol) -> bool:
-    """Return whether arguments of a call require grad, and none of its results does."""
-    return any_requires_grad(bsym.flat_proxy_args) and not any_requires_grad(
-        p for p in bsym.flat_proxy_outs if is_proxy(p)
-    )

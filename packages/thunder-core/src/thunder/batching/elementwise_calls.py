@@ -12,10 +12,10 @@ from typing import Any
 
 from thunder.base.pytree import tree_iter
 from thunder.base.tags import OpTags
-from thunder.batching.batched_call import BatchedCall
 from thunder.ir.proxies import TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import get_tracectx
+from thunder.ops.batched_call import BatchedCall
 
 
 def call_again(c: BatchedCall, bsym: BoundSymbol) -> Any:

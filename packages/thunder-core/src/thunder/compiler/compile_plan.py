@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thunder.frontend.decisions.computed_sizes import ComputedPlaces
 from thunder.frontend.size_choice import LikelySizes
-
-if TYPE_CHECKING:
-    from thunder.compiler.stats import CacheEntry
 
 __all__ = ["Answers", "CompilePlan", "CompileStep", "Fewer"]
 
@@ -28,13 +25,11 @@ class CompilePlan:
     plan with fewer inputs, down to one for the numbers of the call, and what was learned is kept for later
     compiles. One loop does so; `CompileStats.last_compile_steps` has its steps.
 
-        1. numbers args[1].steps, sizes args[0].shape[0]    the program needs the value of args[1].steps
-        2. sizes args[0].shape[0]                           compiled
+        1. sizes args[0].shape[0]; sizes of data all    a size that depends on data is found in another call
+        2. sizes args[0].shape[0]                       compiled
     """
 
-    #: the numbers that the program writes and that are inputs, by their sources
-    numbers: frozenset[str] = frozenset()
-    #: the sizes and numbers of arguments that are inputs, by their sources; None: none without a wish for it
+    #: the sizes and numbers that are inputs, by their sources; None: none without a wish for it
     sizes: frozenset[str] | None = None
     #: where the computation finds sizes that depend on data
     places: ComputedPlaces = field(default_factory=ComputedPlaces)
@@ -42,8 +37,6 @@ class CompilePlan:
     likely: LikelySizes | None = None
     #: whether numbers of the arguments may be inputs
     takes_numbers: bool = True
-    #: the numbers for which an entry exists that fixes them, and which this plan is to have as inputs
-    counted: frozenset[str] = frozenset()
     #: whether all sizes and numbers of the arguments are those of the call, also where there are wishes
     is_for_numbers: bool = False
     #: the answers to the first questions about data; the program is run for the others. With None nothing is
@@ -59,13 +52,11 @@ class CompilePlan:
         return self.fewer(sizes=None, places=ComputedPlaces(), likely=None, is_for_numbers=True)
 
     def has_inputs_of(self, other: CompilePlan) -> bool:
-        """Return whether the same numbers and sizes are inputs: the program asks the same questions."""
-        own, others = (self.numbers, self.sizes, self.places), (other.numbers, other.sizes, other.places)
-        return own == others
+        """Return whether the same sizes and numbers are inputs: the program asks the same questions."""
+        return (self.sizes, self.places) == (other.sizes, other.places)
 
     def __str__(self) -> str:
         groups = {
-            "numbers": sorted(self.numbers),
             "sizes": sorted(self.sizes or ()),
             "probable sizes": ["yes"] if self.likely is not None and self.likely.lengths else [],
             "sizes of data": ["all" if self.places.everywhere else n for n in sorted(self.places.named)],
@@ -84,8 +75,6 @@ class Fewer:
     lesson: Callable[[], None] | None = None
     #: raised once it is known that the program can be compiled without a wish which it does not keep
     refusal: Exception | None = None
-    #: the entry that is used if the next one has no more inputs
-    kept: CacheEntry | None = None
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ class EntryCompiler:
         Raises RaisedByProgram with the exception that the program raises.
         """
         call, plan = _Call(args, kwargs, device), self._first_plan(answers, like)
-        lessons, refusal, kept = list[Callable[[], None]](), None, None
+        lessons, refusal = list[Callable[[], None]](), None
         self.stats.last_compile_steps = steps = list[CompileStep]()
         with checking(self.data.debug_options.check_traces):
             while True:
@@ -116,16 +116,12 @@ class EntryCompiler:
                 steps.append(CompileStep(plan, why, perf_counter_ns() - started))
                 if not isinstance(result, Fewer):
                     break
-                plan, refusal, kept = result.plan, result.refusal or refusal, result.kept or kept
+                plan, refusal = result.plan, result.refusal or refusal
                 lessons += () if result.lesson is None else (result.lesson,)
         if refusal is not None:
             raise refusal
         for note in lessons:
             note()
-        if kept is not None and plan.counted <= result.plan.numbers:
-            self.varying.note_counted(plan.counted)
-        elif kept is not None:
-            result = kept
         self.varying.note_answers(result.decisions)
         result.steps = tuple(steps)
         return result
@@ -143,31 +139,23 @@ class EntryCompiler:
             if fewer is None:
                 raise
             return fewer
-        if isinstance(result, Fewer) or choice is None or result.is_for_one_call:
+        if choice is None or result.is_for_one_call:
             return result  # others than a program for one call would read what it has changed
         why = self._refusal_of_executors(result, choice)
         if why is not None:
             return Fewer(plan.for_numbers(), why)
         self.varying.note_free(choice.chosen_likely & result.free_sizes)
-        counted = self._counted(plan, result)
-        if counted:
-            why = UnsupportedProgram("numbers that the program writes are fixed", found={"numbers": counted})
-            fewer_sizes = (plan.sizes or frozenset()) - counted
-            return Fewer(plan.fewer(sizes=fewer_sizes, counted=counted), why, kept=result)
         return result
 
     def _fewer(self, plan: CompilePlan, choice: SizeChoice | None, error: Exception) -> Fewer | None:
         """Return the plan to try after an error, or None where the error does not come from inputs.
 
-        Numbers that the program writes are inputs no more: operations that Python has for numbers alone, in
-        code that is not interpreted, raise TypeErrors for others. Then sizes that only probably vary, those
-        that the program finds, numbers of the arguments, and last all sizes.
+        Sizes that only probably vary are inputs no more, then those that the program finds, numbers, and last
+        all sizes.
         """
         if isinstance(error, StateChanged) or (choice is not None and error is choice.error):
             return None
         varying = self.varying
-        if plan.numbers and isinstance(error, RaisedByProgram | UnsupportedProgram):
-            return self._without_numbers(plan, plan.numbers, without_frames(error))
         if choice is None or not choice.has_symbols:
             return None
         why = self.stats.last_static_reason = without_frames(error)
@@ -181,20 +169,6 @@ class EntryCompiler:
             return Fewer(plan.fewer(takes_numbers=False), why, lesson)
         refusal = choice.refused(why) if choice.has_wishes else None
         return Fewer(plan.for_numbers(), why, varying.note_failure, refusal)
-
-    def _without_numbers(self, plan: CompilePlan, needed: frozenset[str], why: Exception) -> Fewer:
-        lesson = functools.partial(self.varying.note_needed_numbers, needed)
-        return Fewer(plan.fewer(numbers=plan.numbers - needed), why, lesson)
-
-    def _counted(self, plan: CompilePlan, entry: CacheEntry) -> frozenset[str]:
-        """Return the numbers that the program writes and the entry fixes, which may be inputs of another.
-
-        Its sizes are others then: a number that is one of them has arithmetic, and may be fixed by it
-        (Note [Numbers that vary]).
-        """
-        if plan.counted or plan.sizes is None:
-            return frozenset()
-        return entry.fixed_sizes & plan.sizes & self.varying.numbers
 
     def _refusal_of_executors(self, entry: CacheEntry, choice: SizeChoice) -> UnsupportedProgram | None:
         """Return which calls an executor would run if sizes were numbers, and they can be; None if none."""
@@ -253,7 +227,7 @@ class EntryCompiler:
         replaced = self.overrides is not None and bool(self.overrides.tensors)
         return None if replaced and _rewrites_inputs(self.data.transforms) else answers
 
-    def _compile(self, plan: CompilePlan, call: _Call, choice: SizeChoice | None) -> CacheEntry | Fewer:
+    def _compile(self, plan: CompilePlan, call: _Call, choice: SizeChoice | None) -> CacheEntry:
         """Compile by a plan: acquisition, pipeline, prologue."""
         data, stats = self.data, self.stats
         contributions = plugin_contributions()
@@ -262,12 +236,6 @@ class EntryCompiler:
         program = acquire_stable(self._request(plan, call, choice, contributions, baked))
         acquired = perf_counter_ns()
         stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log
-        if plan.numbers and program.needed_values:
-            refuse_another_trace(program.is_for_one_call)
-            needed = UnsupportedProgram(
-                "the program needs the values of numbers", found={"numbers": sorted(program.needed_values)}
-            )
-            return self._without_numbers(plan, program.needed_values, needed)
         try:
             compiled = self._run_pipeline(program)
         except ThunderError:
@@ -289,7 +257,7 @@ class EntryCompiler:
         if program.sizes is not None and choice is not None:
             self._complete_sizes(program.sizes, choice)
             facts = (*facts, *program.size_facts())
-        inputs = _inputs(plan, program, choice)
+        inputs = _inputs(plan, choice)
         entry = new_entry(program, compiled, baked, contributions, prologues, facts, dropped, inputs)
         stats.stage_times = {
             "acquire": acquired - started,
@@ -333,7 +301,6 @@ class EntryCompiler:
             replacements=(*self._replacements, *contributions.replacements),
             opaque=data.compile_options["opaque"],
             answers=plan.answers,
-            numbers=plan.numbers,
             sizes=choice,
         )
 
@@ -388,12 +355,12 @@ class EntryCompiler:
         return "structure" if self.data.compile_options["frozen"] else "nothing"
 
 
-def _inputs(plan: CompilePlan, program: Acquisition, choice: SizeChoice | None) -> CompilePlan:
-    """Return a plan with what are inputs of the program that was acquired by it."""
+def _inputs(plan: CompilePlan, choice: SizeChoice | None) -> CompilePlan:
+    """Return the plan of a compile, with the sizes and numbers that have become inputs."""
     if choice is None:
-        return replace(plan, numbers=program.numbers, sizes=None, places=ComputedPlaces(), likely=None)
+        return replace(plan, sizes=None, places=ComputedPlaces(), likely=None)
     sizes = choice.chosen_likely.union(plan.sizes or ()) if choice.chosen_likely else plan.sizes
-    return replace(plan, numbers=program.numbers, sizes=sizes, places=choice.computed, likely=None)
+    return replace(plan, sizes=sizes, places=choice.computed, likely=None)
 
 
 def _rewrites_inputs(transforms: Iterable[Transform]) -> bool:

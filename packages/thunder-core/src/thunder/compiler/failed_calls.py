@@ -201,7 +201,7 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
     symbols = {b.sym.id for b in calls}
     tags = frozenset[OpenTag]().union(*[b.all_tags for b in program.computation.bound_symbols])
     prints = not symbols.isdisjoint(_PRINTS)
-    modes = not symbols.isdisjoint(_MODES)
+    modes = OpTags.SETS_MODE in tags
     effects = program.writes or prints or modes or OpTags.IN_PLACE in tags
     draws = not tags.isdisjoint(_DRAWING)
     return FailurePlan(
@@ -232,8 +232,12 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
 
 def effects_of(program: Acquisition) -> ProgramEffects:
     """Return the effects of an acquired program beside writes to tensors."""
-    symbols = {b.sym.id for b in with_parts(program.computation.bound_symbols)}
-    has_others = program.writes or program.may_leave or not symbols.isdisjoint(_PRINTS | _MODES)
+    calls = program.computation.bound_symbols
+    has_others = (
+        program.writes
+        or program.may_leave
+        or any(b.sym.id in _PRINTS or OpTags.SETS_MODE in b.tags for b in with_parts(calls))
+    )
     return ProgramEffects(handles_errors=program.handles_errors, has_others=has_others)
 
 
@@ -263,16 +267,6 @@ def check_writes_are_last(traces: Iterable[TraceCtx]) -> None:
 #: tags of operators that may draw random numbers; a fallback for an unknown function may, too
 _DRAWING = frozenset({OpTags.RANDOM_OP, OpTags.FALLBACK})
 _PRINTS = frozenset({prims.python_print.id, prims.python_call.id})
-_MODES = frozenset(
-    s.id
-    for s in (
-        prims.set_backend_flag,
-        prims.set_grad_enabled,
-        prims.set_default_dtype,
-        prims.enter_inference_mode,
-        prims.leave_inference_mode,
-    )
-)
 
 
 def _devices(args: Iterable[Any], calls: Iterable[BoundSymbol]) -> tuple[torch.device, ...]:

@@ -104,7 +104,7 @@ class _Factories(TorchFunctionMode):
         kwargs = kwargs or {}
         symbol = current_language().resolve(func) if func in FACTORIES else None
         trace = get_tracectx()
-        is_of_function = trace is not None and len(trace.scopes) == 1  # and not of an operator's rule
+        is_of_function = trace is not None and len(trace.open_scopes) == 1  # and not of an operator's rule
         reads_tensor = any(isinstance(x, torch.Tensor) for x in tree_iter((args, kwargs)))
         if symbol is None or not is_of_function or reads_tensor or kwargs.get("requires_grad"):
             return func(*args, **kwargs)

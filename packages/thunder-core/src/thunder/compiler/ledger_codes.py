@@ -29,6 +29,10 @@ RefusalCode = Literal[
     "random",
     "package",
     "values",
+    "dtype",
+    "number",
+    "small",
+    "devices",
 ]
 SkipCode = Literal["claimed-earlier", "already-executable", "fixed", "no-cost", "replaced"]
 AbsenceCode = Literal["not-listed", "unavailable", "failed", "incompatible", "disabled"]
@@ -52,6 +56,10 @@ REFUSED: Mapping[RefusalCode, str] = MappingProxyType(
         "random": "random numbers are drawn by torch, so that seeds mean the same",
         "package": "the operator belongs to a package, whose executor runs it, or it is taken apart",
         "values": "torch checks values of its arguments, and the operators in it would not",
+        "dtype": "its regions are not for the dtype of a value",
+        "number": "its regions compute tensors from tensors, and a value of the call is a number",
+        "small": "its region would be of one kernel, and gains nothing",
+        "devices": "its region has tensors of several devices",
     }
 )
 

@@ -7,10 +7,10 @@
     del t1
 
 Memory is counted by storage: a view has that of its base, which is freed when its last name is deleted. What
-an asynchronous collective reads and writes is alive until it is waited for. The
-memory that a kernel uses for itself while it runs is counted for torch's convolutions, and where the author
-of an operator or a fusion says it (`workspace=` of `register_implementation`, `register_workspace`). What an
-allocator rounds up is not counted. Of a program with tensors on a device other than the CPU, the memory of
+an asynchronous collective reads and writes is alive until it is waited for. The memory that a kernel uses for
+itself while it runs is counted where the row of an operator says it (`Operator.workspace`), and where the
+author of an operator or a fusion does (`workspace=` of `register_implementation`, `register_workspace`). What
+an allocator rounds up is not counted. Of a program with tensors on a device other than the CPU, the memory of
 the CPU is not counted.
 """
 
@@ -28,7 +28,6 @@ from thunder.base.memory_layout import element_span
 from thunder.base.pytree import tree_map
 from thunder.base.structural_ids import COMMENT, DEL, RELEASES, RETURN
 from thunder.base.tags import OpTags
-from thunder.compiler.convolution_workspaces import WORKSPACES
 from thunder.executor_base.region_modes import is_sketch
 from thunder.executor_base.workspaces import workspace_bytes
 from thunder.ir.aliasing import View, views_of
@@ -38,7 +37,7 @@ from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, TraceTag
 from thunder.ir.traced_sizes import with_traced_sizes
 from thunder.ops.operator import row_of
-from thunder.ops.stand_ins import empty_tensor
+from thunder.ops.stand_ins import stand_in_tensor
 
 __all__ = [
     "Allocations",
@@ -50,8 +49,8 @@ __all__ = [
     "storages_at_peak",
 ]
 
-#: operator id → bytes that a call allocates for itself while it runs
-_workspaces: dict[str, Callable[[BoundSymbol], int]] = dict(WORKSPACES)
+#: operator id → bytes that a call allocates for itself while it runs, if its row does not say it
+_workspaces: dict[str, Callable[[BoundSymbol], int]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,8 +173,17 @@ def _workspace(bsym: BoundSymbol, sketches_store: bool) -> int:
     """Return the bytes that a call allocates for itself."""
     if is_sketch(bsym):
         return _of_calls(bsym) if sketches_store else 0
-    registered = _workspaces.get(str(bsym.sym.id))
-    return max(workspace_bytes(bsym), registered(bsym) if registered is not None else 0)
+    registered, of_row = _workspaces.get(str(bsym.sym.id)), _workspace_of_row(bsym)
+    if registered is not None:
+        return max(workspace_bytes(bsym), registered(bsym))
+    own = 0 if of_row is None else of_row(bsym.output, *bsym.args, **bsym.kwargs)
+    return max(workspace_bytes(bsym), own)
+
+
+def _workspace_of_row(bsym: BoundSymbol) -> Callable[..., int] | None:
+    """Return the function of a call's workspace that the row of its operator has, or None."""
+    row = row_of(bsym.sym)
+    return None if row is None else row.workspace
 
 
 def _of_calls(region: BoundSymbol) -> int:
@@ -282,8 +290,8 @@ class _Heap:
                 self.at_peak[f"{bsym.flat_proxy_outs[0].name} (workspace)"] = workspace
 
     def _copied_first(self, bsym: BoundSymbol) -> int:
-        """Return the bytes of the copies that a convolution makes of arguments which are not contiguous."""
-        if bsym.sym.id not in WORKSPACES:
+        """Return the bytes of the copies that a kernel makes of arguments which are not contiguous."""
+        if _workspace_of_row(bsym) is None:
             return 0
         tensors = {p.name: p for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)}
         copied = [p for name, p in tensors.items() if name in self._stand_ins or p.strides is not None]
@@ -359,7 +367,7 @@ class _Heap:
         """Return a meta tensor with the strides of an input, or contiguous if they are not known."""
         stand_in = self._stand_ins.get(proxy.name)
         if stand_in is None:
-            stand_in = self._stand_ins[proxy.name] = empty_tensor(proxy, "meta")
+            stand_in = self._stand_ins[proxy.name] = stand_in_tensor(proxy, "meta")
         return stand_in
 
 

@@ -29,6 +29,7 @@ __all__ = ["PluginContributions", "lookasides_of", "plugin_contributions", "repl
 #: the hooks whose implementations change what is compiled, and what has changed in words
 _HOOKS = {
     "thunder_pipeline": "plugins with stages",
+    "thunder_session_rules": "plugins with session rules",
     "thunder_rewrites": "plugins with rewrite rules",
     "thunder_cache_state": "plugins with state",
 }

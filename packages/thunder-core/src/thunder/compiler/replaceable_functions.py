@@ -12,12 +12,13 @@ import torch
 from thunder.base.cache_queries import CACHED
 from thunder.base.errors import InvalidArgument
 from thunder.base.plugin_calls import shown
-from thunder.frontend.default_lookasides import default_lookasides
 from thunder.frontend.natives.libraries import is_own
+from thunder.frontend.session_rules import session_rules
 from thunder.frontend.traced_replacements import Replacement, full_name, python_function
 from thunder.frontend.types.patches import MODULE_METHODS
 from thunder.interpreter.machine import NATIVES
 from thunder.ir.symbol import Symbol
+from thunder.plugins.manager import get_manager
 from thunder.plugins.specs import Lookaside
 from thunder.torch.function_names import name_of
 from thunder.wrappers.thunder_module import dispatcher_of
@@ -89,7 +90,7 @@ def _checked(fn: Any) -> Any:
     if type(fn) is not types.FunctionType and type(fn) is not CACHED:
         raise _refusal(*_reason_for_object(fn))
     code = fn.__wrapped__ if type(fn) is CACHED else fn
-    table, name = default_lookasides(), full_name(fn)
+    table, name = session_rules(get_manager()).lookasides, full_name(fn)
     if isinstance(code, types.FunctionType):
         if is_own(code.__globals__):
             raise _refusal(f"{name}, which is a function of thunder", _OPERATOR)

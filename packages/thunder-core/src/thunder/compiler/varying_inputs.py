@@ -54,8 +54,16 @@ class VaryingInputs:
         f(ones(4, 8))    x: "cpu f32[4, 8]"
         f(ones(5, 8))    x: "cpu f32[i0, 8]", and the entry serves all later lengths for which its facts hold
 
-    Numbers among the arguments, and integers that a program writes, are symbols in the same way, also where
-    the call differs in other facts from all entries. A tensor that no entry knows may hold what an earlier
+    Numbers among the arguments are symbols in the same way, and those that a program writes, such as a
+    counter or the length of a list of which it reads no items, also where the call differs in other facts
+    from all entries and under every option that compiles again:
+
+        def forward(self, x):             1:  prologue: self.calls is 0
+            self.calls += 1                   epilogue: self.calls = 1
+            return self.layer(x)          2:  prologue: type(self.calls) is int
+                                              epilogue: self.calls = i0 + 1
+
+    A tensor that no entry knows may hold what an earlier
     call has computed, such as a cache. Where a size has differed, the sizes of such a tensor that are as long
     as that size was are symbols too, unless the program can be compiled without these alone:
 
@@ -75,9 +83,6 @@ class VaryingInputs:
 
     def __init__(self, *, everywhere: bool = False) -> None:
         self.sizes: frozenset[str] = frozenset()
-        #: the numbers that programs write (Note [Numbers that vary]), and those whose values they need
-        self.numbers: frozenset[str] = frozenset()
-        self._needed_numbers: frozenset[str] = frozenset()
         #: the places where sizes that depend on data have differed (Note [Computed sizes])
         self._places: frozenset[str] = frozenset()
         self._everywhere = everywhere
@@ -109,7 +114,6 @@ class VaryingInputs:
             seen = {key: answer for key, answer in self._answers.items() if key[0] not in self._needed}
             places = ComputedPlaces(named=self._places, seen=seen)
         return CompilePlan(
-            numbers=self.numbers if answers is not None else frozenset(),
             sizes=sizes,
             places=places,
             likely=dataclasses.replace(self._likely, needed=self._needed),
@@ -146,12 +150,7 @@ class VaryingInputs:
             and type(reason.found) is type(reason.expected)
             and reason.source in reason.entry.written
         }
-        self.numbers |= varying - self._needed_numbers
-
-    def note_needed_numbers(self, numbers: frozenset[str]) -> None:
-        """Note numbers whose values the program needs."""
-        self._needed_numbers |= numbers
-        self.numbers -= numbers
+        self.sizes |= varying - self._needed
 
     def note_sizes(self, compared: Mapping[CacheEntry, Differences]) -> None:
         """Note the sizes in which a call differs from entries."""
@@ -171,10 +170,6 @@ class VaryingInputs:
         symbols = frozenset(values)  # one that is equal to another is free once both are symbols
         fixed = {(size, symbols): value for size, value in values.items() if value is not None}
         self._need(key[0] for key, value in fixed.items() if self._fixed.setdefault(key, value) != value)
-
-    def note_counted(self, numbers: frozenset[str]) -> None:
-        """Note numbers that a program fixes, and that can be inputs without it (Note [Numbers that vary])."""
-        self._need(numbers)
 
     def note_failure(self, places: frozenset[str] = frozenset(), *, numbers: bool = False) -> None:
         """Note that a program could not be compiled with symbols.
@@ -228,7 +223,7 @@ def _differing(
         sources = {path.source for path in (fact.path, *fact.others)}
         return dict.fromkeys(sources & entry.fixed_sizes)
     found = fact.path.fetch(roots)
-    is_float = type(fact.expected) is type(found) is float and fact.path.source not in entry.written
+    is_float = type(fact.expected) is type(found) is float
     is_int = fact.sym is _OF_NUMBERS[0] and type(found) is int
     if may_vary and (is_int or (fact.sym is _OF_NUMBERS[1] and is_float)):
         return {fact.path.source: fact.expected}

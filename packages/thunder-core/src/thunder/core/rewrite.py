@@ -3,7 +3,7 @@
 from functools import partial
 
 from thunder.base.public_names import missing_name
-from thunder.ir.evaluation import eval_trace
+from thunder.ir.evaluation import eval_trace, record_parts
 from thunder.ir.module_inputs import (
     add_input,
     cast_inputs,
@@ -21,6 +21,7 @@ from thunder.ir.rewrite import (
     trace_with_replaced_proxy_metadata,
     visitor_transform,
 )
+from thunder.ir.substitution import in_place_of, rename_results, substitute, substitute_operands
 from thunder.passes.attribute_checks import check_module_attribute
 
 __all__ = [
@@ -31,12 +32,17 @@ __all__ = [
     "check_module_attribute",
     "eval_trace",
     "get_checks",
+    "in_place_of",
     "insert_inplace",
     "module_tensors",
+    "record_parts",
+    "rename_results",
     "replace_calls",
     "replace_inplace",
     "replace_input",
     "replace_inputs",
+    "substitute",
+    "substitute_operands",
     "trace_with_replaced_proxy_metadata",
     "visitor_transform",
 ]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextvars import ContextVar
 from enum import Enum, auto
 from functools import partial
+from itertools import chain
 from typing import Any
 
+from thunder.base.context_variables import assigned
 from thunder.base.current_options import noted_reads
 from thunder.base.errors import InvalidArgument, PluginError
 from thunder.base.plugin_calls import shown
@@ -19,6 +22,7 @@ from thunder.executor_base.region_compilation import compile_together
 from thunder.executor_base.region_modes import no_code, region_mode, sketch
 from thunder.executor_base.unfused import left_out
 from thunder.executor_base.workspaces import with_workspace, workspace_bytes
+from thunder.ir.aliasing import consists_of_views
 from thunder.ir.fusion_regions import UNBOUNDED, Bounds, Horizontal, Region, partition, replace_regions
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.region_cuts import Cuts
@@ -26,8 +30,10 @@ from thunder.ir.region_keys import structural_key
 from thunder.ir.region_sizes import with_sizes
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.symbolic_numbers import SymbolicNumber
+from thunder.ir.symbolic_sizes import SymbolicInt
 from thunder.ir.trace import TraceCtx, with_bound_symbols
 from thunder.ops.data_errors import checks_values
+from thunder.ops.region_strides import ExpectedStrides
 
 __all__ = ["FUEL_LEVEL", "FusionExecutor"]
 
@@ -38,6 +44,9 @@ RegionFunction = Callable[..., Any]
 _NO_FUEL = Refusal("not-fused", "the fuel that set_fuel gave is used up")
 _CHECKS_VALUES = Refusal("values", "torch checks values here, and the calls in it would not")
 _VIEW = Refusal("not-fused", "a region returns no memory of its inputs or values, and this call does")
+
+#: the strides of the values of the program whose regions are being compiled
+_strides: ContextVar[ExpectedStrides | None] = ContextVar("thunder_region_strides", default=None)
 
 
 class FUEL_LEVEL(Enum):
@@ -62,6 +71,12 @@ class FusionExecutor(Executor):
             `cache="symbolic values"`; without it their calls are left to other executors. The last inputs
             of such a region are its sizes, which are numbers when it runs.
         fusion_name: what the calls of regions are called, before their number; by default by the executor.
+        dtypes: of the tensors that regions may read and compute, torch's or thunder's; `None` for all.
+        numbers: whether regions may read and compute numbers that differ from call to call, beside sizes.
+        rules: functions that return a refusal or None for a call whose operator is not declared, as
+            `refuse_draws`; all other calls are taken apart.
+        single_calls: whether a region may be one kernel of torch; see `kernels_of`.
+        several_devices: whether a region may have tensors of several devices.
     """
 
     default_rank = Rank.FUSION
@@ -71,6 +86,11 @@ class FusionExecutor(Executor):
     compiles_in_threads: bool = False
     symbolic_sizes: bool = False
     fusion_name: str = ""
+    dtypes: Set[Any] | None = None
+    numbers: bool = True
+    rules: Sequence[Callable[[BoundSymbol], Refusal | None]] = ()
+    single_calls: bool = True
+    several_devices: bool = True
 
     def __init__(
         self,
@@ -116,16 +136,54 @@ class FusionExecutor(Executor):
         """
         if bsym.sym.is_fusion:
             return Refusal("fusion", f"{bsym.sym.name} is a fusion already")
+        declared = self._implementation_of(bsym)
+        values = (self.refuse_value(p, bsym) for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs))
+        others = (rule(bsym) for rule in self.rules if declared is None)
+        for reason in chain(values, others):
+            if reason is not None:
+                return reason
         answer = self._accepts(bsym)
         if answer or not bsym.subsymbols:
             return answer
+        if declared is not None and declared.execution_transform is not None:
+            return answer  # else the transform that is refused would compute the call
         if checks_values(bsym):
-            return answer if bsym.sym.id in self.implmap else _CHECKS_VALUES
+            return _CHECKS_VALUES if declared is None else answer
         for part in bsym.subsymbols:
             refusal = self.can_fuse(part)
             if not refusal:
-                return answer if bsym.sym.id in self.implmap else refusal
+                return refusal if declared is None else answer
         return True
+
+    def refuse_value(self, p: Proxy, bsym: BoundSymbol) -> Refusal | None:
+        """Return why a value that a call reads or computes cannot be one of a region, or None.
+
+        By default `dtypes` and `numbers` decide.
+        """
+        if not isinstance(p, TensorProxy):
+            if self.numbers or isinstance(p, SymbolicInt):
+                return None
+            return Refusal("number", "a region computes tensors from tensors", value=p.name)
+        if self.dtypes is None or p.dtype in self.dtypes:
+            return None
+        return Refusal("dtype", f"{self.name} is not used for this dtype", dtype=p.dtype)
+
+    def refuse_region(self, region: Region) -> Refusal | None:
+        """Return why the calls of a region are left to other executors before it is compiled, or None.
+
+        By default `single_calls` and `several_devices` decide.
+        """
+        if not self.single_calls and sum(map(self.kernels_of, region.bsyms)) < 2:
+            return Refusal("small", "a region of one kernel gains nothing")
+        devices = {str(p.device) for p in (*region.inputs, *region.outputs) if isinstance(p, TensorProxy)}
+        if self.several_devices or len(devices) < 2:
+            return None
+        named = ", ".join(sorted(devices))
+        return Refusal("devices", "the region has tensors of several devices", devices=named)
+
+    def kernels_of(self, bsym: BoundSymbol) -> int:
+        """Return how many kernels torch runs for a call: by default none for a view, else one."""
+        return 0 if consists_of_views(bsym) else 1
 
     # -- fusing
 
@@ -137,6 +195,10 @@ class FusionExecutor(Executor):
         The regions are those of `partition`. A call that is in no region keeps its place, with the reason.
         The result computes the same, and calls of other executors stay as they are.
         """
+        with assigned(_strides, ExpectedStrides(trace)):
+            return self._fused(trace)
+
+    def _fused(self, trace: TraceCtx) -> TraceCtx:
         regions = partition(
             trace, self._claimed, horizontal=self.horizontal, bounds=self.bounds, cuts=self.cuts
         )
@@ -144,9 +206,10 @@ class FusionExecutor(Executor):
             regions = list(map(with_sizes, regions))
         is_sketched = region_mode() == "sketched"
         fueled = regions if is_sketched else [region for region in regions if self.get_fuel()]
-        functions: dict[Region, RegionFunction | Refusal] = {}
+        functions: dict[Region, RegionFunction | Refusal] = {} if is_sketched else self._left(fueled)
         if type(self).fuse is FusionExecutor.fuse and not is_sketched:
-            functions.update(zip(fueled, self.compile_regions(fueled), strict=True))
+            fit = [region for region in fueled if region not in functions]
+            functions.update(zip(fit, self.compile_regions(fit), strict=True))
         refusals: dict[BoundSymbol, Refusal] = {}
         fused = 0
 
@@ -163,10 +226,8 @@ class FusionExecutor(Executor):
                 refusals.update(dict.fromkeys(region.bsyms, result))
                 return None
             if not isinstance(result, BoundSymbol):
-                raise PluginError(
-                    f"fuse of executor {self.name!r} returned {shown(result)}",
-                    hint="It returns the bound symbol that register_temporary_operation makes, or a Refusal.",
-                ).blame(self.origin)
+                hint = "It returns the bound symbol that register_temporary_operation makes, or a Refusal."
+                raise self._fault("fuse", result, hint)
             fused += 1
             return result
 
@@ -176,6 +237,32 @@ class FusionExecutor(Executor):
             for bsym in new.bound_symbols
         ]
         return with_bound_symbols(new, statements, "Fusion")
+
+    def _left(self, regions: Sequence[Region]) -> dict[Region, RegionFunction | Refusal]:
+        """Return the regions whose calls are left to other executors, with the reasons."""
+        answers = {region: self.refuse_region(region) for region in regions}
+        for answer in answers.values():
+            if not isinstance(answer, Refusal | None):
+                raise self._fault("refuse_region", answer, "It returns a Refusal or None.")
+        return {region: answer for region, answer in answers.items() if answer is not None}
+
+    def _fault(self, method: str, returned: object, hint: str) -> PluginError:
+        message = f"{method} of executor {self.name!r} returned {shown(returned)}"
+        return PluginError(message, hint=hint).blame(self.origin)
+
+    def expected_strides(self, p: TensorProxy) -> tuple[int, ...]:
+        """Return the strides (elements) that a value of a region will probably have when the program runs.
+
+        Code that is compiled for them checks them (`ExpectedStrides`). Raises InvalidArgument outside of
+        `fusion_pass`.
+        """
+        strides = _strides.get()
+        if strides is None:
+            raise InvalidArgument(
+                f"the strides of {p.name} were asked for while no regions are compiled",
+                hint="ExpectedStrides(trace).of(proxy) returns those of any program.",
+            )
+        return strides.of(p)
 
     def fuse(self, region: Region, fusion_counter: int) -> BoundSymbol | Refusal:
         """Return the bound symbol of a region, printed `[t3, t4] = <name><counter>(t0)`.
@@ -239,10 +326,8 @@ class FusionExecutor(Executor):
         if isinstance(function, Refusal):
             return function
         if not callable(function):
-            raise PluginError(
-                f"compile_region of executor {self.name!r} returned {shown(function)}",
-                hint="It returns a function of the region's inputs that returns its outputs, or a Refusal.",
-            ).blame(self.origin)
+            hint = "It returns a function of the region's inputs that returns its outputs, or a Refusal."
+            raise self._fault("compile_region", function, hint)
         return self.register_temporary_operation(
             f"{self.fusion_name or self.name}{number}",
             function,

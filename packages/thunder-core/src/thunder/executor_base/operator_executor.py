@@ -35,8 +35,10 @@ from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration, check
 from thunder.ir.gradient_declarations import as_gradient, row_gradient
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import get_tracectx
+from thunder.ops.layout_rules import Layout
 from thunder.ops.operator import (
     GradientDeclaration,
+    Integers,
     Operator,
     register,
     row_of,
@@ -45,6 +47,7 @@ from thunder.ops.operator import (
 )
 from thunder.ops.package_functions import checked_bind_postprocess, checked_meta, checked_printer
 from thunder.ops.same_operators import symbol_of_function
+from thunder.ops.view_rules import ViewRule
 
 __all__ = [
     "OperatorExecutor",
@@ -92,6 +95,9 @@ class OperatorExecutor(Executor):
         python_printer: Callable[..., Sequence[str]] | None = None,
         vjp: GradientDeclaration = None,
         batch: Callable[[Any], Any] | None = None,
+        integers: Integers = "decided",
+        layout: Layout | None = None,
+        view: ViewRule | None = None,
         mutates: str | Sequence[str] = (),
         replace: bool = False,
     ) -> Symbol:
@@ -109,7 +115,9 @@ class OperatorExecutor(Executor):
         `vjp` declares its gradient: a formula of the call for each argument, None for one without gradient,
         or a function from the call to the gradients by argument. `batch` is its batching rule: a function
         from the call, whose batched tensors have the batch as their first dimension, to the results of all
-        examples.
+        examples. `integers`: whether the program is compiled for each integer out of a tensor among the
+        arguments (`"decided"`), or for any (`"values"`). `layout`: which strides the results have, where
+        `meta` declares none. `view`: what a write to the view (tag `VIEW`) makes of the argument.
 
         `autocast` says what autocast does with the arguments: `"lower"` casts them to its dtype, `"fp32"` to
         float32, `"promote"` to the widest dtype among them, None does nothing. By default it does what it
@@ -135,10 +143,10 @@ class OperatorExecutor(Executor):
             names = check_mutates(f"{self.name}.{name}", mutates, meta, fn, vjp)
             assert meta is not None, "check_mutates refuses others"
             assert fn is not None, "check_mutates refuses others"
-            meta, fn = self._define_functional(name, meta, fn, names, tags, python_printer), None
-        if mutates:
-            like, meta, tags = meta, None, (OpTags.IN_PLACE,)
-        row, call_path = self._row(name, meta, like, fn, module, tags, autocast, python_printer, vjp, batch)
+            like = self._define_functional(name, meta, fn, names, tags, python_printer)
+            meta, fn, tags = None, None, (OpTags.IN_PLACE,)
+        facts = {"batch": batch, "integers": integers, "layout": layout, "view": view}
+        row, call_path = self._row(name, meta, like, fn, module, tags, autocast, python_printer, vjp, **facts)
         symbol = self._symbol(
             row,
             autocast_sources=(*functions, *((like,) if isinstance(like, Symbol) else ())),
@@ -149,8 +157,7 @@ class OperatorExecutor(Executor):
         )
         self.add_operator(symbol)
         self._places[name] = place
-        for function in functions:
-            self._replacements[function] = symbol
+        self._replacements.update(dict.fromkeys(functions, symbol))
         return symbol
 
     def _row(
@@ -164,12 +171,11 @@ class OperatorExecutor(Executor):
         autocast: AutocastDeclaration,
         python_printer: Callable[..., Sequence[str]] | None,
         vjp: GradientDeclaration,
-        batch: Callable[[Any], Any] | None,
+        **facts: Any,
     ) -> tuple[Operator, str | None]:
         own = f"{self.name}.{name}"
-        call_path = None
-        if module is not None:
-            call_path = f"{module if isinstance(module, str) else module.__name__}.{name}"
+        path = module.__name__ if isinstance(module, ModuleType) else module
+        call_path = None if path is None else f"{path}.{name}"
         symbol = like if isinstance(like, Symbol) else None
         composite = like is not None and (symbol is None or not symbol.is_prim)
         definition = symbol.meta if symbol is not None else meta or like
@@ -184,11 +190,11 @@ class OperatorExecutor(Executor):
             meta=None if composite else definition,
             decomposition=definition if composite else None,
             vjp=inherited if vjp is None else vjp,
-            batch=batch,
             autocast=autocast,
             tags=frozenset(tags or ()) | (symbol.tags if symbol is not None else frozenset()),
             python_printer=checked_printer(python_printer, own, lambda: self.origin),
             python_impl=fn,
+            **facts,
         )
         return row, call_path
 

@@ -27,6 +27,7 @@ from thunder.extend.inline_extensions import (
 from thunder.extend.ledger_facts import register_ledger_facts
 from thunder.extend.option_reading import compile_option
 from thunder.extend.registry import ExecutorRegistry, add_executor_lists, get_registry
+from thunder.ir.aliasing import consists_of_views
 from thunder.ir.fusion_regions import Bounds, Region, partition, replace_regions
 from thunder.ir.region_cuts import Cuts
 from thunder.ir.region_graph import RegionGraph
@@ -47,13 +48,18 @@ from thunder.ir.region_writes import (
 )
 from thunder.ir.requires_grad import any_requires_grad
 from thunder.ops.kernel_operators import run_kernel
+from thunder.ops.layout_rules import CONTIGUOUS, LIKE, Layout
 from thunder.ops.operator import Operator, row_of, symbol_of
 from thunder.ops.region_evaluation import evaluate_calls, evaluate_region
 from thunder.ops.region_strides import EagerStrides, ExpectedStrides
+from thunder.ops.stand_ins import stand_in_tensor
+from thunder.ops.view_rules import ViewRule
 
 __all__ = [
+    "CONTIGUOUS",
     "FUEL_LEVEL",
     "FUNCTIONAL",
+    "LIKE",
     "ArtefactCache",
     "Bounds",
     "Cuts",
@@ -63,6 +69,7 @@ __all__ = [
     "ExpectedStrides",
     "FusionExecutor",
     "ImplInfo",
+    "Layout",
     "Operator",
     "OperatorExecutor",
     "Rank",
@@ -72,6 +79,7 @@ __all__ = [
     "StatefulExecutor",
     "SymbolicInt",
     "TemporaryExecutor",
+    "ViewRule",
     "WrittenInput",
     "add_always_executor",
     "add_default_executor",
@@ -84,6 +92,7 @@ __all__ = [
     "compile_option",
     "compile_together",
     "compile_workers",
+    "consists_of_views",
     "deregister_executor",
     "device_profile",
     "evaluate_calls",
@@ -117,6 +126,7 @@ __all__ = [
     "single_op_executor",
     "sizes_in",
     "sizes_of",
+    "stand_in_tensor",
     "strides_as_products",
     "structural_key",
     "symbol_of",

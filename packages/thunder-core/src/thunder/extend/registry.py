@@ -173,10 +173,10 @@ class ExecutorRegistry:
             return self._ready(self._always)
         return self._usable(spec for spec in self._manager.executor_specs() if spec.always)
 
-    def set_default_executors(self, executors: Iterable[ExecutorOrName]) -> tuple[Executor, ...]:
-        """Set the default list; return it."""
-        self._default = self._resolve_all(executors, "set_default_executors")
-        return self._default
+    def set_default_executors(self, executors: Iterable[ExecutorOrName] | None) -> tuple[Executor, ...]:
+        """Set the default list, with None to what plugins declare, also later ones; return it."""
+        self._default = None if executors is None else self._resolve_all(executors, "set_default_executors")
+        return self.get_default_executors()
 
     def add_default_executor(self, ex: ExecutorOrName) -> tuple[Executor, ...]:
         """Add an executor at the front of the default list; return the new list."""
@@ -186,10 +186,10 @@ class ExecutorRegistry:
         """Remove an executor from the default list; return the new list."""
         return self.set_default_executors(_without(self.get_default_executors(), self._name_in_lists(ex)))
 
-    def set_always_executors(self, executors: Iterable[ExecutorOrName]) -> tuple[Executor, ...]:
-        """Set the list of fallback executors; return it."""
-        self._always = self._resolve_all(executors, "set_always_executors")
-        return self._always
+    def set_always_executors(self, executors: Iterable[ExecutorOrName] | None) -> tuple[Executor, ...]:
+        """Set the list of fallback executors, with None to what plugins declare; return it."""
+        self._always = None if executors is None else self._resolve_all(executors, "set_always_executors")
+        return self.get_always_executors()
 
     def add_always_executor(self, ex: ExecutorOrName) -> tuple[Executor, ...]:
         """Add an executor at the front of the fallback executors; return the new list."""

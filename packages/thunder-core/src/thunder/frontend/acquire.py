@@ -21,7 +21,6 @@ from thunder.frontend.decisions.computed_sizes import ComputedSizes, OtherAnswer
 from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.decisions.early_run import EarlyRun
 from thunder.frontend.decisions.speculation import Speculation
-from thunder.frontend.default_lookasides import default_lookasides
 from thunder.frontend.epilogue.value_parts import proxies_of
 from thunder.frontend.facts import Fact
 from thunder.frontend.free_sizes import free_sizes, size_relations
@@ -31,7 +30,6 @@ from thunder.frontend.lookasides import rng_generators
 from thunder.frontend.lookasides.grad_requests import GradRequests
 from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.lookasides.new_leaves import make_leaves_inputs
-from thunder.frontend.objects.number_inputs import needed_values, number_inputs
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.objects.unmodelled_tensors import is_modelled, scalar_metadata
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
@@ -39,6 +37,7 @@ from thunder.frontend.prologue_statements import Interface
 from thunder.frontend.ran_code import RanCode, has_run_code, keep_for_another_trace, objects_of_one_call
 from thunder.frontend.recorded_call import recorded_call
 from thunder.frontend.session import TracingSession
+from thunder.frontend.session_rules import session_rules
 from thunder.frontend.size_choice import SizeChoice
 from thunder.frontend.trace_finalizer import TraceFinalizer
 from thunder.frontend.trace_request import TraceRequest
@@ -47,13 +46,15 @@ from thunder.frontend.tracing_policy import Tracer
 from thunder.frontend.types.reached_generators import LeftInPart
 from thunder.frontend.value_names import Input, input_name, is_state
 from thunder.interpreter import Machine, jitting
-from thunder.ir.proxies import FloatProxy, GeneratorProxy, IntegerProxy, NumberProxy, ProxyTag, TensorProxy
+from thunder.ir.proxies import GeneratorProxy, ProxyTag, TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.size_facts import SizeFacts
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.symbolic_sizes import new_number
 from thunder.ir.trace import TraceCtx, detached_trace, tracectx
 from thunder.ir.unmodelled_proxies import UnmodelledProxy
 from thunder.ops import prims
+from thunder.plugins.manager import get_manager
 from thunder.wrappers.overrides import Overrides
 
 
@@ -89,9 +90,6 @@ class Acquisition:
     sizes: SizeFacts | None = None
     #: the inputs of the computation, with their paths
     inputs: tuple[Input, ...] = ()
-    #: the numbers that are inputs, and those of them on whose values the program decides, in the same form
-    numbers: frozenset[str] = frozenset()
-    needed_values: frozenset[str] = frozenset()
     #: the inputs, by name, that require grad before the computation runs, because the program sets it
     grad_requests: frozenset[str] = frozenset()
 
@@ -168,21 +166,22 @@ def acquire(request: TraceRequest) -> Acquisition:
     sizes = choice.begin() if choice is not None else None
     objects = _object_table(trace, inputs, request, sizes)
     _apply_overrides(trace, objects, request)
-    lookasides, table = default_lookasides(), ReplacementTable(request.replacements)
+    rules, table = session_rules(get_manager()), ReplacementTable(request.replacements)
     session = Tracer(
         trace,
         objects,
         request.language,
         request.sharp_edge,
-        lookasides,
+        rules,
         table,
         assumed_device=request.device,
     )
     computed = ComputedSizes(sizes, None if choice is None else choice.computed)
+    session.roots, session.equal_modules.is_on = roots, not request.record_log
     session.speculation = _speculation(session, inputs, roots, request, computed)
     _set_inputs(session, sizes, request)
-    machine = Machine(session, natives=lookasides.class_methods, record_history=request.record_log)
-    with _session_of_a_call(session, roots, may_repeat=bool(request.numbers) or choice is not None):
+    machine = Machine(session, natives=rules.lookasides.class_methods, record_history=request.record_log)
+    with _session_of_a_call(session, roots, may_repeat=choice is not None):
         with ambient_state.restored(), tracectx(trace), using_language(request.language), jitting():
             called = recorded_call(session, machine, fn, request.args, request.kwargs)
             result = _checked(called, session, computed)
@@ -216,9 +215,9 @@ def _session_of_a_call(
 
 def _set_inputs(session: TracingSession, sizes: SizeFacts | None, request: TraceRequest) -> None:
     """Set which numbers and sizes are inputs, and whether results may require grad."""
-    session.objects.varying = request.numbers if session.speculation is not None else frozenset()
     if request.sizes is not None:
         session.objects.is_symbol = request.sizes.is_symbol
+        session.objects.has_free_sizes = request.sizes.has_free_sizes
     session.tracks_grad = not request.disable_grad
     session.follow_sizes(sizes)
 
@@ -256,8 +255,6 @@ def _reported(
         "writes": finalizer.writes,
         "is_for_one_call": session.state(RanCode).has_changed_facts,
         "written": frozenset((*session.writes.names(), *session.writes.parts())),
-        "needed_values": needed_values(session.objects.inputs, session.trace.bound_symbols),
-        "numbers": frozenset(number_inputs(session.objects.inputs).values()),
         "interpreted": machine.instructions,
         "log": machine.history,
         "handles_errors": session.handles_errors,
@@ -280,8 +277,9 @@ def _object_table(
 
     def make_input(
         t: torch.Tensor | torch.Generator | float, path: Path, original: torch.Tensor | None = None
-    ) -> TensorProxy | GeneratorProxy | NumberProxy:
-        if free is not None and sizes is not None and isinstance(t, int | float) and free.is_symbol(t, path):
+    ) -> TensorProxy | GeneratorProxy | SymbolicNumber:
+        if isinstance(t, int | float):
+            assert sizes is not None, "a number is an input only as a symbol"
             inputs.append((new_number(sizes, t, path.source), path))
             return inputs[-1][0]
         proxy = _input_proxy(t, path, original, device)
@@ -330,17 +328,15 @@ def _end_grad_modes(session: TracingSession, inputs: list[Input], disable_grad: 
 
 
 def _input_proxy(
-    t: torch.Tensor | torch.Generator | float,
+    t: torch.Tensor | torch.Generator,
     path: Path,
     original: torch.Tensor | None,
     device: Device | None,
-) -> TensorProxy | GeneratorProxy | NumberProxy:
+) -> TensorProxy | GeneratorProxy:
     """Return the proxy of an input, with all metadata that a program can read.
 
     With ``original`` they are those of the tensor that ``t`` overrides, on the device of ``t``.
     """
-    if isinstance(t, int | float):
-        return IntegerProxy(python_type=int) if isinstance(t, int) else FloatProxy()
     if isinstance(t, torch.Generator):
         return GeneratorProxy(device=rng_generators.device_of(t, device))
     if not is_modelled(t):

@@ -112,6 +112,7 @@ class AttributePolicy(TracingSession):
     def set_instance_attr(self, obj: Any, name: str, value: Any) -> None:
         entry = self.resolve_entry(obj)
         if entry is None:
+            self.objects.own_effects += 1
             storing_class(obj).__setattr__(obj, name, value)
             return
         if entry.own is None and not type(entry.obj).__dictoffset__:
@@ -129,6 +130,7 @@ class AttributePolicy(TracingSession):
     def delete_instance_attr(self, obj: Any, name: str) -> None:
         entry = self.resolve_entry(obj)
         if entry is None:
+            self.objects.own_effects += 1
             storing_class(obj).__delattr__(obj, name)
             return
         if self.instance_attr(obj, name) is MISSING:
@@ -177,6 +179,7 @@ class AttributePolicy(TracingSession):
     def native_set(self, descriptor: Any, obj: Any, value: Any, name: str) -> None:
         entry = self.resolve_entry(obj)
         if entry is None:
+            self.objects.own_effects += 1
             type(descriptor).__set__(descriptor, obj, value)
             return
         if not isinstance(descriptor, types.MemberDescriptorType):

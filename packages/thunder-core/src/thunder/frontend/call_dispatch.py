@@ -23,6 +23,7 @@ interpreted, and native code arrives in the policy's ``call_native``, where the 
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable
 from typing import Any, Final
@@ -37,7 +38,6 @@ from thunder.frontend.lookasides.environment_queries import is_query
 from thunder.frontend.lookasides.lookaside_registry import CallHandler, LookasideTable
 from thunder.frontend.natives import cached_functions, native_calls, opaque_functions, validators
 from thunder.frontend.natives.descriptors import descriptor_of, is_of_module
-from thunder.frontend.natives.libraries import library_module
 from thunder.frontend.opaque_calls import native_functions, opaque_acquisition, unmodelled_operands
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.operator_calls.operator_arguments import bound_to_function
@@ -102,17 +102,41 @@ class CallResolver:
             return places.CALLS_OPAQUE
         if self.replacements.of(fn) is not None:
             return places.COMPUTES  # what is called in its place says it
-        handler, code = self._find(fn), getattr(fn, "__code__", None)
-        keys = id(fn), id(code), getattr(code, "co_qualname", None), id(descriptor_of(fn))
-        effects = self.lookasides.effects
+        handler, effects = self._find(fn), self.lookasides.effects
         if handler is None:  # interpreted, or native code that reads its arguments
-            return places.READS_SURROUNDINGS if is_query(fn) else effects.get(keys[3], places.COMPUTES)
-        of_rule = next((effects[key] for key in keys if key in effects), places.OTHER)
+            of_native = effects.get(id(descriptor_of(fn)), places.COMPUTES)
+            return places.READS_SURROUNDINGS if is_query(fn) else of_native
+        of_rule = next((effects[key] for key in _keys(fn) if key in effects), places.OTHER)
         return _EFFECTS.get(handler, of_rule)
+
+    def is_replaced(self, fn: Any) -> bool:
+        """Return whether a compile or a mark says that something else is called in the place of ``fn``."""
+        return fn in self.opaque.callables or self.replacements.of(fn) is not None
+
+    def only_reads(self, handler: CallHandler) -> bool:
+        """Return whether calls by a handler compute, and read; if they do more, what does it counts it."""
+        return handler in _ONLY_READING or handler in self.lookasides.only_reading
+
+    def takes_unread(self, fn: Any) -> bool:
+        """Return whether the rule of a callable takes values that nothing may look into."""
+        return not self.lookasides.taking_unread.isdisjoint(_keys(fn))
 
     def forget(self) -> None:
         """Release the callables."""
         self._resolved.clear()
+
+
+def _keys(fn: Any) -> tuple[Any, ...]:
+    """Return the keys under which a table may have a rule for a callable."""
+    code = getattr(fn, "__code__", None)
+    return id(fn), id(code), _name_of(fn) if type(fn) is types.FunctionType else None, id(descriptor_of(fn))
+
+
+def _name_of(fn: types.FunctionType) -> tuple[Any, str] | None:
+    """Return the module and qualified name of a function, if its variables are those of that module."""
+    module = fn.__globals__.get("__name__")
+    is_imported = type(module) is str and getattr(sys.modules.get(module), "__dict__", None) is fn.__globals__
+    return (module, fn.__code__.co_qualname) if is_imported else None
 
 
 # -- resolvers -----------------------------------------------------------------------------------------------
@@ -135,8 +159,8 @@ def _lookaside_of_code(resolver: CallResolver, fn: Any) -> CallHandler | None:
 
 
 def _lookaside_of_name(resolver: CallResolver, fn: Any) -> CallHandler | None:
-    module, handler = resolver.lookasides.named.get(fn.__code__.co_qualname, ("", None))
-    return handler if module and library_module(fn.__globals__) == module else None
+    name = _name_of(fn)
+    return None if name is None else resolver.lookasides.named.get(name)
 
 
 def _operator(resolver: CallResolver, fn: Any) -> CallHandler | None:
@@ -254,6 +278,14 @@ _EFFECTS: Final[dict[CallHandler, places.Effect]] = {
     ),
 }
 
+
+#: handlers that compute and read, as the rules of tables with ``only_reads`` do
+_ONLY_READING: Final = frozenset(
+    {
+        *(_call_accessor, _call_compiled, _call_operator, _call_origin, _call_scripted, _call_symbol),
+        module_members.call_module,
+    }
+)
 
 # -- the order -----------------------------------------------------------------------------------------------
 

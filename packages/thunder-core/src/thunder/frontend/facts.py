@@ -94,6 +94,8 @@ class Fact:
 
     sym: Check
     args: tuple[Any, ...]
+    #: what distinguishes it from other facts of one check about one path
+    key: Any = None
 
     @property
     def path(self) -> Path:

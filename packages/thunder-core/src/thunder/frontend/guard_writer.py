@@ -34,7 +34,7 @@ from thunder.frontend.facts import Fact
 from thunder.frontend.tensor_guards import tensor_check
 from thunder.frontend.value_names import is_size
 from thunder.ir.object_names import identifier, is_literal, readable_name
-from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
+from thunder.ir.proxies import GeneratorProxy, TensorProxy
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_sizes import SymbolicInt, SymbolicNumber, has_symbols
 from thunder.ops import prims
@@ -62,7 +62,7 @@ class GuardWriter:
     def __init__(
         self,
         facts: Sequence[Fact],
-        inputs: Sequence[tuple[TensorProxy | GeneratorProxy | NumberProxy, Path]],
+        inputs: Sequence[tuple[TensorProxy | GeneratorProxy | SymbolicNumber, Path]],
         reached: Sequence[Path],
     ) -> None:
         self.facts, self.reached = facts, reached

@@ -174,6 +174,11 @@ class Places:
             while self._waiting and self.allows(self._waiting[0][0]):
                 self._waiting.pop(0)[1]()
 
+    @property
+    def is_within(self) -> bool:
+        """Whether the program has entered a part."""
+        return bool(self._entered)
+
     def _kinds(self) -> frozenset[Place]:
         return frozenset(kind for kind, *_ in self._entered)
 

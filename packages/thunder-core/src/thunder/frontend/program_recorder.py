@@ -99,4 +99,5 @@ class ProgramRecorder(Recorder):
 
     def note_text(self, proxy: Proxy | TensorProxy) -> None:
         """Keep the proxy, so that a native call that made its text can be refused."""
+        self._session.objects.effects += 1
         self._session.shown_proxy = proxy

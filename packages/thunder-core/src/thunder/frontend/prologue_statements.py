@@ -30,7 +30,6 @@ from thunder.ir.proxies import (
     AnyProxy,
     DictProxy,
     GeneratorProxy,
-    NumberProxy,
     TensorProxy,
     TupleProxy,
     is_proxy,
@@ -70,7 +69,7 @@ class Interface:
     """
 
     facts: Sequence[Fact]
-    inputs: Sequence[tuple[TensorProxy | GeneratorProxy | NumberProxy, Path]]
+    inputs: Sequence[tuple[TensorProxy | GeneratorProxy | SymbolicNumber, Path]]
     reached: Sequence[Path]
     added: Sequence[tuple[TensorProxy, Path]] = ()
     #: what is known of symbolic sizes, which are among the inputs

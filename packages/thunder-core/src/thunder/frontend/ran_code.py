@@ -32,9 +32,8 @@ from thunder.frontend.objects.shadow_copies import Shadow
 from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.value_names import Input, is_size
-from thunder.ir.proxies import NumberProxy
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.trace import detached_trace
-from thunder.ops import prims
 
 __all__ = [
     "CALL_IT_BEFORE",
@@ -47,16 +46,6 @@ __all__ = [
 ]
 
 CALL_IT_BEFORE = "Call it before the compiled function, so that its result is in the cache."
-
-#: the facts about what is read anew after a change, if no proxy stands for it
-_READ_ANEW = frozenset(
-    {
-        *(prims.check_same_object, prims.check_none, prims.check_referent, prims.check_type),
-        *(prims.check_literal_like, prims.check_number_type_and_value, prims.check_string_value),
-        *(prims.check_slice_value, prims.check_len, prims.check_empty, prims.check_keys, prims.check_set),
-        *(prims.check_contains, prims.check_has_attr, prims.check_dir, prims.check_state),
-    }
-)
 
 
 class RanCode(SessionState):
@@ -95,7 +84,7 @@ def _read_anew(session: TracingSession, changed: list[Fact]) -> None:
     places: dict[Any, Fact] = {}
     for fact in changed:
         own = {path.place: fact for path in _prefixes(fact.path)}
-        if fact.sym not in _READ_ANEW or fact.is_relation or not copied.isdisjoint(own):
+        if fact.sym.about is None or fact.is_relation or not copied.isdisjoint(own):
             raise _refusal(session, fact)
         places |= own
     session.forget_reads()
@@ -160,7 +149,7 @@ def objects_of_one_call(session: TracingSession, inputs: Iterable[Input]) -> dic
     """
     if not session.state(RanCode).has_changed_facts:
         return None
-    if any(isinstance(proxy, NumberProxy) and not is_size(path) for proxy, path in inputs):
+    if any(isinstance(proxy, SymbolicNumber) and not is_size(path) for proxy, path in inputs):
         roots = session.state(RanCode).roots
         raise _refusal(session, next(_changed(session, roots), session.objects.facts[0]))
     return {id(entry.path): entry.obj for entry in session.objects.entries.values()}

@@ -10,8 +10,7 @@ from typing import Any
 from thunder.base.cache_queries import CACHED
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT
-from thunder.frontend.epilogue.reconstruction import reconstruction_of
-from thunder.frontend.epilogue.value_parts import parts_of
+from thunder.frontend.epilogue.value_parts import is_built, parts_of
 from thunder.frontend.facts import Fact
 from thunder.frontend.lookasides.weakrefs import as_part, may_be_dead, place_by_keys
 from thunder.frontend.objects.class_kinds import LEAVES
@@ -19,7 +18,8 @@ from thunder.frontend.objects.object_deaths import SILENT, WEAK_CONTAINERS, Rele
 from thunder.frontend.objects.writes import Write
 from thunder.frontend.session import TracingSession
 from thunder.frontend.value_names import Input
-from thunder.ir.proxies import NumberProxy, Proxy
+from thunder.ir.proxies import Proxy
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ops import prims
 
 __all__ = ["note_releases"]
@@ -35,7 +35,7 @@ def note_releases(session: TracingSession, inputs: list[Input], roots: dict[str,
         return
     kept = _kept(session, [result, *session.writes.values()])
     known = {place_by_keys(f.path) for f in session.objects.facts if _is_silent(f)}
-    known |= {place_by_keys(path) for proxy, path in inputs if isinstance(proxy, NumberProxy)}
+    known |= {place_by_keys(path) for proxy, path in inputs if isinstance(proxy, SymbolicNumber)}
     weak = any(isinstance(e.obj, WEAK_CONTAINERS) for e in session.objects.entries.values())
     for write in writes:
         assert write.path is not None, "writes without a path were left out"
@@ -75,13 +75,7 @@ def _is_silent(fact: Fact) -> bool:
     """Return whether a fact says that a value dies without an effect."""
     if fact.sym is prims.check_type:
         return fact.expected in SILENT
-    return fact.sym in _OF_VALUES and not fact.is_relation and type(fact.expected) in SILENT
-
-
-_OF_VALUES = (
-    *(prims.check_same_object, prims.check_none, prims.check_literal_like, prims.check_slice_value),
-    *(prims.check_number_type_and_value, prims.check_string_value),
-)
+    return fact.sym.about == "value" and not fact.is_relation and type(fact.expected) in SILENT
 
 
 def _may_die(session: TracingSession, owner: Any, key: Any, kept: set[int]) -> bool:
@@ -98,7 +92,7 @@ def _kept(session: TracingSession, values: list[Any]) -> set[int]:
         entry = session.entry_of(value)
         if entry is not None:
             kept.add(id(entry.obj))
-        elif not isinstance(value, Proxy) and reconstruction_of(value) is not None and id(value) not in seen:
+        elif not isinstance(value, Proxy) and id(value) not in seen and is_built(session, value):
             seen[id(value)] = value
             pending += parts_of(session, value)
     return kept

@@ -15,24 +15,30 @@ beside those rules:
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
 from thunder.base.devices import Device
 from thunder.base.errors import (
     InternalError,
     Location,
+    OperatorError,
     PluginError,
     SharpEdge,
     ThunderError,
     TraceError,
     UnsupportedProgram,
 )
+from thunder.base.extension_origin import is_of_core, origin_of
 from thunder.base.langctx import LanguageContext
+from thunder.base.plugin_calls import attributed
 from thunder.base.provenance import Path
 from thunder.frontend import ambient_state
+from thunder.frontend.decisions.computed_sizes import OtherAnswers
 from thunder.frontend.facts import Fact
 from thunder.frontend.objects.namespaces import Variables
 from thunder.frontend.objects.object_entry import ObjectEntry
@@ -50,6 +56,8 @@ from thunder.torch.autocast import Autocast
 if TYPE_CHECKING:
     from thunder.frontend.decisions.speculation import Speculation
     from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
+    from thunder.frontend.equal_modules.equal_calls import EqualModules
+    from thunder.frontend.session_rules import HandlerTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +77,43 @@ class Ending:
     differentiable: bool
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def of_package(fn: F, *, may_raise: bool = False) -> F:
+    """Return a function that the session calls; what one of a package raises is a PluginError.
+
+    With ``may_raise`` it is one under ``check_traces`` only: a rule may raise what the program raises.
+    """
+    if is_of_core(fn):
+        return fn
+    run: Any = functools.wraps(fn)(lambda *args: list(fn(*args))) if inspect.isgeneratorfunction(fn) else fn
+    what, passing = (
+        f"the rule {getattr(fn, '__qualname__', fn)}",
+        (UnsupportedProgram, OperatorError, OtherAnswers),
+    )
+    return cast(F, attributed(run, what, lambda: origin_of(fn), passing=passing, may_raise=may_raise))
+
+
 class SessionState:
     """The base class of what one family of rules remembers during an acquisition.
 
-    One that is written, checked at the end, or in the epilogue is a kind of state
-    (:mod:`~thunder.frontend.state_kinds`).
+    One that is written, checked at the end, or in the epilogue is among the kinds of its
+    :class:`~thunder.frontend.session_rules.SessionRules`. What a method of a package's raises, if it is not a
+    refusal of the program, is a PluginError.
     """
 
+    #: whether rules only look at it: what they do of their own is counted where they do it
+    is_only_read: ClassVar[bool] = False
     _session: TracingSession
+
+    def __init_subclass__(cls) -> None:
+        for name in () if is_of_core(cls) else vars(SessionState).keys() & vars(cls).keys():
+            method = vars(cls)[name]
+            if isinstance(method, property) and method.fget is not None:
+                setattr(cls, name, property(of_package(method.fget)))
+            elif inspect.isfunction(method):
+                setattr(cls, name, of_package(method))
 
     def __new__(cls, session: TracingSession) -> Self:
         state = super().__new__(cls)
@@ -119,7 +156,8 @@ class TracingSession(Policy):
 
     The reads and writes of :class:`~thunder.interpreter.policy.Policy` (``load_attr``, ``call``, …) are those
     of the traced program. The table of objects is reached by short names: ``note`` adds a fact, ``adopt``
-    returns what the program sees of a value, ``entry_of`` and ``path_of`` look an object up.
+    returns what the program sees of a value that was read at a path, ``track`` notes that, ``entry_of`` and
+    ``path_of`` look an object up.
 
     Args:
         trace: operators are recorded into it.
@@ -130,12 +168,16 @@ class TracingSession(Policy):
         assumed_device: the device on which all tensors from outside are taken to be, or None for their own.
     """
 
+    #: copies what was read of a module for one that equals it
+    equal_modules: EqualModules
     #: whether lists are read too of whose items the program needs none, see Note [Unread lists]
     reads_all_lists = False
     uncatchable = (UnsupportedProgram, InternalError, TraceError, PluginError)
 
-    #: the kinds of state, see :mod:`~thunder.frontend.state_kinds`
-    kinds: ClassVar[tuple[type[SessionState], ...]] = ()
+    #: what objects are to the program, by type
+    handlers: HandlerTable
+    #: the kinds of state, in the order in which they end
+    kinds: tuple[type[SessionState], ...]
 
     def __init__(
         self,
@@ -147,13 +189,13 @@ class TracingSession(Policy):
     ) -> None:
         self.trace, self.objects, self.language = trace, objects, language
         self.assumed_device = assumed_device
-        self.note, self.adopt = objects.note, objects.adopt
+        self.note, self.adopt, self.track = objects.note, objects.adopt, objects.track
         self.entry_of, self.path_of = objects.entry_of, objects.path_of
         self.object_root, self.guard_identity = objects.object_root, objects.guard_identity
         self.variables = Variables(objects, lambda: self.note_write())
         #: the special parts of the program in which it is
         self.place = Places(self.place_changed, lambda: len(trace.peek_scope()))
-        self.place.add_state(Place.DECOMPOSITION, lambda: len(trace.scopes) > 1)
+        self.place.add_state(Place.DECOMPOSITION, lambda: len(trace.open_scopes) > 1)
         #: what the program has written so far outside of it
         self.writes = Writes()
         self.writes.add_kind(objects.writes)
@@ -176,6 +218,7 @@ class TracingSession(Policy):
         self.tracks_grad = True  # whether results may require grad
         self._sizes: SizeFacts | None = None
         self.uses_arrays = False  # whether the program has arrays of NumPy
+        self.roots: dict[str, Any] = {}  # the arguments of the call, by the names of their paths
         self.calls_symbols = False  # whether the program calls symbols, which exist in traces only
         self._sharp_edge = sharp_edge
         self._states: dict[type[Any], Any] = {}
@@ -183,19 +226,25 @@ class TracingSession(Policy):
 
     def state(self, kind: type[S]) -> S:
         """Return the session's one object of a state class, created at the first use."""
+        if not kind.is_only_read:
+            self.objects.effects += 1
         state = self._states.get(kind)
         if state is None:
             state = self._states[kind] = kind(self)
         return state
 
     def states(self) -> Iterator[SessionState]:
-        """Return the kinds of state that the program has, in the order of their table."""
+        """Return the kinds of state that the program has, in the order in which they end."""
         return (self._states[kind] for kind in self.kinds if kind in self._states)
 
     def place_changed(self, places: frozenset[Place]) -> None:
         """Called when the program enters or leaves a part, with all in which it then is."""
 
     # -- objects ---------------------------------------------------------------------------------------------
+
+    def fetched(self, path: Path) -> Any:
+        """Return what is at a path when the call begins, or ABSENT."""
+        return path.fetch(self.roots)
 
     def resolve_entry(self, obj: Any) -> ObjectEntry | None:
         """Return an object's entry; a class, function or module without a path becomes a root."""
@@ -208,6 +257,11 @@ class TracingSession(Policy):
     def interprets(self, fn: Any) -> bool:
         """Return whether a Python function is interpreted: no rule, replacement or native call does it."""
         raise NotImplementedError
+
+    def made_by(self, value: Any) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+        """Return how a rule makes an object that the program has made: a function and its arguments."""
+        rule = self.handlers[type(value)].made_by
+        return None if rule is None else rule(self, value)
 
     def member_path(self, entry: ObjectEntry, name: str) -> Path:
         """Return the path of a dictionary that a module has under ``name``."""
@@ -245,6 +299,7 @@ class TracingSession(Policy):
 
     def note_write(self) -> None:
         """Called before the program writes to a Python object."""
+        self.objects.effects += 1
 
     def check_fact(self, fact: Fact) -> None:
         """Called before a new fact is noted; may raise."""
@@ -300,6 +355,7 @@ class TracingSession(Policy):
 
     def refuse_sharp_edge(self, what: str, hint: str | None = None) -> None:
         """Refuse, or warn of, a read that can be neither guarded nor replayed."""
+        self.objects.effects += 1
         self._sharp_edge(SharpEdge(what, where=self.locations(), hint=hint))
 
     def forget(self) -> None:
@@ -314,5 +370,5 @@ class TracingSession(Policy):
         self.variables.forget()
         self.objects.forget()
         self.machine.has_ended = True
-        self.speculation = None
+        self.speculation, self.roots = None, {}
         del self.machine, self.handled_outside, self.place

@@ -157,18 +157,22 @@ class SizeChoice:
         self.chosen_likely |= {stride_source(path, d) for d in likely}
         return likely.union(d for d in dimensions if stride_source(path, d) in self._varying)
 
+    def has_free_sizes(self, t: torch.Tensor, path: Path) -> bool:
+        """Return whether sizes or strides of an input may be symbols."""
+        return self._refusal is None and why_sizes_are_numbers(t, path) is None
+
     def is_symbol(self, number: object, path: Path) -> bool:
-        """Return whether a number of a call is a symbol.
+        """Return whether a number of a call is a symbol; a length is by the source of its list.
 
         A float is none that is 0, of which there are two, or not finite: facts compare floats by ``==``.
         """
-        if self._refusal is not None or not self.takes_numbers:
+        if not self.takes_numbers or not (type(number) is int or is_free_float(number)):
             return False
-        if not (type(number) is int or is_free_float(number)):
-            return False
-        if self._varying and path.source in self._varying:
+        source = path.parent.source if path.kind == "length" and path.parent is not None else path.source
+        if self._varying and source in self._varying:
             return True
-        return self._everything and path.kind in _OF_PARTS and comes_with_arguments(path)
+        is_wanted = self._everything and self._refusal is None
+        return is_wanted and path.kind in _OF_PARTS and comes_with_arguments(path)
 
     def keep(self, size: SymbolicInt, wish: SizeWish) -> None:
         """Bound a symbol by a wish, which :meth:`check` checks in the end."""
@@ -248,8 +252,8 @@ def why_sizes_are_numbers(t: Any, path: Path) -> str | None:
         return "the sizes of tensors whose class or layout computes are numbers"
     if path.kind == "plain":
         return "the sizes of tensors whose class overrides torch's functions are numbers"
-    if path.kind == "array":
-        return "the sizes of NumPy's arrays are numbers"
+    if path.kind in ("array", "called"):
+        return "the sizes of NumPy's arrays, and of tensors that a package makes of its objects, are numbers"
     return None
 
 

@@ -49,7 +49,5 @@ class TraceRequest:
     #: the answers to the first questions about data; the program is run for the others. With None it is not
     #: run, and questions are refused
     answers: tuple[Any, ...] | None = None
-    #: the sources of numbers that the program writes and that are inputs (Note [Numbers that vary])
-    numbers: frozenset[str] = frozenset()
     #: which sizes of tensors and numbers of the arguments are symbols (Note [Symbolic sizes])
     sizes: SizeChoice | None = None

@@ -9,7 +9,6 @@ the program calls C code  →   by the table of natives, or not at all
 from __future__ import annotations
 
 import functools
-import logging
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,14 +17,13 @@ from typing import Any
 from thunder.base.devices import Device
 from thunder.base.errors import OperatorError, ThunderError
 from thunder.base.langctx import LanguageContext
-from thunder.frontend.arrays.array_arguments import takes_arrays
-from thunder.frontend.arrays.traced_arrays import Arrays
+from thunder.base.provenance import Path
 from thunder.frontend.attribute_policy import AttributePolicy
 from thunder.frontend.call_dispatch import CallResolver
 from thunder.frontend.checkpoints.region_effects import RegionPolicy
 from thunder.frontend.custom_gradients.backward_policy import BackwardPolicy
+from thunder.frontend.equal_modules.equal_calls import EqualModules
 from thunder.frontend.lookasides import imports, made_values, python_functions, weakrefs
-from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.natives import key_protocols, libraries, native_arguments, native_calls, unread_items
 from thunder.frontend.natives.descriptors import descriptor_of
 from thunder.frontend.objects.class_kinds import has_python_key
@@ -42,17 +40,15 @@ from thunder.frontend.opaque_calls.opaque_hints import add_opaque_hint
 from thunder.frontend.output import warning_calls
 from thunder.frontend.output.deferred_texts import combined, copies_texts
 from thunder.frontend.output.percent_texts import is_percent, percent_text
-from thunder.frontend.output.progress_bars import draws_bar
 from thunder.frontend.places import Effect, Place
 from thunder.frontend.raised_errors import name_tensors
-from thunder.frontend.state_kinds import KINDS
+from thunder.frontend.session_rules import HandlerTable, SessionRules
 from thunder.frontend.torch_functions import override_calls
 from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.frontend.traced_replacements import ReplacedCalls, ReplacementTable
 from thunder.frontend.types import gradient_nodes, module_members
 from thunder.frontend.types.globals_view import GlobalsView
 from thunder.frontend.types.gradient_nodes import GradientNode
-from thunder.frontend.types.type_table import HandlerTable
 from thunder.interpreter.frame import Frame, has_handler
 from thunder.interpreter.policy import FunctionParts
 from thunder.ir.proxies import TensorProxy
@@ -70,12 +66,10 @@ class Tracer(AttributePolicy):
     """The policy of one acquisition.
 
     Args:
-        lookasides: the functions that are done by rules and not interpreted.
+        rules: what is done by rules and not interpreted.
         replacements: the functions in whose place others are interpreted.
         trace, objects, language, sharp_edge, assumed_device: see :class:`TracingSession`.
     """
-
-    kinds = KINDS
 
     def __init__(
         self,
@@ -83,46 +77,54 @@ class Tracer(AttributePolicy):
         objects: ObjectTable,
         language: LanguageContext,
         sharp_edge: Callable[[ThunderError], None],
-        lookasides: LookasideTable,
+        rules: SessionRules,
         replacements: ReplacementTable,
         *,
         assumed_device: Device | None = None,
     ) -> None:
         super().__init__(trace, objects, language, sharp_edge, assumed_device)
-        objects.adopt_array = lambda raw, path: self.state(Arrays).adopt(raw, path)
+        self.handlers, self.kinds = HandlerTable(rules.handlers), rules.kinds
+        objects.adopt_by_rule = self._adopt_by_rule
         objects.callback = lambda fn: self.machine.shim(fn)
         objects.adopt_unread_iterator = lambda raw, path: opaque_iterators.adopt_unread(self, raw, path)
-        self._calls = CallResolver(self, lookasides, replacements)
+        self._calls = CallResolver(self, rules.lookasides, replacements)
         self.state(ReplacedCalls).table = replacements
-        self._handlers = HandlerTable()
+        self.equal_modules = EqualModules(self, self._calls.is_replaced)
         self._parts: dict[int, tuple[Any, FunctionParts]] = {}
         self._constants: set[int] | None = None  # ids of those of the code that was interpreted
         self._torch_functions = self.state(TorchFunctions)
 
     def place_changed(self, places: frozenset[Place]) -> None:
         """Let the policies of the parts in which the program is come before that of its own level."""
+        self.objects.effects += 1
         self.__class__ = _class_within(places)
         self.machine.on_make = self.on_make
         self.objects.before_fact = self.check_fact if Place.BACKWARD in places else None
 
+    def _adopt_by_rule(self, raw: Any, path: Path) -> Any:
+        rule = self.handlers[type(raw)].adopt
+        return NotImplemented if rule is None else rule(self, raw, path)
+
     # -- attributes ------------------------------------------------------------------------------------------
 
     def load_attr(self, obj: Any, name: str) -> Any:
-        load = self._handlers[type(obj)].load
+        if id(obj) in self.equal_modules.around:
+            self.objects.own_effects += 1
+        load = self.handlers[type(obj)].load
         if load is not None:
             return load(self, obj, name)
         self.type_attr(type(obj), "__getattribute__")
         return self.machine.generic_load_attr(obj, name)
 
     def store_attr(self, obj: Any, name: str, value: Any) -> None:
-        store = self._handlers[type(obj)].store
+        store = self.handlers[type(obj)].store
         if store is None:
             self.store_plain(obj, name, value)
         else:
             store(self, obj, name, value)
 
     def delete_attr(self, obj: Any, name: str) -> None:
-        delete = self._handlers[type(obj)].delete
+        delete = self.handlers[type(obj)].delete
         if delete is None:
             self.delete_plain(obj, name)
         else:
@@ -149,9 +151,11 @@ class Tracer(AttributePolicy):
         self.variables.delete_global(namespace, name)
 
     def store_cell(self, cell: types.CellType, value: Any) -> None:
+        self.objects.own_effects += not self.equal_modules.has_made(cell)
         self.variables.store_cell(cell, value)
 
     def delete_cell(self, cell: types.CellType) -> None:
+        self.objects.own_effects += not self.equal_modules.has_made(cell)
         self.variables.delete_cell(cell)
 
     # -- calls -----------------------------------------------------------------------------------------------
@@ -173,8 +177,10 @@ class Tracer(AttributePolicy):
                 return made
             handler = self._calls.resolve(fn)
             if handler is not None:
+                if not self._calls.only_reads(handler):
+                    self.objects.effects += 1
                 if self.objects.unread and not _passes_on(handler, fn):
-                    if _reads_lists(handler, fn):
+                    if handler in _AS_IT_IS or self._calls.takes_unread(fn):
                         self.read_lists(*args, *kwargs.values())
                     elif made_values.are_read(self, fn, fn, args, kwargs):
                         return made_values.derived(self, fn, args, kwargs)
@@ -191,6 +197,7 @@ class Tracer(AttributePolicy):
         return error.add_locations(self.locations())
 
     def call_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        native_arguments.count_effects(self, fn, args, kwargs)
         if is_percent(fn, args) and (text := percent_text(self, *args)) is not None:
             return text
         if self.objects.has_unmodelled and unmodelled_operands.are_passed(self, fn, args, kwargs):
@@ -232,7 +239,7 @@ class Tracer(AttributePolicy):
 
     def is_same(self, a: Any, b: Any) -> bool:
         for one, other in ((a, b), (b, a)):
-            rule = self._handlers[type(one)].is_same
+            rule = self.handlers[type(one)].is_same
             same = NotImplemented if rule is None else rule(self, one, other)
             if same is not NotImplemented:
                 return bool(same)
@@ -250,7 +257,7 @@ class Tracer(AttributePolicy):
         return gradient_nodes.gradient_node(self, x)
 
     def truth(self, value: Any) -> bool:
-        rule = self._handlers[type(value)].truth
+        rule = self.handlers[type(value)].truth
         try:
             answer = NotImplemented if rule is None else rule(self, value)
         except ThunderError as error:
@@ -258,7 +265,7 @@ class Tracer(AttributePolicy):
         return self.machine.generic_truth(value) if answer is NotImplemented else bool(answer)
 
     def class_of(self, obj: Any) -> type:
-        class_of = self._handlers[type(obj)].class_of
+        class_of = self.handlers[type(obj)].class_of
         return type(obj) if class_of is None else class_of(self, obj)
 
     def referent(self, reference: weakref.ref[Any]) -> Any:
@@ -313,6 +320,7 @@ class Tracer(AttributePolicy):
     def import_module(
         self, name: str, namespace: dict[str, Any], fromlist: tuple[str, ...] | None, level: int
     ) -> Any:
+        self.objects.effects += 1
         return imports.imported(self, name, namespace, fromlist, level)
 
     def as_caught(self, exc: BaseException) -> BaseException:
@@ -325,6 +333,7 @@ class Tracer(AttributePolicy):
     def warn(
         self, message: Any, category: type[Warning], frame: Frame | None, levels_above: int, source: Any
     ) -> None:
+        self.objects.effects += 1
         place = warning_calls.place_of(frame, levels_above)
         warning_calls.warn(self, message, category, place, source)
 
@@ -333,6 +342,7 @@ class Tracer(AttributePolicy):
     def on_make(self, obj: Any) -> Any:
         if isinstance(obj, types.FunctionType | types.CellType | type):
             self.created_by_program[id(obj)] = obj
+            self.equal_modules.note_made(obj)
         elif isinstance(obj, dict | set | frozenset):
             native_arguments.note_keys(self, obj)
             key_protocols.note_container(self, obj)
@@ -352,8 +362,9 @@ class Tracer(AttributePolicy):
 
     def forget(self) -> None:
         self._parts.clear()
-        self._handlers = HandlerTable()  # holds none of the classes
+        self.handlers = HandlerTable(self.handlers.rows)  # holds none of the classes
         self._calls.forget()
+        self.equal_modules.forget()
         super().forget()
 
     def locate(self) -> Source | None:
@@ -373,8 +384,6 @@ def _class_within(places: frozenset[Place]) -> type[Tracer]:
     return type(Tracer.__name__, (*policies, Tracer), {}) if policies else Tracer
 
 
-#: functions whose rules make texts of their arguments by calls of the program
-_OUTPUT = (print, logging.Logger._log, *made_values.RULES)
 #: handlers of calls of code that runs as it is, in each call
 _AS_IT_IS = (opaque_acquisition.call, native_functions.call)
 
@@ -391,8 +400,3 @@ def _constants(code: types.CodeType) -> Iterator[Any]:
 def _passes_on(handler: Any, fn: Any) -> bool:
     """Return whether a rule passes its arguments on, or asks for the length of one."""
     return handler is module_members.call_module or type(fn) is CompiledFunction or fn is len
-
-
-def _reads_lists(handler: Any, fn: Any) -> bool:
-    """Return whether a rule looks at its arguments through the session, but for the items of lists."""
-    return handler in _AS_IT_IS or fn in _OUTPUT or takes_arrays(fn) or draws_bar(fn)

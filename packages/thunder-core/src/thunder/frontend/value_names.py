@@ -11,15 +11,14 @@ import torch
 
 from thunder.base.provenance import Path
 from thunder.ir.object_names import identifier
-from thunder.ir.proxies import FloatProxy, GeneratorProxy, IntegerProxy, NumberProxy, TensorProxy
+from thunder.ir.proxies import GeneratorProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.trace import TraceCtx
 from thunder.wrappers.overrides import OVERRIDES
 
 #: an input of a computation, and its path
-Input = tuple[TensorProxy | GeneratorProxy | NumberProxy, Path]
-_PREFIXES: dict[type, str] = {GeneratorProxy: "g", IntegerProxy: "n", FloatProxy: "n"}
+Input = tuple[TensorProxy | GeneratorProxy | SymbolicNumber, Path]
 
 
 _NOT_IN_NAMES = re.compile(r"\W")
@@ -38,7 +37,7 @@ def name_values(trace: TraceCtx, inputs: list[Input], parameters: list[str]) -> 
         if isinstance(proxy, SymbolicNumber):
             proxy.name = trace.make_name(prefix=proxy.prefix)
             continue
-        prefix = _PREFIXES.get(type(proxy), "t")
+        prefix = "g" if isinstance(proxy, GeneratorProxy) else "t"
         proxy.name = trace.make_derived_name(input_name(path, parameters, prefix))
     hints = {p.name_hint for bsym in trace.bound_symbols for p in _tensor_outs(bsym)}
     _name_scope(trace, trace.bound_symbols, named, hints)

@@ -91,6 +91,16 @@ def _views_by_parts(bsym: BoundSymbol) -> Iterator[View]:
             yield View(out, origin.source, origin.path, origin.certain and is_tagged)
 
 
+def consists_of_views(bsym: BoundSymbol) -> bool:
+    """Return whether a call, or each call in it, describes memory in another way, as its operator declares.
+
+    For some layouts it may be a copy.
+    """
+    if bsym.subsymbols:
+        return all(map(consists_of_views, bsym.subsymbols))
+    return not bsym.tags.isdisjoint(VIEW_TAGS)
+
+
 def _own_view(bsym: BoundSymbol) -> Iterator[View]:
     first = bsym.args[0] if bsym.args else None
     if isinstance(first, TensorProxy):

@@ -12,14 +12,9 @@ from thunder.base.errors import InvalidArgument, PluginError, UnsupportedProgram
 from thunder.base.structural_ids import RETURN
 from thunder.ir.dataflow import producers
 from thunder.ir.effects import written_tensors
+from thunder.ir.evaluation import SET_GRAD_ENABLED, recorded_by
 from thunder.ir.proxies import ProxyTag, TensorProxy, is_proxy
-from thunder.ir.rewrite import (
-    CHECK_TENSOR,
-    SET_GRAD_ENABLED,
-    add_trace_output,
-    recorded_by,
-    refuse_new_writes,
-)
+from thunder.ir.rewrite import CHECK_TENSOR, add_trace_output, refuse_new_writes
 from thunder.ir.substitution import substitute_operands
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx

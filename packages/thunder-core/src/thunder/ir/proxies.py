@@ -131,7 +131,7 @@ class TensorProxy(torch.Tensor):
     name_hint: str | None
     #: whether ``requires_grad=False`` was passed: a meta function declares a result without gradient
     declared_without_grad: bool
-    #: the strides (elements) that ``thunder.ops.strides`` derived when the program read them
+    #: the strides (elements) that ``thunder.ops.layouts`` derived when the program read them
     derived_strides: tuple[int, ...] | None
 
     def __new__(
@@ -233,18 +233,35 @@ class TensorProxy(torch.Tensor):
         if unknown:
             raise InvalidArgument(f"TensorProxy has no attribute {sorted(unknown)[0]!r}")
         shape = tuple(changes.get("shape", self.shape))
-        new = _without_metadata(type(self), shape, dtypes.to_dtype(changes.get("dtype", self.dtype)))
-        for field in _FIELDS:
-            if field not in _CONVERTED:
-                setattr(new, field, changes[field] if field in changes else getattr(self, field))
+        new = self._of_form(shape, dtypes.to_dtype(changes.get("dtype", self.dtype)))
+        new.declared_without_grad = False
+        if not are_same(shape, self.shape):
+            new.strides = new.input_offset = new.derived_strides = None
+        for field in changes.keys() - _CONVERTED:
+            setattr(new, field, changes[field])
         new.device = devices.to_device(changes.get("device", self.device))
         new.tags = set(changes.get("tags", self.tags))
-        if are_same(shape, self.shape):
-            new.derived_strides = self.derived_strides
-        else:
-            new.strides, new.input_offset = changes.get("strides"), changes.get("input_offset")
         if "requires_grad" in changes:
             new.requires_grad_since_write = changes.get("requires_grad_since_write", False)
+        return new
+
+    def copy(self, name: str, name_hint: str | None = None) -> TensorProxy:
+        """Return a tensor with the same metadata under a name that has been taken from the trace."""
+        new = self._of_form(self.shape, self.dtype)
+        new.name, new.name_hint = name, name_hint
+        return new
+
+    def _of_form(self, shape: tuple[int, ...], dtype: dtypes.dtype) -> TensorProxy:
+        """Return a tensor of a shape and a dtype, with all other metadata of this one."""
+        new = _without_metadata(type(self), shape, dtype)
+        # each slot by its name: a loop over them takes three times as long
+        new.name, new.name_hint, new.tags = self.name, self.name_hint, set(self.tags)
+        new.device, new.requires_grad, new._grad = self.device, self.requires_grad, self._grad
+        new.distparallel_type, new.history = self.distparallel_type, self.history
+        new.strides, new.input_offset = self.strides, self.input_offset
+        new.derived_strides, new.declared_leaf = self.derived_strides, self.declared_leaf
+        new.declared_without_grad = self.declared_without_grad
+        new.requires_grad_since_write = self.requires_grad_since_write
         return new
 
     def replace_name(self, name: str, *, disambiguate: bool = False) -> TensorProxy:

@@ -22,13 +22,13 @@ def proxies_in(tree: Any) -> tuple[Any, ...]:
 
 
 #: types that hold no proxy, and of which most arguments are
-_PLAIN = frozenset({type(None), bool, int, float, complex, str, torch.dtype, torch.device, type(...)})
+PLAIN = frozenset({type(None), bool, int, float, complex, str, torch.dtype, torch.device, type(...)})
 
 
 def _collect_proxies(tree: Any, proxies: list[Any]) -> None:
     # Every pass needs the proxies of every call, so the common cases come first and build no spec.
     kind = type(tree)
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return
     if kind is TensorProxy:
         proxies.append(tree)
@@ -44,7 +44,7 @@ def _collect_proxies(tree: Any, proxies: list[Any]) -> None:
             kind = type(item)
             if kind is TensorProxy:
                 proxies.append(item)
-            elif kind not in _PLAIN:
+            elif kind not in PLAIN:
                 _collect_proxies(item, proxies)
     else:
         leaves, spec = tree_flatten_with_dataclass(tree)
@@ -56,14 +56,14 @@ def _collect_proxies(tree: Any, proxies: list[Any]) -> None:
 def map_leaves(fn: Callable[[Any], Any], tree: Any) -> Any:
     """Return a pytree, dataclasses included, with ``fn`` of each leaf that may be a proxy."""
     kind = type(tree)
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return tree
     if kind is TensorProxy:
         return fn(tree)
     if kind is tuple:
-        return tuple([x if type(x) in _PLAIN else map_leaves(fn, x) for x in tree])
+        return tuple([x if type(x) in PLAIN else map_leaves(fn, x) for x in tree])
     if kind is list:
-        return [x if type(x) in _PLAIN else map_leaves(fn, x) for x in tree]
+        return [x if type(x) in PLAIN else map_leaves(fn, x) for x in tree]
     if kind is dict:
         return {key: map_leaves(fn, x) for key, x in tree.items()}
     leaves, spec = tree_flatten_with_dataclass(tree)

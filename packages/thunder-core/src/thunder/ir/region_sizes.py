@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from thunder.base.pytree import tree_map
 from thunder.ir.fusion_regions import Region
 from thunder.ir.proxies import TensorProxy
-from thunder.ir.symbol import BoundSymbol
+from thunder.ir.substitution import with_leaves
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.symbolic_sizes import SymbolicInt, strides_as_products
 
 __all__ = [
@@ -84,7 +84,7 @@ def region_for_sizes(region: Region, sizes: Mapping[str, int]) -> Region:
     """Return a region with numbers in the place of its symbolic sizes, which are no longer inputs."""
 
     def leaf(x: Any) -> Any:
-        if isinstance(x, SymbolicInt):
+        if isinstance(x, SymbolicNumber) and all(root.name in sizes for root in x.roots):
             return x.for_values(sizes)
         if isinstance(x, slice):  # a leaf of pytrees
             return slice(leaf(x.start), leaf(x.stop), leaf(x.step))
@@ -92,14 +92,9 @@ def region_for_sizes(region: Region, sizes: Mapping[str, int]) -> Region:
             return x.replace(shape=tuple(map(leaf, x.shape)), strides=None)
         return x
 
-    def call(bsym: BoundSymbol) -> BoundSymbol:
-        args, kwargs, output = tree_map(leaf, (bsym.args, bsym.kwargs, bsym.output))
-        parts = tuple(map(call, bsym.subsymbols))
-        return bsym.from_bsym(args=args, kwargs=kwargs, output=output, subsymbols=parts)
-
     return replace(
         region,
         inputs=tuple(leaf(p) for p in region.inputs if not isinstance(p, SymbolicInt)),
         outputs=tuple(map(leaf, region.outputs)),
-        bsyms=tuple(map(call, region.bsyms)),
+        bsyms=tuple(with_leaves(leaf, bsym) for bsym in region.bsyms),
     )

@@ -7,22 +7,20 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
 from typing import Any
 
-import torch
-
 from thunder.base.errors import InvalidArgument, TraceError
 from thunder.base.structural_ids import RETURN
 from thunder.base.tags import OpTags
+from thunder.ir.evaluation import recorded_by, rewrite
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
-from thunder.ir.substitution import substitute, substitute_in_tree, substitute_operands
+from thunder.ir.substitution import substitute, substitute_in_tree
 from thunder.ir.symbol import BoundSymbol, has_tags
-from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
+from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, get_tracectx
 
 __all__ = [
     "VISIT_TYPE",
     "add_trace_output",
     "insert_inplace",
-    "recorded_by",
     "refuse_new_writes",
     "replace_calls",
     "replace_inplace",
@@ -31,7 +29,6 @@ __all__ = [
 ]
 
 CHECK_TENSOR = "prims.check_tensor_shape_and_metadata"
-SET_GRAD_ENABLED = "prims.set_grad_enabled"
 
 
 class VISIT_TYPE(Enum):
@@ -41,14 +38,6 @@ class VISIT_TYPE(Enum):
     INSERT_AFTER = auto()
     REPLACE = auto()
     NO_OP = auto()
-
-
-def recorded_by(trace: TraceCtx, fn: Callable[..., Any], *args: Any) -> tuple[list[BoundSymbol], Any]:
-    """Return the bound symbols that `fn(*args)` records with names of a trace, and its result."""
-    scope: list[BoundSymbol] = []
-    with tracectx(trace), trace.recording_into(scope):
-        result = fn(*args)
-    return scope, result
 
 
 def visitor_transform(
@@ -101,32 +90,19 @@ def replace_calls(
     replace the outputs of `bsym`, in the same structure; later calls read them. Raises InvalidArgument for a
     result of another shape, dtype or device than the output that it replaces, and for a write to a tensor.
     """
-    start = time.perf_counter_ns()
-    new, replaced, grad_mode = from_trace(trace), dict[str, Any](), torch.is_grad_enabled()
 
-    def changed(bsym: BoundSymbol) -> tuple[list[BoundSymbol], bool]:
-        """Return the calls in place of one that reads replaced values, and whether any was replaced."""
-        bsym = substitute_operands(bsym, replaced)
-        with torch.set_grad_enabled(grad_mode):
-            recorded, results = recorded_by(new, replacement, bsym)
+    def checked(bsym: BoundSymbol) -> Any:
+        results = replacement(bsym)
         if results is not None:
-            if not has_tags(bsym, {OpTags.IN_PLACE}):
-                refuse_new_writes(recorded, f"replaces a call of {bsym.sym.id}")
-            return _renamed(recorded, bsym, results, replaced), True
-        parts = [changed(sub) for sub in bsym.subsymbols] if nested else []
-        if not any(is_replaced for _, is_replaced in parts):
-            return [bsym], False
-        return [_in_place_of(call, bsym) for calls, _ in parts for call in calls], True
+            _check_replacement(bsym, results)
+        return results
 
-    for bsym in trace.bound_symbols:
-        if bsym.sym.id == SET_GRAD_ENABLED:
-            grad_mode = bool(bsym.args[0])
-        new.bound_symbols += changed(bsym)[0]
-    new.args = list(trace.args)  # `replacement` may have added inputs
-    took = time.perf_counter_ns() - start
-    name = provenance or str(getattr(replacement, "__name__", "Replacement of calls"))
-    new.set_provenance(TraceProvenance(name, took))
-    return new
+    return rewrite(
+        trace,
+        checked,
+        provenance or str(getattr(replacement, "__name__", "Replacement of calls")),
+        nested=nested,
+    )
 
 
 def refuse_new_writes(recorded: Iterable[BoundSymbol], purpose: str) -> None:
@@ -139,31 +115,18 @@ def refuse_new_writes(recorded: Iterable[BoundSymbol], purpose: str) -> None:
             )
 
 
-def _in_place_of(call: BoundSymbol, bsym: BoundSymbol) -> BoundSymbol:
-    """Return a call with the source line and the tags of the one that it replaces."""
-    return call.from_bsym(source=call.source or bsym.source, tags=call.own_tags | bsym.own_tags)
-
-
-def _renamed(
-    recorded: list[BoundSymbol], bsym: BoundSymbol, results: Any, replaced: dict[str, Any]
-) -> list[BoundSymbol]:
-    """Return the recorded calls with the names of the outputs of `bsym`.
-
-    Values that replace outputs in later calls are entered into `replaced`.
-    """
-    outputs, values = proxies_in(bsym.output), proxies_in(results)
-    if [_form(p) for p in outputs] != [_form(p) for p in values]:
+def _check_replacement(bsym: BoundSymbol, results: Any) -> None:
+    """Raise InvalidArgument for a write, and for results that have not the form of the outputs of a call."""
+    trace = get_tracectx()
+    assert trace is not None, "the replacement of a call is recorded"
+    if not has_tags(bsym, {OpTags.IN_PLACE}):
+        refuse_new_writes(trace.peek_scope(), f"replaces a call of {bsym.sym.id}")
+    outputs, values = [[_form(p) for p in proxies_in(tree)] for tree in (bsym.output, results)]
+    if outputs != values:
         raise InvalidArgument(
             f"a call of {bsym.sym.id} is replaced by results of another form: "
-            f"{', '.join(map(_form, values))} and not {', '.join(map(_form, outputs))}"
+            f"{', '.join(values)} and not {', '.join(outputs)}"
         )
-    computed = {p.name for b in recorded for p in b.flat_proxy_outs}
-    names: dict[str, Any] = {}
-    for output, value in zip(outputs, values, strict=True):
-        if value.name in computed and value.name not in names:
-            names[value.name] = value.replace(name=output.name)
-        replaced[output.name] = names.get(value.name, value)
-    return [_in_place_of(substitute(b, names), bsym) for b in recorded]
 
 
 def _form(p: Any) -> str:

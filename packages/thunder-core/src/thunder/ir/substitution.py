@@ -1,29 +1,28 @@
 """Substitution of proxies in trees and bound symbols.
 
-Most functions take a mapping from names to values, and a value is final: ``x`` may be replaced by ``y``
-while ``y`` is replaced by ``z``. Where a pass enters replacements one after another, so that they form
-chains, they are a mapping from variables, as :meth:`~thunder.ir.symbol.BoundSymbol.from_bsym_swap_proxies`
-follows them.
+The functions take a mapping from names to values, and a value is final: ``x`` may be replaced by ``y`` while
+``y`` is replaced by ``z``. :meth:`~thunder.ir.symbol.BoundSymbol.from_bsym_swap_proxies` follows chains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from thunder.ir.proxies import Proxy, TensorProxy, Variable, is_proxy
+from thunder.ir.proxies import Proxy, TensorProxy, is_proxy
 from thunder.ir.proxy_leaves import map_leaves
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.symbolic_numbers import SymbolicNumber
 
 __all__ = [
-    "follow_replacements",
+    "in_place_of",
     "rename_results",
     "substitute",
     "substitute_in_tree",
     "substitute_operands",
     "substitute_outputs",
+    "with_leaves",
 ]
 
 
@@ -41,11 +40,22 @@ def _substituted(values: Mapping[str, Any], leaf: Any) -> Any:
 
 def substitute(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSymbol:
     """Return ``bsym`` with proxies replaced in operands, outputs and decomposition."""
-    return bsym.from_bsym(
-        args=substitute_in_tree(bsym.args, values),
-        kwargs=substitute_in_tree(bsym.kwargs, values),
-        output=substitute_in_tree(bsym.output, values),
-        subsymbols=tuple(substitute(sub, values) for sub in bsym.subsymbols),
+    return with_leaves(partial(_substituted, values), bsym) if values else bsym
+
+
+def with_leaves(
+    fn: Callable[[Any], Any], bsym: BoundSymbol, line: Callable[[Any], Any] = lambda source: source
+) -> BoundSymbol:
+    """Return ``bsym`` with ``fn`` of each leaf that may be a proxy, also in its decomposition.
+
+    ``line`` returns the source line of a copy for that of a call.
+    """
+    return bsym.of_other_values(
+        map_leaves(fn, bsym.args),
+        map_leaves(fn, bsym.kwargs) if bsym.kwargs else {},
+        map_leaves(fn, bsym.output),
+        tuple([with_leaves(fn, part, line) for part in bsym.subsymbols]) if bsym.subsymbols else (),
+        line(bsym.source),
     )
 
 
@@ -54,6 +64,8 @@ def substitute_operands(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSy
 
     An output that is an operand itself is replaced too; the others keep their names.
     """
+    if not values:
+        return bsym
     operands = {p.name for p in bsym.flat_proxy_args}
     if operands.isdisjoint(values):
         return bsym
@@ -71,21 +83,14 @@ def substitute_outputs(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSym
     operands = {p.name for p in bsym.flat_proxy_args}
     computed = {p.name for p in bsym.flat_proxy_outs} - operands
     outputs = {name: values[name] for name in computed if name in values}
-    return substitute(bsym, outputs) if outputs else bsym
-
-
-def follow_replacements(bsym: BoundSymbol, replaced: Mapping[Variable, Any]) -> BoundSymbol:
-    """Return ``bsym`` with its operands replaced, following chains; outputs keep their names."""
-    if replaced and any(Variable(p) in replaced for p in bsym.flat_proxy_args):
-        return bsym.from_bsym_swap_proxies(replaced, skip_output=True)
-    return bsym
+    return substitute(bsym, outputs)
 
 
 def rename_results(
     recorded: Iterable[BoundSymbol],
     bsym: BoundSymbol,
     results: Iterable[tuple[Any, Any]],
-    replaced: dict[Variable, Any],
+    replaced: dict[str, Any],
 ) -> list[BoundSymbol]:
     """Return the calls that a rule recorded, with the output names of ``bsym``.
 
@@ -95,12 +100,23 @@ def rename_results(
     recorded = list(recorded)
     operands = {p.name for p in bsym.flat_proxy_args}
     computed = {p.name for b in recorded for p in b.flat_proxy_outs} - operands
-    names: dict[Variable, Any] = {}
+    names: dict[str, Any] = {}
     for output, result in results:
         if not is_proxy(result):
-            replaced[Variable(output)] = result
-        elif result.name in computed and Variable(result) not in names:
-            names[Variable(result)] = output
+            replaced[output.name] = result
+        elif result.name in computed and result.name not in names:
+            names[result.name] = output
         elif output.name != result.name:
-            replaced[Variable(output)] = names.get(Variable(result), result)
-    return [b.from_bsym_swap_proxies(names) for b in recorded]
+            replaced[output.name] = names.get(result.name, result)
+    return [substitute(b, names) for b in recorded]
+
+
+def in_place_of(bsym: BoundSymbol, calls: Iterable[BoundSymbol]) -> list[BoundSymbol]:
+    """Return calls that replace another, with its source line, its tags, and its header on the first."""
+    placed = [
+        call.from_bsym(source=call.source or bsym.source, tags=call.own_tags | bsym.own_tags)
+        for call in calls
+    ]
+    if placed and placed[0].header is None:
+        placed[0].header = bsym.header
+    return placed

@@ -147,7 +147,7 @@ class Symbol:
         if not NO_CONTAINERS.issuperset(map(type, (*args, *kwargs.values()))):
             args, kwargs = with_copied_containers(args), with_copied_containers(kwargs)
         recorder = trace.recorder
-        is_outermost = recorder is not PLAIN and len(trace.scopes) == 1
+        is_outermost = recorder is not PLAIN and len(trace.open_scopes) == 1
         if is_outermost:
             adapted, args, kwargs = recorder.adapt_call(self, args, kwargs)
             if adapted is not self:
@@ -157,7 +157,7 @@ class Symbol:
             try:
                 output = self.meta(*args, **kwargs)
             except AttributeError as error:
-                if len(trace.scopes) == 1 and not self.is_of_package:  # else a fault of who calls it
+                if len(trace.open_scopes) == 1 and not self.is_of_package:  # else a fault of who calls it
                     refuse_number(self.name, zip(self._parameters, args, strict=False), kwargs, error)
                 raise
             if any_requires_grad(args):
@@ -166,11 +166,11 @@ class Symbol:
                 else:
                     require_no_grad(output, args)
         else:
-            trace.scopes.append(subsymbols)
+            trace.open_scopes.append(subsymbols)
             try:
                 output = self.meta(*args, **kwargs)
             finally:
-                trace.scopes.pop()
+                trace.open_scopes.pop()
             if not subsymbols and is_identity(output, args):
                 return output
             if not subsymbols and any_requires_grad(args) and results_require_grad():
@@ -369,6 +369,22 @@ class BoundSymbol:
                 and new.flat_variableified_proxy_outs == self.flat_variableified_proxy_outs
             )
             new._subsymbols = self._subsymbols if is_same else ()
+        return new
+
+    def of_other_values(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        output: Any,
+        subsymbols: tuple[BoundSymbol, ...],
+        source: Source | None,
+    ) -> BoundSymbol:
+        """Return the same call, with the same tags, of other values, at a line."""
+        new = object.__new__(BoundSymbol)
+        new._sym, new._args, new._kwargs, new._output = self._sym, args, kwargs, output
+        new._subsymbols, new._own_tags, new._tags = subsymbols, self._own_tags, self._tags
+        new.source, new.header, new.views = source, self.header, None
+        new.all_tags = self.all_tags
         return new
 
     def from_bsym_swap_proxies(

@@ -104,8 +104,10 @@ class TraceCtx:
         self.kwargs: dict[str, Any] = dict(kwargs or {})
         self.tags: set[TraceTag] = set(tags)
         self.name = name
-        #: where calls are recorded, innermost last; the first one is the program itself
-        self.scopes: list[list[BoundSymbol]] = [[]]
+        #: :attr:`scopes`, for those that only record
+        self.open_scopes: list[list[BoundSymbol]] = [[]]
+        #: how often somebody has looked at what is recorded
+        self.looks = 0
         #: whether the program runs under the caller's grad mode, and not under ``torch.no_grad``
         self.grad_enabled = False
         #: whether the signature is ``(*args, **kwargs)``: a prologue
@@ -129,6 +131,12 @@ class TraceCtx:
         self._next_numbers: dict[str, int] = {}
         self._object_names: dict[int, tuple[str, Any]] = {}
         self._complete = False
+
+    @property
+    def scopes(self) -> list[list[BoundSymbol]]:
+        """Where calls are recorded, innermost last; the first one is the program itself."""
+        self.looks += 1
+        return self.open_scopes
 
     @property
     def bound_symbols(self) -> list[BoundSymbol]:
@@ -188,6 +196,23 @@ class TraceCtx:
                 self.names.add(fresh)
                 return fresh
 
+    @property
+    def numbering(self) -> tuple[str, int] | None:
+        """What the next fresh name consists of, if it is not taken; None outside of :meth:`naming_after`."""
+        beginning = self._beginning
+        return None if beginning is None else (beginning, self._next_numbers.get(beginning, 0))
+
+    def make_names(self, count: int) -> list[str] | None:
+        """Take and return the next fresh names of :attr:`numbering`; None, and take none, if one is taken."""
+        assert self.numbering is not None, "fresh names are numbered after a value"
+        beginning, start = self.numbering
+        fresh = [f"{beginning}{n}" for n in range(start, start + count)]
+        if not all(map(self.is_free, fresh)):
+            return None
+        self.names.update(fresh)
+        self._next_numbers[beginning] = start + count
+        return fresh
+
     def make_derived_name(self, name: str) -> str:
         """Take and return ``name`` if it is free, else ``name_0``, ``name_1`` …"""
         derived, n = name, 0
@@ -226,13 +251,13 @@ class TraceCtx:
 
     def push_scope(self, scope: list[BoundSymbol]) -> None:
         """Record into ``scope`` until it is popped."""
-        self.scopes.append(scope)
+        self.open_scopes.append(scope)
 
     def pop_scope(self) -> list[BoundSymbol]:
         """End and return the innermost scope."""
-        if len(self.scopes) == 1:
+        if len(self.open_scopes) == 1:
             raise TraceError("the base scope of a trace cannot be popped")
-        return self.scopes.pop()
+        return self.open_scopes.pop()
 
     @contextmanager
     def recording_into(self, scope: list[BoundSymbol]) -> Iterator[None]:
@@ -251,11 +276,11 @@ class TraceCtx:
         """Append to the innermost scope."""
         if self._complete:
             raise TraceError(f"{bsym.sym.name} was recorded into a trace that is complete")
-        self.scopes[-1].append(bsym)
+        self.open_scopes[-1].append(bsym)
 
     def add_bound_symbol(self, bsym: BoundSymbol) -> None:
         """Append to the base scope."""
-        self.scopes[0].append(bsym)
+        self.open_scopes[0].append(bsym)
 
     def mark_complete(self) -> None:
         """Let further recording raise TraceError."""

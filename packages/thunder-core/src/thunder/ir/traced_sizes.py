@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from thunder.base.pytree import tree_map
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.substitution import with_leaves
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.symbolic_sizes import has_symbols, hint_of, hints_of
@@ -41,12 +41,7 @@ def _values(trace: TraceCtx) -> list[Any]:
 
 def call_with_traced_sizes(bsym: BoundSymbol) -> BoundSymbol:
     """Return a call with numbers in the place of symbolic sizes, those of the traced call."""
-    return bsym.from_bsym(
-        args=tree_map(_number, bsym.args),
-        kwargs=tree_map(_number, bsym.kwargs),
-        output=tree_map(_number, bsym.output),
-        subsymbols=tuple(map(call_with_traced_sizes, bsym.subsymbols)),
-    )
+    return with_leaves(_number, bsym)
 
 
 def _number(value: Any) -> Any:

@@ -2,8 +2,8 @@
 
     index_copy(a, dim, index, value)   →   a.index_copy_(dim, index, value)
 
-The tables below have the forms of torch's functions. Another kernel has its form as its attribute
-``in_place``.
+The rows of operators have the forms of torch's functions (``Operator.in_place``). Another kernel has its form
+as its attribute ``in_place``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ import torch
 
 from thunder.base import overwritten
 from thunder.base.tensor_versions import restored_version
-from thunder.ir.symbol import BoundSymbol
 
-__all__ = ["ENDING", "InPlaceForm", "has_own_form", "in_place_form", "writes_by_table"]
+# fmt: off
+__all__ = [
+    "ENDING", "InPlaceForm", "by_dim_last", "elementwise_kernel", "part", "put", "restoring_all",
+    "restoring_items", "restoring_places", "restoring_put", "restoring_rows", "set_item", "whole",
+]
+# fmt: on
 
 #: what the id of an in-place form adds to that of its operator
 ENDING: Final = "_in_place"
@@ -82,128 +86,72 @@ class InPlaceForm:
         return keep_and_write
 
 
-def has_own_form(bsym: BoundSymbol) -> bool:
-    """Return whether the kernel of a call itself says how it writes in place."""
-    return isinstance(getattr(bsym.sym.python_impl, "in_place", None), InPlaceForm)
-
-
-def in_place_form(bsym: BoundSymbol) -> InPlaceForm | None:
-    """Return the in-place form of a call that runs, or None.
-
-    The tables are for calls that core's kernels run.
-    """
-    form = getattr(bsym.sym.python_impl, "in_place", None)
-    return form if isinstance(form, InPlaceForm) else _FORMS.get(bsym.sym.id)
-
-
-def writes_by_table(bsym: BoundSymbol) -> bool:
-    """Return whether a call is an in-place form of the tables, which a kernel of torch or of core runs."""
-    operator, ending, _ = bsym.sym.id.rpartition(ENDING)
-    return bool(ending) and operator in _FORMS
-
-
 # -- writes to a part of a tensor ----------------------------------------------------------------------------
 
 
-def _set_item(a: torch.Tensor, key: Any, value: Any) -> None:
+def set_item(a: torch.Tensor, key: Any, value: Any) -> None:
+    """Write a value at a key."""
     a[tuple(key) if isinstance(key, list) else key] = value
 
 
-def _restoring_items(a: torch.Tensor, key: Any, value: Any) -> Restore:
+def restoring_items(a: torch.Tensor, key: Any, value: Any) -> Restore:
+    """Return a function that puts back what :func:`set_item` overwrites."""
     key = tuple(key) if isinstance(key, list) else key
     old = a[key].clone()
     return lambda: a.__setitem__(key, old)
 
 
-def _put(a: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False) -> None:
+def put(a: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False) -> None:
+    """Write values at indices, of which some may be None."""
     torch.ops.aten.index_put_(a, list(indices), values, accumulate)
 
 
-def _restoring_put(a: torch.Tensor, indices: Sequence[Any], *_: Any) -> Restore:
+def restoring_put(a: torch.Tensor, indices: Sequence[Any], *_: Any, **__: Any) -> Restore:
+    """Return a function that puts back what :func:`put` overwrites."""
     indices = list(indices)
     old = torch.ops.aten.index(a, indices)
     return lambda: torch.ops.aten.index_put_(a, indices, old, False)
 
 
-def _restoring_rows(a: torch.Tensor, dim: int, index: torch.Tensor, *_: Any, **__: Any) -> Restore:
+def restoring_rows(a: torch.Tensor, dim: int, index: torch.Tensor, *_: Any, **__: Any) -> Restore:
+    """Return a function that puts back the slices of a dimension at an index."""
     old = a.index_select(dim, index)
     return lambda: a.index_copy_(dim, index, old)
 
 
-def _restoring_places(a: torch.Tensor, dim: int, index: torch.Tensor, *_: Any, **__: Any) -> Restore:
+def restoring_places(a: torch.Tensor, dim: int, index: torch.Tensor, *_: Any, **__: Any) -> Restore:
+    """Return a function that puts back what a scatter overwrites."""
     old = a.gather(dim, index)
     return lambda: a.scatter_(dim, index, old)
 
 
-def _restoring_all(a: torch.Tensor) -> Restore:
+def restoring_all(a: torch.Tensor) -> Restore:
+    """Return a function that puts back all elements."""
     old = a.clone()
     return lambda: a.copy_(old)
 
 
-def _part(run: Kernel, restoring: Kernel, *, keeps_layout: bool = False) -> InPlaceForm:
+def part(run: Kernel, restoring: Kernel, *, keeps_layout: bool = False) -> InPlaceForm:
+    """Return the form of a kernel that writes some elements of its first argument."""
     return InPlaceForm(run=run, restoring=restoring, keeps_layout=keeps_layout)
 
 
-def _by_dim_last(run: Kernel, restoring: Kernel) -> InPlaceForm:
+def by_dim_last(run: Kernel, restoring: Kernel) -> InPlaceForm:
     """Return the form of a primitive ``(a, index, value, dim)``."""
-    return _part(
+    return part(
         lambda a, index, value, dim: run(a, dim, index, value),
         lambda a, index, value, dim: restoring(a, dim, index),
     )
 
 
-Tensor = torch.Tensor
-_PARTS: Final = {
-    "prims.copy_with_setitem": _part(_set_item, _restoring_items, keeps_layout=True),
-    "prims.index_put": _part(_put, _restoring_put, keeps_layout=True),
-    "prims.index_copy": _by_dim_last(Tensor.index_copy_, _restoring_rows),
-    "prims.index_add": _by_dim_last(Tensor.index_add_, _restoring_rows),
-    "prims.scatter": _by_dim_last(Tensor.scatter_, _restoring_places),
-    "prims.scatter_add": _by_dim_last(Tensor.scatter_add_, _restoring_places),
-    "prims.diagonal_scatter": _part(
-        lambda a, value, *which: torch.diagonal(a, *which).copy_(value),
-        lambda a, value, *which: _restoring_all(torch.diagonal(a, *which)),
-    ),
-    "torch.masked_scatter": _part(
-        Tensor.masked_scatter_, lambda a, mask, _: _restoring_items(a, mask.expand_as(a), None)
-    ),
-    "torch.index_put": _part(_put, _restoring_put, keeps_layout=True),
-    "torch.index_copy": _part(Tensor.index_copy_, _restoring_rows),
-    "torch.index_add": _part(Tensor.index_add_, _restoring_rows),
-    "torch.index_fill": _part(Tensor.index_fill_, _restoring_rows),
-    "torch.index_reduce": _part(Tensor.index_reduce_, _restoring_rows),
-    "torch.scatter": _part(Tensor.scatter_, _restoring_places),
-    "torch.scatter_add": _part(Tensor.scatter_add_, _restoring_places),
-    "torch.scatter_reduce": _part(Tensor.scatter_reduce_, _restoring_places),
-}
-
 # -- writes to all elements --------------------------------------------------------------------------------
 
-#: functions ``f(a, …)`` with a method ``a.f_(…)``
-_WITH_METHOD: Final = (
-    "abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or "
-    "bitwise_xor ceil clamp clamp_max clamp_min copysign cos cosh cumprod cumsum digamma div erf erfc "
-    "erfinv exp exp2 expm1 fill floor floor_divide fmod frac hypot lerp lgamma log log10 log1p log2 "
-    "masked_fill mul nan_to_num neg nextafter pow reciprocal relu remainder round rsqrt sigmoid sign sin "
-    "sinc sinh sqrt square sub tan tanh tril triu trunc xlogy"
-)
+
+def whole(run: Kernel) -> InPlaceForm:
+    """Return the form of a kernel that writes all elements of its first argument."""
+    return InPlaceForm(run=run, restoring=lambda a, *_, **__: restoring_all(a), is_whole=True)
 
 
-def _whole(run: Kernel) -> InPlaceForm:
-    return InPlaceForm(run=run, restoring=lambda a, *_, **__: _restoring_all(a), is_whole=True)
-
-
-_WHOLE: Final = {f"torch.{name}": _whole(getattr(Tensor, f"{name}_")) for name in _WITH_METHOD.split()} | {
-    "torch.zeros_like": _whole(lambda a, *_, **__: a.zero_()),
-    "torch.ones_like": _whole(lambda a, *_, **__: a.fill_(1)),
-    "torch.full_like": _whole(lambda a, value, *_, **__: a.fill_(value)),
-    "torch.nn.functional.relu": _whole(lambda a, *_, **__: a.relu_()),
-    "prims.where": InPlaceForm(
-        run=lambda condition, a, b: torch.where(condition, a, b, out=b),
-        bases=lambda args, kwargs: (args[2],),
-        restoring=lambda condition, a, b: _restoring_all(b),
-        is_whole=True,
-    ),
-}
-
-_FORMS: Final = _PARTS | _WHOLE
+def elementwise_kernel(name: str) -> dict[str, Any]:
+    """Return the facts of torch's elementwise function with this name, a method ``name_`` and ``out=``."""
+    return {"in_place": whole(getattr(torch.Tensor, f"{name}_")), "with_out": getattr(torch, name)}

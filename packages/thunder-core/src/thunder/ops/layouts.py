@@ -9,7 +9,7 @@ meta tensors do not (convolution in channels-last, attention).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from functools import cached_property
 from types import MethodType
@@ -39,45 +39,15 @@ from thunder.ir.aliasing import InputAlias
 from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbol import BoundSymbol
-from thunder.ops.kernel_strides import with_strides_of_kernel
+from thunder.ir.trace import TraceCtx
+from thunder.ops.layout_rules import BY_DEVICE, BY_KERNEL, CONTIGUOUS, LIKE, NEW, NEW_LIKE, Layout
 from thunder.ops.operator import row_of
-from thunder.ops.stand_ins import SMALL, empty_tensor, symbolic_tensor, to_torch
+from thunder.ops.stand_ins import SMALL, stand_in_tensor, to_torch
 from thunder.ops.torch_errors import TORCH_REFUSALS
 from thunder.ops.torch_sizes import facts_in, size_in, to_symint, with_symbolic_sizes
 
 #: what fake tensors raise for functions that read data
 _DATA_DEPENDENT_ERRORS = (DataDependentOutputException, DynamicOutputShapeException)
-#: operators whose results are contiguous, and those whose results have the layout of their first argument
-_NEW = frozenset(
-    f"torch.{name}" for name in ("empty", "zeros", "ones", "full", "rand", "randn", "randint", "arange")
-) | {f"torch.Tensor.new_{name}" for name in ("empty", "zeros", "ones", "full")}
-_LIKE = frozenset({"torch.empty_like", "torch.zeros_like", "torch.ones_like", "torch.clone"})
-
-#: operators whose results are contiguous although an argument of the same shape is dense in another order;
-#: those that write in place keep the order of that argument
-CONTIGUOUS_RESULTS = frozenset(
-    f"torch.{name}"
-    for name in (
-        *("addbmm", "addmm", "baddbmm", "cumprod", "cumsum", "mvlgamma", "renorm", "tril", "triu"),
-        *("index_add", "index_copy", "index_reduce", "masked_fill", "masked_scatter"),
-        *("scatter", "scatter_add", "scatter_reduce"),
-    )
-)
-
-#: operators of matrices, whose results are contiguous for arguments in any layout
-MATRIX_PRODUCTS = frozenset(f"torch.{name}" for name in ("bmm", "matmul", "mm", "nn.functional.linear"))
-#: views that exist for some layouts only, or read the memory of their argument
-READ_LAYOUTS = frozenset(
-    {"torch.as_strided", "torch.view_as_complex", "torch.Tensor.as_strided"}
-    | {f"torch.Tensor.{name}" for name in ("unflatten", "view", "view_as")}
-)
-
-#: operators for which torch's kernels without data return other strides than those on a CPU, or read data
-STRIDES_OF_KERNELS = STRIDES_DIFFER_WITHOUT_DATA | {
-    f"torch.{name}"
-    for name in ("ldexp", "nn.functional.batch_norm", "nn.functional.logsigmoid", "nn.functional.pad", "roll")
-}
-
 #: packages whose functions run on fake tensors
 _WITHOUT_DATA = frozenset({"thunder", "torch", "builtins", "_operator"})
 
@@ -192,9 +162,10 @@ class Layouts:
         call = self._producers.get(proxy.name)
         if proxy.name in self._inputs or call is None:
             return proxy.name in self._inputs
-        if call.sym.id in _LIKE and call.kwargs["memory_format"] is torch.preserve_format:
+        layout = layout_of(call)
+        if layout in (LIKE, NEW_LIKE) and _preserves_format(call):
             return self.is_contiguous(call.args[0])
-        return call.sym.id in _NEW
+        return layout is NEW
 
     def of(self, proxy: TensorProxy) -> FakeTensor:
         """Return a tensor without data that has eager's strides and storage."""
@@ -238,8 +209,8 @@ class Layouts:
 
     def _empty(self, proxy: TensorProxy) -> torch.Tensor:
         """Return a new tensor without data for a proxy."""
-        new = empty_tensor if self._symbols is None else symbolic_tensor
-        return new(proxy, self._device(proxy.device))
+        size = None if self._symbols is None else to_symint
+        return stand_in_tensor(proxy, self._device(proxy.device), size=size)
 
     def _device(self, device: Any) -> torch.device:
         """Return the device of the tensor that represents one on `device`."""
@@ -285,12 +256,19 @@ class Layouts:
         result_proxy = next((p for p in call.flat_proxy_outs if isinstance(p, TensorProxy)), None)
         if result_proxy is None:
             return  # a number or a check has no layout
-        if self._is_of_numbers(call) or _declares_strides(call):
+        row = row_of(call.sym)
+        kernel = None if row is None or row.eager is None or reads_memory(row.eager) else row.eager
+        is_new = kernel is None and layout_of(call) in (NEW, CONTIGUOUS)
+        if is_new or self._is_of_numbers(call) or _declares_strides(call):
             for p in call.flat_proxy_outs:
                 self._values[p.name] = self._empty(p)
             return
-        row = row_of(call.sym)
-        if row is None or row.eager is None or reads_memory(row.eager):
+        if row is None or kernel is None:
+            if row is not None and row.layout is LIKE:
+                dtypes = [to_torch_dtype(p.dtype) for p in call.flat_proxy_outs]
+                like = self._values[call.args[0].name]
+                self._bind(call.flat_proxy_outs, [torch.empty_like(like, dtype=d) for d in dtypes])
+                return
             if row is not None and not call.subsymbols:
                 raise _unknown_strides(call)
             for sub in call.subsymbols:
@@ -302,8 +280,11 @@ class Layouts:
         if isinstance(kwargs.get("alpha"), torch.Tensor):  # a factor in a tensor, which a kernel would read
             kwargs["alpha"] = 1
         try:
-            run = _on_zeros if _needs_kernel(call.sym.id, args, kwargs) else _as_it_is
-            result = with_strides_of_kernel(call.sym.id, args, kwargs, run(row.eager, args, kwargs))
+            run = _on_zeros if _needs_kernel(call, args, kwargs) else _as_it_is
+            result = run(kernel, args, kwargs)
+            strides = None if row.layout is None else row.layout.strides(result, args, kwargs)
+            if strides is not None:
+                result = torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)
         except _DATA_DEPENDENT_ERRORS as error:
             if call.subsymbols and OpTags.MAYBE_VIEW in call.sym.tags:  # a view decomposes into views
                 for sub in call.subsymbols:
@@ -315,7 +296,7 @@ class Layouts:
                 hint="Call contiguous() on them, before the program writes to them or asks for strides.",
             ) from error
         except TORCH_REFUSALS as error:
-            text = _kernel_error(row.eager, args, kwargs) or str(error)
+            text = _kernel_error(kernel, args, kwargs) or str(error)
             raise OperatorError(text, found=repr(call)) from error
         self._bind(call.output, result)
 
@@ -345,6 +326,55 @@ class Layouts:
                 self._bind(o, r)
 
 
+class MetaLayouts(Layouts):
+    """A lazy evaluation of a program on tensors of the device `meta`.
+
+    They are probable, and quickly computed: each call of a fake tensor takes half a millisecond, and the
+    first of a process imports TorchDynamo. Compilers of regions check the strides for which their code was
+    compiled, so that they need probable strides only. A result of a matrix product is taken to be
+    contiguous, and nothing before it is evaluated. Methods raise UnsupportedProgram for a tensor that
+    depends on an operator whose strides the device decides.
+    """
+
+    def _without_data(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def _device(self, device: Any) -> torch.device:
+        return torch.device("meta")
+
+    def _is_declared(self, proxy: TensorProxy, call: BoundSymbol | None) -> bool:
+        is_contiguous = call is not None and layout_of(call) is CONTIGUOUS
+        return is_contiguous or super()._is_declared(proxy, call)
+
+    def _run(self, call: BoundSymbol) -> None:
+        if has_layout_of_kernel(call) or layout_of(call) is BY_DEVICE:
+            raise UnsupportedProgram(f"the device decides the strides of the results of {call.sym.id}")
+        super()._run(call)
+
+
+def strides_of(proxy: TensorProxy, trace: TraceCtx | None) -> tuple[int, ...]:
+    """Return the strides (elements) that eager would give a tensor of the trace.
+
+    Raises UnsupportedProgram if they cannot be derived.
+    """
+    if proxy.strides is not None:
+        return proxy.strides
+    if proxy.derived_strides is None:
+        proxy.derived_strides = _derived(proxy, trace)
+    return proxy.derived_strides
+
+
+def _derived(proxy: TensorProxy, trace: TraceCtx | None) -> tuple[int, ...]:
+    program = trace.bound_symbols if trace is not None else []
+    if not any(out is proxy for bsym in program for out in bsym.flat_proxy_outs):
+        raise UnsupportedProgram(
+            f"the strides of {proxy.name} are not known here",
+            found={proxy.name: f'"{proxy.type_string()}"'},
+            hint="Call contiguous() first, or do not ask for strides.",
+        )
+    return Layouts((), program).strides(proxy)
+
+
 def _declares_strides(call: BoundSymbol) -> bool:
     """Return whether the results of a call are tensors whose operator declares their strides."""
     return all(isinstance(p, TensorProxy) and p.strides is not None for p in call.flat_proxy_outs)
@@ -356,13 +386,29 @@ def _unknown_strides(call: BoundSymbol) -> UnsupportedProgram:
         found={"call": call.line},
         where=call.locations,
         hint="The program writes to a view of one, or asks for strides. Declare them in the meta function, "
-        "TensorProxy(like=x, strides=…), or define the operator with like=, a function written with torch.",
+        "TensorProxy(like=x, strides=…), or by layout=, or define the operator with like=, a function "
+        "written with torch.",
     )
 
 
-def _needs_kernel(operator: str, args: Any, kwargs: Any) -> bool:
-    """Return whether a small call on the cpu is of an operator in ``STRIDES_OF_KERNELS``."""
-    if operator not in STRIDES_OF_KERNELS:
+def layout_of(call: BoundSymbol) -> Layout | None:
+    """Return the layout in the row of a call's operator, or None."""
+    row = row_of(call.sym)
+    return None if row is None else row.layout
+
+
+def has_layout_of_kernel(call: BoundSymbol) -> bool:
+    """Return whether kernels without data give a call's results other strides than those on a CPU."""
+    return layout_of(call) is BY_KERNEL or call.sym.id in STRIDES_DIFFER_WITHOUT_DATA
+
+
+def _preserves_format(call: BoundSymbol) -> bool:
+    return call.kwargs.get("memory_format", torch.preserve_format) is torch.preserve_format
+
+
+def _needs_kernel(call: BoundSymbol, args: Any, kwargs: Any) -> bool:
+    """Return whether the strides of a small call on the cpu are found by running it."""
+    if not has_layout_of_kernel(call):
         return False
     tensors = [leaf for leaf in tree_iter((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     return sum(t.numel() for t in tensors) <= SMALL and all(t.device.type == "cpu" for t in tensors)
@@ -407,10 +453,13 @@ def _kernel_error(fn: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
 
 
 def _in_one_storage(group: Sequence[InputAlias]) -> dict[str, torch.Tensor]:
-    """Return overlapping inputs by name, with their strides and offsets in one storage."""
+    """Return overlapping inputs by name, with their strides and offsets in one storage.
+
+    :func:`stand_in_tensor` gives each a storage of its own.
+    """
     first = group[0].proxy
     if any(a.proxy.dtype is not first.dtype or a.storage != group[0].storage for a in group):
-        return {a.proxy.name: empty_tensor(a.proxy, _fake_device(a.proxy.device)) for a in group}
+        return {a.proxy.name: stand_in_tensor(a.proxy, _fake_device(a.proxy.device)) for a in group}
     length = max(alias.end for alias in group)
     memory = torch.empty(length, dtype=to_torch_dtype(first.dtype), device=_fake_device(first.device))
     return {a.proxy.name: memory.as_strided(a.size, a.stride, a.offset) for a in group}

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from functools import cached_property
+from inspect import signature
+from typing import Any, Literal, TypeGuard, get_args
 
 from thunder.base.errors import RegistrationError, nearest
 from thunder.base.tags import OpenTag, OpTags
@@ -21,10 +23,14 @@ from thunder.ir.gradient_declarations import (
     declared_gradient,
 )
 from thunder.ir.symbol import Symbol
+from thunder.ops.in_place import InPlaceForm
+from thunder.ops.layout_rules import Layout
+from thunder.ops.view_rules import ViewRule
 
 __all__ = [
     "NONDIFFERENTIABLE",
     "GradientDeclaration",
+    "Integers",
     "Operator",
     "Registered",
     "all_rows",
@@ -36,6 +42,8 @@ __all__ = [
 
 #: ``vjp=`` of a registration; ``as_gradient`` says what each means
 GradientDeclaration = OperatorGradient | Mapping[str, Callable[[Any], Any]] | Callable[[Any], Any] | None
+#: ``integers=`` of a row
+Integers = Literal["decided", "values", "sizes"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,11 +55,20 @@ class Operator:
     program: functions, methods of ``torch.Tensor`` and getters of its properties. ``eager`` is the reference
     implementation, called with the arguments of the row; ``eager_path`` is its path in generated text, by
     default the row's id where that is a path into torch. ``vjp`` declares the gradient (:attr:`gradient`).
-    ``batch`` is the batching rule, a function of a :class:`~thunder.batching.batched_call.BatchedCall`.
+    ``batch`` is the batching rule, a function of a :class:`~thunder.ops.batched_call.BatchedCall`.
     ``autocast`` says what autocast does with the arguments (``"lower"``, ``"fp32"``, ``"promote"``, or None),
     ``"inherit"`` that it does what it does with the functions in ``torch``.
+    ``integers`` says what becomes of integers of the trace among the arguments: ``"decided"`` makes them
+    numbers, since metadata may depend on them; ``"values"`` leaves them, as tensors without dimensions;
+    ``"sizes"`` decides on such tensors too, except on an operand ``input``.
+    ``layout`` says which strides the results have, where calls without data do not show it.
+    ``in_place`` is the form of the eager function that writes to an argument. ``with_out`` computes an
+    elementwise operator in the memory ``out``, which may be that of a tensor operand.
+    ``view`` says which elements a view has, by which writes to it reach its argument.
+    ``workspace`` takes the output and the arguments of a call, and returns the bytes that the eager function
+    allocates for itself beside them; arguments that are not dense it copies first.
     ``samples(device, dtype, requires_grad)`` yields sample inputs as ``(args, kwargs)``. ``tags`` are
-    ``OpTags``. A row with another ``vjp``, ``autocast`` or tag raises RegistrationError.
+    ``OpTags``. A row with another ``vjp``, ``autocast``, ``integers`` or tag raises RegistrationError.
     """
 
     id: str
@@ -63,6 +80,12 @@ class Operator:
     vjp: GradientDeclaration = None
     batch: Callable[[Any], Any] | None = None
     autocast: AutocastDeclaration = INHERIT
+    integers: Integers = "decided"
+    layout: Layout | None = None
+    in_place: InPlaceForm | None = None
+    with_out: Callable[..., Any] | None = None
+    view: ViewRule | None = None
+    workspace: Callable[..., int] | None = None
     samples: Callable[..., Iterable[Any]] | None = None
     tags: frozenset[Any] = frozenset()
     module: str | None = None
@@ -76,12 +99,24 @@ class Operator:
             raise RegistrationError(
                 f"operator {self.id!r} has batch={self.batch!r}, and a batching rule is a function"
             )
+        if self.integers not in get_args(Integers):
+            raise RegistrationError(
+                f"operator {self.id!r} has integers={self.integers!r}",
+                found={"allowed": ", ".join(map(repr, get_args(Integers)))},
+            )
         _check_tags(self.id, self.tags)
 
     @property
     def name(self) -> str:
         """The last part of the id."""
         return self.id.rpartition(".")[2]
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters."""
+        definition = self.meta or self.decomposition
+        assert definition is not None, "a row has a meta function or a decomposition"
+        return tuple(signature(definition).parameters)
 
     @property
     def gradient(self) -> OperatorGradient | None:

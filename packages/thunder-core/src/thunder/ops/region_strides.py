@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from functools import cached_property
+from threading import Lock
 from typing import Any, Final
 
 import torch
@@ -19,8 +21,7 @@ from thunder.ir.region_sizes import region_for_sizes, sizes_in, sizes_of, withou
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.symbolic_sizes import SymbolicInt, hint_of
 from thunder.ir.trace import TraceCtx
-from thunder.ops.layouts import Layouts, reads_memory
-from thunder.ops.meta_layouts import MetaLayouts
+from thunder.ops.layouts import Layouts, MetaLayouts, reads_memory
 from thunder.ops.operator import row_of
 
 __all__ = ["EagerStrides", "ExpectedStrides", "after_forward"]
@@ -100,23 +101,29 @@ class ExpectedStrides:
 
     def __init__(self, trace: TraceCtx) -> None:
         forward = _forward.get()
-        traces = (trace,) if forward is None else (forward, trace)
+        self._traces = (trace,) if forward is None else (forward, trace)
+        self._lock = Lock()
+
+    @cached_property
+    def _layouts(self) -> tuple[Layouts, ...]:
+        """The layouts of the values; most compiles of regions ask for none."""
         values: dict[str, tuple[TensorProxy, bool]] = {}  # with whether a call computes it without data
-        for part in traces:
+        for part in self._traces:
             _enter(_with_hinted_strides(part.args), False, values)
             for bsym in part.bound_symbols:  # a backward's first calls unpack what its forward computes
                 _enter(bsym.flat_proxy_outs, _runs_without_data(bsym), values)
         inputs = [p for p, is_computed in values.values() if not is_computed]
-        calls = [bsym for part in traces for bsym in part.bound_symbols]
-        self._layouts = tuple(kind(inputs, calls, fixes=False) for kind in (MetaLayouts, Layouts))
+        calls = [bsym for part in self._traces for bsym in part.bound_symbols]
+        return tuple(kind(inputs, calls, fixes=False) for kind in (MetaLayouts, Layouts))
 
     def of(self, proxy: TensorProxy) -> Strides:
         """Return the expected strides (elements) of a value of the program."""
-        for layouts in self._layouts:  # the second one takes longer, and knows the kernels of the device
-            try:
-                return layouts.strides(proxy)
-            except (OperatorError, UnsupportedProgram):  # a call that reads data
-                continue
+        with self._lock:  # regions may be compiled in threads
+            for layouts in self._layouts:  # the second one takes longer, and knows the kernels of the device
+                try:
+                    return layouts.strides(proxy)
+                except (OperatorError, UnsupportedProgram):  # a call that reads data
+                    continue
         return contiguous_strides(proxy.shape)
 
 

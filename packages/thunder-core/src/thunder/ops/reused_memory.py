@@ -18,50 +18,18 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ops.operator import row_of
 
-__all__ = ["OPERATORS", "operands_of", "reusing"]
+__all__ = ["has_out", "operands_of", "reusing"]
 
 Kernel = Callable[..., Any]
-aten = torch.ops.aten
-
-#: functions of torch with ``out=``, whose arguments are those of the function
-_WITH_OUT: Final = (
-    "abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_not "
-    "bitwise_or bitwise_xor ceil clamp clamp_max clamp_min copysign cos cosh digamma div erf erfc "
-    "erfinv exp exp2 expm1 floor floor_divide fmax fmin fmod frac hypot lerp lgamma log log10 log1p "
-    "log2 logaddexp logical_and logical_not logical_or logical_xor maximum minimum mul neg nextafter "
-    "pow reciprocal remainder round rsqrt sigmoid sign sin sinc sinh sqrt square sub tan tanh "
-    "true_divide trunc where xlogy"
-)
-
-#: operator id → the kernel and its form with ``out=``
-OPERATORS: Final[dict[str, tuple[Kernel, Kernel]]] = {
-    f"torch.{name}": (getattr(torch, name), getattr(torch, name)) for name in _WITH_OUT.split()
-} | {
-    "torch.relu": (torch.relu, lambda a, out: a.relu_()),
-    "torch.nn.functional.relu": (torch.relu, lambda a, inplace=False, *, out: a.relu_()),
-    "torch.nn.functional.silu": (
-        torch.nn.functional.silu,
-        lambda a, inplace=False, *, out: aten.silu.out(a, out=out),
-    ),
-    "torch.nn.functional.gelu": (
-        torch.nn.functional.gelu,
-        lambda a, *, approximate="none", out: aten.gelu.out(a, approximate=approximate, out=out),
-    ),
-    "ltorch.silu_backward": (
-        aten.silu_backward.default,
-        lambda g, a, out: aten.silu_backward.grad_input(g, a, grad_input=out),
-    ),
-    "ltorch.gelu_backward": (
-        aten.gelu_backward.default,
-        lambda g, a, *, approximate="none", out: aten.gelu_backward.grad_input(
-            g, a, approximate=approximate, grad_input=out
-        ),
-    ),
-}
-
 
 #: whose ``out=`` goes with tensors alone
 _OF_TENSORS: Final = frozenset({"torch.where"})
+
+
+def has_out(bsym: BoundSymbol) -> bool:
+    """Return whether the row of a call's operator has a kernel with ``out=``."""
+    row = row_of(bsym.sym)
+    return row is not None and row.with_out is not None
 
 
 def operands_of(bsym: BoundSymbol) -> Iterator[tuple[int, TensorProxy]]:
@@ -69,7 +37,7 @@ def operands_of(bsym: BoundSymbol) -> Iterator[tuple[int, TensorProxy]]:
 
     There are none for an operator that has no such kernel.
     """
-    if bsym.sym.id not in OPERATORS:
+    if not has_out(bsym):
         return
     tensors = [(i, a) for i, a in enumerate(bsym.args) if type(a) is TensorProxy]
     # of a number and a tensor few functions have an ``out=``
@@ -84,11 +52,13 @@ def reusing(operator_id: str, position: int, *, is_saved: bool) -> Symbol:
     ``is_saved``: the argument is saved for a backward, so that others may have it when that runs.
     """
     row = row_of(operator_id)
-    name = operator_id.rpartition(".")[2] if row is None else row.name
+    assert row is not None, "operators with out= have rows"
+    assert row.eager is not None, "the row has a kernel"
+    assert row.with_out is not None, "the row has a kernel with out="
     tags = frozenset({OpTags.IN_PLACE, OpTags.WRITES_OWN_MEMORY})
-    kernel = _kernel(*OPERATORS[operator_id], position, is_saved)
+    kernel = _kernel(row.eager, row.with_out, position, is_saved)
     ending = f"{'takes' if is_saved else 'reuses'}"
-    return Symbol(f"{name}_{ending}_{position}", f"{operator_id}_{ending}", tags=tags, python_impl=kernel)
+    return Symbol(f"{row.name}_{ending}_{position}", f"{operator_id}_{ending}", tags=tags, python_impl=kernel)
 
 
 def _kernel(plain: Kernel, with_out: Kernel, position: int, is_saved: bool) -> Kernel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
@@ -15,8 +15,7 @@ from thunder.ops.torch_sizes import to_symint
 
 __all__ = [
     "SMALL",
-    "empty_tensor",
-    "symbolic_tensor",
+    "stand_in_tensor",
     "to_cpu_identity",
     "to_cpu_zeros",
     "to_hinted_meta",
@@ -29,23 +28,43 @@ __all__ = [
 SMALL: Final = 1 << 16
 
 
-def empty_tensor(proxy: TensorProxy, device: torch.device | str) -> torch.Tensor:
-    """Return a tensor with a proxy's shape, dtype and strides, by default contiguous ones.
+def stand_in_tensor(
+    proxy: TensorProxy,
+    device: torch.device | str,
+    *,
+    size: Callable[[Any], Any] | None = None,
+    strides: Sequence[Any] | None = None,
+    zeros: bool = False,
+    requires_grad: bool = False,
+) -> torch.Tensor:
+    """Return a tensor that represents a proxy, for a function of torch that runs while a program is traced.
 
-    On the device ``meta``, and under ``FakeTensorMode``, it has no data.
+    It has the proxy's dtype and shape, and is on ``device``. Its strides (elements) are ``strides``, else
+    those that the proxy declares, else contiguous ones; :mod:`thunder.ops.layouts` derives those of eager.
+    ``size`` maps each length and stride: ``hint_of`` to its value in the call that is traced, without a fact,
+    ``to_symint`` to torch's form of it (Note [Sizes within torch]). Without it a symbolic size is fixed.
+
+    On the device ``meta`` and under ``FakeTensorMode`` it has no data. Elsewhere its elements are
+    uninitialised, or with ``zeros`` all 0: then it is contiguous, or if it is large (``SMALL``) its elements
+    share one place. With ``requires_grad`` it requires grad where the proxy does, as a leaf.
+
+    The rest is not the proxy's: its class is torch.Tensor, its offset is 0, it shares its storage with no
+    other tensor, and no mark says that it is conjugate or negative.
     """
-    dtype, strides = dtypes.to_torch_dtype(proxy.dtype), proxy.strides
-    if strides is None:
-        return torch.empty(proxy.shape, dtype=dtype, device=device)
-    return torch.empty_strided(proxy.shape, strides, dtype=dtype, device=device)
-
-
-def symbolic_tensor(proxy: TensorProxy, device: torch.device | str) -> torch.Tensor:
-    """As :func:`empty_tensor`, with symbolic sizes as torch's (Note [Sizes within torch])."""
-    dtype, shape = dtypes.to_torch_dtype(proxy.dtype), tuple(map(to_symint, proxy.shape))
-    if proxy.strides is None:
-        return torch.empty(shape, dtype=dtype, device=device)
-    return torch.empty_strided(shape, tuple(map(to_symint, proxy.strides)), dtype=dtype, device=device)
+    dtype, shape = dtypes.to_torch_dtype(proxy.dtype), tuple(proxy.shape)
+    strides = proxy.strides if strides is None and not zeros else strides
+    if size is not None:
+        shape, strides = tuple(map(size, shape)), strides and tuple(map(size, strides))
+    if zeros:
+        is_small = math.prod(shape) <= SMALL
+        tensor = torch.zeros(shape if is_small else (), dtype=dtype, device=device)
+        tensor = tensor if is_small else tensor.expand(shape)
+    elif strides is None:
+        tensor = torch.empty(shape, dtype=dtype, device=device)
+    else:
+        tensor = torch.empty_strided(shape, tuple(strides), dtype=dtype, device=device)
+    is_tracked = requires_grad and proxy.requires_grad and proxy.dtype.is_inexact
+    return tensor.requires_grad_() if is_tracked else tensor
 
 
 def to_torch(x: Any) -> Any:
@@ -68,25 +87,26 @@ def to_torch(x: Any) -> Any:
 
 
 def to_meta(x: Any) -> Any:
-    """Return :func:`empty_tensor` on the meta device for a tensor, else :func:`to_torch`."""
+    """Return :func:`stand_in_tensor` on the meta device for a tensor, else :func:`to_torch`."""
     if isinstance(x, TensorProxy):
-        return empty_tensor(x, "meta")
+        return stand_in_tensor(x, "meta")
     return torch.Generator() if isinstance(x, GeneratorProxy | torch.Generator) else to_torch(x)
 
 
 def to_symbolic_meta(x: Any) -> Any:
     """As :func:`to_meta`, with symbolic sizes as torch's (Note [Sizes within torch])."""
-    return symbolic_tensor(x, "meta") if isinstance(x, TensorProxy) else to_meta(_number(to_symint, x))
+    return _to_meta(x, to_symint)
 
 
 def to_hinted_meta(x: Any) -> Any:
     """As :func:`to_meta`, with symbolic sizes as their values in the call that is traced, without a fact."""
-    if not isinstance(x, TensorProxy):
-        return to_meta(_number(hint_of, x))
-    dtype, shape = dtypes.to_torch_dtype(x.dtype), tuple(map(hint_of, x.shape))
-    if x.strides is None:
-        return torch.empty(shape, dtype=dtype, device="meta")
-    return torch.empty_strided(shape, tuple(map(hint_of, x.strides)), dtype=dtype, device="meta")
+    return _to_meta(x, hint_of)
+
+
+def _to_meta(x: Any, size: Callable[[Any], Any]) -> Any:
+    if isinstance(x, TensorProxy):
+        return stand_in_tensor(x, "meta", size=size)
+    return to_meta(_number(size, x))
 
 
 def _number(convert: Callable[[Any], Any], x: Any) -> Any:
@@ -104,10 +124,7 @@ def to_cpu_zeros(x: Any) -> Any:
     """
     if not isinstance(x, TensorProxy):
         return to_meta(_number(hint_of, x))
-    dtype, shape = dtypes.to_torch_dtype(x.dtype), tuple(map(hint_of, x.shape))
-    if math.prod(shape) <= SMALL:
-        return torch.zeros(shape, dtype=dtype, device="cpu")
-    return torch.zeros((), dtype=dtype, device="cpu").expand(shape)
+    return stand_in_tensor(x, "cpu", size=hint_of, zeros=True)
 
 
 def to_cpu_identity(x: Any) -> Any:

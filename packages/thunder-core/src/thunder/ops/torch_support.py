@@ -32,7 +32,7 @@ from thunder.ir.symbol import BoundSymbol
 from thunder.ir.symbolic_sizes import hint_of, hints_of
 from thunder.ops.meta_kernels import is_unchecked
 from thunder.ops.operator import row_of
-from thunder.ops.stand_ins import SMALL, to_hinted_meta
+from thunder.ops.stand_ins import SMALL, stand_in_tensor, to_hinted_meta
 from thunder.ops.torch_errors import TORCH_REFUSALS
 
 __all__ = ["Underivable", "derivative_error", "is_elementwise", "torch_refusal"]
@@ -214,8 +214,8 @@ def _error_on_zeros(fn: Callable[..., Any], call: BoundSymbol, most: int) -> Exc
 def _to_zeros(x: Any, *, most: int, device: torch.device | None = None) -> Any:
     if not isinstance(x, TensorProxy):
         return to_hinted_meta(x)
-    shape = [min(hint_of(n), most) for n in x.shape]
-    return torch.zeros(shape, dtype=x.dtype.torch_dtype, device=device or devices.to_torch_device(x.device))
+    own = devices.to_torch_device(x.device)
+    return stand_in_tensor(x, device or own, size=lambda n: min(hint_of(n), most), zeros=True)
 
 
 def _to_identity(to_zeros: Callable[[Any], Any], x: Any) -> Any:

@@ -50,9 +50,9 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol, has_tags
 from thunder.ir.trace import TraceCtx, TraceTag, with_bound_symbols
 from thunder.ops.data_errors import has_opaque
-from thunder.ops.in_place import writes_by_table
 from thunder.ops.operator import row_of
 from thunder.passes.functionalisation.view_creation import GradModes
+from thunder.passes.placed_writes.program_facts import writes_by_row
 from thunder.passes.placed_writes.raising_calls import runs_kernel_of_core
 
 __all__ = ["BelowAutograd", "below_autograd"]
@@ -209,7 +209,7 @@ def _seen(trace: TraceCtx) -> frozenset[str]:
     for bsym in reversed(trace.bound_symbols):
         if bsym.sym.id in RELEASES or bsym.sym.id == COMMENT:
             continue
-        if bsym.sym.id == COPY or writes_by_table(bsym):
+        if bsym.sym.id == COPY or writes_by_row(bsym):
             seen.update([p.name for p in written_tensors(bsym)])
         elif bsym.sym.id == RETURN or not (_is_plain(bsym) or bsym.sym.is_fusion):
             seen.update([p.name for p in bsym.flat_proxy_args])

@@ -28,9 +28,9 @@ from thunder.executor_base.refusal import DEFINE_WITH_LIKE, Refusal
 from thunder.executor_base.workspaces import with_workspace
 from thunder.ir.aliasing import views_of
 from thunder.ir.decomposition import with_decomposition
-from thunder.ir.proxies import TensorProxy, Variable, is_proxy
+from thunder.ir.proxies import TensorProxy, is_proxy
 from thunder.ir.result_pairs import described_result, result_pairs
-from thunder.ir.substitution import follow_replacements, rename_results, substitute_outputs
+from thunder.ir.substitution import in_place_of, rename_results, substitute_operands, substitute_outputs
 from thunder.ir.symbol import BoundSymbol, Symbol, with_parts
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from thunder.ops import prims
@@ -72,7 +72,7 @@ class Claimer:
         self.via = via
         self.placements: list[Placement] = []
         #: outputs for which an execution transform returned another value: an operand, a constant
-        self._replaced: dict[Variable, Any] = {}
+        self._replaced: dict[str, Any] = {}
         self._fusible: dict[tuple[Symbol, Executor], Symbol] = {}
 
     def place_all(self, bsyms: Iterable[BoundSymbol]) -> None:
@@ -87,14 +87,14 @@ class Claimer:
             if is_executable(bsym.sym):
                 self._place_executable(bsym)
                 return
-            bsym = follow_replacements(bsym, self._replaced)
+            bsym = substitute_operands(bsym, self._replaced)
             refusals = self._claimed(self.executors, bsym, earlier)
             if refusals is not None:
                 self._decompose(bsym, refusals)
 
     def _place_executable(self, bsym: BoundSymbol) -> None:
         """Keep an executable call, unless another executor claims it or its checker refuses."""
-        bsym = follow_replacements(bsym, self._replaced)
+        bsym = substitute_operands(bsym, self._replaced)
         if bsym.sym.id in STRUCTURAL:
             self.keep(bsym)
             return
@@ -113,7 +113,7 @@ class Claimer:
 
     def keep(self, bsym: BoundSymbol) -> None:
         """Copy an executable bound symbol to the new trace."""
-        self.trace.add_bound_symbol(follow_replacements(bsym, self._replaced))
+        self.trace.add_bound_symbol(substitute_operands(bsym, self._replaced))
 
     def _claimed(
         self, executors: Iterable[Executor], bsym: BoundSymbol, earlier: Refusals = ()
@@ -216,8 +216,8 @@ class Claimer:
             if bsym.sym.is_prim or any(p.name not in operands for p in bsym.flat_proxy_outs):
                 raise _no_executor(bsym, refusals)
         self.placements.append(Placement(bsym, None, "decomposed", refusals))
-        for part in bsym.subsymbols:
-            self.place(part.from_bsym(source=part.source or bsym.source, header=part.header or bsym.header))
+        for part in in_place_of(bsym, bsym.subsymbols):
+            self.place(part)
 
 
 def _reimplements(executor: Executor, symbol: Symbol) -> bool:
@@ -266,7 +266,7 @@ def expand(
     transform: Callable[..., Any],
     bsym: BoundSymbol,
     trace: TraceCtx,
-    replaced: dict[Variable, Any],
+    replaced: dict[str, Any],
     memory: ProgramMemory,
 ) -> list[BoundSymbol] | Refusal:
     """Return the calls that an execution transform records, with the call's output names.
@@ -301,11 +301,7 @@ def expand(
     if refusal is not None:
         return refusal
     copies, separate = with_own_memory(trace, bsym, recorded, results, memory)
-    renamed = rename_results([*recorded, *copies], bsym, separate, replaced)
-    parts = [b.from_bsym(source=b.source or bsym.source) for b in renamed]
-    if parts and parts[0].header is None:
-        parts[0].header = bsym.header
-    return parts
+    return in_place_of(bsym, rename_results([*recorded, *copies], bsym, separate, replaced))
 
 
 def _check_writes(

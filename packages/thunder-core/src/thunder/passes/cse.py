@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from thunder.ir.aliasing import escaping
 from thunder.ir.effects import has_effect, is_barrier
-from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.evaluation import rewrite
+from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
-from thunder.ir.substitution import follow_replacements
 from thunder.ir.symbol import BoundSymbol
-from thunder.ir.trace import TraceCtx, with_bound_symbols
+from thunder.ir.trace import TraceCtx
 
 
 def cse(trace: TraceCtx) -> TraceCtx:
@@ -29,32 +28,32 @@ def cse(trace: TraceCtx) -> TraceCtx:
 
     Value numbering over straight-line code (Aho et al., Compilers, 2nd ed., 8.5.1).
     """
-    start = time.perf_counter_ns()
     held, results_of = set(escaping(trace.bound_symbols)), _results_with_gradients(trace)
-    replaced: dict[Variable, Any] = {}
     candidates: dict[Any, list[BoundSymbol]] = {}
-    statements = []
-    for bsym in trace.bound_symbols:
-        bsym = follow_replacements(bsym, replaced)
+
+    def equal_result(bsym: BoundSymbol) -> Any:
+        """Return the result of an equal call that can replace this one, or None."""
         if is_barrier(bsym):
             candidates.clear()
-        elif bsym.flat_proxy_outs:
-            # Few calls share symbol and operands with another: only their right-hand sides are compared.
-            alike = candidates.setdefault((bsym.sym.id, *[p.name for p in bsym.flat_proxy_args]), [])
-            earlier = next(
-                (b for b in alike if b.rhs == bsym.rhs and _reach_same_results(b, bsym, results_of)), None
-            )
-            if earlier is None:
-                alike.append(bsym)
-            elif not (has_effect(bsym) or _sums_in_lower_precision(bsym)) and _can_replace(
-                earlier, bsym, held
-            ):
-                _merge(earlier, bsym, replaced, held)
-                continue
-        statements.append(bsym)
-    return with_bound_symbols(
-        trace, statements, "Common Subexpression Elimination", time.perf_counter_ns() - start
-    )
+        if is_barrier(bsym) or not bsym.flat_proxy_outs:
+            return None
+        # Few calls share symbol and operands with another: only their right-hand sides are compared.
+        alike = candidates.setdefault((bsym.sym.id, *[p.name for p in bsym.flat_proxy_args]), [])
+        for earlier in alike:
+            if earlier.rhs == bsym.rhs and _reach_same_results(earlier, bsym, results_of):
+                if (
+                    has_effect(bsym)
+                    or _sums_in_lower_precision(bsym)
+                    or not _can_replace(earlier, bsym, held)
+                ):
+                    return None
+                values = zip(earlier.flat_proxy_outs, bsym.flat_proxy_outs, strict=True)
+                held.update([value.name for value, dropped in values if dropped.name in held])
+                return earlier.output
+        alike.append(bsym)
+        return None
+
+    return rewrite(trace, equal_result, "Common Subexpression Elimination")
 
 
 # Note [Results stay separate]
@@ -127,11 +126,3 @@ def _same_metadata(a: Any, b: Any) -> bool:
     if isinstance(a, TensorProxy) and isinstance(b, TensorProxy):
         return (a.requires_grad, a.dtype, a.shape, a.tags) == (b.requires_grad, b.dtype, b.shape, b.tags)
     return type(a) is type(b)
-
-
-def _merge(earlier: BoundSymbol, later: BoundSymbol, replaced: dict[Variable, Any], held: set[str]) -> None:
-    for value, dropped in zip(earlier.flat_proxy_outs, later.flat_proxy_outs, strict=True):
-        if value.name != dropped.name:
-            replaced[Variable(dropped)] = value
-            if dropped.name in held:
-                held.add(value.name)

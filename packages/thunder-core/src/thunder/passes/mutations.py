@@ -31,7 +31,7 @@ def flattened(
     """
     for bsym in bsyms:
         if (bsym.source is None and source is not None) or tags:
-            bsym = bsym.from_bsym(source=bsym.source or source, tags=bsym.tags | tags)
+            bsym = bsym.from_bsym(source=bsym.source or source, tags=bsym.own_tags | tags)
         if bsym.sym.id == COPY or not writes(bsym):
             yield bsym
         elif bsym.subsymbols:

@@ -20,7 +20,7 @@ from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.symbol import BoundSymbol, Symbol, has_tags, with_parts
 from thunder.ir.trace import TraceCtx, with_bound_symbols
-from thunder.ops.layouts import Layouts
+from thunder.ops.layouts import Layouts, layout_of
 from thunder.ops.operator import row_of, symbol_of
 from thunder.ops.region_evaluation import evaluate_calls
 from thunder.passes.placement import Placement, is_executable
@@ -36,8 +36,8 @@ _ONCE = frozenset({OpTags.RANDOM_OP, OpTags.IN_PLACE})
 class StrideCheck:
     """A comparison of the strides of a call's results with eager's: those of the results of `calls`.
 
-    Without `calls`, the strides that the meta function of the call declares are compared. Eager's strides are
-    derived once for each combination of strides of the arguments.
+    Without `calls`, the strides that the meta function of the call, or its row, declares are compared.
+    Eager's strides are derived once for each combination of strides of the arguments.
     """
 
     def __init__(self, bsym: BoundSymbol, calls: Sequence[BoundSymbol]) -> None:
@@ -46,6 +46,7 @@ class StrideCheck:
         for p in (*self.inputs, *self.outputs):
             tuple(map(int, p.shape))  # layouts are derived for these sizes: symbolic ones are fixed
         self._calls = calls
+        self._declared = calls if calls or layout_of(bsym) is None else [bsym]
         self._is_checked = not has_tags(bsym, _ONCE) and not any(map(_is_of_package, with_parts(calls)))
         self._numbers = {p.name: p.stand_in for p in bsym.flat_proxy_args if isinstance(p, NumberProxy)}
         self._eager: dict[tuple[Strides, ...], list[Strides | None]] = {}
@@ -74,12 +75,12 @@ class StrideCheck:
         strides = self._eager.get(key)
         if strides is None:
             inputs = [p.replace(strides=s) for p, s in zip(self.inputs, key, strict=True)]
-            layouts = Layouts(inputs, self._calls)
+            layouts = Layouts(inputs, self._declared)
             strides = self._eager[key] = [self._eager_strides(layouts, p) for p in self.outputs]
         return strides
 
     def _eager_strides(self, layouts: Layouts, p: TensorProxy) -> Strides | None:
-        if not self._calls:
+        if not self._declared:
             return p.strides
         try:
             return layouts.strides(p)

@@ -34,11 +34,10 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.substitution import substitute_operands
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
-from thunder.ops.in_place import in_place_form
-from thunder.ops.reused_memory import OPERATORS
+from thunder.ops.reused_memory import has_out
 from thunder.passes.placed_writes.chain_selection import ChainSelection, InputWrite
 from thunder.passes.placed_writes.own_memory import is_large, parts_of_own, reused
-from thunder.passes.placed_writes.program_facts import ProgramFacts
+from thunder.passes.placed_writes.program_facts import ProgramFacts, in_place_form
 from thunder.passes.placed_writes.raising_calls import ProgramEffects
 
 __all__ = ["InputWrite", "write_in_place"]
@@ -95,4 +94,4 @@ def _may_write_own_memory(bsym: BoundSymbol) -> bool:
     form = in_place_form(bsym)
     if form is not None and form.keeps_layout:
         return True
-    return bsym.sym.id in OPERATORS and any(map(is_large, bsym.flat_proxy_outs))
+    return has_out(bsym) and any(map(is_large, bsym.flat_proxy_outs))

@@ -19,6 +19,7 @@ from functools import partial
 
 from thunder.base.options import Option
 from thunder.base.public_names import Alias, NamesOfModules, Replaced, missing_name
+from thunder.plugins.load_policy import is_strict
 from thunder.plugins.manager import PluginManager, get_manager
 from thunder.plugins.markers import ENTRY_POINT_GROUP, HOOK_API_VERSION, for_executor, hookimpl
 from thunder.plugins.plugin_info import PluginInfo, PluginState
@@ -55,6 +56,7 @@ __all__ = [
     "for_executor",
     "get_manager",
     "hookimpl",
+    "is_strict",
     "list_plugins",
 ]
 

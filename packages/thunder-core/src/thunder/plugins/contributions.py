@@ -63,7 +63,7 @@ def isolated(manager: PluginManager, collect: Callable[[], T]) -> T:
             manager.isolate(error)
 
 
-def _per_generation(collect: Callable[[PluginManager], T]) -> PerGeneration[T]:
+def per_generation(collect: Callable[[PluginManager], T]) -> PerGeneration[T]:
     """Return a function that collects what plugins contribute, again only after a change of plugins."""
     return PerGeneration(lambda manager: isolated(manager, lambda: collect(manager)))
 
@@ -111,7 +111,7 @@ def _as_list(manager: PluginManager, plugin: str, hook: str, result: Any) -> Ite
     return () if result is None else result
 
 
-def _list_of(
+def list_of(
     expected: type[T], manager: PluginManager, plugin: str, hook: str, result: Any, hint: str | None = None
 ) -> Iterator[T]:
     """Yield the items of a hook's result; raise PluginError for one of another type."""
@@ -234,12 +234,12 @@ def device_profiles(manager: PluginManager) -> Mapping[str, DeviceProfile]:
 def _device_profiles(manager: PluginManager) -> dict[str, DeviceProfile]:
     profiles: dict[str, DeviceProfile] = {}
     for plugin, result in manager.call("thunder_devices"):
-        for profile in _list_of(DeviceProfile, manager, plugin, "thunder_devices", result):
+        for profile in list_of(DeviceProfile, manager, plugin, "thunder_devices", result):
             profiles.setdefault(profile.name, profile)
     return profiles
 
 
-_profiles_of = _per_generation(_device_profiles)
+_profiles_of = per_generation(_device_profiles)
 
 
 def mesh_planner(manager: PluginManager) -> Callable[..., Any] | None:
@@ -266,7 +266,7 @@ def _rewrite_rules(manager: PluginManager, executors: frozenset[str]) -> list[tu
     rules: list[tuple[str, RewriteRule]] = []
     for plugin, result in manager.call("thunder_rewrites", executors=executors):
         hint = "thunder.core.patterns.rewrite(pattern, replacement) returns one."
-        listed = _list_of(RewriteRule, manager, plugin, "thunder_rewrites", result, hint)
+        listed = list_of(RewriteRule, manager, plugin, "thunder_rewrites", result, hint)
         rules += [(plugin, rule) for rule in listed]
     return rules
 
@@ -275,7 +275,7 @@ def _no_rules(manager: PluginManager) -> dict[frozenset[str], tuple[tuple[str, R
     return {}
 
 
-_rules_of = _per_generation(_no_rules)
+_rules_of = per_generation(_no_rules)
 
 
 def recipes(manager: PluginManager) -> Mapping[str, tuple[str, type[Any]]]:
@@ -298,7 +298,7 @@ def _recipes(manager: PluginManager) -> dict[str, tuple[str, type[Any]]]:
     return classes
 
 
-_recipes_of = _per_generation(_recipes)
+_recipes_of = per_generation(_recipes)
 
 
 def names_of_modules(manager: PluginManager) -> NamesOfModules:
@@ -329,7 +329,7 @@ def _names(manager: PluginManager) -> NamesOfModules:
     return added
 
 
-_names_of = _per_generation(_names)
+_names_of = per_generation(_names)
 
 
 # --- at every compile, and at every call
@@ -340,12 +340,12 @@ def lookasides(manager: PluginManager) -> Iterator[tuple[HookImpl, Lookaside]]:
     for implementation in manager.implementations("thunder_lookasides"):
         plugin = implementation.plugin_name
         result = manager.call_one(implementation, "thunder_lookasides")
-        for lookaside in _list_of(Lookaside, manager, plugin, "thunder_lookasides", result):
+        for lookaside in list_of(Lookaside, manager, plugin, "thunder_lookasides", result):
             yield implementation, lookaside
 
 
 def names_by_plugin(manager: PluginManager) -> Mapping[str, Mapping[str, Sequence[str]]]:
-    """Return for each plugin the names of what its hooks return: lookasides, rewrites and recipes."""
+    """Return for each plugin the names of what its hooks return: lookasides, rewrites, recipes, rules."""
     names: dict[str, dict[str, list[str]]] = {}
 
     def add(plugin: str, kind: str, name: str) -> None:
@@ -359,6 +359,9 @@ def names_by_plugin(manager: PluginManager) -> Mapping[str, Mapping[str, Sequenc
         add(plugin, "rewrites", rule.name)
     for recipe, (plugin, _) in recipes(manager).items():
         add(plugin, "recipes", recipe)
+    for plugin, rules in manager.call("thunder_session_rules"):
+        for listed in list_of(object, manager, plugin, "thunder_session_rules", rules):
+            add(plugin, "session_rules", getattr(listed, "name", repr(listed)))
     return names
 
 

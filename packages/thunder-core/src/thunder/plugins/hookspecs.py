@@ -27,8 +27,9 @@ from thunder.plugins.specs import CompileEvent, DeviceProfile, ExecutorSpec, Loo
 
 #: (operator or its id, checker)
 OperatorChecker: TypeAlias = tuple[Symbol | str, Callable[..., bool | Refusal]]
-#: (operator or its id, execution transform or grad transform)
+#: (operator or its id, function of the call's arguments that returns its time in microseconds)
 OperatorCost: TypeAlias = tuple[Symbol | str, Callable[..., float]]
+#: (operator or its id, execution transform or grad transform)
 OperatorTransform: TypeAlias = tuple[Symbol | str, Callable[..., Any]]
 
 # --- declarations: called once per plugin, when plugins load; implementations import nothing slow
@@ -124,6 +125,16 @@ def thunder_lookasides() -> Iterable[Lookaside]:  # type: ignore[empty-body]
     the first replacement that a plugin returns is used as long as the plugin is registered. Two plugins must
     not replace one function; a replacement that `thunder.jit` received comes before those of plugins. A
     program that was compiled with other replacements is compiled again.
+    """
+
+
+@hookspec
+def thunder_session_rules() -> Iterable[Any]:  # type: ignore[empty-body]
+    """Add rules by which programs that use a library are traced: `thunder.core.session.SessionRules`.
+
+    Called at the first compile, and again after a plugin was registered or unregistered; the library need not
+    be imported. Two plugins must not have a rule for one function or type. A program that was compiled with
+    other plugins of this hook is compiled again.
     """
 
 

@@ -19,7 +19,7 @@ Contributed = Mapping[str, Mapping[str, Sequence[str]]]
 
 _NOTHING: Contributed = MappingProxyType({})
 #: kind of contribution → the word before its names in the table
-_KINDS = {"lookasides": "replaces", "rewrites": "rewrite", "recipes": "recipe"}
+_KINDS = {"lookasides": "replaces", "rewrites": "rewrite", "recipes": "recipe", "session_rules": "rules of"}
 #: of a kind of which a plugin brings more, the table has the number; JSON has the names
 _LISTED = 4
 
@@ -34,7 +34,8 @@ def as_table(
     """Return one row per plugin, with what it lacks below it.
 
     `unusable` are executors, by name, that could not be resolved, and `contributed` has the names of the
-    lookasides, rewrite rules and recipes of each plugin. `width` is that of the terminal, in characters.
+    lookasides, rewrite rules, recipes and session rules of each plugin. `width` is that of the terminal, in
+    characters.
     """
     infos = list(plugins)
     rows = [("plugin", "package", "state", "brings")]

@@ -5,20 +5,26 @@
 | `THUNDER_PLUGINS=a,b` | of the installed plugins, only these are loaded |
 | `THUNDER_DISABLE_PLUGINS=c` | these are not loaded, built-in ones included |
 | `THUNDER_PLUGIN_AUTOLOAD=0` | no installed plugin is loaded |
-| `THUNDER_PLUGIN_STRICT=1` | a plugin that cannot be loaded is an error, not a warning |
+| `THUNDER_PLUGIN_STRICT=1` | a plugin that cannot be loaded, or region that fails, is an error, no warning |
 
 Names are those of plugins or of distributions. A plugin that is not loaded is not imported either.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from thunder.plugins.discovery import Candidate
 
-__all__ = ["LoadPolicy"]
+__all__ = ["LoadPolicy", "is_strict"]
+
+
+def is_strict(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether what a plugin cannot do is an error, not a warning: `THUNDER_PLUGIN_STRICT=1`."""
+    return environment.get("THUNDER_PLUGIN_STRICT", "0") not in ("", "0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +44,7 @@ class LoadPolicy:
             only=None if only is None else _names(only),
             blocked=_names(environment.get("THUNDER_DISABLE_PLUGINS", "")),
             autoload=environment.get("THUNDER_PLUGIN_AUTOLOAD", "1") != "0",
-            strict=environment.get("THUNDER_PLUGIN_STRICT", "0") not in ("", "0"),
+            strict=is_strict(environment),
         )
 
     def blocks(self, candidate: Candidate) -> str | None:

@@ -28,6 +28,7 @@ from thunder.base.pytree import tree_flatten, tree_map, tree_unflatten
 from thunder.ir.proxies import FloatProxy, GeneratorProxy, IntegerProxy, NumberProxy, TensorProxy
 from thunder.ir.symbolic_sizes import SizeTuple, SymbolicInt, has_symbols, hint_of
 from thunder.ops.meta_kernels import eager_error
+from thunder.ops.stand_ins import stand_in_tensor
 from thunder.ops.torch_errors import operator_error
 from thunder.torch.usual_calls import is_usual
 
@@ -232,11 +233,15 @@ def _hint(x: Any) -> Any:
 def _with_gradient(x: Any) -> Any:
     if not _is_tracked_number(x):
         return x
-    return torch.zeros((), dtype=x.dtype.torch_dtype).requires_grad_()
+    return stand_in_tensor(x, "cpu", zeros=True, requires_grad=True)
 
 
 def stand_in(x: Any) -> Any:
-    """Return the value that torch's parser gets for a value of a trace."""
+    """Return the value that torch's parser gets for a value of a trace.
+
+    Tensors stay proxies, by which the parser calls back; it reads no state of a generator, so that one of any
+    device is a new one on the CPU (``to_torch`` in ``ops/stand_ins`` makes one that a kernel may draw from).
+    """
     if isinstance(x, NumberProxy):
         return x.stand_in
     if isinstance(x, GeneratorProxy):

@@ -66,7 +66,7 @@ def concerns_call(error: Exception) -> bool:
     if isinstance(error, ThunderError) and not isinstance(error, OperatorError | InvalidArgument):
         return False
     trace = get_tracectx()
-    return trace is not None and len(trace.scopes) == 1
+    return trace is not None and len(trace.open_scopes) == 1
 
 
 def raise_unsupported(name: str, args: Any, kwargs: Any, error: Exception) -> None:

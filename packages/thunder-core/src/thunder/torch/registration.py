@@ -24,9 +24,9 @@ from thunder.base.errors import OperatorError, RegistrationError
 from thunder.base.extension_origin import is_of_core
 from thunder.base.langctx import TORCH
 from thunder.base.tags import VIEW_TAGS, OpTags
-from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration
 from thunder.ir.symbol import Symbol
-from thunder.ops.operator import GradientDeclaration, Operator, register
+from thunder.ops.in_place import InPlaceForm, whole
+from thunder.ops.operator import Operator, register
 from thunder.ops.same_operators import declare_spelling
 from thunder.torch.argument_binding import Spelling
 from thunder.torch.inplace import write_back
@@ -51,19 +51,16 @@ def torchsymbol(
     eager_path: str | None = None,
     spelling: Spelling | None = None,
     other_forms: Fn | None = None,
-    vjp: GradientDeclaration = None,
-    autocast: AutocastDeclaration = INHERIT,
     tags: Iterable[Any] = (),
-    samples: Callable[..., Iterable[Any]] | None = None,
+    **facts: Any,
 ) -> Callable[[Fn], Symbol]:
     """Register the decorated decomposition or (``prim``) meta function; return its symbol.
 
     ``names`` are torch's functions, as dotted paths (``"torch.nn.functional.linear"``) or callables; those
     that this torch lacks are skipped. ``methods`` and ``properties`` are attributes of ``torch.Tensor``. The
     id is the first name. ``eager`` is the function with the row's id unless it is passed.
-
-    ``other_forms`` returns the result of a call that means other operators, or NotImplemented. ``autocast``
-    is that of :class:`~thunder.ops.operator.Operator`.
+    ``other_forms`` returns the result of a call that means other operators, or NotImplemented. ``facts`` are
+    further fields of :class:`~thunder.ops.operator.Operator`, such as ``vjp``.
 
     ``inplace`` names in-place methods whose row is derived from this one: the first is its id, the others
     (``__iadd__``) are aliases; ``inplace_functions`` are functions among them (``torch.relu_``).
@@ -74,8 +71,7 @@ def torchsymbol(
 
     def decorate(fn: Fn) -> Symbol:
         method_names = [*methods, *([fn.__name__] if is_method else ())]
-        named = [path for path in paths if path is not None]
-        all_paths = [*named, *_tensor_paths(method_names, properties)]
+        all_paths = [*filter(None, paths), *_tensor_paths(method_names, properties)]
         row_id = id or (all_paths[0] if all_paths else f"{fn.__module__}.{fn.__qualname__}")
         functions = [c for c in (find_torch(path) for path in all_paths) if c is not None]
         functions += [c for c, path in zip(names, paths, strict=True) if callable(c) and path is None]
@@ -84,12 +80,11 @@ def torchsymbol(
             torch=tuple(functions),
             eager=eager or find_torch(row_id),
             eager_path=eager_path,
-            vjp=vjp,
-            autocast=autocast,
-            samples=samples,
             tags=frozenset(tags),
             module="ltorch",
-            **{"meta" if prim else "decomposition": fn},
+            meta=fn if prim else None,
+            decomposition=None if prim else fn,
+            **facts,
         )
         symbol = _add(row, spelling, other_forms)
         if inplace:
@@ -97,6 +92,12 @@ def torchsymbol(
         return symbol
 
     return decorate
+
+
+def method_and_inplace(name: str, form: Callable[[Fn], InPlaceForm] = whole) -> dict[str, Any]:
+    """Return the facts of a function with a method, and an in-place method whose form this is."""
+    in_place = form(getattr(torch.Tensor, f"{name}_"))
+    return {"methods": (name,), "inplace": (f"{name}_",), "in_place": in_place}
 
 
 def torch_names(

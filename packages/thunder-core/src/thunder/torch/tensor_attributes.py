@@ -18,8 +18,9 @@ from thunder.base.memory_layout import is_dense_in_order
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbolic_sizes import has_symbols, shape_of
 from thunder.ir.trace_context import get_tracectx
+from thunder.ops.layouts import strides_of
 from thunder.ops.promotion import result_dtype
-from thunder.ops.strides import strides_of
+from thunder.ops.stand_ins import stand_in_tensor
 from thunder.torch.inplace import is_leaf
 
 
@@ -38,7 +39,7 @@ def is_contiguous(x: TensorProxy, memory_format: torch.memory_format = torch.con
     if has_symbols((*x.shape, *strides)) and memory_format is torch.contiguous_format:
         return is_dense_in_order(x.shape, strides)
     with torch._C.DisableTorchFunction():
-        stand_in = torch.empty_strided(x.shape, strides, device="meta")
+        stand_in = stand_in_tensor(x, "meta", strides=strides)
         return stand_in.is_contiguous(memory_format=memory_format)
 
 

@@ -1,1 +1,1 @@
-"""The division of a program over processes: layouts of values, rules of operators, and their stage."""
+"""Tensor parallelism: the stage that divides a program, its conversions, and the check of its draws."""

@@ -1,4 +1,4 @@
-"""Defines how a value is divided over the processes of a group, and the operators between the layouts.
+"""Defines the operators between the layouts of a program of tensor parallelism.
 
 A value is whole, the same in each process, or divided: process r of n has part r of one of its dimensions.
 The gradient of a whole value is whole, that of a divided one is divided, so each operator has the gradient
@@ -16,7 +16,6 @@ arXiv:2205.05198):
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,10 +28,10 @@ from thunder.core.symbol import Symbol
 
 from ..collectives import all_gather, all_reduce, ex
 from ..process_groups import group_named, group_size
+from ..sharding.shard import Shard
 
 __all__ = [
     "INLINED",
-    "Division",
     "assembled",
     "joined",
     "part_of",
@@ -42,53 +41,14 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Division:
-    """The layout of a value that is divided: process r of a group has part r of a dimension.
-
-    Parts have ceil(extent / processes) elements of the dimension, of which those beyond `extent` are no
-    elements of the value.
-    """
-
-    group: str
-    dim: int
-    #: the extent of the whole dimension
-    extent: int = field(compare=False)
-    #: of a weight: the dimension in which results are divided, where they are sums over the processes
-    results: int | None = field(default=None, compare=False)
-
-    @property
-    def size(self) -> int:
-        """The number of processes."""
-        return group_size(self.group)
-
-    @property
-    def each(self) -> int:
-        """The extent of a part."""
-        return -(-self.extent // self.size)
-
-    @property
-    def is_even(self) -> bool:
-        """Whether the parts have no other elements than those of the value."""
-        return self.extent % self.size == 0
-
-    def local(self, shape: Any) -> tuple[Any, ...]:
-        """Return the shape of a part of a value of some shape."""
-        return tuple(self.each if dim == self.dim else extent for dim, extent in enumerate(shape))
-
-    def whole(self, shape: Any) -> tuple[Any, ...]:
-        """Return the shape of the value whose parts have some shape."""
-        return tuple(self.extent if dim == self.dim else extent for dim, extent in enumerate(shape))
-
-
 # -- a parameter that is in parts ----------------------------------------------------------------------------
 
 
 def _assembled_meta(part: Any, group: str, dim: int, extent: int, results: int | None) -> Any:
-    division = Division(group, dim, extent, results)
-    if part.shape[dim] != division.each:
+    layout = Shard(group, dim, extent, results)
+    if part.shape[dim] != layout.each:
         raise InvalidArgument(f"{tuple(part.shape)} is no part of {extent} along dimension {dim}")
-    return TensorProxy(like=part, shape=division.whole(part.shape))
+    return TensorProxy(like=part, shape=layout.full(part.shape))
 
 
 #: the whole parameter, as the program reads it; the stage that divides the program removes the statement
@@ -111,7 +71,7 @@ def _reduced(a: Any, group: str) -> Any:
 
 
 def _part_of_meta(a: Any, group: str, dim: int) -> Any:
-    return TensorProxy(like=a, shape=Division(group, dim, a.shape[dim]).local(a.shape))
+    return TensorProxy(like=a, shape=Shard(group, dim, a.shape[dim]).local(a.shape))
 
 
 def _part_of(a: torch.Tensor, group: str, dim: int) -> torch.Tensor:

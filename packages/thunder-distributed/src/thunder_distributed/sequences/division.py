@@ -9,26 +9,25 @@ from typing import Any
 import torch
 
 from thunder.core import prims
-from thunder.core.proxies import TensorProxy, Variable
+from thunder.core.proxies import TensorProxy
+from thunder.core.rewrite import substitute
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 
 from ..last_statements import split_at_write
-from .parts import Part
+from ..sharding.shard import Shard
 from .programs import Program, Settings
 
 __all__ = ["divide_program"]
 
 
-def divide_program(
-    trace: TraceCtx, divided: Mapping[str, Part], settings: Settings, rules: Mapping[str, Any]
-) -> TraceCtx:
+def divide_program(trace: TraceCtx, divided: Mapping[str, Shard], settings: Settings) -> TraceCtx:
     """Return the program of this process, with some inputs divided; `divided` has their layouts by name.
 
     Results, and what the program writes, are whole. Raises UnsupportedProgram for an operator that cannot be
     divided, and for one that draws random numbers.
     """
-    new, program = from_trace(trace), Program(settings, rules)
+    new, program = from_trace(trace), Program(settings)
     recorded: list[BoundSymbol] = []
     with tracectx(new), _grad_mode(), new.recording_into(recorded):
         for p in trace.args:
@@ -57,13 +56,13 @@ def _named(
 ) -> list[BoundSymbol]:
     """Return the calls and the last statements, with results under the names that these read."""
     inputs = {p.name for p in trace.args if isinstance(p, TensorProxy)}
-    names: dict[Variable, Any] = {}
+    names: dict[str, Any] = {}
     copies: list[BoundSymbol] = []
     for name, here in results.items():
         if here.name == name:
             continue
-        if here.name in inputs or Variable(here) in names:
+        if here.name in inputs or here.name in names:
             with trace.recording_into(copies):
                 here = prims.shallow_copy(here)
-        names[Variable(here)] = here.replace(name=name)
-    return [b.from_bsym_swap_proxies(names) for b in (*recorded, *copies)] + last
+        names[here.name] = here.replace(name=name)
+    return [substitute(b, names) for b in (*recorded, *copies)] + last

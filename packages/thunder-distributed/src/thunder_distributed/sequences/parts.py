@@ -1,18 +1,18 @@
-"""Defines how a value is divided between the processes of a group, and what divides and joins values.
+"""Defines what divides and joins the values of a program whose sequences are divided.
 
 Note [Values of a divided program]
 In a program whose sequences are divided, a value has one of three layouts:
 
     whole      each process has all of it, and the same; so is its cotangent
-    Part       each process has its part of one dimension; so is its cotangent
+    Shard      each process has its part of one dimension; so is its cotangent
     same       each process has all of it, and computes with its own part of the program: cotangents are
                summed over the processes
 
 so that every change of layout is an operator whose gradient changes it back:
 
-    take_part      whole → Part    gradient: gather_parts
-    gather_parts   Part → whole    gradient: take_part
-    collect_parts  Part → same     gradient: reduce_scatter
+    take_part      whole → Shard   gradient: gather_parts
+    gather_parts   Shard → whole   gradient: take_part
+    collect_parts  Shard → same    gradient: reduce_scatter
     use_in_parts   whole → same    gradient: all_reduce
     sum_parts      a sum over parts → whole    gradient: itself
 
@@ -21,7 +21,6 @@ These are the conjugate operators of Shoeybi et al., Megatron-LM, arXiv:1909.080
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch.distributed as dist
@@ -36,7 +35,6 @@ from ..synchronization import synchronize_gradient
 
 __all__ = [
     "ARRANGEMENTS",
-    "Part",
     "chunks_of",
     "collect_parts",
     "gather_parts",
@@ -48,24 +46,6 @@ __all__ = [
 #: `plain`: process r of n has the r-th of n chunks; `zigzag`: chunks r and 2n - 1 - r of 2n, so that each
 #: process has as much of a causal triangle as the others
 ARRANGEMENTS: Final = ("zigzag", "plain")
-
-
-@dataclass(frozen=True)
-class Part:
-    """The layout of a value that is divided: `dim` has before * length * after elements.
-
-    Of these the `length` of a sequence is divided; the others are dimensions that the program has merged
-    with it, as in `x.flatten(0, 1)`.
-    """
-
-    dim: int
-    length: int
-    before: int = 1
-    after: int = 1
-
-    def shape(self, shape: Any, size: int) -> tuple[int, ...]:
-        """Return the shape of what one of `size` processes has of a tensor."""
-        return tuple(n // size if d == self.dim else n for d, n in enumerate(shape))
 
 
 def chunks_of(arrangement: str, rank: int, size: int) -> tuple[tuple[int, ...], int]:

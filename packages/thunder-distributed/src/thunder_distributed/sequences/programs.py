@@ -24,7 +24,7 @@ nothing is guessed: an operator without a rule is an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,27 +32,33 @@ import torch
 
 from thunder.core import prims
 from thunder.core.errors import OperatorError, UnsupportedProgram
-from thunder.core.proxies import TensorProxy, Variable
-from thunder.core.pytree import tree_flatten_with_dataclass, tree_unflatten
+from thunder.core.proxies import TensorProxy
+from thunder.core.pytree import tree_flatten_with_dataclass
+from thunder.core.rewrite import in_place_of, substitute, substitute_operands
 from thunder.core.symbol import BoundSymbol, has_tags
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx
+from thunder.extend import Region, structural_key
 
 from ..last_statements import final_grad_mode
 from ..process_groups import Members
-from .parts import Part, collect_parts, gather_parts, take_part, use_in_parts
-from .same_primitives import are_equal
+from ..sharding.rules import rule_of
+from ..sharding.shard import Shard
+from ..sharding.values import NoRule, Result, called
+from .parts import collect_parts, gather_parts, sum_parts, take_part, use_in_parts
 
-__all__ = ["NoRule", "Program", "Settings", "Value"]
+__all__ = ["Program", "Settings", "Value"]
 
 CONVERSION = "prims.convert_element_type"
 #: calls that are made in the layout in which their results are needed
 SET_GRAD_ENABLED = "prims.set_grad_enabled"
 EXPANSIONS = frozenset({"prims.broadcast_in_dim", "prims.full"})
-
-
-class NoRule(Exception):
-    """A call cannot be computed from parts; its text is the reason."""
+#: the operators that give operands of composites their form
+CONVERSIONS = frozenset({take_part.id, use_in_parts.id})
+#: composites that are refused by the reasons of their own rules, and not by those of what they consist of
+WITH_REASONS = frozenset(
+    f"torch.nn.functional.{name}" for name in ("scaled_dot_product_attention", "cross_entropy", "nll_loss")
+)
 
 
 class _NotInside(Exception):
@@ -63,14 +69,14 @@ class _NotInside(Exception):
 class Value:
     """A value of the program in the form in which this process has it.
 
-    `layout` is a Part, or None for a whole value; `same` says that cotangents of a whole value are summed.
+    `layout` is a Shard, or None for a whole value; `same` says that cotangents of a whole value are summed.
     `source` is the input that a part was taken from. A value that is expanded or constant is computed in the
     layout in which it is needed: `expanded` has what it is expanded from, or None for a constant, and its
     call.
     """
 
     here: Any = None
-    layout: Part | None = None
+    layout: Shard | None = None
     same: bool = False
     source: Any = None
     expanded: tuple[Any, BoundSymbol] | None = None
@@ -81,8 +87,8 @@ class Settings:
     """A record of what the user has chosen."""
 
     members: Members
-    arrangement: str
-    rotate: str
+    #: whether keys and values of attention go around a ring
+    rotates: bool
     gather: bool
     #: the bucket of the gradient of an input, by its name
     buckets: Mapping[str, str]
@@ -94,7 +100,7 @@ class _Forms:
 
     whole: dict[str, Any] = field(default_factory=dict)
     same: dict[str, Any] = field(default_factory=dict)
-    parts: dict[tuple[str, Part], Any] = field(default_factory=dict)
+    parts: dict[tuple[str, Shard], Any] = field(default_factory=dict)
 
     def copy(self) -> _Forms:
         return _Forms(dict(self.whole), dict(self.same), dict(self.parts))
@@ -103,8 +109,8 @@ class _Forms:
 class Program:
     """A program while it is divided: its values, and the forms in which rules take them."""
 
-    def __init__(self, settings: Settings, rules: Mapping[str, Any]) -> None:
-        self.settings, self.rules = settings, rules
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.rotates = settings, settings.rotates
         self.values: dict[str, Value] = {}
         self._forms = _Forms()
         #: the statement of the user's program that is divided, of which a call may be a part
@@ -112,32 +118,36 @@ class Program:
         #: within a composite: the names of its operands, which alone may change their layout
         self._operands: frozenset[str] | None = None
         #: the forms in which the primitives of a composite take its operands
-        self._demands: dict[str, set[Part | None]] = {}
+        self._demands: dict[str, set[Shard | None]] = {}
 
-    def divide(self, p: TensorProxy, layout: Part) -> None:
+    def divide(self, p: TensorProxy, layout: Shard) -> None:
         """Take the part of this process of an input."""
         self.values[p.name] = Value(take_part(*self._call(p, layout)), layout, source=p)
 
     # -- values
 
+    def local(self, p: Any) -> Any:
+        """Return what this process has of a value."""
+        return self.value(p).here if isinstance(p, TensorProxy) else p
+
     def value(self, p: Any) -> Value:
         """Return the value of a proxy; one that was not divided is whole."""
         return self.values.setdefault(p.name, Value(here=p))
 
-    def layout(self, p: Any) -> Part | None:
+    def shard_of(self, p: Any) -> Shard | None:
         """Return how a proxy is divided, or None."""
         return self.value(p).layout if isinstance(p, TensorProxy) else None
 
-    def _conversion(self, p: Any, form: Part | None) -> None:
+    def _conversion(self, p: Any, form: Shard | None) -> None:
         """Note that a value changes its layout; within a composite only its operands do."""
         if self._operands is not None and p.name not in self._operands:
             raise _NotInside
         self._demand(p, form)
 
-    def _demand(self, p: Any, form: Part | None) -> None:
+    def _demand(self, p: Any, form: Shard | None) -> None:
         self._demands.setdefault(p.name, set()).add(form)
 
-    def whole(self, p: Any) -> Any:
+    def full(self, p: Any) -> Any:
         """Return all of a value; what does not take part in the division computes with it."""
         if not isinstance(p, TensorProxy):
             return p
@@ -156,7 +166,7 @@ class Program:
             self._forms.whole[p.name] = gather_parts(*self._call(value.here, value.layout))
         return self._forms.whole[p.name]
 
-    def same(self, p: Any) -> Any:
+    def replicate(self, p: Any, group: str | None = None) -> Any:
         """Return all of a value, for a computation with parts."""
         if not isinstance(p, TensorProxy):
             return p
@@ -177,7 +187,7 @@ class Program:
             self._forms.same[p.name] = form
         return self._forms.same[p.name]
 
-    def part(self, p: Any, layout: Part) -> Any:
+    def shard(self, p: Any, layout: Shard) -> Any:
         """Return this process's part of a value in a layout. Raises NoRule for another division."""
         if not isinstance(p, TensorProxy):
             return p
@@ -197,54 +207,45 @@ class Program:
             self._forms.parts[p.name, layout] = form
         return self._forms.parts[p.name, layout]
 
-    def _call(self, a: Any, layout: Part) -> tuple[Any, ...]:
-        group, arrangement = self.settings.members.group, self.settings.arrangement
-        return a, group, arrangement, layout.dim, layout.length, layout.before
+    def _call(self, a: Any, layout: Shard) -> tuple[Any, ...]:
+        return a, layout.group, layout.arrangement, layout.dim, layout.length, layout.before
 
-    def _expand(self, value: Value, layout: Part | None, same: bool = False) -> Any:
+    def _expand(self, value: Value, layout: Shard | None, same: bool = False) -> Any:
         """Return an expanded or constant value in a layout."""
         assert value.expanded is not None, "only expanded values are expanded again"
         base, bsym = value.expanded
-        size = self.settings.members.size
         if base is None:
             shape, *others = bsym.args
-            return bsym.sym(layout.shape(shape, size) if layout else shape, *others, **bsym.kwargs)
+            return bsym.sym(layout.local(shape) if layout else shape, *others, **bsym.kwargs)
         if bsym.sym.id == CONVERSION:
             if layout is not None:
-                return bsym.sym(self.part(base, layout), *bsym.args[1:])
-            return bsym.sym(self.same(base) if same or value.same else self.whole(base), *bsym.args[1:])
+                return bsym.sym(self.shard(base, layout), *bsym.args[1:])
+            return bsym.sym(self.replicate(base) if same or value.same else self.full(base), *bsym.args[1:])
         _, shape, dims = bsym.args
         if layout is None:
             return prims.broadcast_in_dim(
-                self.same(base) if same or value.same else self.whole(base), shape, dims
+                self.replicate(base) if same or value.same else self.full(base), shape, dims
             )
         source = dims.index(layout.dim) if layout.dim in dims else None
         if source is None or base.shape[source] == 1:
-            operand = self.same(base)
+            operand = self.replicate(base)
         else:
-            operand = self.part(base, replace(layout, dim=source))
-        return prims.broadcast_in_dim(operand, layout.shape(shape, size), dims)
+            operand = self.shard(base, replace(layout, dim=source))
+        return prims.broadcast_in_dim(operand, layout.local(shape), dims)
 
-    def bind(self, bsym: BoundSymbol, results: Any, layout: Part | None, same: bool = False) -> None:
-        """Enter the results of a call, which are all divided in the same way."""
-        self.bind_each(bsym, results, [layout] * len(bsym.flat_proxy_outs), same)
-
-    def bind_each(
-        self, bsym: BoundSymbol, results: Any, layouts: Iterable[Part | None], same: bool = False
-    ) -> None:
-        """Enter the results of a call; check that they are parts of the results of the program."""
-        size = self.settings.members.size
-        leaves = [x for x in tree_flatten_with_dataclass(results)[0] if isinstance(x, TensorProxy)]
-        for p, here, layout in zip(bsym.flat_proxy_outs, leaves, layouts, strict=True):
-            expected = tuple(p.shape) if layout is None else layout.shape(p.shape, size)
-            assert tuple(here.shape) == expected, f"{bsym.sym.id} has computed {tuple(here.shape)}"
-            assert here.dtype is p.dtype, f"{bsym.sym.id} has computed {here.dtype}"
-            self.values[p.name] = Value(here, layout, same)
-
-    def inside_only_parts(self) -> None:
-        """Note that results are sums over the processes, which the primitives of a composite cannot be."""
+    def reduce(self, partial: Any, layout: Shard) -> Result:
+        """Return the sum of the terms of all processes; a composite whose primitives add them is not kept."""
         if self._operands is not None:
             raise _NotInside
+        return sum_parts(partial, layout.group), None
+
+    def _bind(self, bsym: BoundSymbol, results: Iterable[Result]) -> None:
+        """Enter the results of a call; check that they are parts of the results of the program."""
+        for p, (here, layout) in zip(bsym.flat_proxy_outs, results, strict=True):
+            expected = tuple(p.shape) if layout is None else layout.local(p.shape)
+            assert tuple(here.shape) == expected, f"{bsym.sym.id} has computed {tuple(here.shape)}"
+            assert here.dtype is p.dtype, f"{bsym.sym.id} has computed {here.dtype}"
+            self.values[p.name] = Value(here, layout)
 
     def results(self, last: Sequence[BoundSymbol]) -> dict[str, Any]:
         """Return the values that the last statements of the program read, whole, by name."""
@@ -254,7 +255,7 @@ class Program:
             if final != mode:
                 self._forms = _Forms()  # a form that was computed without gradients has none
             return {
-                p.name: self.whole(p)
+                p.name: self.full(p)
                 for bsym in last
                 for p in bsym.flat_proxy_args
                 if isinstance(p, TensorProxy) and p.name not in computed
@@ -273,13 +274,10 @@ class Program:
             recorded: list[BoundSymbol] = []
             with scope.recording_into(recorded):
                 self._visit(bsym, scope)
-            for b in recorded:
-                source = b.source or bsym.source
-                scope.record(b.from_bsym(source=source, tags=b.own_tags | bsym.own_tags))
+            scope.peek_scope().extend(in_place_of(bsym, recorded))
 
     def _visit(self, bsym: BoundSymbol, scope: TraceCtx) -> None:
         operands = [p for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)]
-        rule = self.rules.get(bsym.sym.id)
         if has_tags(bsym, {OpTags.RANDOM_OP}):
             raise self._refusal(bsym, "each process would draw other numbers", "Set dropout to 0.")
         values = [self.value(p) for p in operands]
@@ -287,11 +285,7 @@ class Program:
             self._as_it_is(bsym, scope, any(value.same for value in values))
             return
         try:
-            if rule is not None:
-                rule(self, bsym)
-            elif not self._call_with_parts(bsym, scope):
-                if not bsym.subsymbols:
-                    raise NoRule("the operator has no rule for parts of a sequence")
+            if not self._by_rule(bsym, scope) and not self._call_with_parts(bsym, scope):
                 self.run(bsym.subsymbols, scope)
         except NoRule as reason:
             if self._operands is not None:
@@ -304,11 +298,24 @@ class Program:
                 ) from None
             self._on_whole(bsym, scope)
 
+    def _by_rule(self, bsym: BoundSymbol, scope: TraceCtx) -> bool:
+        """Record what a rule computes; return False for a composite without a rule for its operands."""
+        rule = rule_of(bsym)
+        try:
+            if rule is None:
+                raise NoRule("the operator has no rule for parts of a sequence")
+            self._bind(bsym, rule(bsym, self))
+        except NoRule:
+            if not bsym.subsymbols or bsym.sym.id in WITH_REASONS:
+                raise
+            return False
+        return True
+
     def _refusal(self, bsym: BoundSymbol, reason: str, hint: str) -> UnsupportedProgram:
         divided = {
-            p.name: f"{tuple(p.shape)}, divided along dimension {self.layout(p).dim}"  # type: ignore[union-attr]
+            p.name: f"{tuple(p.shape)}, divided along dimension {self.shard_of(p).dim}"  # type: ignore[union-attr]
             for p in bsym.flat_proxy_args
-            if self.layout(p) is not None
+            if self.shard_of(p) is not None
         }
         statement = self._statement or bsym
         return UnsupportedProgram(
@@ -325,26 +332,20 @@ class Program:
             base = bsym.args[0] if isinstance(bsym.args[0], TensorProxy) else None
             self.values[bsym.output.name] = Value(same=same, expanded=(base, bsym))
             return
-        form = self.same if same else self.whole
-        swaps = {Variable(p): form(p) for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)}
-        swaps = {variable: here for variable, here in swaps.items() if here.name != variable.name}
-        scope.record(bsym.from_bsym_swap_proxies(swaps, skip_output=True))
+        form = self.replicate if same else self.full
+        operands = {p.name: form(p) for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)}
+        scope.record(substitute_operands(bsym, operands))
         for p in bsym.flat_proxy_outs:
             if isinstance(p, TensorProxy):
-                self.values[p.name] = Value(here=p, same=same)
+                self.values[p.name] = Value(here=operands.get(p.name, p), same=same)
 
     def _on_whole(self, bsym: BoundSymbol, scope: TraceCtx) -> None:
         """Record a call on whole values."""
-        args, kwargs = self._mapped((bsym.args, bsym.kwargs), self.whole)
         if not bsym.flat_proxy_outs or not all(isinstance(p, TensorProxy) for p in bsym.flat_proxy_outs):
-            scope.record(bsym.from_bsym(args=args, kwargs=kwargs))
+            whole = {p.name: self.full(p) for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)}
+            scope.record(substitute_operands(bsym, whole))
             return
-        self.bind(bsym, bsym.sym(*args, **kwargs), None)
-
-    @staticmethod
-    def _mapped(tree: Any, function: Any) -> Any:
-        leaves, spec = tree_flatten_with_dataclass(tree)
-        return tree_unflatten([function(x) if isinstance(x, TensorProxy) else x for x in leaves], spec)
+        self._bind(bsym, [(here, None) for here in _leaves(called(bsym, self.full))])
 
     # -- composites
 
@@ -356,14 +357,13 @@ class Program:
 
     def _tried(self, bsym: BoundSymbol, scope: TraceCtx, same_first: bool) -> bool:
         operands = {p.name: p for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)}
-        inside = Program(self.settings, self.rules)
+        inside = Program(self.settings)
         inside._operands = frozenset(operands)
         expected: list[BoundSymbol] = []
-        forms: dict[str, Any] = {}
         for name, p in operands.items():
             value = self.value(p)
             if value.layout is not None:
-                inside.values[name] = forms[name] = Value(value.here, value.layout)
+                inside.values[name] = Value(value.here, value.layout)
             else:
                 inside.values[name] = Value(p, None, same_first or value.same)
         try:
@@ -381,32 +381,50 @@ class Program:
         with scope.recording_into(recorded):
             for name, p in operands.items():
                 demands = inside._demands.get(name)
-                if self.layout(p) is not None:
+                if self.shard_of(p) is not None:
                     arguments[name] = self.value(p).here
                 elif demands and (form := next(iter(demands))) is not None:
-                    arguments[name] = self.part(p, form)
+                    arguments[name] = self.shard(p, form)
                 else:
-                    arguments[name] = self.same(p)
+                    arguments[name] = self.replicate(p)
             count = len(recorded)
-            args, kwargs = self._mapped((bsym.args, bsym.kwargs), lambda p: arguments[p.name])
             try:
-                results = bsym.sym(*args, **kwargs)
+                results = called(bsym, lambda p: arguments[p.name])
             except OperatorError:  # its arguments have sizes of the whole sequence
                 self._forms = before
                 return False
-        inner = {name: self._inner_names(inside, p) for name, p in operands.items()}
-        if not are_equal(expected, recorded[count:], inner, arguments):
+        forms = {form.name: arguments[name] for name, p in operands.items() for form in inside.forms_of(p)}
+        wanted = [substitute(b, forms) for b in _primitives(expected)]
+        key = structural_key(_region(wanted, arguments))
+        if key is None or key != structural_key(_region(_primitives(recorded[count:]), arguments)):
             self._forms = before
             return False
-        for b in recorded:
-            scope.record(b)
-        self.bind_each(bsym, results, [v.layout for v in outputs if v is not None])
+        scope.peek_scope().extend(recorded)
+        layouts = [v.layout for v in outputs if v is not None]
+        self._bind(bsym, zip(_leaves(results), layouts, strict=True))
         return True
 
-    @staticmethod
-    def _inner_names(inside: Program, p: Any) -> set[str]:
-        """Return the names under which the primitives of a composite have one of its operands."""
-        forms = inside._forms
-        found = [inside.value(p).here, forms.same.get(p.name)]
-        found += [form for (name, _), form in forms.parts.items() if name == p.name]
-        return {x.name for x in found if x is not None}
+    def forms_of(self, p: Any) -> list[Any]:
+        """Return the forms in which calls with parts have read a value."""
+        found = [self.value(p).here, self._forms.same.get(p.name)]
+        found += [form for (name, _), form in self._forms.parts.items() if name == p.name]
+        return [form for form in found if form is not None]
+
+
+def _region(bsyms: Iterable[BoundSymbol], inputs: Mapping[str, Any]) -> Region:
+    return Region(tuple(bsyms), tuple({p.name: p for p in inputs.values()}.values()), ())
+
+
+def _primitives(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+    """Yield the primitives of calls, without those that give operands their form."""
+    for bsym in bsyms:
+        if bsym.sym.id in CONVERSIONS:
+            continue
+        if bsym.subsymbols:
+            yield from _primitives(bsym.subsymbols)
+        else:
+            yield bsym
+
+
+def _leaves(results: Any) -> list[Any]:
+    return [x for x in tree_flatten_with_dataclass(results)[0] if isinstance(x, TensorProxy)]

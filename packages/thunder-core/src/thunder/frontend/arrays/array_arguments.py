@@ -29,7 +29,6 @@ __all__ = [
     "TAKING_ARRAYS",
     "array_of",
     "array_view",
-    "takes_arrays",
     "tensor_of_array",
     "with_tensor_index",
 ]
@@ -249,11 +248,7 @@ TAKING_ARRAYS: Final[dict[int, tuple[int, str, Callable[[TracingSession, Args, K
     id(torch.Tensor.__getitem__): (1, "key", _of_getitem),
 }
 _FROM_NUMPY: Final = id(torch.from_numpy)
-
-
-def takes_arrays(fn: Any) -> bool:
-    """Return whether a function of torch takes arrays, which it need not read."""
-    return id(fn) in TAKING_ARRAYS or id(fn) == _FROM_NUMPY
+TABLE.taking_unread.update(TAKING_ARRAYS, (_FROM_NUMPY,))
 
 
 def tensor_of_array(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs) -> Any:

@@ -19,7 +19,7 @@ depend on facts alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -51,7 +51,7 @@ from thunder.ops import prims
 if TYPE_CHECKING:
     from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
 
-__all__ = ["Arrays", "TracedArray"]
+__all__ = ["Arrays", "TracedArray", "adopt", "arrays_in", "made_by"]
 
 
 @dataclass(eq=False, slots=True)
@@ -303,6 +303,17 @@ class Arrays(SessionState):
                     hint="Pass a copy.",
                 )
             self._session.note(prims.check_apart, traced.path, are_apart, *others)
+
+
+def adopt(session: TracingSession, raw: Any, path: Path) -> Any:
+    """Return what the program sees of an array of the user."""
+    return session.state(Arrays).adopt(raw, path)
+
+
+def made_by(session: TracingSession, array: Any) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+    """Return how an array of a tensor is made in each call; None for others."""
+    tensor = session.state(Arrays).proxy_of(array)
+    return None if tensor is None else (torch.Tensor.numpy, (tensor,))
 
 
 def arrays_in(values: Any) -> list[Any]:

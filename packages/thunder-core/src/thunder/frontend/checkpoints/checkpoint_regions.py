@@ -35,9 +35,10 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.rng_generators import Generators
 from thunder.frontend.places import CHECKPOINTS, COMPUTES, Place
 from thunder.frontend.session import SessionState, TracingSession
-from thunder.ir.proxies import ProxyTag, TensorProxy, Variable
+from thunder.ir.proxies import ProxyTag, TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.requires_grad import requires_grad
+from thunder.ir.substitution import substitute
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, has_tags
 from thunder.ops import prims
 
@@ -252,13 +253,13 @@ class _Region:
         defined = uses_and_definitions(calls)[1]
         results = {p.name: p for p in proxies_in(result) if isinstance(p, TensorProxy)}
         outer = [p for p in results.values() if p.requires_grad and p.name in defined]
-        inner = {Variable(p): TensorProxy(like=p) for p in outer}
-        saved = [*(p for p in results.values() if Variable(p) not in inner), *inner.values()]
-        self.record_calls([b.from_bsym_swap_proxies(inner) for b in calls], saved)
+        inner = {p.name: TensorProxy(like=p) for p in outer}
+        saved = [*(p for p in results.values() if p.name not in inner), *inner.values()]
+        self.record_calls([substitute(b, inner) for b in calls], saved)
         for p in outer:
-            new = region_result(inner[Variable(p)], begun, region, tensors, state)
+            new = region_result(inner[p.name], begun, region, tensors, state)
             scope = trace.peek_scope()
-            scope[-1] = scope[-1].from_bsym_swap_proxies({Variable(new): p})
+            scope[-1] = substitute(scope[-1], {new.name: p})
 
     def _check_effects(self, effects: Effects, tensors: Iterable[TensorProxy]) -> None:
         if self.session.place.is_in(Place.REGION):
@@ -334,7 +335,7 @@ def _tagged(calls: Iterable[BoundSymbol], result: Any) -> Iterator[BoundSymbol]:
             if isinstance(p, TensorProxy) and p.name not in results and p.name not in arguments:
                 p.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
         leaves = any(p.name in results for p in bsym.flat_proxy_outs)
-        yield bsym.from_bsym(tags=(bsym.tags - {_AGAIN, _NOT_AGAIN}) | {_NOT_AGAIN if leaves else _AGAIN})
+        yield bsym.from_bsym(tags=(bsym.own_tags - {_AGAIN, _NOT_AGAIN}) | {_NOT_AGAIN if leaves else _AGAIN})
 
 
 _AGAIN, _NOT_AGAIN = BoundSymbolTag.RECOMPUTE_IN_BACKWARD, OpTags.DONT_RECOMPUTE_IN_BACKWARD

@@ -32,9 +32,10 @@ from thunder.ir.gradient_declarations import JointRule
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.symbol import BoundSymbol, Symbol, has_tags, with_parts
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ops import prims
 from thunder.ops.operator import row_of
-from thunder.ops.stand_ins import empty_tensor
+from thunder.ops.stand_ins import stand_in_tensor
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -175,11 +176,11 @@ def _noting(seen: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
 def _without_data(x: Any) -> Any:
     """Return a meta tensor like a proxy; if it requires grad it is not a leaf, so writable."""
     if isinstance(x, NumberProxy):
-        return x.stand_in
+        return x.hint if isinstance(x, SymbolicNumber) else x.stand_in
     if not isinstance(x, TensorProxy):
         return x
-    t = empty_tensor(x, "meta")
-    return t.requires_grad_().view_as(t) if x.requires_grad else t
+    t = stand_in_tensor(x, "meta", requires_grad=True)
+    return t.view_as(t) if t.requires_grad else t
 
 
 def _unknown(bsym: BoundSymbol) -> UnsupportedProgram:

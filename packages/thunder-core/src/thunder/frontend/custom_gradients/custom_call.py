@@ -59,10 +59,11 @@ from thunder.frontend.places import Place, ReadsState
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.frontend.traced_replacements import ReplacedCalls
-from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.proxies import TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.recorder import PLAIN
 from thunder.ir.requires_grad import requires_grad
+from thunder.ir.substitution import substitute
 from thunder.ir.symbol import BoundSymbol, has_tags
 from thunder.ir.trace import TraceCtx
 from thunder.ir.trace_context import get_tracectx
@@ -336,8 +337,7 @@ def _record(
     outputs = rule.whole(*tensors)
     scope = trace.peek_scope()
     pairs = zip(outputs, results, strict=False)  # the written values come after the results
-    swap = {Variable(new): old for new, old in pairs if isinstance(old, TensorProxy)}
-    scope[-1] = scope[-1].from_bsym_swap_proxies(swap)
+    scope[-1] = substitute(scope[-1], {new.name: old for new, old in pairs if isinstance(old, TensorProxy)})
     held = {argument.name for argument in returned.views.values()} | returned.dirty.keys()
     for index, value in zip(rule.written, outputs[len(results) :], strict=True):
         if tensors[index].name not in held:  # else ``returned`` writes the result

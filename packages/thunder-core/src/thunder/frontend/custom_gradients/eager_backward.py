@@ -253,7 +253,9 @@ _ONCE = (OpTags.DONT_RECOMPUTE_IN_BACKWARD,)
 #: the objects that the backwards of one call of the program share
 begin_objects = primitive("begin_objects", _objects_meta, eager=dict, tags=_ONCE)
 #: the state that the backwards of one forward share; it has no effect
-begin_backward = primitive("begin_backward", _begin_meta, eager=BackwardCall, tags=_ONCE)
+begin_backward = primitive(
+    "begin_backward", _begin_meta, eager=BackwardCall, tags=(*_ONCE, OpTags.SKIPPED_EARLY)
+)
 #: a backward of it, of which torch records a graph for another derivative
 record_backward = primitive("record_backward", _record_meta, eager=_record, tags=_TAGS)
 #: the derivative of such a graph, in the tensors at the places ``wanted``; below, with a graph again

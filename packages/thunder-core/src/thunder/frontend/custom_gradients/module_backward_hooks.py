@@ -32,8 +32,9 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.places import HOOKS_TENSOR, OTHER
 from thunder.frontend.session import Ending, SessionState, TracingSession
 from thunder.ir.aliasing import views_of
-from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
+from thunder.ir.substitution import substitute
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops import prims
 from thunder.torch.namespace import ltorch
@@ -155,8 +156,8 @@ def _link_inputs(session: TracingSession, hook: Any, outputs: Sequence[TensorPro
             f"a backward hook of {type(hook.module).__name__} reads what is computed after its inputs",
             hint="Register the hook outside of the compiled function.",
         )
-    names = {Variable(new): old for new, old in zip(results, passed, strict=False)}
-    scope[start : start + len(places)] = [b.from_bsym_swap_proxies(names) for b in calls]
+    names = {new.name: old for new, old in zip(results, passed, strict=False)}
+    scope[start : start + len(places)] = [substitute(b, names) for b in calls]
     return results[len(inputs) :]
 
 

@@ -52,8 +52,9 @@ from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.types.gradient_nodes import GradientNode, call_of
 from thunder.ir.aliasing import views_of
 from thunder.ir.decomposition import with_decomposition
-from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.proxies import TensorProxy
 from thunder.ir.proxy_leaves import map_leaves
+from thunder.ir.substitution import substitute_operands
 from thunder.ir.symbol import BoundSymbol
 
 TABLE = LookasideTable(HOOKS_TENSOR)
@@ -142,10 +143,8 @@ def _set_hooks(session: TracingSession, node: _NodeWithHooks, hooks: dict[HookHa
     scope, node.hooks = session.trace.peek_scope(), hooks
     if node.of_arguments is not None:
         call, node.of_arguments = scope.pop(position_of(scope, node.of_arguments)), None
-        arguments = {Variable(view.output): view.source for view in views_of(call)}
-        for i, b in enumerate(scope):
-            if not arguments.keys().isdisjoint(map(Variable, b.flat_proxy_args)):
-                scope[i] = b.from_bsym_swap_proxies(arguments, skip_output=True)
+        arguments = {view.output.name: view.source for view in views_of(call)}
+        scope[:] = [substitute_operands(b, arguments) for b in scope]
         remove_hook(session, None, node.values)
     if hooks:
         _record_hooks(session, node)

@@ -139,7 +139,8 @@ class Rebuilding:
         if cls is functools.partial:
             fn, args, keywords = self.makers((value.func, value.args, value.keywords))
             return lambda t, m: functools.partial(fn(t, m), *args(t, m), **keywords(t, m))
-        if reconstruction_of(value) is None or isinstance(value, type):
+        by_rule = self.session.made_by(value) is not None
+        if by_rule or reconstruction_of(value) is None or isinstance(value, type):
             raise UnsupportedProgram(
                 f"{description(value)} is needed when the backward runs, and cannot be rebuilt",
                 hint="Use tensors, constants and plain containers of them.",

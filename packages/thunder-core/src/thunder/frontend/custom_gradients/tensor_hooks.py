@@ -36,7 +36,8 @@ from thunder.frontend.places import HOOKS_TENSOR, OTHER, ReadsState
 from thunder.frontend.session import Ending, SessionState, TracingSession
 from thunder.ir.aliasing import views_of
 from thunder.ir.object_names import identifier
-from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.substitution import substitute
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops import prims
 
@@ -159,8 +160,7 @@ def add_below(
         if value.last_write is None:
             computed = _computed_below(session, scope, passed)
             value.move(passed, computed, kind + 1)
-            calls = [call.from_bsym_swap_proxies({Variable(passed): computed}) for call in calls]
-            calls = [call.from_bsym_swap_proxies({Variable(result): passed}) for call in calls]
+            calls = [substitute(call, {passed.name: computed, result.name: passed}) for call in calls]
     scope[start:start] = calls
     return calls
 
@@ -218,7 +218,7 @@ def _computed_below(session: TracingSession, scope: Calls, value: TensorProxy) -
 def _rename_result(scope: Calls, old: TensorProxy, new: TensorProxy) -> None:
     """Let the call that computes ``old`` compute ``new``."""
     index = next(i for i, b in enumerate(scope) if any(p.name == old.name for p in b.flat_proxy_outs))
-    scope[index] = scope[index].from_bsym_swap_proxies({Variable(old): new})
+    scope[index] = substitute(scope[index], {old.name: new})
 
 
 def hook_identity(

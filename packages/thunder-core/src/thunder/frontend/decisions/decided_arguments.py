@@ -24,36 +24,11 @@ from thunder.ir.proxies import (
 )
 from thunder.ir.recorder import UNDECIDED
 from thunder.ir.refused_methods import as_size
+from thunder.ir.symbol import Symbol
 from thunder.ir.symbolic_sizes import SymbolicInt
+from thunder.ops.operator import Operator, row_of
 
 __all__ = ["call_with_decided_arguments", "with_decided_integers"]
-
-#: operators that take an integer for its value, as one takes a tensor without dimensions; others may take it
-#: for a size or a position, on which metadata depend
-_ELEMENTWISE: Final = frozenset(
-    (
-        *("torch.add", "torch.sub", "torch.rsub", "torch.mul", "torch.div", "torch.true_divide"),
-        *("torch.eq", "torch.ne", "torch.lt", "torch.le", "torch.gt", "torch.ge"),
-        *("torch.clamp", "torch.where", "torch.masked_fill"),
-    )
-)
-
-#: functions of sizes and bounds alone, also where they are tensors without dimensions
-_FACTORIES: Final = frozenset(f"torch.{n}" for n in ("zeros", "ones", "empty", "rand", "randn", "arange"))
-#: operators of a tensor whose further integers are sizes or positions, also where they are such tensors
-_SIZED: Final = frozenset(
-    (
-        *("torch.narrow", "torch.Tensor.view", "torch.reshape", "torch.Tensor.expand", "torch.Tensor.repeat"),
-        *("torch.as_strided", *(f"torch.Tensor.new_{name}" for name in ("zeros", "ones", "empty"))),
-        *(f"torch.nn.functional.{name}" for name in ("interpolate", "upsample", "pad", "fold", "unfold")),
-        *(
-            f"torch.nn.functional.{kind}_pool{n}d"
-            for kind in ("avg", "max", "lp", "adaptive_avg", "adaptive_max")
-            for n in (1, 2, 3)
-        ),
-    )
-)
-
 
 #: types of arguments that neither are integers of the trace nor hold any, and of which most are
 _WITHOUT_INTEGERS: Final = frozenset(
@@ -67,18 +42,20 @@ def with_decided_integers(session: TracingSession, symbol: Any, args: Any, kwarg
     """Return the arguments of a call with those integers decided on which metadata may depend."""
     if session.speculation is None:
         return args, kwargs
-    name = getattr(symbol, "id", "")
-    if name in _FACTORIES or name in _SIZED:
-        args, kwargs = _with_decided_sizes(args, kwargs, is_factory=name in _FACTORIES)
+    row = row_of(symbol) if isinstance(symbol, Symbol) else None
+    takes = "decided" if row is None else row.integers
+    if row is not None and takes == "sizes":
+        args, kwargs = _with_decided_sizes(row, args, kwargs)
     values = (*args, *kwargs.values())
     is_plain = _WITHOUT_INTEGERS.issuperset(map(type, values))
-    if not is_plain and name not in _ELEMENTWISE and any(map(_has_integer, values)):
+    if not is_plain and takes != "values" and any(map(_has_integer, values)):
         args, kwargs = tree_map(_decided_integer, (args, kwargs))
     return args, kwargs
 
 
-def _with_decided_sizes(args: Any, kwargs: Any, *, is_factory: bool) -> tuple[Any, Any]:
+def _with_decided_sizes(row: Operator, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Return the arguments of a call with the sizes decided on that are tensors, but not the operand."""
+    is_factory = row.parameters[0] not in _OPERANDS
     operand = () if is_factory else args[:1]
     sizes = args[len(operand) :], {k: v for k, v in kwargs.items() if is_factory or k not in _OPERANDS}
     if any(map(_has_size, (*sizes[0], *sizes[1].values()))):

@@ -27,11 +27,9 @@ from thunder.base.provenance import Path
 from thunder.base.pytree import tree_map
 from thunder.base.structural_ids import STRUCTURAL
 from thunder.base.tags import OpTags
-from thunder.frontend.custom_gradients.eager_backward import begin_backward
-from thunder.frontend.host_draws.draw_statements import draw_decided
 from thunder.frontend.objects.unmodelled_tensors import is_modelled, parts_of
 from thunder.ir.effects import KEPT
-from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy, is_proxy
+from thunder.ir.proxies import GeneratorProxy, TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol, has_tags, with_parts
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.trace import TraceCtx
@@ -68,7 +66,7 @@ class EarlyRun:
     def __init__(
         self,
         trace: TraceCtx,
-        inputs: Sequence[tuple[TensorProxy | GeneratorProxy | NumberProxy, Path]],
+        inputs: Sequence[tuple[TensorProxy | GeneratorProxy | SymbolicNumber, Path]],
         roots: dict[str, Any],
     ) -> None:
         self._trace, self._inputs, self._roots = trace, inputs, roots
@@ -209,7 +207,7 @@ class EarlyRun:
         start = self._position
         if not (0 < start <= len(recorded) and recorded[start - 1] is self._last):
             start = 0  # a part was taken out of the trace, and perhaps recorded again as one call
-        return [b for b in recorded[start:] if b.sym.id not in _SKIPPED and not self._has_run(b)]
+        return [b for b in recorded[start:] if not _is_skipped(b) and not self._has_run(b)]
 
     def _has_run(self, bsym: BoundSymbol) -> bool:
         arguments = {p.name for p in bsym.flat_proxy_args}
@@ -271,7 +269,7 @@ def _computing(calls: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
         row = row_of(call.sym)
         if call.subsymbols and (row is None or row.eager is None):
             yield from _computing(call.subsymbols)
-        elif call.sym.id not in _SKIPPED:
+        elif not _is_skipped(call):
             yield call
 
 
@@ -334,28 +332,14 @@ def _refusal(why: str, found: str) -> DataDependentControlFlow:
 
 #: in place of a value
 _UNKNOWN: Final = object()
-#: statements that compute nothing
-_SKIPPED: Final = (
-    STRUCTURAL
-    | {RUN_OPAQUE}
-    | {
-        symbol.id
-        for symbol in (
-            begin_backward,
-            prims.check_decision,
-            draw_decided,
-            prims.enter_inference_mode,
-            prims.leave_inference_mode,
-            prims.python_call,
-            prims.python_print,
-            prims.set_backend_flag,
-            prims.set_default_dtype,
-            prims.set_grad_enabled,
-            prims.sink,
-            prims.unpack_trivial,
-        )
-    }
-)
+#: statements that compute nothing, and what has run when the program called it
+_SKIPPED: Final = STRUCTURAL | {RUN_OPAQUE}
+_SKIPPED_TAGS: Final = frozenset({OpTags.SETS_MODE, OpTags.SKIPPED_EARLY})
 _FROM_ENTROPY: Final = frozenset({prims.seed_from_entropy.id, prims.seed_generator_from_entropy.id})
 #: tags of operators that may draw random numbers
 _DRAWING: Final = frozenset({OpTags.RANDOM_OP, OpTags.FALLBACK})
+
+
+def _is_skipped(bsym: BoundSymbol) -> bool:
+    """Return whether a call computes nothing that an early run needs."""
+    return bsym.sym.id in _SKIPPED or not _SKIPPED_TAGS.isdisjoint(bsym.tags)

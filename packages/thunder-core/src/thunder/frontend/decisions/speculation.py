@@ -248,6 +248,7 @@ class Speculation:
         the program. So it is after a decision, such as a check of arguments; ``refusal`` is raised elsewhere,
         and by the program that does not raise.
         """
+        self._session.objects.effects += 1
         if not self.has_run or not self._may_decide():
             raise refusal.add_locations(self._session.locations())
         self.refusal = self.refusal or refusal.add_locations(self._session.locations())

@@ -16,6 +16,7 @@ import enum
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from types import CellType, MappingProxyType
 from typing import Any
 
@@ -23,8 +24,6 @@ import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path, comes_with_arguments, is_weak
-from thunder.frontend.arrays.array_memory import is_array
-from thunder.frontend.arrays.traced_arrays import Arrays
 from thunder.frontend.epilogue.reconstruction import description, is_method_of_container, reconstruction_of
 from thunder.frontend.epilogue.statements import statement
 from thunder.frontend.epilogue.value_parts import parts_of
@@ -188,10 +187,10 @@ class EpilogueBuilder:
         if generator is not None:
             self.tensors[generator.name] = generator
             return generator.name
-        tensor = self.session.state(Arrays).proxy_of(value) if is_array(value) else None
-        if tensor is not None:
+        made_by = self.session.made_by(value)
+        if made_by is not None:
             built = self.built.get(id(value))
-            return built[0] if built is not None else self.shared(value, f"{self.expression(tensor)}.numpy()")
+            return built[0] if built is not None else self.shared(value, self.call(*made_by))
         entry = self.session.entry_of(value)
         if entry is not None and (not isinstance(value, IDENTITY_TYPES) or is_weak(entry.path)):
             return self.fetched(entry.path, entry.obj)
@@ -269,12 +268,13 @@ class EpilogueBuilder:
 
     def count(self, value: Any) -> None:
         """Count the references to each container or object among the values to be built."""
-        if reconstruction_of(value) is None:
+        made_by = self.session.made_by(value)
+        if reconstruction_of(value) is None and made_by is None:
             return
         self.uses[id(value)] += 1
         if id(value) in self.session.objects.python_keyed and not isinstance(value, frozenset):
             refuse_moved_keys(value, "a dict or set of the program")
-        if self.uses[id(value)] == 1 and self.session.entry_of(value) is None:
+        if self.uses[id(value)] == 1 and (made_by is not None or self.session.entry_of(value) is None):
             for child in parts_of(self.session, value):
                 self.count(child)
 
@@ -313,6 +313,10 @@ class EpilogueBuilder:
             built = self.built[id(value)] = (self._fresh(prefix), value)
             self.emit(f"{built[0]} = {text}")
         return built[0]
+
+    def call(self, fn: Any, args: Iterable[Any]) -> str:
+        """Return a call of a function with values of the program."""
+        return f"{self.refer(fn)}{self.items('(', args, ')')}"
 
     def items(self, left: str, values: Any, right: str) -> str:
         """Return the expressions of several values, between brackets."""

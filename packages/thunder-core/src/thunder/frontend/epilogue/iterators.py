@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.base.iterator_parts import OF_ELEMENTS, reduced
+from thunder.base.iterator_parts import OF_ELEMENTS, reduced, set_state
 from thunder.interpreter.generator_objects import suspended_frame
 from thunder.interpreter.policy import MISSING
 
@@ -97,7 +97,7 @@ def _dict_of(value: Any) -> Any:
 
 
 def _at(iterator: Any, state: Any) -> Any:
-    iterator.__setstate__(state)
+    set_state(iterator, state)
     return iterator
 
 

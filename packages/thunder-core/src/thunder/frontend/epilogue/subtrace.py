@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from thunder.ir.evaluation import eval_trace
-from thunder.ir.proxies import Variable
 from thunder.ir.proxy_leaves import proxies_in
+from thunder.ir.substitution import substitute_operands
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.trace import TraceCtx, tracectx, with_bound_symbols
@@ -72,14 +72,14 @@ def writes(program: TraceCtx) -> tuple[dict[int, Any], TraceCtx]:
     """
     index = {p.name: i for i, p in enumerate(program.args)}
     written: dict[int, Any] = {}
-    swap: dict[Variable, Any] = {}
+    values: dict[str, Any] = {}
     rest = []
     for bsym in program.bound_symbols:
         if bsym.sym is prims.copy_:
             value, target = bsym.args
-            written[index[target.name]] = swap[Variable(target)] = value
+            written[index[target.name]] = values[target.name] = value
         else:
-            rest.append(bsym.from_bsym_swap_proxies(swap, skip_output=True))
+            rest.append(substitute_operands(bsym, values))
     return written, with_bound_symbols(program, rest, program.name)
 
 

@@ -14,11 +14,18 @@ from thunder.ir.proxies import Proxy, TensorProxy
 if TYPE_CHECKING:
     from thunder.frontend.session import TracingSession
 
-__all__ = ["parts_of", "proxies_of"]
+__all__ = ["is_built", "parts_of", "proxies_of"]
+
+
+def is_built(session: TracingSession, value: Any) -> bool:
+    """Return whether a value is built by the epilogue, of parts."""
+    return reconstruction_of(value) is not None or session.made_by(value) is not None
 
 
 def parts_of(session: TracingSession, value: Any) -> Iterable[Any]:
     """Return what a value is built of: of a function, defaults, attributes, and what its own cells hold."""
+    if (made_by := session.made_by(value)) is not None:
+        return made_by[1]
     function = original(value)
     if type(function) is not FunctionType:
         return children(value)
@@ -35,7 +42,7 @@ def proxies_of(session: TracingSession, values: Iterable[Any]) -> list[Any]:
         value = pending.pop()
         if isinstance(value, TensorProxy | Proxy):
             proxies.append(value)
-        elif reconstruction_of(value) is not None and id(value) not in seen:
+        elif id(value) not in seen and is_built(session, value):
             seen[id(value)] = value
             pending += parts_of(session, value)
     return proxies

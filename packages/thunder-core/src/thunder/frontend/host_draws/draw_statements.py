@@ -115,7 +115,7 @@ draw_decided = primitive(
     _nothing,
     python_impl=_decided,
     vjp=NONDIFFERENTIABLE,
-    tags=(*_TAGS, OpTags.CHECKS_DECISION),
+    tags=(*_TAGS, OpTags.CHECKS_DECISION, OpTags.SKIPPED_EARLY),
 )
 _SYMBOLS = frozenset({draw_number.id, draw_array.id, draw_decided.id})
 

@@ -109,7 +109,12 @@ def _set_requires_grad(session: TracingSession, x: Any) -> TensorProxy:
     return x  # type: ignore[no-any-return]
 
 
-@TABLE.lookaside(_functorch._unwrap_for_grad, predispatch._unwrap_for_grad)
+_UNWRAP = _functorch._unwrap_for_grad
+#: torch 2.11 has no other function for it
+_BEFORE_THE_DISPATCHER = getattr(predispatch, "_unwrap_for_grad", _UNWRAP)
+
+
+@TABLE.lookaside(*{_UNWRAP, _BEFORE_THE_DISPATCHER})
 def _unwrap(session: TracingSession, args: Args, kwargs: Kwargs) -> TensorProxy:
     return outside_of(session, args[0], session.state(Levels).open[-1:])
 

@@ -24,6 +24,7 @@ from torch._functorch import eager_transforms as functorch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from thunder.base.errors import UnsupportedProgram
+from thunder.base.tags import OpTags
 from thunder.frontend.custom_gradients.autograd_functions import OwnTangents
 from thunder.frontend.inner_gradients.function_levels import Level, Levels, new_level, outside_of, wrapped
 from thunder.frontend.inner_gradients.recorded_gradients import gradients
@@ -170,18 +171,6 @@ def dual(session: TracingSession, level: Level, x: TensorProxy) -> TensorProxy:
     return dual
 
 
-#: operators of which torch's tangents are not the transpose of its gradients: those of matrices are gradients
-#: of symmetric ones, and several values may be written to one element
-WITHOUT_TRANSPOSE = frozenset(
-    {
-        *(f"torch.linalg.{name}" for name in ("cholesky", "cholesky_ex", "eigh")),
-        *(f"torch.nn.functional.max_unpool{n}d" for n in (1, 2, 3)),
-        "torch.as_strided_scatter",
-        "prims.as_strided_scatter",
-    }
-)
-
-
 def check_region(session: TracingSession, calls: Iterable[BoundSymbol]) -> None:
     """Refuse what tangents pass otherwise than gradients, in the calls of a function."""
     own_tangents = session.state(OwnTangents).ids
@@ -198,7 +187,8 @@ def check_region(session: TracingSession, calls: Iterable[BoundSymbol]) -> None:
                 where=bsym.locations,
                 hint="Use detach() for what has no tangent, and leave torch.no_grad() out.",
             )
-        if bsym.sym.id in WITHOUT_TRANSPOSE and any_requires_grad(bsym.flat_proxy_args):
+        has_others = OpTags.OTHER_TANGENTS in bsym.tags or bsym.sym.id == "torch.as_strided_scatter"
+        if has_others and any_requires_grad(bsym.flat_proxy_args):
             raise UnsupportedProgram(
                 f"the tangents of {bsym.sym.id} cannot be derived from its gradient",
                 found={"call": bsym.line},

@@ -16,7 +16,6 @@ from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_un
 
 from thunder.base.errors import OperatorError, UnsupportedProgram
 from thunder.batching.batch_trace import batch_trace
-from thunder.batching.batched_call import moved
 from thunder.frontend.inner_transforms.inner_programs import InnerProgram, inner_program
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.places import COMPUTES
@@ -24,6 +23,7 @@ from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
+from thunder.ops.batched_call import moved
 from thunder.torch.inplace import is_leaf, write_back
 from thunder.torch.namespace import ltorch
 

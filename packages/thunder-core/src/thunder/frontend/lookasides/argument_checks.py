@@ -11,9 +11,9 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
-from thunder.ops.stand_ins import to_torch
+from thunder.ops.stand_ins import stand_in_tensor, to_torch
 
-TABLE = LookasideTable(COMPUTES)
+TABLE = LookasideTable(COMPUTES, only_reads=True)
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -36,7 +36,7 @@ def _parse_to(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
 
     def without_data(value: Any) -> Any:
         if isinstance(value, TensorProxy):
-            return torch.empty(0, dtype=value.dtype.torch_dtype, device=to_torch(value.device))
+            return stand_in_tensor(value, to_torch(value.device), size=lambda n: 0)
         return to_torch(value)
 
     with torch._C.DisableTorchFunction():

@@ -28,11 +28,13 @@ from thunder.frontend.places import READS_SURROUNDINGS
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.number_proxies import decided_value
 
-TABLE = LookasideTable(READS_SURROUNDINGS)
+TABLE = LookasideTable(READS_SURROUNDINGS, only_reads=True)
 
 
 class Queries(SessionState):
     """The queries of the program, by function and arguments."""
+
+    is_only_read = True
 
     def __init__(self, session: TracingSession) -> None:
         self.functions: dict[tuple[Any, ...], Any] = {}

@@ -32,7 +32,7 @@ from thunder.ops.kernel_operators import (
     kernel_symbol,
     run_kernel,
 )
-from thunder.ops.strides import strides_of
+from thunder.ops.layouts import strides_of
 from thunder.torch.inplace import assign
 
 __all__ = ["TABLE"]

@@ -1,7 +1,7 @@
 """The tables of lookasides: functions that a rule carries out instead of the interpreter.
 
-A rule reads the facts that the function's own code would read. Each module of rules has a table;
-:func:`~thunder.frontend.default_lookasides.default_lookasides` merges them.
+A rule reads the facts that the function's own code would read. Each module of rules has a table; the
+:class:`~thunder.frontend.session_rules.SessionRules` of a package list them.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from thunder.base.errors import InternalError
+from thunder.base.errors import InvalidArgument
 from thunder.frontend.decisions.number_arguments import with_plain_arguments
 from thunder.frontend.places import OTHER, Effect
-from thunder.frontend.session import TracingSession
+from thunder.frontend.session import TracingSession, of_package
 from thunder.interpreter.machine import Machine
 from thunder.interpreter.native_registry import Native
 from thunder.torch.argument_parser import parse
@@ -26,26 +26,51 @@ CallHandler = Callable[[TracingSession, Any, tuple[Any, ...], dict[str, Any]], A
 class LookasideTable:
     """Rules by the identity of functions, or of the code of inner functions.
 
-    ``effect`` is what calls of the functions do that their arguments do not show; some rules say another.
+    What a rule raises, the program raises.
+
+    Args:
+        effect: what calls of the functions do that their arguments do not show; some rules say another.
+        takes_unread: whether the rules take values that nothing may look into, such as texts of tensors.
+        only_reads: whether the rules compute and read alone, or do what else they do through the session,
+            which counts it: of two equal modules that call such functions, the second may be copied.
     """
 
-    def __init__(self, effect: Effect) -> None:
-        self.effect = effect
+    def __init__(self, effect: Effect, *, takes_unread: bool = False, only_reads: bool = False) -> None:
+        self.effect, self._takes_unread, self._only_reads = effect, takes_unread, only_reads
         self.functions: dict[int, CallHandler] = {}
         #: by the id of a function's code: for inner functions, which a library creates for each user
         self.closures: dict[int, CallHandler] = {}
-        #: by the qualified name of a function's code, with its module: for functions imported later
-        self.named: dict[str, tuple[str, CallHandler]] = {}
+        #: by the module and the qualified name of a function's code: for functions imported later
+        self.named: dict[tuple[str, str], CallHandler] = {}
         #: by the id of a descriptor: for methods implemented in C, which are bound at each read
         self.class_methods: dict[int, Native] = {}
         #: what a call does that its arguments do not show, by the keys of these
         self.effects: dict[Any, Effect] = {}
-        self._held: list[Any] = []  # the functions, so that no id is used again
+        #: the keys of the rules that take values that nothing may look into
+        self.taking_unread: set[Any] = set()
+        #: the handlers of the rules that only read
+        self.only_reading: set[CallHandler] = set()
+        self._held: dict[int, Any] = {}  # the functions, so that no id is used again
 
-    def lookaside(self, *fns: Any, effect: Effect | None = None) -> Callable[[LookasideRule], LookasideRule]:
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """The keys of all rules."""
+        return (*self.functions, *self.closures, *self.named, *self.class_methods)
+
+    def name_of(self, key: Any) -> str:
+        """Return the name of the function that has a rule."""
+        if isinstance(key, tuple):
+            return ".".join(key)
+        fn = self._held[key]
+        module = getattr(getattr(fn, "__objclass__", fn), "__module__", None) or "builtins"
+        return f"{module}.{getattr(fn, '__qualname__', repr(fn))}"
+
+    def lookaside(
+        self, *fns: Any, effect: Effect | None = None, takes_unread: bool = False
+    ) -> Callable[[LookasideRule], LookasideRule]:
         """Register a rule for functions; those that this version of a library lacks are None.
 
-        ``effect`` is what a call does, if it is not what the calls of all rules of the module do.
+        ``effect`` and ``takes_unread`` are those of the calls, if not those of all rules of the table.
         """
 
         def register(rule: LookasideRule) -> LookasideRule:
@@ -56,7 +81,9 @@ class LookasideTable:
                     self.functions[id(fn)] = _without_function(rule)
                 if effect is not None:
                     self.effects[id(fn)] = effect
-                self._held.append(fn)
+                if takes_unread:
+                    self.taking_unread.add(id(fn))
+                self._held[id(fn)] = fn
             return rule
 
         return register
@@ -96,7 +123,7 @@ class LookasideTable:
 
         def register(rule: LookasideRule) -> LookasideRule:
             self.closures[id(code)] = _with_function(rule)
-            self._held.append(code)
+            self._held[id(code)] = code
             return rule
 
         return register
@@ -104,11 +131,11 @@ class LookasideTable:
     def named_lookaside(self, module: str, name: str) -> Callable[[LookasideRule], LookasideRule]:
         """Register a rule for the function with this qualified name in a library's module.
 
-        The module need not be imported yet. No two functions may have the same qualified name.
+        The module need not be imported yet.
         """
 
         def register(rule: LookasideRule) -> LookasideRule:
-            self.named[name] = module, _without_function(rule)
+            self.named[module, name] = _without_function(rule)
             return rule
 
         return register
@@ -117,7 +144,7 @@ class LookasideTable:
         """Register a rule as :meth:`named_lookaside` does; its first argument is the function."""
 
         def register(rule: LookasideRule) -> LookasideRule:
-            self.named[name] = module, _with_function(rule)
+            self.named[module, name] = _with_function(rule)
             return rule
 
         return register
@@ -126,31 +153,31 @@ class LookasideTable:
     def merged(cls, tables: Iterable[LookasideTable]) -> LookasideTable:
         """Return one table with the rows of all, and the effects of their calls.
 
-        Raises InternalError if two have one function.
+        Raises InvalidArgument if two have a rule for one function.
         """
         merged = cls(OTHER)
         for table in tables:
-            keys = (*table.functions, *table.closures, *table.named, *table.class_methods)
-            merged.effects.update(dict.fromkeys(keys, table.effect) | table.effects)
-            _add_rows(merged.functions, table.functions)
-            _add_rows(merged.closures, table.closures)
-            _add_rows(merged.named, table.named)
-            _add_rows(merged.class_methods, table.class_methods)
-            merged._held += table._held
+            for key in {*table.keys} & {*merged.keys}:
+                raise InvalidArgument(f"two tables have a rule for {table.name_of(key)}")
+            merged.effects |= dict.fromkeys(table.keys, table.effect) | table.effects
+            merged.taking_unread |= {*table.keys} if table._takes_unread else table.taking_unread
+            handlers = {*table.functions.values(), *table.closures.values(), *table.named.values()}
+            merged.only_reading |= handlers if table._only_reads else table.only_reading
+            merged.functions |= table.functions
+            merged.closures |= table.closures
+            merged.named |= table.named
+            merged.class_methods |= table.class_methods
+            merged._held |= table._held
         return merged
 
 
-def _add_rows(rows: dict[Any, Any], added: dict[Any, Any]) -> None:
-    if not rows.keys().isdisjoint(added):
-        raise InternalError("two modules have a lookaside for one function")
-    rows.update(added)
-
-
 def _without_function(rule: LookasideRule) -> CallHandler:
+    rule = of_package(rule, may_raise=True)
     return lambda session, fn, args, kwargs: rule(session, args, kwargs)
 
 
 def _with_function(rule: LookasideRule) -> CallHandler:
+    rule = of_package(rule, may_raise=True)
     return lambda session, fn, args, kwargs: rule(session, (fn, *args), kwargs)
 
 
@@ -158,7 +185,7 @@ def _native(rule: LookasideRule) -> Native:
     """Return the entry of the interpreter's table of native callables that calls a rule."""
 
     def call(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return rule(cast(TracingSession, machine.policy), args, kwargs)
+        return of_package(rule, may_raise=True)(cast(TracingSession, machine.policy), args, kwargs)
 
     return call
 

@@ -232,6 +232,7 @@ RULES = (
     *_OF_THE_CLOCK,
     _call_method,
 )
+TABLE.taking_unread.update(map(id, RULES))
 
 
 @TABLE.lookaside(MadeInCall.__eq__)

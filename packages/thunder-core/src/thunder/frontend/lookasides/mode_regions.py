@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.utils._device import _device_constructors
 
+from thunder.base.langctx import TORCH
+from thunder.base.tags import OpTags
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.places import COMPUTES, WRITES, Place
 from thunder.frontend.session import SessionState, TracingSession
@@ -103,23 +105,12 @@ def _is_inference_mode_enabled(session: TracingSession, args: Args, kwargs: Kwar
 FACTORIES = frozenset(_device_constructors())
 
 
-#: factories whose results have the default dtype, whatever their arguments are
-_OF_DEFAULT_DTYPE = frozenset(
-    {
-        *(torch.zeros, torch.ones, torch.empty, torch.rand, torch.randn, torch.eye),
-        *(torch.linspace, torch.logspace, torch.range, torch.fft.fftfreq, torch.fft.rfftfreq),
-        *(torch.bartlett_window, torch.blackman_window, torch.hamming_window, torch.hann_window),
-        torch.kaiser_window,
-    }
-)
-
-
 def with_defaults(fn: Any, kwargs: Kwargs, default_dtype: torch.dtype) -> Kwargs:
     """Return a factory's keyword arguments, with the defaults that the program has changed."""
     if (
         kwargs.get("dtype") is None
         and torch.get_default_dtype() is not default_dtype
-        and fn in _OF_DEFAULT_DTYPE
+        and OpTags.DEFAULT_DTYPE in getattr(TORCH.functions.get(fn), "tags", ())
     ):
         kwargs = {**kwargs, "dtype": torch.get_default_dtype()}
     return with_default_device(fn, kwargs)

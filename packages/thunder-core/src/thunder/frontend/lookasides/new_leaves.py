@@ -25,8 +25,9 @@ from thunder.frontend.lookasides.rebound_tensors import ReboundTensors
 from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.made_parameters import MadeParameters
 from thunder.frontend.types.written_attributes import WrittenAttributes
-from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
+from thunder.ir.substitution import substitute
 from thunder.ops import prims
 from thunder.ops.layouts import Layouts
 
@@ -96,8 +97,7 @@ def _make_input(session: TracingSession, x: TensorProxy, leaving: set[str]) -> N
     x.strides, x.input_offset = leaf.strides, 0
     with recorded(session.trace) as written:
         prims.copy_(values, x, grad_enabled=False)
-    swap = {Variable(x): values}
-    calls[: position + 1] = [*(b.from_bsym_swap_proxies(swap) for b in before), *written]
+    calls[: position + 1] = [*(substitute(b, {x.name: values}) for b in before), *written]
     path = session.objects.object_root(leaf, "leaf").step("cached", "new")
     session.objects.inputs.append((x, path))
     entry = session.objects.track(leaf(), path, x)

@@ -9,15 +9,13 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideRule, Lookas
 from thunder.frontend.places import COMPUTES
 from thunder.frontend.session import TracingSession
 from thunder.frontend.types.conversions import METHODS
-from thunder.frontend.types.type_table import HANDLERS
 
-TABLE = LookasideTable(COMPUTES)
+TABLE = LookasideTable(COMPUTES, only_reads=True)
 
 
 def _conversion(native: Callable[..., Any]) -> LookasideRule:
     def rule(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        handler = HANDLERS.get(type(args[0])) if len(args) == 1 and not kwargs else None
-        convert = None if handler is None else handler.number
+        convert = session.handlers[type(args[0])].number if len(args) == 1 and not kwargs else None
         number = NotImplemented if convert is None else convert(session, args[0], native)
         return session.machine.generic_call(native, args, kwargs) if number is NotImplemented else number
 

@@ -15,7 +15,7 @@ from thunder.ir.symbolic_floats import of_function
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.symbolic_sizes import SymbolicInt, of_integers
 
-TABLE = LookasideTable(COMPUTES)
+TABLE = LookasideTable(COMPUTES, only_reads=True)
 
 
 def _of_symbols(function: Callable[..., Any], kinds: type, compute: Callable[..., Any]) -> LookasideRule:

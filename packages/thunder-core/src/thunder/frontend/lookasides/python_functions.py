@@ -37,7 +37,7 @@ from thunder.ir.refused_methods import REFUSED_METHODS
 from thunder.ir.symbolic_sizes import SizeTuple, SymbolicInt, has_symbols
 from thunder.ops import prims
 
-TABLE = LookasideTable(COMPUTES)
+TABLE = LookasideTable(COMPUTES, only_reads=True)
 
 
 @TABLE.lookaside(memoryview)
@@ -162,7 +162,9 @@ def _is_instance_of(session: TracingSession, x: TensorProxy, cls: Any) -> bool:
     if isinstance(getattr(type(cls), "__instancecheck__", None), types.FunctionType):
         return bool(session.call(type(cls).__instancecheck__, (cls, x), {}))
     if cls in _LEGACY_TENSOR_TYPES:
-        return isinstance(torch.empty(0, dtype=x.dtype.torch_dtype), cls)
+        # the classes of CUDA are in torch.cuda, those of sparse tensors in torch.sparse
+        kind = cls.__module__.removeprefix("torch").removeprefix(".") or "cpu"
+        return kind == x.device.type and cls.dtype is x.dtype.torch_dtype
     return issubclass(seen, cls)
 
 

@@ -13,7 +13,7 @@ from thunder.frontend.session import TracingSession
 from thunder.interpreter.coming_uses import is_iterated
 from thunder.ir.symbolic_sizes import SymbolicInt
 
-TABLE = LookasideTable(COMPUTES)
+TABLE = LookasideTable(COMPUTES, only_reads=True)
 
 
 @TABLE.lookaside(range)

@@ -26,8 +26,9 @@ from thunder.frontend.objects.writes import Write, moment
 from thunder.frontend.places import REBINDS, REBINDS_ARGUMENT, Place
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.aliasing import views_of
-from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
+from thunder.ir.substitution import substitute
 from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ops import prims
 from thunder.ops.layouts import Layouts
@@ -312,8 +313,8 @@ def _rebind(session: TracingSession, x: TensorProxy, result: TensorProxy, change
     for i, bsym in enumerate(scope):
         parts = with_parts((bsym,))
         if any(p.name == x.name for b in parts for p in (*b.flat_proxy_args, *b.flat_proxy_outs)):
-            scope[i] = bsym.from_bsym_swap_proxies({Variable(x): before})
-    scope[-1] = scope[-1].from_bsym_swap_proxies({Variable(result): x})
+            scope[i] = substitute(bsym, {x.name: before})
+    scope[-1] = substitute(scope[-1], {result.name: x})
     state = session.state(ReboundTensors)
     state.assigned = [
         (before if t is x else t, before if v is x else v, *rest) for t, v, *rest in state.assigned

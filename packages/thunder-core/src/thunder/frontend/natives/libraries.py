@@ -37,7 +37,7 @@ OWN_FOLDERS = frozenset(
     }
 )
 _STANDARD = frozenset(sys.stdlib_module_names)
-_THIRD_PARTY = frozenset({"torch", "thunder", "numpy", "tqdm"})
+_THIRD_PARTY = frozenset({"torch", "thunder", "numpy"})
 _STANDARD_DIRECTORIES = tuple(
     {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")}
     | {os.path.realpath(os.path.dirname(os.__file__)) + os.sep}

@@ -10,9 +10,12 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
+import torch
+
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import content_of
 from thunder.frontend.arrays.array_memory import is_array
+from thunder.frontend.natives.descriptors import descriptor_of
 from thunder.frontend.natives.key_protocols import settle, settle_pairs
 from thunder.frontend.natives.libraries import is_numpy_function, is_numpy_scalar
 from thunder.frontend.natives.native_tables import (
@@ -46,6 +49,57 @@ def note_keys(session: TracingSession, keys: Iterable[Any]) -> None:
         readable_keys(session, keys)
 
 
+#: values that no call changes
+_UNCHANGED = LEAVES | {TensorProxy, SizeTuple, type, type(torch.Tensor), types.FunctionType}
+#: natives that change nothing of what they take, advance nothing, and do not look up by identity
+_ONLY_READING = frozenset(
+    {id(fn) for fn in (bool, callable, len, operator.getitem, operator.contains)}
+    | {
+        id(vars(dict)[name])
+        for name in ("get", "keys", "values", "items", "__getitem__", "__contains__", "copy")
+    }
+)
+_READ = frozenset({dict, list, set, collections.OrderedDict, types.MappingProxyType})
+_EMPTY: dict[Any, Any] = {}
+#: what natives iterate over from its beginning
+_ITERATED = (
+    _READ | {type(view) for view in (_EMPTY.keys(), _EMPTY.values(), _EMPTY.items())} | {collections.deque}
+)
+
+
+def count_effects(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Count a call of native code that may change what it gets, advance it, or look for an object in it."""
+    if fn is isinstance or fn is issubclass or fn is super:
+        return
+    owner = getattr(fn, "__self__", None) if isinstance(fn, _BOUND) else None
+    values = (*args, *kwargs.values())
+    if owner is not None and not _is_module(owner):
+        values = (owner, *values)
+    if _UNCHANGED.issuperset(map(type, values)):
+        return
+    others = [v for v in values if not _is_unchanged(v)]
+    types_of_others = set(map(type, others))
+    if fn is iter:
+        only_reads = types_of_others <= _ITERATED
+    else:
+        only_reads = id(descriptor_of(fn)) in _ONLY_READING and types_of_others <= _READ
+    if others and not only_reads:
+        objects = session.objects
+        objects.own_effects += 1
+        objects.effects += any(id(v) in objects.entries for v in others)
+
+
+def _is_module(owner: Any) -> bool:
+    return type(owner) is types.ModuleType or type(owner).__module__ == "pybind11_builtins"
+
+
+def _is_unchanged(value: Any) -> bool:
+    if type(value) is tuple or type(value) is frozenset:
+        return all(map(_is_unchanged, value))
+    return type(value) in _UNCHANGED or isinstance(value, Proxy)
+
+
+_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 #: methods that C code calls on the objects it works with
 _PROTOCOLS = (
     *READING_METHODS,
@@ -65,9 +119,9 @@ def read_values(descriptor: Any, values: list[Any]) -> list[Any]:
     """
     if (
         isinstance(descriptor, types.FunctionType)
-        or (isinstance(descriptor, types.WrapperDescriptorType) and descriptor.__objclass__ in _NUMBERS)
+        or (isinstance(descriptor, types.WrapperDescriptorType) and descriptor.__objclass__ in _DECLINING)
         or id(descriptor) in _MAKING_DECIMALS
-    ):  # functions of thunder, and numbers, decline objects unread
+    ):  # functions of thunder, numbers and None decline objects unread
         return []
     if not is_value_preserving(descriptor):
         return values
@@ -77,7 +131,7 @@ def read_values(descriptor: Any, values: list[Any]) -> list[Any]:
     return values if id(descriptor) in _ARITHMETIC and any(map(_is_of_numpy, values)) else []
 
 
-_NUMBERS = frozenset({int, float, complex, bool})
+_DECLINING = frozenset({int, float, complex, bool, type(None)})
 _MAKING_DECIMALS = frozenset(map(id, (Decimal, vars(Decimal)["__new__"])))
 _INDEXING = frozenset(map(id, (operator.getitem, operator.setitem, operator.delitem)))
 _ARITHMETIC = frozenset(map(id, (operator.add, operator.iadd, operator.mul, operator.concat)))

@@ -122,13 +122,14 @@ def _leaves_items(session: TracingSession, descriptor: Any, target: Any, others:
 
 
 def length(session: TracingSession, items: Any) -> Any:
-    """Return the length of a list that is unread, a fact or an input; None for anything else."""
+    """Return the length of a list that is unread, a fact or a symbol; None for anything else."""
     objects, entry = session.objects, session.objects.unread.get(id(items))
     if entry is None or type(items) is not list or session.reads_all_lists:
         return None
     before: Any = len(entry.obj)
-    if entry.path.source in objects.varying:
-        before = objects.adopt_number(before, entry.path.step("length", "len"))
+    path = entry.path.step("length", "len")
+    if objects.is_symbol(before, path):
+        before = objects.adopt_number(before, path)
     else:
         objects.note(prims.check_len, entry.path, before)
     return before + len(items) - 1

@@ -39,8 +39,11 @@ class EntryTable:
         #: iterators of the user's that the program may advance
         self.counts: list[Any] = []
         self.facts: list[Fact] = []
-        #: whether native code has compared objects of the user, or used one as a key
-        self.identity_observed = False
+        #: how often the program has done something else than to read, and to compute with tensors
+        self.effects = 0
+        #: how often it has changed an object that it has made itself
+        self.own_effects = 0
+        self._identity_observed = False
         #: whether the program has read decimals, with which native code computes by their context
         self.has_decimals = False
         #: the path of each submodule, parameter and buffer of the compiled module, by id
@@ -48,7 +51,18 @@ class EntryTable:
         #: called with each fact that is new, in a part of the program that looks at them; may raise
         self.before_fact: Callable[[Fact], None] | None = None
         self._noted: set[tuple[Any, ...]] = set()
+        self._tracked = 0  # how many entries have been made, also those that are gone
         self._object_roots: dict[int, Path] = {}
+
+    @property
+    def identity_observed(self) -> bool:
+        """Whether native code has compared objects of the user, or used one as a key."""
+        return self._identity_observed
+
+    @identity_observed.setter
+    def identity_observed(self, is_observed: bool) -> None:
+        self._identity_observed = is_observed
+        self.effects += is_observed
 
     # -- facts -----------------------------------------------------------------------------------------------
 
@@ -71,7 +85,7 @@ class EntryTable:
                 f"{path.source} has a time in a time zone of another class than timezone and ZoneInfo",
                 hint="Pass a time in UTC, or its timestamp.",
             )
-        new = Fact(check, (path, *arguments))
+        new = Fact(check, (path, *arguments), key)
         if self.before_fact is not None:
             self.before_fact(new)
         self._noted.add(mark)
@@ -122,7 +136,8 @@ class EntryTable:
 
     def track(self, obj: Any, path: Path, value: Any) -> ObjectEntry:
         """Make the entry of an object, which the program sees as ``value``."""
-        entry = ObjectEntry(obj, path, value)
+        self._tracked += 1
+        entry = ObjectEntry(obj, path, value, (len(self.facts), self._tracked))
         self.entries[id(obj)] = entry
         if value is not obj:
             self.entries[id(value)] = entry
@@ -130,6 +145,7 @@ class EntryTable:
 
     def guard_identity(self, obj: Any) -> None:
         """Guard the identity of an object that the program compared or used as a key."""
+        self.effects += 1
         entry = self.entry_of(obj)
         if entry is not None and entry.path.parent is not None:
             self.note(prims.check_same_object, entry.path, entry.obj)

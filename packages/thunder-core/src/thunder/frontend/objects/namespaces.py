@@ -96,6 +96,7 @@ class Variables:
     def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
         """Set a global; MISSING deletes it."""
         if id(namespace) in self.namespaces:
+            self.objects.own_effects += 1
             namespace[name] = value
             return
         self.note_write()
@@ -113,6 +114,7 @@ class Variables:
     def delete_global(self, namespace: dict[str, Any], name: str) -> None:
         """Delete a global. Raises KeyError if there is none."""
         if id(namespace) in self.namespaces:
+            self.objects.own_effects += 1
             del namespace[name]
             return
         if self._load_variable(namespace, name) is MISSING:

@@ -35,10 +35,13 @@ class ObjectEntry:
     called before native code looks into an array or a text, and returns what is in its place, or None.
     """
 
-    __slots__ = ("attrs", "members", "moved", "obj", "own", "path", "reader", "refusal", "value", "writes")
+    __slots__ = (
+        *("attrs", "begin", "members", "moved", "obj", "own", "path", "reader", "refusal", "value", "writes"),
+    )
 
-    def __init__(self, obj: Any, path: Path, value: Any) -> None:
+    def __init__(self, obj: Any, path: Path, value: Any, begin: tuple[int, int] = (0, 0)) -> None:
         self.obj, self.path, self.value = obj, path, value
+        self.begin = begin  # how many facts there were before, and how many entries had been made
         self.attrs: dict[str, Any] = {}
         self.writes = WrittenNames()
         self.moved: set[str] = set()  # names deleted before they were written: they come last

@@ -32,7 +32,6 @@ from thunder.base.provenance import (
     plain_tensor,
     proxied,
 )
-from thunder.frontend.arrays.array_memory import is_array
 from thunder.frontend.facts import TensorFacts
 from thunder.frontend.free_sizes import FreeSizes
 from thunder.frontend.host_draws.host_generators import is_numpy_generator
@@ -87,6 +86,7 @@ class ObjectTable(EntryTable):
         self.keeps_original_metadata = False
         #: compiled modules that were reached, by the id of the module that each wraps
         self.compiled: dict[int, ThunderModule] = {}
+        self.reached_again: set[int] = set()  # ids of objects that the program reached by several paths
         self.referents: set[int] = set()  # ids of objects that the program reached by weak references
         self.python_keyed: dict[int, Any] = {}  # dicts and sets with keys whose methods are Python, by id
         #: lists and deques that are unread, and items of containers that cannot be adopted, by id: the
@@ -98,18 +98,18 @@ class ObjectTable(EntryTable):
         self.tensor_classes: dict[int, tuple[TensorProxy, type]] = {}
         #: the attributes of those that the program made, by id of the proxy
         self.tensor_attributes: dict[int, dict[str, Any]] = {}
-        #: returns what the program sees of an array of NumPy
-        self.adopt_array: Callable[[Any, Path], Any] = _refuse_array
+        #: returns what the program sees of an object whose type has a rule for that, else NotImplemented
+        self.adopt_by_rule: Callable[[Any, Path], Any] = lambda raw, path: NotImplemented
         #: returns what the program sees of an iterator without parts, or None
         self.adopt_unread_iterator: Callable[[Any, Path], Any] = lambda raw, path: None
         #: returns a function as native code calls it
         self.callback: Callable[[Any], Any] = lambda fn: fn
         #: called when the program has a tensor whose class overrides torch's functions
         self.note_overriding_tensor: Callable[[], None] = lambda: None
-        #: the sources of numbers that are inputs, see Note [Numbers that vary]
-        self.varying: frozenset[str] = frozenset()
         #: whether a number is a symbol, see Note [Symbolic sizes]
         self.is_symbol: Callable[[Any, Path], bool] = lambda number, path: False
+        #: whether sizes or strides of a tensor are symbols
+        self.has_free_sizes: Callable[[torch.Tensor, Path], bool] = lambda t, path: False
         self._numbers: dict[tuple[Any, ...], Any] = {}  # by the place
 
     def replace_input(self, proxy: TensorProxy, by: TensorProxy) -> None:
@@ -128,7 +128,7 @@ class ObjectTable(EntryTable):
         if t is slice and not is_plain(raw):
             return self._adopt_slice(raw, path)
         if t in LEAVES or is_numpy_scalar(raw) or plain_base(t) in LEAVES:
-            if t in (int, float) and self._is_input(raw, path):
+            if t in (int, float) and self.is_symbol(raw, path):
                 return self.adopt_number(raw, path)
             self.note(_LEAF_CHECKS.get(t, prims.check_literal_like), path, raw)
             if t not in LEAVES and id(raw) not in self.entries:  # it may have attributes
@@ -146,6 +146,8 @@ class ObjectTable(EntryTable):
             self.adopt(raw, own)
             entry = self.entries.get(id(raw))
         if entry is not None:
+            if entry.path is not path:
+                self.reached_again.add(id(raw))
             if entry.path is not path and not isinstance(raw, IDENTITY_TYPES):
                 self.note(prims.check_same_object, path, entry.path)
             elif isinstance(raw, IDENTITY_TYPES) and path.parent is not None:
@@ -162,8 +164,8 @@ class ObjectTable(EntryTable):
             return self._adopt_generator(raw, path)
         if type(t) is ModuleClass:
             return self.adopt_compiled(raw, path)
-        if is_array(raw):
-            return self.adopt_array(raw, path)
+        if (adopted := self.adopt_by_rule(raw, path)) is not NotImplemented:
+            return adopted
         if isinstance(raw, IDENTITY_TYPES) or _is_known_by_identity(raw):
             if path.parent is not None or path.root_object is ABSENT:
                 self.note(prims.check_same_object, path, raw)
@@ -173,11 +175,8 @@ class ObjectTable(EntryTable):
             return raw
         return self._adopt_object(raw, path)
 
-    def _is_input(self, number: float, path: Path) -> bool:
-        return (bool(self.varying) and path.source in self.varying) or self.is_symbol(number, path)
-
     def adopt_number(self, raw: float, path: Path) -> Any:
-        """Adopt a number that is an input of the program, see Note [Numbers that vary]."""
+        """Adopt a number that is a symbol, see Note [Sizes that vary]."""
         place = path.place
         number = self._numbers.get(place)
         if number is None:
@@ -481,10 +480,6 @@ def _is_known_by_identity(raw: Any) -> bool:
         or is_of_pydantic(raw)
         or type(raw).__name__ in _FUNCTIONS_IN_C
     )
-
-
-def _refuse_array(raw: Any, path: Path) -> Any:
-    raise UnsupportedProgram(f"{path.source} is an array of NumPy", hint="Pass a tensor.")
 
 
 def describe(value: Any) -> str:

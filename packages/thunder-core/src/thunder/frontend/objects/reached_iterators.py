@@ -1,7 +1,7 @@
 """Iterators of the user that a program advances: a fact where they are; the epilogue advances them as well.
 
     f(x, iterator): x * next(iterator)    →   prologue:  type, list and position of the iterator
-                                              epilogue:  move_to(iterator, 1)
+                                              epilogue:  set_state(iterator, 1)
 
 A program works on a copy over the shadow of the list. An ``enumerate``, a ``zip``, a ``map``, a ``cycle`` and
 others have iterators as parts. What a ``cycle`` keeps is a list like any, to which its copy appends. The text
@@ -22,10 +22,12 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.iterator_parts import (
     OF_ELEMENTS,
     OVER_ITERATORS,
+    OVER_RANGE,
     POSITION,
     READABLE,
     parts_and_position,
     reduced,
+    set_state,
 )
 from thunder.base.provenance import Path
 from thunder.ops import prims
@@ -102,6 +104,9 @@ class ReachedIterator:
         parts, position = parts_and_position(self.copy)
         if type(self.original) is itertools.cycle:
             return self._steps_past_the_first_pass(parts, position)
+        if type(self.original) is OVER_RANGE:
+            steps: int = (position or 0) - (self.start or 0)
+            return steps
         return int(position != self.start) and (1 if position is None else abs(position - self.start))
 
     def _steps_past_the_first_pass(self, parts: tuple[Any, ...], position: int | None) -> int:
@@ -132,20 +137,15 @@ class ReachedIterator:
                 hint="Take the elements by their indices.",
             )
         _, position = parts_and_position(self.copy)
-        return (exhaust, None) if position is None else (move_to, position)
+        return (exhaust, None) if position is None else (set_state, position)
 
 
-#: iterators whose position cannot be set
-_WITHOUT_SETTER = frozenset({enumerate, itertools.repeat, itertools.cycle})
+#: iterators whose position cannot be set, or only from where they are
+_WITHOUT_SETTER = frozenset({enumerate, itertools.repeat, itertools.cycle, OVER_RANGE})
 #: iterators that call a function, which is their first part
 _CALLING = frozenset(
     {map, filter, itertools.starmap, itertools.filterfalse, itertools.takewhile, itertools.dropwhile}
 )
-
-
-def move_to(iterator: Any, position: int) -> None:
-    """Set the position of an iterator."""
-    iterator.__setstate__(position)
 
 
 def exhaust(iterator: Any, _: None) -> None:
@@ -246,15 +246,17 @@ def _copied(raw: Any, parts: list[Any], position: Any) -> Any:
         kept, *rest = parts
         is_past, source = rest or (True, iter(kept))
         if not rest:
-            move_to(source, position)
+            set_state(source, position)
         cycle: Any = itertools.cycle(source)
-        cycle.__setstate__((kept, is_past))
+        set_state(cycle, (kept, is_past))
         return cycle
+    if cls is OVER_RANGE:
+        return iter(parts[0])
     if cls in _WITHOUT_SETTER:
         return cls(*parts) if position is None else cls(*parts, position)
     made = reduced(raw)[0](*parts)
     if position is not None:
-        move_to(made, position)
+        set_state(made, position)
     elif cls in OF_ELEMENTS:  # it has ended
         exhaust(made, None)
     return made

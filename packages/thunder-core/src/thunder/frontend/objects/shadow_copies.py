@@ -12,7 +12,7 @@ reads them, and guards them; what only adds to the list does not, so that a prog
 compiled once:
 
     self.losses.append(y)      [UNREAD, y]                          epilogue:  self.losses.extend([y])
-    len(self.losses)           2 + 1, and a fact, or an input (Note [Numbers that vary])
+    len(self.losses)           2 + 1, and a fact, or an input (Note [Sizes that vary])
     self.losses[-1]            y, which the program has appended
     self.losses[0]             reads the items: [item, other, y]
 

@@ -45,7 +45,7 @@ _PYTHON = (types.FunctionType, type)
 #: classes of which thunder follows the objects
 _FOLLOWED = (torch.nn.Module, torch.Tensor, BaseException, enum.Enum, tuple, dict, list)
 #: packages with rules of their own
-_MODELLED = frozenset({"torch", "thunder", "numpy", "tqdm", "pydantic", "pydantic_core"})
+_MODELLED = frozenset({"torch", "thunder", "numpy", "pydantic", "pydantic_core"})
 _IDENTITIES = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 _ARRAY, _NUMBER = "array of NumPy", "number of NumPy"
 

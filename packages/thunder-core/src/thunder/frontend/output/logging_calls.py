@@ -60,7 +60,7 @@ def _get_logger(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     return session.adopt(logger, session.object_root(logger, f"logger {logger.name!r}"))
 
 
-@TABLE.lookaside(logging.Logger._log)
+@TABLE.lookaside(logging.Logger._log, takes_unread=True)
 def _log(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
     _log_message(session, *args, **kwargs)
 

@@ -20,7 +20,7 @@ from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ops import prims
 from thunder.ops.layouts import Layouts
 from thunder.ops.operator import row_of
-from thunder.ops.stand_ins import empty_tensor
+from thunder.ops.stand_ins import stand_in_tensor
 
 #: operators whose nodes depend on the device
 _BY_DEVICE = frozenset({"torch.nn.functional.scaled_dot_product_attention"})
@@ -228,5 +228,5 @@ def _without_data(x: Any) -> Any:
     if not isinstance(x, TensorProxy):
         assert not is_proxy(x), "numbers of the trace are refused before"
         return x
-    tensor = empty_tensor(x, "meta")
-    return tensor.requires_grad_().clone() if x.requires_grad else tensor
+    tensor = stand_in_tensor(x, "meta", requires_grad=True)
+    return tensor.clone() if tensor.requires_grad else tensor

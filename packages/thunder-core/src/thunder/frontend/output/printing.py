@@ -87,7 +87,7 @@ def load_of_stream(session: TracingSession, stream: StandardStream, name: str) -
     return getattr(stream, name)
 
 
-@TABLE.lookaside(print)
+@TABLE.lookaside(print, takes_unread=True)
 def _print(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     unknown = set(kwargs) - {"sep", "end", "flush", "file"}
     file = kwargs.get("file")

@@ -11,13 +11,11 @@ time, and so do the attributes that the program cannot read.
 from __future__ import annotations
 
 import inspect
-import types
 from collections.abc import Iterator
 from typing import Any, Final
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.natives.libraries import library_module
 from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.frontend.objects.unknown_values import UnknownValue
 from thunder.frontend.output.deferred_texts import DeferredText, template_of
@@ -31,10 +29,12 @@ from thunder.frontend.output.progress_replay import (
 )
 from thunder.frontend.places import OUTPUT
 from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.session_rules import SessionRules
 from thunder.interpreter.iteration import iterate
 from thunder.ops import prims
+from thunder.plugins.markers import hookimpl
 
-TABLE = LookasideTable(OUTPUT)
+TABLE = LookasideTable(OUTPUT, takes_unread=True)
 _MODULE: Final = "tqdm.std"
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -76,11 +76,6 @@ class Bars(SessionState):
         """Close the bars that the program has left open, as their ``__del__`` does."""
         for bar, _ in list(self.shown.values()):
             _close_bar(self._session, bar)
-
-
-def draws_bar(fn: Any) -> bool:
-    """Return whether a function is one of tqdm, to which texts of values may be passed."""
-    return isinstance(fn, types.FunctionType) and library_module(fn.__globals__) == _MODULE
 
 
 @TABLE.named_closure_lookaside(_MODULE, "tqdm.__new__")
@@ -242,3 +237,9 @@ def _write(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
         session.call(print, (s,), {"end": end} if file is None else {"end": end, "file": file})
 
     write(*args[1:], **kwargs)
+
+
+@hookimpl
+def thunder_session_rules() -> tuple[SessionRules, ...]:
+    """Return the rules by which programs with progress bars are traced."""
+    return (SessionRules("tqdm", lookasides=TABLE, kinds=(Bars,)),)

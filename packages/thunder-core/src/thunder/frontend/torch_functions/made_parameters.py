@@ -17,7 +17,8 @@ from thunder.frontend.lookasides.grad_requests import request_grad
 from thunder.frontend.session import Ending, SessionState, TracingSession
 from thunder.frontend.torch_functions.override_state import TorchFunctions
 from thunder.ir.aliasing import views_of
-from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.substitution import substitute
 from thunder.ops import prims
 
 
@@ -42,7 +43,7 @@ class MadeParameters(SessionState):
             for i, b in enumerate(calls):
                 views = [view for view in views_of(b) if view.source.name == parameter.name]
                 if views and all(view.is_detached for view in views):
-                    calls[i] = b.from_bsym_swap_proxies({Variable(parameter): data})
+                    calls[i] = substitute(b, {parameter.name: data})
 
     def check(self, ending: Ending) -> None:
         self.refuse_observed(ending.leaving)

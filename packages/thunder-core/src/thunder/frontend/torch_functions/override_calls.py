@@ -29,6 +29,7 @@ from thunder.frontend.session import TracingSession
 from thunder.frontend.torch_functions.override_state import TorchFunctions, has_method, overrides, seen_type
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbolic_sizes import SymbolicNumber, hint_of
+from thunder.ops.stand_ins import stand_in_tensor
 from thunder.torch.argument_parser import SILENT, stand_in
 
 __all__ = [
@@ -219,10 +220,7 @@ def _stand_in(session: TracingSession, value: Any) -> Any:
         return value.hint if isinstance(value, SymbolicNumber) else stand_in(value)
     cls = seen_type(session, value)
     with torch._C.DisableTorchFunction():
-        shape = tuple(map(hint_of, value.shape))  # torch's parser does not look at sizes
-        tensor = torch.empty(shape, dtype=value.dtype.torch_dtype, device="meta")
-        if value.requires_grad:
-            tensor.requires_grad_()
+        tensor = stand_in_tensor(value, "meta", size=hint_of, requires_grad=True)  # the parser reads no sizes
         return (
             tensor if cls is torch.Tensor else torch.Tensor._make_subclass(cls, tensor, tensor.requires_grad)
         )

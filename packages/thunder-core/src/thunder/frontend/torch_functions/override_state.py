@@ -34,6 +34,8 @@ class Disabled(enum.IntEnum):
 class TorchFunctions(SessionState):
     """The modes of a program, the innermost last, and what is disabled of the protocol."""
 
+    is_only_read = True
+
     def __init__(self, session: TracingSession) -> None:
         self._modes: list[Any] = []
         self._disabled = Disabled.NOTHING
@@ -117,6 +119,7 @@ class TorchFunctions(SessionState):
         self._update()
 
     def _update(self) -> None:
+        self._session.objects.effects += 1
         by_arguments = self._has_overriding_tensors and self.subclasses_override
         self.applies = self.has_modes or by_arguments
 

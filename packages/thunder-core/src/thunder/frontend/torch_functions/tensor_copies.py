@@ -25,7 +25,8 @@ from thunder.frontend.types.written_attributes import WrittenAttributes
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.unmodelled_proxies import UnmodelledProxy
 from thunder.ops import prims
-from thunder.ops.strides import strides_of
+from thunder.ops.layouts import strides_of
+from thunder.ops.stand_ins import stand_in_tensor
 
 __all__ = ["deep_copy", "settle_memory", "shallow_copy"]
 
@@ -129,7 +130,7 @@ def _is_dense(session: TracingSession, x: TensorProxy) -> bool:
     """Return whether a clone has the strides of the tensor itself, as a copy in eager has."""
     strides = strides_of(x, session.trace)
     with torch._C.DisableTorchFunction():
-        stand_in = torch.empty_strided(x.shape, strides, device="meta")
+        stand_in = stand_in_tensor(x, "meta", strides=strides)
         return torch.empty_like(stand_in).stride() == stand_in.stride()
 
 

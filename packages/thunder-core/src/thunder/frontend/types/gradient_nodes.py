@@ -87,7 +87,7 @@ def gradient_node(session: TracingSession, x: TensorProxy) -> GradientNode:
     nodes = session.state(_Nodes).read
     read = nodes.get(id(original))
     if read is None or read[0] != count:
-        cls = node_class(session, x) if len(session.trace.scopes) == 1 else None
+        cls = node_class(session, x) if len(session.trace.open_scopes) == 1 else None
         read = nodes[id(original)] = count, GradientNode(original, None if cls in LEAVES.values() else cls)
     return read[1]
 
@@ -119,7 +119,7 @@ def load_attr(session: TracingSession, node: GradientNode | LeafNode, name: str)
 
 def call_of(session: TracingSession, node: GradientNode) -> NodeOfCall:
     """Return the call that has a node; raises UnsupportedProgram if that is not known, or was overwritten."""
-    found = node_of_call(session, node.tensor) if len(session.trace.scopes) == 1 else None
+    found = node_of_call(session, node.tensor) if len(session.trace.open_scopes) == 1 else None
     read = session.state(_Nodes).read.get(id(node.tensor))
     if found is None or read is None or read[1] is not node:
         _refuse(node, "uses the grad_fn of a tensor of which thunder does not know the call")

@@ -210,6 +210,15 @@ def call_module(
 
     The facts are those of ``Module._call_impl``.
     """
+    entry = session.entry_of(module)
+    if entry is None:
+        return session.machine.generic_call(module, args, dict(kwargs))
+    return session.equal_modules.call(entry, args, kwargs, lambda: _read_call(session, module, args, kwargs))
+
+
+def _read_call(
+    session: TracingSession, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     compiled = session.objects.compiled.get(id(module))
     if compiled is not None:
         _refuse_changes(compiled)

@@ -19,7 +19,7 @@ from thunder.frontend.session import TracingSession
 from thunder.interpreter.string_protocols import Shown
 from thunder.ir.number_proxies import decided_value
 from thunder.ir.proxies import ComplexProxy, FloatProxy, IntegerProxy, NumberProxy
-from thunder.ir.symbolic_sizes import SizeTuple, SymbolicFloat, SymbolicInt, SymbolicNumber
+from thunder.ir.symbolic_sizes import SizeTuple, SymbolicFloat, SymbolicInt
 
 #: the classes of numbers of a trace
 NUMBERS: Final = frozenset({NumberProxy, IntegerProxy, FloatProxy, ComplexProxy})
@@ -30,6 +30,8 @@ def load_attr(session: TracingSession, number: NumberProxy, name: str) -> Any:
 
     Raises AttributeError with Python's text, DataDependentControlFlow where no value can be decided.
     """
+    if name in _OF_SYMBOLS.get(type(number), ()):
+        return getattr(number, name)
     cls = session.class_of(number)
     if name == "__class__":
         return cls
@@ -45,15 +47,6 @@ def load_attr(session: TracingSession, number: NumberProxy, name: str) -> Any:
     if name == "denominator":
         return 1
     return session.load_attr(decided_value(number, name), name)
-
-
-def load_of_symbol(session: TracingSession, number: SymbolicNumber, name: str) -> Any:
-    """Return ``number.name`` of a number that sizes determine, which other attributes than these fix."""
-    if name in _OF_SYMBOLS.get(type(number), ()):
-        return getattr(number, name)
-    if name == "__class__":
-        return session.class_of(number)
-    return session.machine.generic_load_attr(number.value, name)
 
 
 #: the classes of numbers that sizes determine → methods that give such numbers, or ask for a fact

@@ -24,6 +24,8 @@ from thunder.torch import tensor_attributes
 class SpecialMethods(SessionState):
     """The names under which operators were looked up in tensors."""
 
+    is_only_read = True
+
     def __init__(self, session: TracingSession) -> None:
         self.names: set[str] = set()
 

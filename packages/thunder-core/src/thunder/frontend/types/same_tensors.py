@@ -11,12 +11,8 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.torch import tensor_attributes
 
-#: functions that return their argument or a copy, with the mark that makes them copy, or None for strides
-_MAY_RETURN_THE_ARGUMENT = {
-    "torch.Tensor.contiguous": None,
-    "torch.resolve_conj": "is_conj",
-    "torch.resolve_neg": "is_neg",
-}
+#: the marks that make a function return a copy, and not its argument
+_RESOLVED = {"torch.resolve_conj": "is_conj", "torch.resolve_neg": "is_neg"}
 
 
 def is_marked(session: TracingSession, x: TensorProxy, mark: str) -> bool:
@@ -46,11 +42,7 @@ def _may_have_marks(session: TracingSession) -> bool:
         if any(t.is_conj() or t.is_neg() for t in tensors):
             return True
     calls = (bsym for scope in session.trace.scopes for bsym in with_parts(scope))
-    return any(bsym.sym.id in _MARKING or OpTags.FALLBACK in bsym.tags for bsym in calls)
-
-
-#: ``x.conj()``, and the imaginary part of it
-_MARKING = frozenset({"prims.conj", "prims.imag", "prims.view_as_real"})
+    return any(OpTags.MAY_MARK in bsym.tags or OpTags.FALLBACK in bsym.tags for bsym in calls)
 
 
 def is_same(session: TracingSession, a: TensorProxy, b: TensorProxy) -> bool:
@@ -78,14 +70,14 @@ def _sources(session: TracingSession, x: TensorProxy) -> list[tuple[TensorProxy,
     sources: list[tuple[TensorProxy, BoundSymbol | None]] = []
     for scope in reversed(session.trace.scopes):
         for bsym in reversed(scope):
-            if bsym.sym.id in _MAY_RETURN_THE_ARGUMENT and bsym.output is x:
+            if OpTags.MAYBE_ARGUMENT in bsym.tags and bsym.output is x:
                 sources.append((x, bsym))
                 x = bsym.args[0]
     return [*sources, (x, None)]
 
 
 def _returns_its_argument(session: TracingSession, call: BoundSymbol) -> bool:
-    mark = _MAY_RETURN_THE_ARGUMENT[call.sym.id]
+    mark = _RESOLVED.get(call.sym.id)
     if mark is None:
         return tensor_attributes.is_contiguous(call.args[0], **call.kwargs)
     return not is_marked(session, call.args[0], mark)

@@ -81,5 +81,5 @@ set_backend_flag = primitive(
     _meta,
     python_impl=_set,
     python_printer=_print,
-    tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP),
+    tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP, OpTags.SETS_MODE),
 )

@@ -84,7 +84,7 @@ check_decision = primitive(
     _nothing,
     python_impl=_check,
     vjp=NONDIFFERENTIABLE,
-    tags=(OpTags.DONT_DCE, OpTags.CHECKS_DECISION),
+    tags=(OpTags.DONT_DCE, OpTags.CHECKS_DECISION, OpTags.SKIPPED_EARLY),
 )
 
 

@@ -18,10 +18,14 @@ from thunder.base.dtypes import int32 as int32_dtype
 from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import NumberProxy, TensorProxy
-from thunder.ir.symbol import Symbol
+from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ops.in_place import InPlaceForm, restoring_all
 from thunder.ops.prims.declaration import primitive
+from thunder.ops.prims.indexing import copy_with_setitem
+from thunder.ops.prims.shapes import view_as_complex, view_as_real
 from thunder.ops.promotion import bool_result, real_result, same_result
 from thunder.ops.torch_errors import OperatorNotImplementedError
+from thunder.ops.view_rules import ViewRule
 
 # fmt: off
 __all__ = [
@@ -40,6 +44,7 @@ __all__ = [
 ResultDtype = Callable[[dtype], dtype]
 
 _POINTWISE = (OpTags.POINTWISE_OP,)
+_COMMUTATIVE = (OpTags.COMMUTATIVE,)
 
 BOOL, INT, FLOAT, COMPLEX = "bifc"
 NUMBERS = INT + FLOAT + COMPLEX
@@ -109,6 +114,7 @@ def _unary(
     path: str | None = None,
     eager: Any = None,
     tags: tuple[Any, ...] = (),
+    view: ViewRule | None = None,
 ) -> Symbol:
     reference = eager or attribute_at(torch, (path or name).removeprefix("torch."))
     return primitive(
@@ -117,15 +123,23 @@ def _unary(
         eager=reference,
         eager_path=None if eager else path or f"torch.{name}",
         tags=(*_POINTWISE, *tags),
+        view=view,
     )
 
 
 def _binary(
-    name: str, kinds: str, result_dtype: ResultDtype = same_result, path: str | None = None, eager: Any = None
+    name: str,
+    kinds: str,
+    result_dtype: ResultDtype = same_result,
+    path: str | None = None,
+    eager: Any = None,
+    tags: tuple[Any, ...] = (),
 ) -> Symbol:
     reference = eager or _tensor_first(attribute_at(torch, (path or name).removeprefix("torch.")))
     # torch's functions of the same name take a number on the left only where their signature allows it
-    return primitive(name, _binary_meta(name, kinds, result_dtype), eager=reference, tags=_POINTWISE)
+    return primitive(
+        name, _binary_meta(name, kinds, result_dtype), eager=reference, tags=(*_POINTWISE, *tags)
+    )
 
 
 def _tensor_first(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -143,6 +157,16 @@ def _tensor_first(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     compute.__name__ = fn.__name__
     return compute
+
+
+def _of_part(which: int) -> ViewRule:
+    """Return the rule of the view of the real (0) or imaginary (1) part."""
+
+    def inverse(call: BoundSymbol, base: TensorProxy, value: TensorProxy) -> TensorProxy:
+        pairs = copy_with_setitem(view_as_real(base), (..., which), value)
+        return view_as_complex(pairs)  # type: ignore[no-any-return]
+
+    return ViewRule(inverse=inverse)
 
 
 # -- unary ---------------------------------------------------------------------------------------------------
@@ -167,7 +191,7 @@ exp = _unary("exp", INEXACT)
 exp2 = _unary("exp2", INEXACT)
 expm1 = _unary("expm1", INEXACT)
 floor = _unary("floor", REALS)
-imag = _unary("imag", COMPLEX, real_result, tags=(OpTags.VIEW,))
+imag = _unary("imag", COMPLEX, real_result, tags=(OpTags.VIEW, OpTags.MAY_MARK), view=_of_part(1))
 isfinite = _unary("isfinite", ANY, bool_result)
 isinf = _unary("isinf", ANY, bool_result)
 isnan = _unary("isnan", ANY, bool_result)
@@ -180,7 +204,7 @@ logical_not = _unary("logical_not", ANY, bool_result)
 ndtri = _unary("ndtri", FLOAT, path="torch.special.ndtri")
 neg = _unary("neg", NUMBERS)
 py_abs = _unary("py_abs", NUMBERS, real_result, eager=lambda a: a.abs())
-real = _unary("real", COMPLEX, real_result, tags=(OpTags.VIEW,))
+real = _unary("real", COMPLEX, real_result, tags=(OpTags.VIEW,), view=_of_part(0))
 reciprocal = _unary("reciprocal", INEXACT)
 round = _unary("round", FLOAT)
 rsqrt = _unary("rsqrt", INEXACT)
@@ -214,30 +238,30 @@ def _py_floordiv(a: Any, b: Any) -> Any:
     return torch.floor_divide(a, b)
 
 
-add = _binary("add", ANY)
+add = _binary("add", ANY, tags=_COMMUTATIVE)
 atan2 = _binary("atan2", FLOAT)
-bitwise_and = _binary("bitwise_and", BOOL + INT)
+bitwise_and = _binary("bitwise_and", BOOL + INT, tags=_COMMUTATIVE)
 bitwise_left_shift = _binary("bitwise_left_shift", INT)
-bitwise_or = _binary("bitwise_or", BOOL + INT)
+bitwise_or = _binary("bitwise_or", BOOL + INT, tags=_COMMUTATIVE)
 bitwise_right_shift = _binary("bitwise_right_shift", INT)
-bitwise_xor = _binary("bitwise_xor", BOOL + INT)
+bitwise_xor = _binary("bitwise_xor", BOOL + INT, tags=_COMMUTATIVE)
 copysign = _binary("copysign", FLOAT)
-div = _binary("div", INEXACT)
-eq = _binary("eq", ANY, bool_result)
-fmod = _binary("fmod", REALS)
+div = _binary("div", INEXACT, tags=(OpTags.DIVIDES,))
+eq = _binary("eq", ANY, bool_result, tags=_COMMUTATIVE)
+fmod = _binary("fmod", REALS, tags=(OpTags.DIVIDES,))
 ge = _binary("ge", ORDERED, bool_result)
 gt = _binary("gt", ORDERED, bool_result)
-hypot = _binary("hypot", FLOAT)
+hypot = _binary("hypot", FLOAT, tags=_COMMUTATIVE)
 le = _binary("le", ORDERED, bool_result)
 lt = _binary("lt", ORDERED, bool_result)
-maximum = _binary("maximum", ORDERED)
-minimum = _binary("minimum", ORDERED)
-mul = _binary("mul", ANY)
-ne = _binary("ne", ANY, bool_result)
+maximum = _binary("maximum", ORDERED, tags=_COMMUTATIVE)
+minimum = _binary("minimum", ORDERED, tags=_COMMUTATIVE)
+mul = _binary("mul", ANY, tags=_COMMUTATIVE)
+ne = _binary("ne", ANY, bool_result, tags=_COMMUTATIVE)
 nextafter = _binary("nextafter", FLOAT)
 pow = _binary("pow", NUMBERS)
-py_floordiv = _binary("py_floordiv", REALS, eager=_py_floordiv)
-remainder = _binary("remainder", REALS)
+py_floordiv = _binary("py_floordiv", REALS, eager=_py_floordiv, tags=(OpTags.DIVIDES,))
+remainder = _binary("remainder", REALS, tags=(OpTags.DIVIDES,))
 sub = _binary("sub", NUMBERS)
 zeta = _binary("zeta", FLOAT, path="torch.special.zeta")
 
@@ -266,4 +290,16 @@ def _where_meta(pred: TensorProxy, a: Any, b: Any) -> TensorProxy:
 
 
 #: one of ``a`` and ``b`` may be a number, of the other's type
-where = primitive("where", _where_meta, eager=torch.where, eager_path="torch.where", tags=_POINTWISE)
+where = primitive(
+    "where",
+    _where_meta,
+    eager=torch.where,
+    eager_path="torch.where",
+    tags=_POINTWISE,
+    in_place=InPlaceForm(
+        run=lambda condition, a, b: torch.where(condition, a, b, out=b),
+        bases=lambda args, kwargs: (args[2],),
+        restoring=lambda condition, a, b: restoring_all(b),
+        is_whole=True,
+    ),
+)

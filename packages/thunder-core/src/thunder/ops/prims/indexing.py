@@ -15,10 +15,23 @@ from thunder.base.dtypes import bool8, int64
 from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
-from thunder.ir.symbol import Symbol
+from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ops.in_place import (
+    by_dim_last,
+    part,
+    put,
+    restoring_items,
+    restoring_places,
+    restoring_put,
+    restoring_rows,
+    set_item,
+)
 from thunder.ops.meta_kernels import torch_meta
+from thunder.ops.primitive_batching import batched_indexing as batched
+from thunder.ops.primitive_batching.batched_shapes import of_each_example
 from thunder.ops.prims.declaration import primitive
-from thunder.ops.prims.movement import like_meta
+from thunder.ops.prims.movement import convert_element_type, like_meta
+from thunder.ops.view_rules import ViewRule
 
 # fmt: off
 __all__ = [
@@ -26,6 +39,9 @@ __all__ = [
     "scatter", "scatter_add", "take", "take_along_axis", "tril", "triu",
 ]
 # fmt: on
+
+#: reads an index, which may be out of range
+_AT_INDEX = (OpTags.RAISES_ON_DATA, OpTags.ASSERTS_ON_GPU)
 
 
 def _check_index(name: str, index: TensorProxy) -> None:
@@ -54,7 +70,13 @@ def _gather_meta(a: TensorProxy, index: TensorProxy, dim: int) -> TensorProxy:
     return TensorProxy(shape=index.shape, device=a.device, dtype=a.dtype)
 
 
-gather = primitive("gather", _gather_meta, eager=lambda a, index, dim: torch.gather(a, dim, index))
+gather = primitive(
+    "gather",
+    _gather_meta,
+    eager=lambda a, index, dim: torch.gather(a, dim, index),
+    tags=_AT_INDEX,
+    batch=batched.gather,
+)
 
 
 def _take_meta(a: TensorProxy, index: TensorProxy, dim: int) -> TensorProxy:
@@ -69,7 +91,13 @@ def _take_eager(a: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
     return torch.index_select(a, dim, index.reshape(-1)).reshape(shape)
 
 
-take = primitive("take", _take_meta, eager=_take_eager)
+take = primitive(
+    "take",
+    _take_meta,
+    eager=_take_eager,
+    tags=_AT_INDEX,
+    batch=batched.take,
+)
 
 
 def _take_along_axis_meta(a: TensorProxy, index: TensorProxy, dim: int) -> TensorProxy:
@@ -83,7 +111,11 @@ def _take_along_axis_meta(a: TensorProxy, index: TensorProxy, dim: int) -> Tenso
 
 
 take_along_axis = primitive(
-    "take_along_axis", _take_along_axis_meta, eager=lambda a, index, dim: torch.take_along_dim(a, index, dim)
+    "take_along_axis",
+    _take_along_axis_meta,
+    eager=lambda a, index, dim: torch.take_along_dim(a, index, dim),
+    tags=_AT_INDEX,
+    batch=batched.gather,
 )
 
 
@@ -111,12 +143,20 @@ def _scatter_add_meta(a: TensorProxy, index: TensorProxy, value: TensorProxy, di
 
 
 scatter = primitive(
-    "scatter", _scatter_meta, eager=lambda a, index, src, dim: torch.scatter(a, dim, index, src)
+    "scatter",
+    _scatter_meta,
+    eager=lambda a, index, src, dim: torch.scatter(a, dim, index, src),
+    in_place=by_dim_last(torch.Tensor.scatter_, restoring_places),
+    tags=_AT_INDEX,
+    batch=batched.scatter,
 )
 scatter_add = primitive(
     "scatter_add",
     _scatter_add_meta,
     eager=lambda a, index, value, dim: torch.scatter_add(a, dim, index, value),
+    in_place=by_dim_last(torch.Tensor.scatter_add_, restoring_places),
+    tags=_AT_INDEX,
+    batch=batched.scatter,
 )
 
 
@@ -131,7 +171,14 @@ def _indexed_write(name: str, eager: Callable[..., Any]) -> Symbol:
             raise OperatorError(f"{name}: {value.shape} are not {index.shape} slices of {a.shape}")
         return like_meta(a)
 
-    return primitive(name, meta, eager=lambda a, index, value, dim: eager(a, dim, index, value))
+    return primitive(
+        name,
+        meta,
+        eager=lambda a, index, value, dim: eager(a, dim, index, value),
+        in_place=by_dim_last(getattr(torch.Tensor, f"{name}_"), restoring_rows),
+        batch=batched.indexed_write,
+        tags=_AT_INDEX,
+    )
 
 
 index_add = _indexed_write("index_add", torch.index_add)
@@ -156,7 +203,14 @@ def _index_put_eager(
     return torch.ops.aten.index_put(a, list(indices), values, accumulate)  # type: ignore[no-any-return]
 
 
-index_put = primitive("index_put", _index_put_meta, eager=_index_put_eager)
+index_put = primitive(
+    "index_put",
+    _index_put_meta,
+    eager=_index_put_eager,
+    in_place=part(put, restoring_put, keeps_layout=True),
+    tags=_AT_INDEX,
+    batch=batched.index_put,
+)
 
 
 def _index_eager(a: torch.Tensor, indices: Sequence[Any]) -> torch.Tensor:
@@ -189,7 +243,13 @@ def _index_meta(a: TensorProxy, indices: Sequence[Any]) -> TensorProxy:
     return _index_shape(a, indices)  # type: ignore[no-any-return]
 
 
-index = primitive("index", _index_meta, eager=_index_eager)
+index = primitive(
+    "index",
+    _index_meta,
+    eager=_index_eager,
+    tags=_AT_INDEX,
+    batch=batched.index,
+)
 
 
 def _dynamic_select_meta(a: TensorProxy, index: TensorProxy, dim: int) -> TensorProxy:
@@ -207,12 +267,20 @@ def _dynamic_select_eager(a: torch.Tensor, index: torch.Tensor, dim: int) -> tor
     return a.select(dim, 0 if without_data else int(index))
 
 
+def _with_selected(call: BoundSymbol, base: TensorProxy, value: TensorProxy) -> TensorProxy:
+    _, index, dim = call.args
+    index = index if index.dtype is int64 else convert_element_type(index, int64)
+    return index_put(base, [*[None] * dim, index], value, False)  # type: ignore[no-any-return]
+
+
 #: the view ``a.select(dim, index)``, where ``index`` is a tensor without dimensions
 dynamic_select = primitive(
     "dynamic_select",
     _dynamic_select_meta,
     eager=_dynamic_select_eager,
     tags=(OpTags.VIEW, OpTags.CHEAP_TO_RECOMPUTE),
+    view=ViewRule(inverse=_with_selected),
+    batch=batched.dynamic_select,
 )
 
 
@@ -229,7 +297,13 @@ def _copy_with_setitem_meta(a: TensorProxy, key: Any, value: Any) -> TensorProxy
 
 
 #: a copy of ``a`` after ``a[key] = value``
-copy_with_setitem = primitive("copy_with_setitem", _copy_with_setitem_meta, eager=_setitem_eager)
+copy_with_setitem = primitive(
+    "copy_with_setitem",
+    _copy_with_setitem_meta,
+    eager=_setitem_eager,
+    in_place=part(set_item, restoring_items, keeps_layout=True),
+    batch=batched.copy_with_setitem,
+)
 
 
 def _triangle(name: str, eager: Callable[..., Any]) -> Symbol:
@@ -238,7 +312,9 @@ def _triangle(name: str, eager: Callable[..., Any]) -> Symbol:
             raise OperatorError(f"{name}: input tensor must have at least 2 dimensions")
         return like_meta(a)
 
-    return primitive(name, meta, eager=eager, eager_path=f"torch.{name}", tags=(OpTags.SHAPE_OP,))
+    return primitive(
+        name, meta, eager=eager, eager_path=f"torch.{name}", tags=(OpTags.SHAPE_OP,), batch=of_each_example
+    )
 
 
 tril = _triangle("tril", torch.tril)

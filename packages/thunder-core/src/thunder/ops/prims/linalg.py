@@ -8,6 +8,8 @@ from thunder.base.dtypes import bfloat16, float16, float32, int32
 from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
+from thunder.ops.layout_rules import CONTIGUOUS
+from thunder.ops.primitive_batching import batched_products as batched
 from thunder.ops.prims.declaration import primitive
 
 __all__ = ["_grouped_mm", "matmul"]
@@ -59,7 +61,13 @@ def _matmul_meta(a: TensorProxy, b: TensorProxy) -> TensorProxy:
 
 
 matmul = primitive(
-    "matmul", _matmul_meta, eager=torch.matmul, eager_path="torch.matmul", tags=(OpTags.MATMUL_OP,)
+    "matmul",
+    _matmul_meta,
+    eager=torch.matmul,
+    eager_path="torch.matmul",
+    layout=CONTIGUOUS,
+    tags=(OpTags.MATMUL_OP,),
+    batch=batched.matmul,
 )
 
 

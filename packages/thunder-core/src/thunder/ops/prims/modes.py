@@ -29,7 +29,7 @@ set_grad_enabled = primitive(
     _no_result,
     python_impl=torch._C._set_grad_enabled,
     python_printer=_print_mode,
-    tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP),
+    tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP, OpTags.SETS_MODE, OpTags.NEVER_RAISES),
 )
 
 
@@ -78,14 +78,14 @@ enter_inference_mode = primitive(
     _no_result,
     python_impl=_enter_inference_mode,
     python_printer=_print_enter,
-    tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP),
+    tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP, OpTags.SETS_MODE),
 )
 leave_inference_mode = primitive(
     "leave_inference_mode",
     _no_result,
     python_impl=_leave_inference_mode,
     python_printer=_print_leave,
-    tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP),
+    tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP, OpTags.SETS_MODE),
 )
 
 
@@ -99,5 +99,5 @@ set_default_dtype = primitive(
     _no_result,
     python_impl=torch.set_default_dtype,
     python_printer=_print_default_dtype,
-    tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP),
+    tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP, OpTags.SETS_MODE),
 )

@@ -14,8 +14,11 @@ from thunder.base.dtypes import to_dtype, to_torch_dtype
 from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import ComplexProxy, FloatProxy, IntegerProxy, NumberProxy, TensorProxy
+from thunder.ir.symbol import Symbol
 from thunder.ops.operator import NONDIFFERENTIABLE
+from thunder.ops.primitive_batching import batched_shapes as batched
 from thunder.ops.prims.declaration import composite, primitive
+from thunder.ops.view_rules import ViewRule, same_elements
 
 # fmt: off
 __all__ = [
@@ -48,6 +51,7 @@ device_put = primitive(
     _device_put_meta,
     eager=lambda a, device: a.to(to_torch_device(device)),
     tags=(OpTags.DEVICE_SYNC_OP,),
+    batch=batched.device_put,
 )
 
 
@@ -64,11 +68,13 @@ def _bitcast_meta(a: TensorProxy, dtype: Dtype) -> TensorProxy:
     return TensorProxy(shape=shape, device=a.device, dtype=dtype)
 
 
-bitcast = primitive(
+bitcast: Symbol = primitive(
     "bitcast",
     _bitcast_meta,
     eager=lambda a, dtype: a.view(to_torch_dtype(dtype)),
     tags=(OpTags.VIEW, OpTags.CHEAP_TO_RECOMPUTE),
+    view=ViewRule(inverse=lambda call, base, value: bitcast(value, base.dtype)),
+    batch=batched.bitcast,
 )
 
 
@@ -81,7 +87,11 @@ clone = primitive("clone", like_meta, eager=torch.clone, eager_path="torch.clone
 
 #: an alias: the same memory under another name
 shallow_copy = primitive(
-    "shallow_copy", like_meta, eager=lambda a: a.view_as(a), tags=(*_POINTWISE, OpTags.VIEW)
+    "shallow_copy",
+    like_meta,
+    eager=lambda a: a.view_as(a),
+    tags=(*_POINTWISE, OpTags.VIEW),
+    view=same_elements(),
 )
 
 
@@ -93,19 +103,25 @@ def _update_aliases(tensors: Sequence[TensorProxy]) -> tuple[TensorProxy, ...]:
 update_aliases = composite("update_aliases", _update_aliases)
 
 #: an alias through which no gradient flows
-detach = primitive(
+detach: Symbol = primitive(
     "detach",
     like_meta,
     eager=torch.detach,
     eager_path="torch.detach",
-    tags=(*_POINTWISE, OpTags.VIEW),
+    tags=(*_POINTWISE, OpTags.VIEW, OpTags.SAME_ELEMENTS),
+    view=same_elements(lambda value: detach(value) if value.requires_grad else value),
     vjp=NONDIFFERENTIABLE,
 )
 
 
 #: an alias that torch does not track as a view, so that the caller may write to it
 untracked_alias = primitive(
-    "untracked_alias", like_meta, eager=torch.detach, tags=(OpTags.VIEW,), vjp={"a": lambda call: call.g}
+    "untracked_alias",
+    like_meta,
+    eager=torch.detach,
+    tags=(OpTags.VIEW,),
+    vjp={"a": lambda call: call.g},
+    batch=batched.of_each_example,
 )
 
 
@@ -115,11 +131,22 @@ def _overwrite_meta(a: TensorProxy, old: TensorProxy) -> TensorProxy:
 
 #: ``a`` as the new value of a tensor that held ``old``: as for torch's autograd, a function of ``old`` too,
 #: whose gradient is zero
-overwrite = primitive("overwrite", _overwrite_meta, eager=lambda a, old: a.clone())
+overwrite = primitive(
+    "overwrite",
+    _overwrite_meta,
+    eager=lambda a, old: a.clone(),
+    batch=batched.overwrite,
+)
 
 #: ``a`` as the new numbers of a tensor that held ``old``, written where gradients are off: as for torch's
 #: autograd, still the same function of what ``old`` was computed from
-replace_data = primitive("replace_data", _overwrite_meta, eager=lambda a, old: a.clone())
+replace_data = primitive(
+    "replace_data",
+    _overwrite_meta,
+    eager=lambda a, old: a.clone(),
+    tags=(OpTags.SAME_ELEMENTS,),
+    batch=batched.overwrite,
+)
 
 
 def _stride_order_meta(a: TensorProxy, order: Sequence[int]) -> TensorProxy:
@@ -136,7 +163,12 @@ def _stride_order_eager(a: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
 
 
 stride_order = primitive(
-    "stride_order", _stride_order_meta, eager=_stride_order_eager, tags=(OpTags.MAYBE_VIEW,)
+    "stride_order",
+    _stride_order_meta,
+    eager=_stride_order_eager,
+    tags=(OpTags.MAYBE_VIEW, OpTags.SAME_ELEMENTS),
+    view=ViewRule(inverse=lambda call, base, value: value),
+    batch=batched.stride_order,
 )
 
 
@@ -153,7 +185,11 @@ def _copy_eager(copy_from: torch.Tensor, copy_to: torch.Tensor, *, grad_enabled:
 
 #: writes ``copy_from`` to the memory of ``copy_to``
 copy_ = primitive(
-    "copy_", _copy_meta, eager=_copy_eager, tags=(OpTags.IN_PLACE, OpTags.DONT_DCE), short_id="COPY_"
+    "copy_",
+    _copy_meta,
+    eager=_copy_eager,
+    tags=(OpTags.IN_PLACE, OpTags.DONT_DCE, OpTags.NEVER_RAISES),
+    short_id="COPY_",
 )
 
 

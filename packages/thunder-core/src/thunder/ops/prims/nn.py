@@ -13,7 +13,10 @@ from thunder.base.dtypes import dtype as Dtype
 from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
+from thunder.ops.layout_rules import BY_DEVICE, CONTIGUOUS
 from thunder.ops.meta_kernels import eager_checked_meta, eager_error
+from thunder.ops.primitive_batching import batched_nn as batched
+from thunder.ops.primitive_batching import batched_products
 from thunder.ops.prims.declaration import primitive
 from thunder.ops.torch_errors import operator_error
 
@@ -48,7 +51,9 @@ linear = primitive(
     _linear_meta,
     eager=F.linear,
     eager_path="torch.nn.functional.linear",
+    layout=CONTIGUOUS,
     tags=(OpTags.MATMUL_OP,),
+    batch=batched_products.linear,
 )
 
 
@@ -111,7 +116,9 @@ convolution = primitive(
     _convolution_meta,
     eager=torch.convolution,
     eager_path="torch.convolution",
+    layout=BY_DEVICE,
     tags=(OpTags.MATMUL_OP,),
+    batch=batched_products.convolution,
 )
 
 
@@ -134,7 +141,12 @@ def _embedding_meta(
 
 
 embedding = primitive(
-    "embedding", _embedding_meta, eager=F.embedding, eager_path="torch.nn.functional.embedding"
+    "embedding",
+    _embedding_meta,
+    eager=F.embedding,
+    eager_path="torch.nn.functional.embedding",
+    tags=(OpTags.RAISES_ON_DATA, OpTags.ASSERTS_ON_GPU),
+    batch=batched.embedding,
 )
 
 
@@ -171,7 +183,10 @@ def _embedding_backward_eager(
 
 #: the gradient of the weight of an embedding
 embedding_backward = primitive(
-    "embedding_backward", _embedding_backward_meta, eager=_embedding_backward_eager
+    "embedding_backward",
+    _embedding_backward_meta,
+    eager=_embedding_backward_eager,
+    batch=batched.embedding_backward,
 )
 
 
@@ -189,7 +204,9 @@ def _embedding_renorm_eager(
 
 
 #: the weight with the rows that ``a`` names scaled down to ``max_norm``
-embedding_renorm = primitive("embedding_renorm", _embedding_renorm_meta, eager=_embedding_renorm_eager)
+embedding_renorm = primitive(
+    "embedding_renorm", _embedding_renorm_meta, eager=_embedding_renorm_eager, tags=(OpTags.RAISES_ON_DATA,)
+)
 
 
 # -- normalisation with running statistics ---------------------------------------------------------
@@ -242,7 +259,12 @@ def _instance_norm_update_eager(
 
 
 #: instance normalisation by the statistics of each instance, and the new running statistics
-instance_norm_update = primitive("instance_norm_update", _updated_meta, eager=_instance_norm_update_eager)
+instance_norm_update = primitive(
+    "instance_norm_update",
+    _updated_meta,
+    eager=_instance_norm_update_eager,
+    batch=batched.statistics_update,
+)
 
 
 def _batch_norm_update_meta(
@@ -277,4 +299,9 @@ def _batch_norm_update_eager(
 
 
 #: batch normalisation in training, the new running statistics, and the batch's mean and 1 / sqrt(var + eps)
-batch_norm_update = primitive("batch_norm_update", _batch_norm_update_meta, eager=_batch_norm_update_eager)
+batch_norm_update = primitive(
+    "batch_norm_update",
+    _batch_norm_update_meta,
+    eager=_batch_norm_update_eager,
+    batch=batched.statistics_update,
+)

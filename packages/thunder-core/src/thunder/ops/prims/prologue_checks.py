@@ -18,7 +18,7 @@ import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 
@@ -64,6 +64,8 @@ class ConditionWriter(Protocol):
 #: writes the condition under which a check of these arguments fails; of the first one, and of those that
 #: guards compare with, some are paths
 Write = Callable[..., str]
+#: ``about=`` of a check
+About = Literal["value", "object"]
 _Holds = TypeVar("_Holds", bound=Callable[..., bool])
 
 
@@ -78,7 +80,9 @@ class Check(Symbol):
 
     ``fails`` is a text with the parameters in braces, or a function of a writer and the arguments; None if
     another check includes this one. ``reason`` names the fact. ``found`` returns what there is instead,
-    without holding a value alive. A ``relation`` is True or not, of one or several values.
+    without holding a value alive. A ``relation`` is True or not, of one or several values. ``about`` is
+    "value" if the fact is which value there is, "object" for another property of an object of Python; these a
+    program can read again once code has changed them. It is None for relations, memory, tensors, and others.
     """
 
     holds: Callable[..., bool] = lambda *args: False
@@ -86,6 +90,7 @@ class Check(Symbol):
     reason: str | Callable[..., str] = ""
     found: Callable[..., Any] = _another
     relation: bool = False
+    about: About | None = None
 
     def condition(self, writer: ConditionWriter, args: Sequence[Any]) -> str | None:
         """Return the condition under which a call fails; None if another check includes it."""
@@ -138,6 +143,7 @@ def check(
     found: Callable[..., Any] = _another,
     *,
     relation: bool = False,
+    about: About | None = None,
 ) -> Callable[[Callable[..., bool]], Check]:
     """Declare a check by a function that returns whether it holds; see :class:`Check`."""
 
@@ -145,7 +151,7 @@ def check(
         positions = {name: f"{{{i}}}" for i, name in enumerate(inspect.signature(holds).parameters)}
         texts = (text.format(**positions) if isinstance(text, str) else text for text in (fails, reason))
         row: dict[str, Any] = dict(zip(("fails", "reason"), texts, strict=True))
-        row |= {"holds": holds, "found": found, "relation": relation}
+        row |= {"holds": holds, "found": found, "relation": relation, "about": about}
         symbol = _declared(holds, make_symbol=functools.partial(Check, **row))
         assert isinstance(symbol, Check), "make_symbol makes one"
         return CHECKS.setdefault(symbol.id, symbol)
@@ -169,7 +175,7 @@ def _name_identity(a: Path, b: Any) -> str:
     return f"{a.source} is {b.source}" if type(b) is Path else f"identity of {a.source}"
 
 
-@check(_write_identity, _name_identity)
+@check(_write_identity, _name_identity, about="value")
 def check_same_object(a: Any, b: Any) -> bool:
     """Check that ``a is b``."""
     return a is b
@@ -181,13 +187,13 @@ def check_other_object(a: Any, b: Any) -> bool:
     return a is not b
 
 
-@check("{x} is not None", "identity of {x}")
+@check("{x} is not None", "identity of {x}", about="value")
 def check_none(x: Any) -> bool:
     """Check that ``x is None``."""
     return x is None
 
 
-@check("{x} is None or {reference}() is not {x}", "identity of {x}")
+@check("{x} is None or {reference}() is not {x}", "identity of {x}", about="object")
 def check_referent(x: Any, reference: weakref.ref[Any]) -> bool:
     """Check that ``x`` is the object of a weak reference, which is still alive."""
     return x is not None and reference() is x
@@ -211,7 +217,7 @@ def check_distinct(first: Any, *others: Any) -> bool:
 _type_of = type  # ``check_type`` has a parameter of this name
 
 
-@check("type({x}) is not {type}", "type of {x}", lambda x, type: _type_of(x))
+@check("type({x}) is not {type}", "type of {x}", lambda x, type: _type_of(x), about="object")
 def check_type(x: Any, type: type) -> bool:
     """Check that ``type(x) is type``."""
     return _type_of(x) is type
@@ -241,7 +247,7 @@ def _value_or_type(value: Any, *expected: Any) -> Any:
     return value if is_plain else type(value)
 
 
-@check(_write_value, "value of {x}", _value_or_type)
+@check(_write_value, "value of {x}", _value_or_type, about="value")
 def check_literal_like(x: Any, v: Any) -> bool:
     """Check that ``x`` and ``v`` are equal by type and value."""
     return same_leaf(x, v)
@@ -254,19 +260,19 @@ def _write_number(writer: ConditionWriter, n: Path, v: float) -> str:
     return f"type({value}) is not int or {value} != {writer.argument(v)}"
 
 
-@check(_write_number, "value of {n}", _value_or_type)
+@check(_write_number, "value of {n}", _value_or_type, about="value")
 def check_number_type_and_value(n: Any, v: float) -> bool:
     """Check that ``n`` is this number, of this type."""
     return same_leaf(n, v)
 
 
-@check("type({s}) is not str or {s} != {v}", "value of {s}", _value_or_type)
+@check("type({s}) is not str or {s} != {v}", "value of {s}", _value_or_type, about="value")
 def check_string_value(s: Any, v: str) -> bool:
     """Check that ``s`` is this string."""
     return type(s) is str and s == v
 
 
-@check("not same_leaf({s}, {v})", "value of {s}", _value_or_type)
+@check("not same_leaf({s}, {v})", "value of {s}", _value_or_type, about="value")
 def check_slice_value(s: Any, v: slice) -> bool:
     """Check that ``s`` is a slice with these bounds and this step."""
     return same_leaf(s, v)
@@ -287,7 +293,7 @@ def check_compare(a: Any, op: Comparison, b: Any) -> bool:
     return bool(COMPARISONS[op](a, b))
 
 
-@check("{read}() != {value}", "state of {read}", lambda read, value: read())
+@check("{read}() != {value}", "state of {read}", lambda read, value: read(), about="object")
 def check_state(read: Callable[[], Any], value: Any) -> bool:
     """Check that the function ``read`` returns a value equal to ``value``."""
     return bool(read() == value)
@@ -296,13 +302,13 @@ def check_state(read: Callable[[], Any], value: Any) -> bool:
 # -- containers and objects ----------------------------------------------------------------------------------
 
 
-@check("len({c}) != {n}", "length of {c}", lambda c, n: len(c))
+@check("len({c}) != {n}", "length of {c}", lambda c, n: len(c), about="object")
 def check_len(c: Any, n: int) -> bool:
     """Check that ``len(c) == n``."""
     return len(c) == n
 
 
-@check("{c}", "empty of {c}")
+@check("{c}", "empty of {c}", about="object")
 def check_empty(c: Any) -> bool:
     """Check that the container ``c`` is empty."""
     return not c
@@ -317,7 +323,7 @@ def _write_keys(writer: ConditionWriter, d: Path, keys: tuple[Any, ...]) -> str:
     return f"not has_keys({value}, {expected})"
 
 
-@check(_write_keys, "keys of {d}", lambda d, keys: tuple(d))
+@check(_write_keys, "keys of {d}", lambda d, keys: tuple(d), about="object")
 def check_keys(d: Any, keys: tuple[Any, ...]) -> bool:
     """Check that a dict has these keys, in this order."""
     return has_keys(d, keys)
@@ -328,7 +334,7 @@ def _write_elements(writer: ConditionWriter, s: Path, values: tuple[Any, ...]) -
     return f"not has_keys({writer.value(s)}, {writer.identity(values)})"
 
 
-@check(_write_elements, "order of {s}", lambda s, values: tuple(s))
+@check(_write_elements, "order of {s}", lambda s, values: tuple(s), about="object")
 def check_set(s: Any, values: tuple[Any, ...]) -> bool:
     """Check that a set has these elements, in this order of iteration."""
     return has_keys(s, values)
@@ -347,6 +353,7 @@ def _write_contents(writer: ConditionWriter, c: Path, key: Any, present: bool = 
     _write_contents,
     lambda c, key, present=True: f"{'has_key' if present else 'lacks_key'} of {c.source}",
     _presence,
+    about="object",
 )
 def check_contains(c: Any, key: Any, present: bool = True) -> bool:
     """Check that ``key in c``, or with ``present=False`` that it is not."""
@@ -357,13 +364,14 @@ def check_contains(c: Any, key: Any, present: bool = True) -> bool:
     lambda writer, x, name, present=True: f"{name!r} {'not in' if present else 'in'} {writer.dictionary(x)}",
     lambda x, name, present=True: f"{'has' if present else 'lacks'} of {x.source}",
     _presence,
+    about="object",
 )
 def check_has_attr(x: Any, name: str, present: bool = True) -> bool:
     """Check that the ``__dict__`` of an object has a name, or with ``present=False`` that it has not."""
     return (name in object.__getattribute__(x, "__dict__")) is present
 
 
-@check("dir({x}) != {names}", "dir of {x}")
+@check("dir({x}) != {names}", "dir of {x}", about="object")
 def check_dir(x: Any, names: list[str]) -> bool:
     """Check that ``dir(x) == names``."""
     return dir(x) == names

@@ -23,7 +23,8 @@ from thunder.ops.prims.declaration import primitive
 # fmt: off
 __all__ = [
     "UNPACKINGS", "Constant",
-    "numpy_array_to_torch_tensor", "unpack_attr", "unpack_buffer", "unpack_cached", "unpack_cell",
+    "numpy_array_to_torch_tensor", "unpack_attr", "unpack_buffer", "unpack_cached", "unpack_called",
+    "unpack_cell",
     "unpack_closure", "unpack_content", "unpack_default", "unpack_dict_key", "unpack_function_obj",
     "unpack_getitem", "unpack_global", "unpack_iterated", "unpack_length", "unpack_list",
     "unpack_outer_metadata", "unpack_own_attr", "unpack_parameter", "unpack_plain_tensor",
@@ -109,6 +110,8 @@ unpack_length = _step("length", "unpack_length")
 unpack_strides = _step("strides", "unpack_strides")
 #: the tensor that shares the memory of a NumPy array
 numpy_array_to_torch_tensor = _step("array", "numpy_array_to_torch_tensor", ("a",))
+#: what a function of a package makes of an object
+unpack_called = _step("called", "unpack_called", ("x", "fn"))
 #: the entry of a call in the cache of a function under ``functools.lru_cache``
 unpack_cached = _step("cached", "unpack_cached", ("query",))
 

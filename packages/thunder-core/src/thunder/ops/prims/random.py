@@ -21,6 +21,7 @@ from thunder.base.signature import omit_if_none
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
 from thunder.ir.symbol import Symbol
+from thunder.ops.primitive_batching import batched_random as batched
 from thunder.ops.prims.declaration import primitive
 
 # fmt: off
@@ -31,6 +32,7 @@ __all__ = [
 # fmt: on
 
 _RANDOM = (OpTags.RANDOM_OP,)
+_CHECKED = (*_RANDOM, OpTags.RAISES_ON_DATA)
 
 Shape = Sequence[int]
 Strides = Sequence[int] | None
@@ -96,8 +98,20 @@ def _randperm_meta(n: int, *, device: Device, dtype: Dtype, generator: Any = Non
     return _drawn((n,), device, dtype, generator)
 
 
-randn = primitive("randn", _randn_meta, eager=_by(torch.randn), tags=_RANDOM)
-randint = primitive("randint", _randint_meta, eager=_by(torch.randint), tags=_RANDOM)
+randn = primitive(
+    "randn",
+    _randn_meta,
+    eager=_by(torch.randn),
+    tags=_RANDOM,
+    batch=batched.with_shape,
+)
+randint = primitive(
+    "randint",
+    _randint_meta,
+    eager=_by(torch.randint),
+    tags=_RANDOM,
+    batch=batched.with_shape,
+)
 randperm = primitive("randperm", _randperm_meta, eager=_by(torch.randperm), tags=_RANDOM)
 
 
@@ -105,7 +119,11 @@ randperm = primitive("randperm", _randperm_meta, eager=_by(torch.randperm), tags
 
 
 def _filling(
-    name: str, method: Callable[..., torch.Tensor], *, contiguous_output: bool = False
+    name: str,
+    method: Callable[..., torch.Tensor],
+    *,
+    contiguous_output: bool = False,
+    tags: tuple[OpTags, ...] = _RANDOM,
 ) -> Callable[[Callable[..., None]], Symbol]:
     """Declare ``prims.<name>(shape, …, *, device, dtype, generator=None, strides=None)``.
 
@@ -147,7 +165,9 @@ def _filling(
         shape, _, *options = common
         meta.__signature__ = inspect.Signature([shape, *own, *options])  # type: ignore[attr-defined]
         meta.__name__, meta.__doc__ = name, check.__doc__
-        return primitive(name, omit_if_none("generator", "strides")(meta), eager=fill, tags=_RANDOM)
+        return primitive(
+            name, omit_if_none("generator", "strides")(meta), eager=fill, tags=tags, batch=batched.with_shape
+        )
 
     return declare
 
@@ -157,7 +177,7 @@ def uniform(minval: float, maxval: float) -> None:
     """Numbers between two bounds."""
 
 
-@_filling("normal", torch.Tensor.normal_)
+@_filling("normal", torch.Tensor.normal_, tags=_CHECKED)
 def normal(mean: float, std: float) -> None:
     """Numbers of a normal distribution."""
     _check(std >= 0, f"normal expects std >= 0.0, but found std {std}")
@@ -228,8 +248,18 @@ def _multinomial_meta(a: TensorProxy, n: int, replacement: bool, *, generator: A
 
 #: ones with the probabilities in ``a``, else zeros
 bernoulli = primitive(
-    "bernoulli", _bernoulli_meta, eager=torch.bernoulli, eager_path="torch.bernoulli", tags=_RANDOM
+    "bernoulli",
+    _bernoulli_meta,
+    eager=torch.bernoulli,
+    eager_path="torch.bernoulli",
+    tags=_CHECKED,
+    batch=batched.bernoulli,
 )
 multinomial = primitive(
-    "multinomial", _multinomial_meta, eager=torch.multinomial, eager_path="torch.multinomial", tags=_RANDOM
+    "multinomial",
+    _multinomial_meta,
+    eager=torch.multinomial,
+    eager_path="torch.multinomial",
+    tags=_CHECKED,
+    batch=batched.multinomial,
 )

@@ -17,6 +17,7 @@ from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
+from thunder.ops.primitive_batching import batched_reductions as batched
 from thunder.ops.prims.declaration import primitive
 from thunder.ops.prims.elementwise import ANY, INEXACT, NUMBERS, ORDERED, ResultDtype, kind_of, no_kernel
 from thunder.ops.promotion import bool_result, real_result, same_result
@@ -64,7 +65,7 @@ def _reduction(
         _check_kind(name, a, kinds)
         return _like(a, _remaining(name, a, dims), result_dtype(a.dtype))
 
-    return primitive(name, meta, eager=_over_dims(eager), tags=_REDUCTION)
+    return primitive(name, meta, eager=_over_dims(eager), tags=_REDUCTION, batch=batched.over_dims)
 
 
 def _prod(a: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
@@ -91,7 +92,7 @@ def _variance(name: str, eager: Callable[..., Any]) -> Symbol:
         whole, over = (a, tuple(dims)) if dims else (a.unsqueeze(-1), (-1,))
         return eager(whole, over, correction=correction)  # type: ignore[no-any-return]
 
-    return primitive(name, meta, eager=compute, tags=_REDUCTION)
+    return primitive(name, meta, eager=compute, tags=_REDUCTION, batch=batched.over_dims)
 
 
 var = _variance("var", torch.var)
@@ -109,7 +110,13 @@ def _var_mean_eager(a: torch.Tensor, dims: Sequence[int], *, correction: float) 
     return torch.var_mean(whole, over, correction=correction)
 
 
-var_mean = primitive("var_mean", _var_mean_meta, eager=_var_mean_eager, tags=_REDUCTION)
+var_mean = primitive(
+    "var_mean",
+    _var_mean_meta,
+    eager=_var_mean_eager,
+    tags=_REDUCTION,
+    batch=batched.over_dims,
+)
 
 
 def _arg(name: str, eager: Callable[..., Any]) -> Symbol:
@@ -121,7 +128,9 @@ def _arg(name: str, eager: Callable[..., Any]) -> Symbol:
             raise OperatorError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0")
         return _like(a, () if dim is None else _remaining(name, a, (dim,)), int64)
 
-    return primitive(name, meta, eager=eager, eager_path=f"torch.{name}", tags=_REDUCTION)
+    return primitive(
+        name, meta, eager=eager, eager_path=f"torch.{name}", tags=_REDUCTION, batch=batched.position
+    )
 
 
 argmax = _arg("argmax", torch.argmax)
@@ -134,7 +143,7 @@ def _scan(name: str, eager: Callable[..., Any]) -> Symbol:
         _remaining(name, a, (dim,))
         return _like(a, a.shape)
 
-    return primitive(name, meta, eager=lambda a, dim: eager(a, dim, dtype=a.dtype))
+    return primitive(name, meta, eager=lambda a, dim: eager(a, dim, dtype=a.dtype), batch=batched.of_one_dim)
 
 
 cumsum = _scan("cumsum", torch.cumsum)
@@ -147,7 +156,7 @@ def _running(name: str, eager: Callable[..., Any]) -> Symbol:
         _remaining(name, a, (dim,) if a.shape else ())
         return _like(a, a.shape), _like(a, a.shape, int64)
 
-    return primitive(name, meta, eager=lambda a, dim: tuple(eager(a, dim)))
+    return primitive(name, meta, eager=lambda a, dim: tuple(eager(a, dim)), batch=batched.of_one_dim)
 
 
 cummax = _running("cummax", torch.cummax)
@@ -169,6 +178,7 @@ topk = primitive(
     _topk_meta,
     eager=lambda a, k, dim, largest, sorted: tuple(torch.topk(a, k, dim, largest, sorted)),
     tags=_REDUCTION,
+    batch=batched.of_one_dim,
 )
 
 
@@ -187,4 +197,5 @@ sort = primitive(
         torch.sort(a, dim=dim, descending=descending, stable=sorted)
     ),
     tags=_REDUCTION,
+    batch=batched.of_one_dim,
 )

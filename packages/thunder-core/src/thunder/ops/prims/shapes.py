@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ops.operator import NONDIFFERENTIABLE
+from thunder.ops.primitive_batching import batched_shapes as batched
 from thunder.ops.prims.declaration import primitive
+from thunder.ops.prims.indexing import copy_with_setitem
+from thunder.ops.prims.strided import diagonal_scatter
 from thunder.ops.promotion import complex_result, real_result
+from thunder.ops.view_rules import Place, ViewRule, with_ones
 
 # fmt: off
 __all__ = [
@@ -30,6 +36,17 @@ _COPY = (OpTags.SHAPE_OP,)
 
 def _with_shape(a: TensorProxy, shape: Sequence[int]) -> TensorProxy:
     return TensorProxy(shape=shape, device=a.device, dtype=a.dtype)
+
+
+def _reshaped(call: BoundSymbol, base: TensorProxy, value: TensorProxy) -> TensorProxy:
+    return value if value.shape == base.shape else reshape(value, base.shape)
+
+
+_WITH_ONES = ViewRule(
+    inverse=_reshaped,
+    place=lambda place, call: with_ones(place, call.output.shape),
+    argument=lambda place, call: with_ones(place, call.args[0].shape),
+)
 
 
 def _check_dims(a: TensorProxy, dims: Sequence[int], what: str) -> None:
@@ -64,11 +81,22 @@ def _broadcast_in_dim_eager(
     return a.expand(shape)
 
 
+def _once(call: BoundSymbol, base: TensorProxy, value: TensorProxy) -> TensorProxy:
+    if value.numel() != base.numel():
+        raise OperatorError(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+            "location. Please clone() the tensor before performing the operation."
+        )
+    return _reshaped(call, base, value)
+
+
 broadcast_in_dim = primitive(
     "broadcast_in_dim",
     _broadcast_in_dim_meta,
     eager=_broadcast_in_dim_eager,
     tags=(*_VIEW, OpTags.POINTWISE_OP),
+    view=replace(_WITH_ONES, inverse=_once),
+    batch=batched.broadcast_in_dim,
 )
 
 
@@ -85,7 +113,14 @@ def _cat_meta(tensors: Sequence[TensorProxy], dim: int) -> TensorProxy:
     return _with_shape(first, (*first.shape[:dim], total, *first.shape[dim + 1 :]))
 
 
-cat = primitive("cat", _cat_meta, eager=torch.cat, eager_path="torch.cat", tags=_COPY)
+cat = primitive(
+    "cat",
+    _cat_meta,
+    eager=torch.cat,
+    eager_path="torch.cat",
+    tags=_COPY,
+    batch=batched.cat,
+)
 
 
 def _flip_meta(a: TensorProxy, dims: Sequence[int]) -> TensorProxy:
@@ -94,7 +129,12 @@ def _flip_meta(a: TensorProxy, dims: Sequence[int]) -> TensorProxy:
 
 
 flip = primitive(
-    "flip", _flip_meta, eager=torch.flip, eager_path="torch.flip", tags=(*_COPY, OpTags.CHEAP_TO_RECOMPUTE)
+    "flip",
+    _flip_meta,
+    eager=torch.flip,
+    eager_path="torch.flip",
+    tags=(*_COPY, OpTags.CHEAP_TO_RECOMPUTE),
+    batch=batched.over_dims,
 )
 
 
@@ -122,7 +162,13 @@ def _pad_eager(a: torch.Tensor, value: float, padding: Sequence[tuple[int, int, 
     return torch.constant_pad_nd(a, pairs, value)
 
 
-pad = primitive("pad", _pad_meta, eager=_pad_eager, tags=_COPY)
+pad = primitive(
+    "pad",
+    _pad_meta,
+    eager=_pad_eager,
+    tags=_COPY,
+    batch=batched.pad,
+)
 
 
 def _reshape_meta(a: TensorProxy, shape: Sequence[int]) -> TensorProxy:
@@ -137,9 +183,17 @@ reshape = primitive(
     eager=torch.reshape,
     eager_path="torch.reshape",
     tags=(*_MAYBE_VIEW, OpTags.CHEAP_TO_RECOMPUTE),
+    view=_WITH_ONES,
+    batch=batched.reshape,
 )
 view = primitive(
-    "view", _reshape_meta, eager=torch.Tensor.view, eager_path="torch.Tensor.view", tags=_CHEAP_VIEW
+    "view",
+    _reshape_meta,
+    eager=torch.Tensor.view,
+    eager_path="torch.Tensor.view",
+    tags=_CHEAP_VIEW,
+    view=ViewRule(inverse=_reshaped),
+    batch=batched.reshape,
 )
 
 
@@ -163,7 +217,27 @@ def _slice_eager(
     return a[tuple(slice(s, e, step) for s, e, step in zip(starts, ends, steps, strict=True))]
 
 
-slice_prim = primitive("slice_prim", _slice_meta, eager=_slice_eager, tags=_CHEAP_VIEW, short_id="SLICE")
+def _with_slice(call: BoundSymbol, base: TensorProxy, value: TensorProxy) -> TensorProxy:
+    _, starts, ends, steps = call.args
+    steps = steps or (1,) * len(starts)
+    key = tuple(slice(*bounds) for bounds in zip(starts, ends, steps, strict=True))
+    return copy_with_setitem(base, key, value)  # type: ignore[no-any-return]
+
+
+def _place_of_slice(place: Place, call: BoundSymbol) -> Place | None:
+    numbers = (n for part in call.args[1:] if part is not None for n in part)
+    return _slice_eager(place, *call.args[1:]) if all(type(n) is int for n in numbers) else None
+
+
+slice_prim = primitive(
+    "slice_prim",
+    _slice_meta,
+    eager=_slice_eager,
+    tags=_CHEAP_VIEW,
+    view=ViewRule(inverse=_with_slice, place=_place_of_slice),
+    short_id="SLICE",
+    batch=batched.slice_prim,
+)
 
 
 def _squeeze_meta(a: TensorProxy, dims: Sequence[int]) -> TensorProxy:
@@ -174,7 +248,13 @@ def _squeeze_meta(a: TensorProxy, dims: Sequence[int]) -> TensorProxy:
 
 
 squeeze = primitive(
-    "squeeze", _squeeze_meta, eager=torch.squeeze, eager_path="torch.squeeze", tags=_CHEAP_VIEW
+    "squeeze",
+    _squeeze_meta,
+    eager=torch.squeeze,
+    eager_path="torch.squeeze",
+    tags=_CHEAP_VIEW,
+    view=_WITH_ONES,
+    batch=batched.over_dims,
 )
 
 
@@ -187,8 +267,22 @@ def _transpose_meta(a: TensorProxy, permutation: Sequence[int]) -> TensorProxy:
     return _with_shape(a, [a.shape[d] for d in permutation])
 
 
-transpose = primitive(
-    "transpose", _transpose_meta, eager=torch.permute, eager_path="torch.permute", tags=_CHEAP_VIEW
+def _inverted(permutation: Sequence[int]) -> tuple[int, ...]:
+    return tuple(permutation.index(d) for d in range(len(permutation)))
+
+
+transpose: Symbol = primitive(
+    "transpose",
+    _transpose_meta,
+    eager=torch.permute,
+    eager_path="torch.permute",
+    tags=_CHEAP_VIEW,
+    view=ViewRule(
+        inverse=lambda call, base, value: transpose(value, _inverted(call.args[1])),
+        place=lambda place, call: place.permute(call.args[1]),
+        argument=lambda place, call: place.permute(_inverted(call.args[1])),
+    ),
+    batch=batched.transpose,
 )
 
 
@@ -201,7 +295,12 @@ def _unfold_meta(a: TensorProxy, dim: int, size: int, step: int) -> TensorProxy:
 
 
 unfold = primitive(
-    "unfold", _unfold_meta, eager=torch.Tensor.unfold, eager_path="torch.Tensor.unfold", tags=_VIEW
+    "unfold",
+    _unfold_meta,
+    eager=torch.Tensor.unfold,
+    eager_path="torch.Tensor.unfold",
+    tags=_VIEW,
+    batch=batched.unfold,
 )
 
 
@@ -213,7 +312,16 @@ def _diagonal_meta(a: TensorProxy, offset: int, dim1: int, dim2: int) -> TensorP
 
 
 diagonal = primitive(
-    "diagonal", _diagonal_meta, eager=torch.diagonal, eager_path="torch.diagonal", tags=_CHEAP_VIEW
+    "diagonal",
+    _diagonal_meta,
+    eager=torch.diagonal,
+    eager_path="torch.diagonal",
+    tags=_CHEAP_VIEW,
+    view=ViewRule(
+        inverse=lambda call, base, value: diagonal_scatter(base, value, *call.args[1:]),
+        place=lambda place, call: torch.diagonal(place, *call.args[1:]),
+    ),
+    batch=batched.diagonal,
 )
 
 
@@ -234,14 +342,18 @@ view_as_real = primitive(
     _view_as_real_meta,
     eager=torch.view_as_real,
     eager_path="torch.view_as_real",
-    tags=_CHEAP_VIEW,
+    tags=(*_CHEAP_VIEW, OpTags.MAY_MARK),
+    view=ViewRule(inverse=lambda call, base, value: view_as_complex(value)),
+    batch=batched.of_each_example,
 )
-view_as_complex = primitive(
+view_as_complex: Symbol = primitive(
     "view_as_complex",
     _view_as_complex_meta,
     eager=torch.view_as_complex,
     eager_path="torch.view_as_complex",
     tags=_CHEAP_VIEW,
+    view=ViewRule(inverse=lambda call, base, value: view_as_real(value)),
+    batch=batched.of_each_example,
 )
 
 
@@ -251,8 +363,13 @@ def _conj_meta(a: TensorProxy) -> TensorProxy:
     return _with_shape(a, a.shape)
 
 
-conj = primitive(
-    "conj", _conj_meta, eager=torch.conj, eager_path="torch.conj", tags=(*_VIEW, OpTags.POINTWISE_OP)
+conj: Symbol = primitive(
+    "conj",
+    _conj_meta,
+    eager=torch.conj,
+    eager_path="torch.conj",
+    tags=(*_VIEW, OpTags.POINTWISE_OP, OpTags.MAY_MARK),
+    view=ViewRule(inverse=lambda call, base, value: conj(value)),
 )
 
 

@@ -9,8 +9,12 @@ import torch
 from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import Symbol
+from thunder.ops.in_place import part, restoring_all
+from thunder.ops.primitive_batching import batched_shapes as batched
 from thunder.ops.prims.declaration import primitive
 from thunder.ops.prims.movement import like_meta
+from thunder.ops.view_rules import ViewRule
 
 __all__ = ["as_strided", "as_strided_scatter", "diagonal_scatter"]
 
@@ -21,7 +25,13 @@ def _as_strided_meta(a: TensorProxy, size: Sequence[int], stride: Sequence[int],
 
 #: a view of the memory of ``a``; ``stride`` and ``offset`` count elements from the start of that memory
 as_strided = primitive(
-    "as_strided", _as_strided_meta, eager=torch.as_strided, eager_path="torch.as_strided", tags=(OpTags.VIEW,)
+    "as_strided",
+    _as_strided_meta,
+    eager=torch.as_strided,
+    eager_path="torch.as_strided",
+    tags=(OpTags.VIEW,),
+    view=ViewRule(inverse=lambda call, base, value: as_strided_scatter(base, value, *call.args[1:])),
+    batch=batched.as_strided,
 )
 
 
@@ -34,11 +44,12 @@ def _as_strided_scatter_meta(
 
 
 #: a copy of ``a`` in which that view has the value ``value``
-as_strided_scatter = primitive(
+as_strided_scatter: Symbol = primitive(
     "as_strided_scatter",
     _as_strided_scatter_meta,
     eager=torch.as_strided_scatter,
     eager_path="torch.as_strided_scatter",
+    tags=(OpTags.OTHER_TANGENTS,),
 )
 
 
@@ -56,4 +67,9 @@ diagonal_scatter = primitive(
     _diagonal_scatter_meta,
     eager=torch.diagonal_scatter,
     eager_path="torch.diagonal_scatter",
+    in_place=part(
+        lambda a, value, *which: torch.diagonal(a, *which).copy_(value),
+        lambda a, value, *which: restoring_all(torch.diagonal(a, *which)),
+    ),
+    batch=batched.diagonal_scatter,
 )

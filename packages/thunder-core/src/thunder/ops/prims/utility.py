@@ -12,6 +12,7 @@ from thunder.ir.literals import Names, value_text
 from thunder.ir.proxies import AnyProxy, CollectionProxy, Proxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops.operator import NONDIFFERENTIABLE
+from thunder.ops.primitive_batching import batched_shapes as batched
 from thunder.ops.prims.declaration import primitive
 
 # fmt: off
@@ -74,19 +75,32 @@ python_del = primitive(
 
 #: writes a value to standard output
 python_print = primitive(
-    "python_print", _nothing, short_id="PRINT", python_printer=_print_print, tags=(OpTags.DONT_DCE,)
+    "python_print",
+    _nothing,
+    short_id="PRINT",
+    python_printer=_print_print,
+    tags=(OpTags.DONT_DCE, OpTags.SKIPPED_EARLY),
 )
 
 #: calls a Python function for its effect: ``python_call(fn, *args, **kwargs)``
 python_call = primitive(
-    "python_call", _nothing, short_id="CALL", python_printer=_print_call, tags=(OpTags.DONT_DCE,)
+    "python_call",
+    _nothing,
+    short_id="CALL",
+    python_printer=_print_call,
+    tags=(OpTags.DONT_DCE, OpTags.SKIPPED_EARLY),
 )
 
 #: a line of text
 comment = primitive("comment", _nothing, python_printer=_print_comment, tags=(OpTags.DONT_DCE,))
 
 #: a use of values that computes nothing
-sink = primitive("sink", _nothing, python_printer=_print_sink, tags=(OpTags.DONT_DCE,))
+sink = primitive(
+    "sink",
+    _nothing,
+    python_printer=_print_sink,
+    tags=(OpTags.DONT_DCE, OpTags.NEVER_RAISES, OpTags.SKIPPED_EARLY),
+)
 
 
 def _check_values(condition: Any, kind: type[Exception], text: str) -> None:
@@ -97,7 +111,12 @@ def _check_values(condition: Any, kind: type[Exception], text: str) -> None:
 #: raises ``kind(text)`` unless all elements of ``condition`` are true, as torch's kernel does for an operator
 #: whose decomposition would not
 check_values = primitive(
-    "check_values", _nothing, eager=_check_values, vjp=NONDIFFERENTIABLE, tags=(OpTags.DONT_DCE,)
+    "check_values",
+    _nothing,
+    eager=_check_values,
+    vjp=NONDIFFERENTIABLE,
+    tags=(OpTags.DONT_DCE,),
+    batch=batched.check_values,
 )
 
 
@@ -135,7 +154,9 @@ def _print_trivial(bsym: BoundSymbol, names: Names) -> list[str]:
 
 
 #: an input under its name
-unpack_trivial = primitive("unpack_trivial", _same, python_printer=_print_trivial, tags=(OpTags.DONT_DCE,))
+unpack_trivial = primitive(
+    "unpack_trivial", _same, python_printer=_print_trivial, tags=(OpTags.DONT_DCE, OpTags.SKIPPED_EARLY)
+)
 
 
 def _elements(coll: Any, n: int) -> tuple[Any, ...]:

@@ -28,23 +28,9 @@ from thunder.passes.functionalisation.storages import StorageMap
 #: the operator that only copies elements, after it has expanded the source to the shape of the target
 _SETITEM = "torch.Tensor.__setitem__"
 _GETITEM = "torch.Tensor.__getitem__"
-#: operators that read a tensor without dimensions before they write
-_READ_FIRST = frozenset(
-    {"torch.Tensor.fill_", "torch.Tensor.masked_fill_", "torch.Tensor.index_fill_", "torch.full"}
-)
-#: operators whose operands must not overlap the written tensor at all, besides products of matrices: torch
-#: refuses most such calls, and reads elements that it has already written in the others
-_NO_OVERLAP = frozenset(
-    {
-        *(f"torch.Tensor.scatter{name}_" for name in ("", "_add", "_reduce")),
-        *(f"torch.Tensor.index_{name}_" for name in ("add", "copy", "reduce")),
-        *("torch.Tensor.index_put_", "torch.Tensor.put_", "torch.Tensor.masked_scatter_"),
-        *("torch.cross", "torch.linalg.cross", "torch.linalg.matrix_power", "torch.linalg.solve_triangular"),
-        *("torch.gather", "torch.index_select", "torch.take", "torch.cat"),
-    }
-)
-#: products of matrices that are added to their first operand, element by element
-_ADD_A_PRODUCT = frozenset(f"torch.{name}" for name in ("addmm", "addmv", "addbmm", "baddbmm"))
+#: tags of operators whose operands must not overlap the written tensor at all: torch refuses most such calls,
+#: and reads elements that it has already written in the others
+_NO_OVERLAP = frozenset({OpTags.MATMUL_OP, OpTags.NO_OVERLAP, OpTags.NO_OVERLAP_BUT_FIRST})
 
 
 class OverlapChecker:
@@ -72,9 +58,9 @@ class OverlapChecker:
             if producer is not None:
                 first = producer.flat_proxy_outs[0].name
                 self._check_targets(target, self.out_of.setdefault(first, []))
-                self._check_operands(producer, producer.args, target)
+                self._check_operands(producer, 0, target)
         elif OpTags.IN_PLACE in operator.tags:  # batch norm, for one, writes to several of its arguments
-            self._check_operands(operator, operator.args[1:], target)
+            self._check_operands(operator, 1, target)
 
     def _check_targets(self, target: TensorProxy, written: list[TensorProxy]) -> None:
         """Refuse a call that writes two overlapping tensors: the order is not defined."""
@@ -88,17 +74,18 @@ class OverlapChecker:
                 )
         written.append(target)
 
-    def _check_operands(self, call: BoundSymbol, operands: Any, target: TensorProxy) -> None:
-        """Refuse a call that writes elements which it reads later."""
+    def _check_operands(self, call: BoundSymbol, first: int, target: TensorProxy) -> None:
+        """Refuse a call that writes elements which it reads later, in arguments from the ``first`` on."""
         storage = self.storages.of(target).storage
-        for operand in tree_iter(operands):
+        operands = ((i, x) for i in range(first, len(call.args)) for x in tree_iter(call.args[i]))
+        for position, operand in operands:
             if not isinstance(operand, TensorProxy) or self.storages.of(operand).storage is not storage:
                 continue
             if _is_read_first(call, operand, target) or self._is_written_place(call, operand, target):
                 continue
             with torch._C.DisableTorchFunction():
                 layouts = self.layouts.both(target, operand)
-                hazard = _is_hazard(call, *layouts, _must_not_overlap(call, operand))
+                hazard = _is_hazard(call, *layouts, _must_not_overlap(call, position))
             if hazard:
                 raise UnsupportedProgram(
                     "some elements of the input tensor and the written-to tensor refer to a single memory "
@@ -128,17 +115,17 @@ def _is_read_first(call: BoundSymbol, operand: TensorProxy, target: TensorProxy)
     if operand.ndim != 0:
         return False
     if call.sym.id != _SETITEM:
-        return call.sym.id in _READ_FIRST
+        return OpTags.READS_NUMBER_FIRST in call.tags
     key = call.args[1]
     is_mask = isinstance(key, TensorProxy) and key.dtype is bool8 and target.ndim > 0
     return is_mask or _is_basic(key)
 
 
-def _must_not_overlap(call: BoundSymbol, operand: TensorProxy) -> bool:
-    """Return whether the operand must not share any element with the written tensor."""
-    if OpTags.MATMUL_OP in call.tags:
-        return not (call.sym.id in _ADD_A_PRODUCT and operand is call.args[0])
-    return call.sym.id in _NO_OVERLAP
+def _must_not_overlap(call: BoundSymbol, position: int) -> bool:
+    """Return whether the argument must not share any element with the written tensor."""
+    if position == 0 and OpTags.NO_OVERLAP_BUT_FIRST in call.tags:
+        return False
+    return not _NO_OVERLAP.isdisjoint(call.tags)
 
 
 def _is_hazard(call: BoundSymbol, written: torch.Tensor, read: torch.Tensor, no_overlap: bool) -> bool:

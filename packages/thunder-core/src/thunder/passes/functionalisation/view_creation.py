@@ -11,15 +11,13 @@ from __future__ import annotations
 from enum import Enum
 
 from thunder.base.errors import OperatorError
+from thunder.base.tags import OpTags
 from thunder.ir.gradient_declarations import NoGradient
 from thunder.ir.proxies import TensorProxy
-from thunder.ir.symbol import BoundSymbol, with_parts
+from thunder.ir.symbol import BoundSymbol, has_tags
 from thunder.ops import prims
 
 __all__ = ["Creation", "GradModes", "refuse_view"]
-
-#: functions whose results are views that share one node of torch's graph
-_SEVERAL_VIEWS = frozenset({"torch.unbind", "torch.split", "torch.split_with_sizes", "torch.chunk"})
 
 
 class Creation(Enum):
@@ -80,7 +78,7 @@ class GradModes:
             return Creation.INFERENCE
         if not self._grad:
             return Creation.NO_GRAD
-        is_one_of_several = any(part.sym.id in _SEVERAL_VIEWS for part in with_parts([call]))
+        is_one_of_several = has_tags(call, {OpTags.SEVERAL_VIEWS})
         return Creation.SEVERAL_VIEWS if is_one_of_several else None
 
     def enters_graph(self, call: BoundSymbol) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ops import prims
-from thunder.ops.layouts import CONTIGUOUS_RESULTS, Layouts
+from thunder.ops.layout_rules import REORDERED
+from thunder.ops.layouts import Layouts, layout_of
 from thunder.passes.functionalisation.alias_info import AliasInfo
 from thunder.passes.functionalisation.storages import StorageMap, TensorState
 
@@ -32,7 +33,7 @@ def has_same_layout(
     if operands and not any(p.name == target.name for p in operands):
         return False
     masks = [mask for bsym in parts for mask in _masks(bsym)]
-    kept = not any(bsym.sym.id in CONTIGUOUS_RESULTS or _replaces_all(bsym, target) for bsym in parts)
+    kept = not any(layout_of(bsym) is REORDERED or _replaces_all(bsym, target) for bsym in parts)
     if kept and not masks:
         return True
     return root.proxy is target and all(map(info.layouts.is_contiguous, (target, *masks)))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
-from thunder.passes.placed_writes.program_facts import SAME, Link, ProgramFacts, Refused, name_of
+from thunder.ops.view_rules import Place
+from thunder.passes.placed_writes.program_facts import Link, ProgramFacts, Refused, name_of
 from thunder.passes.placed_writes.raising_calls import runs_kernel_of_core
 from thunder.passes.placed_writes.written_places import (
-    Place,
     are_same_places,
     part_written,
     place_of_argument,
@@ -83,7 +84,7 @@ class _Builder:
                 raise Refused("its value is another input")
             bsym = self.facts.statements[position]
             link = self.facts.link(position)
-            if bsym.sym.id in SAME and runs_kernel_of_core(bsym):
+            if OpTags.SAME_ELEMENTS in bsym.tags and runs_kernel_of_core(bsym):
                 self.steps.append(Step(position, value, bsym.args[0]))
                 value = bsym.args[0]
             elif link is not None:
@@ -148,7 +149,7 @@ class _Builder:
                 return False
             bsym, link = facts.statements[producer], facts.link(producer)
             located[value.name] = part
-            if bsym.sym.id in SAME and runs_kernel_of_core(bsym):
+            if OpTags.SAME_ELEMENTS in bsym.tags and runs_kernel_of_core(bsym):
                 steps.append(Step(producer, value, bsym.args[0]))
                 found = bsym.args[0], part
             elif link is None:

@@ -18,20 +18,48 @@ from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.symbolic_sizes import are_same
 from thunder.ir.trace import TraceCtx, TraceTag
 from thunder.ops.data_errors import has_opaque
-from thunder.ops.in_place import ENDING, InPlaceForm, has_own_form, in_place_form
+from thunder.ops.in_place import ENDING, InPlaceForm
 from thunder.ops.operator import row_of
 from thunder.passes.placed_writes.raising_calls import runs_kernel_of_core
 
-__all__ = ["SAME", "Link", "ProgramFacts", "Refused", "have_same_elements", "name_of"]
-
-#: calls whose result has the elements of the first argument, which alone is read
-SAME = frozenset({"prims.detach", "prims.replace_data", "prims.stride_order"})
-
+__all__ = [
+    "Link",
+    "ProgramFacts",
+    "Refused",
+    "have_same_elements",
+    "in_place_form",
+    "name_of",
+    "writes_by_row",
+]
 
 #: tags of calls that return new memory of the usual layout
 _NEW_MEMORY = frozenset({OpTags.POINTWISE_OP, OpTags.MATMUL_OP, OpTags.REDUCTION_OP})
 #: calls whose results may have gaps, or elements that overlap
 _UNUSUAL = frozenset({"torch.empty_strided", "torch.Tensor.new_empty_strided"})
+
+
+def has_own_form(bsym: BoundSymbol) -> bool:
+    """Return whether the kernel of a call itself says how it writes in place."""
+    return isinstance(getattr(bsym.sym.python_impl, "in_place", None), InPlaceForm)
+
+
+def in_place_form(bsym: BoundSymbol) -> InPlaceForm | None:
+    """Return the in-place form of a call that runs, or None.
+
+    The forms of rows are for calls that core's kernels run.
+    """
+    form = getattr(bsym.sym.python_impl, "in_place", None)
+    if isinstance(form, InPlaceForm):
+        return form
+    row = row_of(bsym.sym)
+    return None if row is None else row.in_place
+
+
+def writes_by_row(bsym: BoundSymbol) -> bool:
+    """Return whether a call is an in-place form of a row, which a kernel of torch or of core runs."""
+    operator, ending, _ = bsym.sym.id.rpartition(ENDING)
+    row = row_of(operator) if ending else None
+    return row is not None and row.in_place is not None
 
 
 @dataclass
@@ -141,7 +169,8 @@ class ProgramFacts:
                 )
             self.returned |= {self.memory(p) for p in results if isinstance(p, TensorProxy)}
         elif bsym.sym.id not in STRUCTURAL:
-            read = bsym.args[:1] if bsym.sym.id == COPY or bsym.sym.id in SAME else (bsym.args, bsym.kwargs)
+            is_copy = bsym.sym.id == COPY or OpTags.SAME_ELEMENTS in bsym.tags
+            read = bsym.args[:1] if is_copy else (bsym.args, bsym.kwargs)
             yield from (p for p in proxies_in(read) if isinstance(p, TensorProxy))
 
     def is_own(self, p: TensorProxy) -> bool:

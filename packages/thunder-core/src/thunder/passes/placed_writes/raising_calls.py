@@ -9,13 +9,11 @@ from thunder.base.extension_origin import is_of_core, module_of
 from thunder.base.structural_ids import STRUCTURAL
 from thunder.base.tags import OpTags
 from thunder.executor_base.executor import Executor
-from thunder.ir.effects import COPY
 from thunder.ir.symbol import BoundSymbol, has_tags
 from thunder.ops.data_errors import may_raise_on_data
 
 __all__ = ["ProgramEffects", "Raises", "raises", "runs_kernel_of_core"]
 
-_NEVER = frozenset({COPY, "prims.set_grad_enabled", "prims.sink"})
 #: the call checks a decision, or a size that the program finds, and leaves the program for another one
 _LEAVES = frozenset({OpTags.CHECKS_DECISION, OpTags.COMPUTES_SIZE})
 
@@ -46,7 +44,7 @@ class ProgramEffects:
 
 def raises(bsym: BoundSymbol) -> Raises:
     """Return what a call of a program as it runs may raise."""
-    if bsym.sym.id in STRUCTURAL or bsym.sym.id in _NEVER:
+    if bsym.sym.id in STRUCTURAL or OpTags.NEVER_RAISES in bsym.tags:
         return Raises.NOTHING
     if bsym.sym.is_fusion:
         return Raises.LEAVES if may_raise_on_data(bsym, at_its_place=True) else Raises.MEMORY

@@ -4,31 +4,39 @@
 
 ``t3`` is to be ``x``, so ``t2`` is to be ``x[1:2, :]`` and ``t1`` ``x[1:2, :].squeeze(0)``; that is the place
 of ``y`` too. A place is a tensor without data, a view of one that is contiguous: two of them with the same
-strides and offset are the same elements, whatever strides the tensor itself has.
+strides and offset are the same elements, whatever strides the tensor itself has. The rows of views say how
+their places follow from one another (``Operator.view``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import EllipsisType, NoneType
 from typing import Any
 
 import torch
 
+from thunder.base.memory_layout import contiguous_strides
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
+from thunder.ops.operator import row_of
+from thunder.ops.stand_ins import stand_in_tensor
+from thunder.ops.view_rules import Place, ViewRule
 
 __all__ = ["are_same_places", "part_written", "place_of_argument", "place_of_view", "whole_place"]
 
-Place = torch.Tensor
+
+def _rule_of(call: BoundSymbol) -> ViewRule | None:
+    row = row_of(call.sym)
+    return None if row is None else row.view
 
 
 def whole_place(p: TensorProxy) -> Place | None:
     """Return the place of all elements of a tensor; None if it has symbolic sizes, or no elements."""
     if not all(type(n) is int and n > 0 for n in p.shape):
         return None
-    return torch.empty(p.shape, device="meta")
+    return stand_in_tensor(p, "meta", strides=contiguous_strides(p.shape))
 
 
 def are_same_places(a: Place, b: Place) -> bool:
@@ -74,8 +82,8 @@ def place_of_argument(call: BoundSymbol, place: Place) -> tuple[TensorProxy, Pla
     if len(views) != 1 or len(call.flat_proxy_outs) != 1:
         return None
     for part in reversed(views[0].path):
-        rule = _INVERSES.get(part.sym.id)
-        found = rule(place, part) if rule is not None else None
+        rule = _rule_of(part)
+        found = rule.argument(place, part) if rule is not None else None
         if found is None:
             return None
         place = found
@@ -99,56 +107,9 @@ def place_of_view(
     if found is None or inner is None:
         return None
     for part in found.path:
-        rule = _VIEWS.get(part.sym.id)
-        result = rule(inner, part) if rule is not None else None
+        rule = _rule_of(part)
+        result = rule.place(inner, part) if rule is not None else None
         if result is None:
             return None
         inner = result
     return inner
-
-
-# -- rules: the place, and the call of a primitive --------------------------------------------------------
-
-
-def _with_ones(place: Place, shape: Sequence[Any]) -> Place | None:
-    """Return a place in another shape that differs in dimensions of length 1."""
-    lengths = [n for n in place.shape if n != 1]
-    if not all(type(n) is int for n in shape) or lengths != [n for n in shape if n != 1]:
-        return None
-    place = place.squeeze()
-    for d, n in enumerate(shape):
-        if n == 1:
-            place = place.unsqueeze(d)
-    return place
-
-
-def _sliced(place: Place, call: BoundSymbol) -> Place | None:
-    start, end, *strides = call.args[1:]
-    steps = strides[0] if strides and strides[0] is not None else [1] * len(start)
-    if not all(type(n) is int for n in (*start, *end, *steps)):
-        return None
-    return place[tuple(slice(*bounds) for bounds in zip(start, end, steps, strict=True))]
-
-
-Rule = Callable[[Place, BoundSymbol], Place | None]
-
-_SAME_ELEMENTS: dict[str, Rule] = {
-    "prims.detach": lambda place, call: place,
-    "prims.shallow_copy": lambda place, call: place,
-}
-_INVERSES: dict[str, Rule] = _SAME_ELEMENTS | {
-    "prims.transpose": lambda place, call: place.permute(torch.tensor(call.args[1]).argsort().tolist()),
-    **dict.fromkeys(
-        ("prims.reshape", "prims.squeeze", "prims.broadcast_in_dim"),
-        lambda place, call: _with_ones(place, call.args[0].shape),
-    ),
-}
-_VIEWS: dict[str, Rule] = _SAME_ELEMENTS | {
-    "prims.transpose": lambda place, call: place.permute(call.args[1]),
-    "prims.slice_prim": _sliced,
-    "prims.diagonal": lambda place, call: torch.diagonal(place, *call.args[1:]),
-    **dict.fromkeys(
-        ("prims.reshape", "prims.squeeze", "prims.broadcast_in_dim"),
-        lambda place, call: _with_ones(place, call.output.shape),
-    ),
-}

@@ -22,20 +22,19 @@ import torch
 
 from thunder.base import dtypes
 from thunder.base.structural_ids import STRUCTURAL
+from thunder.base.tags import OpTags
 from thunder.ir.aliasing import escaping
 from thunder.ir.effects import has_effect, is_barrier
 from thunder.ir.proxies import TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol
-from thunder.ops.layouts import CONTIGUOUS_RESULTS, MATRIX_PRODUCTS, READ_LAYOUTS
+from thunder.ops.layout_rules import CONTIGUOUS, REORDERED
+from thunder.ops.layouts import layout_of
 from thunder.ops.operator import row_of
 
 CONVERT = "prims.convert_element_type"
 BROADCAST = "prims.broadcast_in_dim"
 #: primitives that change how a value is represented, not what it is
 TRANSPARENT = frozenset({CONVERT, BROADCAST})
-_COMMUTATIVE = ("add", "mul", "maximum", "minimum", "eq", "ne", "hypot")
-_COMMUTATIVE_ON_BITS = ("bitwise_and", "bitwise_or", "bitwise_xor")
-COMMUTATIVE = frozenset(f"prims.{name}" for name in (*_COMMUTATIVE, *_COMMUTATIVE_ON_BITS))
 FLOATS = frozenset({dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64})
 
 
@@ -110,9 +109,9 @@ class ExpressionGraph:
         for bsym in reversed(self.bsyms[:-1]):
             outputs = [p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)]
             names.update(p.name for p in outputs if p.derived_strides is not None)
-            if bsym.sym.id in READ_LAYOUTS or (
+            if OpTags.READS_LAYOUT in bsym.tags or (
                 any(p.name in names and p.ndim for p in outputs)
-                and bsym.sym.id not in CONTIGUOUS_RESULTS | MATRIX_PRODUCTS
+                and layout_of(bsym) not in (CONTIGUOUS, REORDERED)
             ):
                 names.update(p.name for p in bsym.flat_proxy_args)
         return frozenset(names)
@@ -174,9 +173,15 @@ def _normal_form(op: str, args: tuple[Any, ...], result: Any) -> tuple[str, tupl
         return "prims.mul", (args[0], args[0])
     if op == "prims.div" and is_float and isinstance(args[0], Expression) and _has_exact_inverse(args[1]):
         return "prims.mul", (args[0], 1.0 / args[1])
-    if op in COMMUTATIVE and len(args) == 2 and not isinstance(args[0], Expression):
+    if is_commutative(op) and len(args) == 2 and not isinstance(args[0], Expression):
         return op, (args[1], args[0])
     return op, args
+
+
+def is_commutative(op: str | None) -> bool:
+    """Return whether the two operands of an operator may be exchanged, by its row."""
+    row = None if op is None else row_of(op)
+    return row is not None and OpTags.COMMUTATIVE in row.tags
 
 
 def _is_number(value: Any, number: float) -> bool:

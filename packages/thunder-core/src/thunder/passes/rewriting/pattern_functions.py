@@ -24,6 +24,7 @@ from thunder.base.errors import PluginError
 from thunder.base.langctx import TORCH, using_language
 from thunder.interpreter import Machine, Policy
 from thunder.ir.effects import has_effect
+from thunder.ir.evaluation import recorded_by
 from thunder.ir.proxies import TensorProxy, is_proxy
 from thunder.ir.rewrite_rules import RewriteRule
 from thunder.ir.symbol import BoundSymbol
@@ -65,14 +66,6 @@ class TracedPattern:
         return not self.graph.labels[value.statement]
 
 
-@dataclass(frozen=True, eq=False)
-class Recorded:
-    """The calls that a function has recorded, and its result."""
-
-    bsyms: list[BoundSymbol]
-    result: Any
-
-
 class _TorchTypes(Policy):
     """Interprets a function with torch's dtypes and devices where it reads those of a proxy.
 
@@ -91,17 +84,12 @@ class _TorchTypes(Policy):
         return str(fn.__module__).partition(".")[0] in ("torch", "thunder")
 
 
-def record(fn: Callable[..., Any], args: Sequence[Any], trace: TraceCtx, *, grad: bool) -> Recorded:
+def record(
+    fn: Callable[..., Any], args: Sequence[Any], trace: TraceCtx, *, grad: bool
+) -> tuple[list[BoundSymbol], Any]:
     """Return what `fn(*args)` records into a scope of its own, and its result."""
-    scope: list[BoundSymbol] = []
-    with (
-        tracectx(trace),
-        using_language(TORCH),
-        torch.set_grad_enabled(grad),
-        trace.recording_into(scope),
-    ):
-        result = Machine(_TorchTypes()).call(fn, tuple(args), {})
-    return Recorded(scope, result)
+    with using_language(TORCH), torch.set_grad_enabled(grad):
+        return recorded_by(trace, Machine(_TorchTypes()).call, fn, tuple(args), {})
 
 
 def outputs_of(result: Any) -> tuple[Any, ...]:
@@ -113,16 +101,16 @@ def _traced(rule: RewriteRule, make_arguments: Callable[[], Sequence[Any]], *, g
     trace = TraceCtx()
     with tracectx(trace):
         args = make_arguments()
-    recorded = record(rule.pattern, args, trace, grad=grad)
-    graph = ExpressionGraph(recorded.bsyms)
+    bsyms, result = record(rule.pattern, args, trace, grad=grad)
+    graph = ExpressionGraph(bsyms)
     named = dict(zip(rule.parameters, args, strict=True))
     inputs = {name: graph.value(p) for name, p in named.items() if isinstance(p, TensorProxy)}
     numbers = {name: value for name, value in named.items() if name not in inputs}
-    results = outputs_of(recorded.result)
-    computed = {p.name for b in recorded.bsyms for p in b.flat_proxy_outs}
-    for result in results:
-        if not isinstance(result, TensorProxy) or result.name not in computed:
-            raise _Unusable(f"returns {result!r}, which is not a tensor that it computes")
+    results = outputs_of(result)
+    computed = {p.name for b in bsyms for p in b.flat_proxy_outs}
+    for value in results:
+        if not isinstance(value, TensorProxy) or value.name not in computed:
+            raise _Unusable(f"returns {value!r}, which is not a tensor that it computes")
     outputs = tuple(graph.value(p) for p in results)
     used = reachable(outputs, lambda value: value.op is None)
     return TracedPattern(
@@ -130,7 +118,7 @@ def _traced(rule: RewriteRule, make_arguments: Callable[[], Sequence[Any]], *, g
         inputs,
         numbers,
         outputs,
-        isinstance(recorded.result, tuple | list),
+        isinstance(result, tuple | list),
         frozenset(value.statement for value in used),
     )
 

@@ -23,12 +23,12 @@ from thunder.ir.rewrite_rules import RewriteRule
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.symbolic_sizes import are_same
 from thunder.passes.rewriting.expression_graph import (
-    COMMUTATIVE,
     CONVERT,
     FLOATS,
     Expression,
     ExpressionGraph,
     equal_constants,
+    is_commutative,
     is_float_cast,
     merged,
     reachable,
@@ -153,7 +153,7 @@ class _Unifier:
             return
         binding = _Binding({**binding.values, wanted: value}, binding.tensors, numbers)
         yield from self._with_arguments(wanted.args, value.args, binding)
-        if wanted.op in COMMUTATIVE and all(isinstance(a, Expression) for a in (*wanted.args, *value.args)):
+        if is_commutative(wanted.op) and all(isinstance(a, Expression) for a in (*wanted.args, *value.args)):
             yield from self._with_arguments(wanted.args, value.args[::-1], binding)
 
     def _with_tensor(
@@ -384,7 +384,7 @@ class _Comparison:
         if self._same_arguments(wanted.args, value.args):
             return True
         swapped = value.args[::-1]
-        return wanted.op in COMMUTATIVE and len(swapped) == 2 and self._same_arguments(wanted.args, swapped)
+        return is_commutative(wanted.op) and len(swapped) == 2 and self._same_arguments(wanted.args, swapped)
 
     def _same_arguments(self, wanted: Any, value: Any) -> bool:
         if isinstance(wanted, Expression) or isinstance(value, Expression):

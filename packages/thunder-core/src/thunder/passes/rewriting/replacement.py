@@ -22,9 +22,9 @@ from thunder.base.plugin_calls import plugin_call
 from thunder.base.tags import OpTags
 from thunder.executor_base.refusal import Refusal
 from thunder.ir.aliasing import DisjointSets, shared_memory
-from thunder.ir.proxies import TensorProxy, Variable, is_proxy
+from thunder.ir.proxies import TensorProxy, is_proxy
 from thunder.ir.rewrite_rules import RewriteRule
-from thunder.ir.substitution import follow_replacements
+from thunder.ir.substitution import in_place_of, substitute_operands
 from thunder.ir.symbol import BoundSymbol, has_tags, with_parts
 from thunder.ir.symbolic_sizes import are_same
 from thunder.ir.trace import TraceCtx, TraceProvenance, detached_trace, from_trace, tracectx
@@ -137,7 +137,7 @@ def _replaced(
     trace: TraceCtx, graph: ExpressionGraph, places: Sequence[Place], done: list[Rewriting]
 ) -> TraceCtx:
     new = from_trace(trace)
-    values: dict[Variable, Any] = {}
+    values: dict[str, Any] = {}
     statements: list[BoundSymbol] = []
     removable: set[BoundSymbol] = set()
     pending, layouts = list(places), Layouts((), trace.bound_symbols)
@@ -157,13 +157,13 @@ def _replaced(
 
 
 def _without_unused(
-    statements: Sequence[BoundSymbol], removable: set[BoundSymbol], values: Mapping[Variable, Any]
+    statements: Sequence[BoundSymbol], removable: set[BoundSymbol], values: Mapping[str, Any]
 ) -> list[BoundSymbol]:
     """Return the statements with values replaced, without removable ones whose results are not read."""
     read: set[str] = set()
     kept = []
     for bsym in reversed(statements):
-        after = follow_replacements(bsym, values)
+        after = substitute_operands(bsym, values)
         if bsym in removable and not any(p.name in read for p in bsym.flat_proxy_outs):
             continue
         read.update(p.name for p in after.flat_proxy_args)
@@ -175,24 +175,24 @@ class _Recording:
     """The replacement of one match: its statements, and its results by the values that they replace."""
 
     def __init__(
-        self, trace: TraceCtx, graph: ExpressionGraph, match: RuleMatch, values: Mapping[Variable, Any]
+        self, trace: TraceCtx, graph: ExpressionGraph, match: RuleMatch, values: Mapping[str, Any]
     ) -> None:
         self.trace, self.graph, self.match = trace, graph, match
+        self.last = graph.bsyms[max(match.covered)]
         #: the refusal of a replacement that promotes the dtypes of its arguments in another way
         self.other_dtypes: Refusal | None = None
-        self.args = [values.get(Variable(a), a) if is_proxy(a) else a for a in match.args]
+        self.args = [values.get(a.name, a) if is_proxy(a) else a for a in match.args]
         with _calling(graph, match, "a replacement"):
-            recorded = record(match.rule.replacement, self.args, trace, grad=match.grad)
-        self.statements = recorded.bsyms
+            self.statements, result = record(match.rule.replacement, self.args, trace, grad=match.grad)
         self._check_writes()
-        self.results: dict[Variable, Any] = {}
-        outputs = self._checked_results(recorded.result)
+        self.results: dict[str, Any] = {}
+        outputs = self._checked_results(result)
         if self.other_dtypes is not None:
             return
         with tracectx(trace), trace.recording_into(self.statements):
             for value, result in zip(match.outputs, outputs, strict=True):
-                self.results[Variable(value.proxy)] = self._as_value(value.proxy, result)
-        self.statements[:] = [self._placed(b) for b in self.statements]
+                self.results[value.proxy.name] = self._as_value(value.proxy, result)
+        self.statements[:] = in_place_of(self.last, self.statements)
 
     def _check_writes(self) -> None:
         """Raise PluginError for a write: the program's own have been functionalised already."""
@@ -240,11 +240,6 @@ class _Recording:
             return prims.clone(result)
         return result
 
-    def _placed(self, bsym: BoundSymbol) -> BoundSymbol:
-        last = self.graph.bsyms[max(self.match.covered)]
-        tags = bsym.own_tags | last.own_tags
-        return bsym.from_bsym(source=bsym.source or last.source, tags=tags)
-
     def refusal(self, layouts: Layouts) -> Refusal | None:
         """Return why the results cannot take the place of the program's values, or None.
 
@@ -272,7 +267,7 @@ class _Recording:
         before = _strides(layouts, old)
         if before is None:
             return Refusal("strides", "the strides of the program's value cannot be derived")
-        result = self.results[Variable(old)]
+        result = self.results[old.name]
         if all(b.sym.executor is None for b in with_parts(self.statements)):
             after = _strides(layouts, result)
             if after is not None and are_same(after, before):
@@ -282,8 +277,8 @@ class _Recording:
         if order is None:
             return Refusal("strides", "the strides of the program's value are not those of a dense tensor")
         with tracectx(self.trace), self.trace.recording_into(self.statements):
-            self.results[Variable(old)] = prims.stride_order(result, order)
-        self.statements[-1] = self._placed(self.statements[-1])
+            self.results[old.name] = prims.stride_order(result, order)
+        self.statements[-1:] = in_place_of(self.last, self.statements[-1:])
         return None
 
 

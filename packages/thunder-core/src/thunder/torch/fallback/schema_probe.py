@@ -27,7 +27,7 @@ from thunder.base.errors import UnsupportedOperator
 from thunder.base.optional_modules import optional_module
 from thunder.base.pytree import tree_flatten, tree_iter, tree_map, tree_unflatten
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
-from thunder.ops.stand_ins import empty_tensor, symbolic_tensor, to_torch
+from thunder.ops.stand_ins import stand_in_tensor, to_torch
 from thunder.ops.torch_errors import TORCH_REFUSALS, described_arguments
 from thunder.ops.torch_sizes import facts_in, shape_in, to_symint, with_symbolic_sizes
 
@@ -124,7 +124,7 @@ def _probe_sizes(name: str, fn: Any, args: Sequence[Any], kwargs: Mapping[str, A
         if facts is not None:
             # numbers as sizes decide what is refused
             with suppress(*TORCH_REFUSALS, CannotProbe, UnsupportedOperator, _SizesOfData):
-                return _probe_on(with_symbolic_sizes(facts), _META, device, fn, args, kwargs, symbolic_tensor)
+                return _probe_on(with_symbolic_sizes(facts), _META, device, fn, args, kwargs, to_symint)
         try:
             return _probe_on(nullcontext(), _META, device, fn, args, kwargs)
         except (CannotProbe, UnsupportedOperator, _SizesOfData):
@@ -162,18 +162,18 @@ def _probe_on(
     fn: Any,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    new_tensor: Callable[..., torch.Tensor] = empty_tensor,
+    size: Callable[[Any], Any] | None = None,
     sizes: Any = None,
 ) -> ProbeResult:
     """Run ``fn`` on tensors without data, which are on ``stand_in_device``, or on that of their proxies.
 
-    ``new_tensor`` makes one for a proxy. ``sizes`` is torch's environment of sizes that depend on data.
+    ``size`` maps the sizes of proxies. ``sizes`` is torch's environment of sizes that depend on data.
     """
     # Neither the proxies' __torch_function__ nor the mode under which programs are traced may handle this.
     with torch._C.DisableTorchFunction(), _silently(), context:
         fakes: dict[str, torch.Tensor] = {}
         fake_args, fake_kwargs = tree_map(
-            lambda leaf: _stand_in(leaf, fakes, stand_in_device, new_tensor), (tuple(args), dict(kwargs))
+            lambda leaf: _stand_in(leaf, fakes, stand_in_device, size), (tuple(args), dict(kwargs))
         )
         mode = _DispatchProbe(fakes.values(), sizes)
         with mode:
@@ -214,16 +214,17 @@ def _stand_in(
     leaf: Any,
     fakes: dict[str, torch.Tensor],
     device: torch.device | None,
-    new_tensor: Callable[..., torch.Tensor],
+    size: Callable[[Any], Any] | None,
 ) -> Any:
     """Return a tensor without data for a proxy, one for each; torch's value for anything else."""
     if not isinstance(leaf, TensorProxy):
-        return to_torch(to_symint(leaf) if new_tensor is symbolic_tensor else leaf)
+        return to_torch(leaf if size is None else size(leaf))
     if leaf.name not in fakes:
-        fake = new_tensor(leaf, devices.to_torch_device(leaf.device) if device is None else device)
-        if leaf.requires_grad:
-            fake = fake.requires_grad_().view_as(fake)  # not a leaf: the mode refuses writes
-        fakes[leaf.name] = fake
+        own = devices.to_torch_device(leaf.device)
+        fake = stand_in_tensor(leaf, device or own, size=size, requires_grad=True)
+        fakes[leaf.name] = (
+            fake.view_as(fake) if fake.requires_grad else fake
+        )  # the mode refuses writes to leaves
     return fakes[leaf.name]
 
 

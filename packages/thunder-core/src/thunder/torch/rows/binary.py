@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
+
 from thunder.base.dtypes import bool8, float64
 from thunder.base.dtypes import dtype as Dtype
 from thunder.base.errors import OperatorError
@@ -12,6 +14,8 @@ from thunder.ir.proxies import TensorProxy, pytype, pyval
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
 from thunder.ops.casting import cast
+from thunder.ops.in_place import elementwise_kernel
+from thunder.ops.layout_rules import BESIDE_NUMBER, COMPARED, POWER, QUOTIENT
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.promotion import complex_result, float_result, same_result
 from thunder.ops.same_operators import declare_same
@@ -41,7 +45,7 @@ def binary(
 ) -> Symbol:
     """Register the row ``torch.<name>`` of a primitive with its method, dunders and variants.
 
-    ``inplace`` are further names of the in-place variant.
+    ``inplace`` are further names of the in-place variant. Kernels take a number for a tensor.
     """
 
     def decomposition(input: Any, other: Any) -> TensorProxy:
@@ -51,13 +55,16 @@ def binary(
         return prim(a, b)
 
     decomposition.__name__ = name
+    facts: dict[str, Any] = {"layout": BESIDE_NUMBER} if right_number else {}
+    if inplace is not None:
+        facts |= elementwise_kernel(name)
     paths = [n if n.startswith("torch.") else f"torch.{n}" for n in (name, *aliases)]
     plain = [n for n in (name, *aliases) if "." not in n]
     return torchsymbol(
         *paths,
         methods=(*plain, *dunders),
         inplace=(*(f"{n}_" for n in plain), *inplace) if inplace is not None else (),
-        **row,
+        **(facts | row),
     )(decomposition)
 
 
@@ -87,6 +94,9 @@ def _scaled(b: Any, alpha: Any, dtype: Dtype) -> Any:
     "torch.add",
     methods=("add", "__add__", "__radd__"),
     inplace=("add_", "__iadd__"),
+    **elementwise_kernel("add"),
+    layout=BESIDE_NUMBER,
+    integers="values",
 )
 def add(input: Any, other: Any, *, alpha: Any = 1) -> TensorProxy:
     """``input + alpha * other``."""
@@ -101,6 +111,9 @@ def add(input: Any, other: Any, *, alpha: Any = 1) -> TensorProxy:
     "torch.subtract",
     methods=("sub", "subtract", "__sub__"),
     inplace=("sub_", "subtract_", "__isub__"),
+    **elementwise_kernel("sub"),
+    layout=BESIDE_NUMBER,
+    integers="values",
 )
 def sub(input: Any, other: Any, *, alpha: Any = 1) -> TensorProxy:
     """``input - alpha * other``."""
@@ -110,7 +123,7 @@ def sub(input: Any, other: Any, *, alpha: Any = 1) -> TensorProxy:
     return prims.sub(a, b)
 
 
-@torchsymbol("torch.rsub", methods=("__rsub__",))
+@torchsymbol("torch.rsub", methods=("__rsub__",), layout=BESIDE_NUMBER, integers="values")
 def rsub(input: Any, other: Any, *, alpha: Any = 1) -> TensorProxy:
     """``other - alpha * input``."""
     require_tensor("rsub", input)
@@ -132,6 +145,7 @@ mul = binary(
     dunders=("__mul__", "__rmul__"),
     inplace=("__imul__",),
     left_number=True,
+    integers="values",
 )
 
 
@@ -145,6 +159,9 @@ def _whole_quotient(a: Any, b: Any) -> TensorProxy:
     "torch.divide",
     methods=("div", "divide", "__div__"),
     inplace=("div_", "divide_", "__idiv__", "__itruediv__"),
+    **elementwise_kernel("div"),
+    layout=QUOTIENT,
+    integers="values",
 )
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> TensorProxy:
     """``input / other``, rounded towards zero (``"trunc"``) or down (``"floor"``)."""
@@ -166,6 +183,8 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> TensorPr
     "torch.true_divide",
     methods=("true_divide", "__truediv__"),
     inplace=("true_divide_",),
+    with_out=torch.true_divide,
+    integers="values",
 )
 def true_divide(input: Any, other: Any) -> TensorProxy:
     """``input / other``."""
@@ -193,6 +212,7 @@ floor_divide = binary(
     dunders=("__floordiv__",),
     inplace=("__ifloordiv__",),
     left_number=True,
+    layout=COMPARED,
 )
 remainder = binary(
     "remainder", prims.remainder, dunders=("__mod__",), inplace=("__imod__",), left_number=True
@@ -208,7 +228,13 @@ def _reflected(symbol: Symbol, *dunders: str) -> None:
         return symbol(other, input)
 
 
-@torchsymbol("torch.pow", methods=("pow", "__pow__"), inplace=("pow_", "__ipow__"))
+@torchsymbol(
+    "torch.pow",
+    methods=("pow", "__pow__"),
+    inplace=("pow_", "__ipow__"),
+    layout=POWER,
+    **elementwise_kernel("pow"),
+)
 def pow(input: Any, exponent: Any) -> TensorProxy:
     """``input ** exponent``."""
     a, b = operands(input, exponent)
@@ -219,7 +245,7 @@ def pow(input: Any, exponent: Any) -> TensorProxy:
     return prims.pow(a, b)
 
 
-@torchsymbol("torch.float_power", methods=("float_power",))
+@torchsymbol("torch.float_power", methods=("float_power",), layout=POWER)
 def float_power(input: Any, exponent: Any) -> TensorProxy:
     """``input ** exponent`` in double precision."""
     a, b = operands(input, exponent, lambda d: complex_result(float64) if d.is_complex else float64)
@@ -229,12 +255,12 @@ def float_power(input: Any, exponent: Any) -> TensorProxy:
 # -- floating point ------------------------------------------------------------------------------------------
 
 atan2 = binary("atan2", prims.atan2, float_result, aliases=("arctan2",), inplace=(), right_number=False)
-copysign = binary("copysign", prims.copysign, float_result, inplace=())
+copysign = binary("copysign", prims.copysign, float_result, inplace=(), layout=COMPARED)
 hypot = binary("hypot", prims.hypot, inplace=(), right_number=False)
 nextafter = binary("nextafter", prims.nextafter, inplace=(), right_number=False)
-maximum = binary("maximum", prims.maximum, right_number=False)
-minimum = binary("minimum", prims.minimum, right_number=False)
-zeta = binary("torch.special.zeta", prims.zeta, float_result, left_number=True)
+maximum = binary("maximum", prims.maximum, right_number=False, with_out=torch.maximum)
+minimum = binary("minimum", prims.minimum, right_number=False, with_out=torch.minimum)
+zeta = binary("torch.special.zeta", prims.zeta, float_result, left_number=True, layout=None)
 
 
 def _skipping_nan(name: str, prim: Symbol) -> Symbol:
@@ -245,14 +271,14 @@ def _skipping_nan(name: str, prim: Symbol) -> Symbol:
         chosen = prims.where(prims.isnan(b), a, prim(a, b))
         return prims.where(prims.isnan(a), b, chosen)
 
-    return torchsymbol(f"torch.{name}", methods=(name,))(decomposition)
+    return torchsymbol(f"torch.{name}", methods=(name,), with_out=getattr(torch, name))(decomposition)
 
 
 fmax = _skipping_nan("fmax", prims.maximum)
 fmin = _skipping_nan("fmin", prims.minimum)
 
 
-def _log_of_sum(name: str, exp: Symbol, log: Callable[[Any], Any]) -> Symbol:
+def _log_of_sum(name: str, exp: Symbol, log: Callable[[Any], Any], **row: Any) -> Symbol:
     def decomposition(input: TensorProxy, other: TensorProxy) -> TensorProxy:
         """``log(exp(a) + exp(b))``, the larger taken out."""
         a, b = operands(input, other)
@@ -265,14 +291,14 @@ def _log_of_sum(name: str, exp: Symbol, log: Callable[[Any], Any]) -> Symbol:
         both_infinite = prims.bitwise_and(prims.isinf(a), prims.eq(a, b))
         return prims.where(both_infinite, a, prims.add(larger, log(exp(gap))))
 
-    return torchsymbol(f"torch.{name}", methods=(name,))(decomposition)
+    return torchsymbol(f"torch.{name}", methods=(name,), layout=COMPARED, **row)(decomposition)
 
 
-logaddexp = _log_of_sum("logaddexp", prims.exp, prims.log1p)
+logaddexp = _log_of_sum("logaddexp", prims.exp, prims.log1p, with_out=torch.logaddexp)
 logaddexp2 = _log_of_sum("logaddexp2", prims.exp2, lambda x: prims.log2(prims.add(x, 1.0)))
 
 
-def _times_log(name: str, log: Symbol, *names: str) -> Symbol:
+def _times_log(name: str, log: Symbol, *names: str, **row: Any) -> Symbol:
     def decomposition(input: Any, other: Any) -> TensorProxy:
         """``input * log(other)``, and 0 where the input is 0, unless the other is nan."""
         a, b = operands(input, other, float_result)
@@ -284,10 +310,12 @@ def _times_log(name: str, log: Symbol, *names: str) -> Symbol:
         return prims.where(prims.isnan(b), float("nan"), product)
 
     plain = [n.removeprefix("torch.") for n in names if n.count(".") == 1]
-    return torchsymbol(*names, methods=plain, inplace=[f"{n}_" for n in plain])(decomposition)
+    return torchsymbol(*names, methods=plain, inplace=[f"{n}_" for n in plain], **row)(decomposition)
 
 
-xlogy = _times_log("xlogy", prims.log, "torch.xlogy", "torch.special.xlogy")
+xlogy = _times_log(
+    "xlogy", prims.log, "torch.xlogy", "torch.special.xlogy", layout=COMPARED, **elementwise_kernel("xlogy")
+)
 xlog1py = _times_log("xlog1py", prims.log1p, "torch.special.xlog1py")
 
 
@@ -296,7 +324,16 @@ xlog1py = _times_log("xlog1py", prims.log1p, "torch.special.xlog1py")
 
 def comparison(name: str, prim: Symbol, *aliases: str) -> Symbol:
     """Register a comparison, whose dunder returns NotImplemented for unknown types."""
-    symbol = binary(name, prim, aliases=aliases, inplace=(), vjp=NONDIFFERENTIABLE)
+    symbol = binary(
+        name,
+        prim,
+        aliases=aliases,
+        inplace=(),
+        vjp=NONDIFFERENTIABLE,
+        in_place=None,
+        with_out=None,
+        integers="values",
+    )
 
     @torch_names(methods=(f"__{name}__",))
     def dunder(input: TensorProxy, other: Any) -> Any:
@@ -359,6 +396,9 @@ bitwise_left_shift = binary(
     dunders=("__lshift__",),
     inplace=("__ilshift__",),
     left_number=True,
+    layout=None,
+    in_place=None,
+    with_out=None,
     vjp=NONDIFFERENTIABLE,
 )
 bitwise_right_shift = binary(
@@ -367,6 +407,9 @@ bitwise_right_shift = binary(
     dunders=("__rshift__",),
     inplace=("__irshift__",),
     left_number=True,
+    layout=None,
+    in_place=None,
+    with_out=None,
     vjp=NONDIFFERENTIABLE,
 )
 
@@ -382,9 +425,14 @@ def _logical(name: str, prim: Symbol) -> Symbol:
         return prim(a, b)
 
     decomposition.__name__ = name
-    return torchsymbol(f"torch.{name}", methods=(name,), inplace=(f"{name}_",), vjp=NONDIFFERENTIABLE)(
-        decomposition
-    )
+    return torchsymbol(
+        f"torch.{name}",
+        methods=(name,),
+        inplace=(f"{name}_",),
+        vjp=NONDIFFERENTIABLE,
+        with_out=getattr(torch, name),
+        layout=COMPARED,
+    )(decomposition)
 
 
 logical_and = _logical("logical_and", prims.bitwise_and)

@@ -16,6 +16,7 @@ from thunder.ir.proxies import NumberProxy, TensorProxy, number_in
 from thunder.ir.trace_context import get_tracectx
 from thunder.ops import prims
 from thunder.ops.casting import cast
+from thunder.ops.layout_rules import LIKE
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.torch_errors import OperatorValueError
 from thunder.torch.broadcasting import broadcast_to_shape
@@ -229,14 +230,14 @@ def type_(input: TensorProxy, dtype: Any = None, non_blocking: bool = False) -> 
     return to(input, _TYPE_PLACES[place], target_dtype)
 
 
-@torchsymbol("torch.clone", methods=("clone",))
+@torchsymbol("torch.clone", methods=("clone",), layout=LIKE)
 def clone(input: TensorProxy, *, memory_format: Any = torch.preserve_format) -> TensorProxy:
     """A copy in new memory."""
     check_memory_format("clone", memory_format, len(input.shape))
     return prims.clone(input)
 
 
-@torchsymbol("torch.Tensor.contiguous", tags=(OpTags.MAYBE_VIEW,))
+@torchsymbol("torch.Tensor.contiguous", tags=(OpTags.MAYBE_VIEW, OpTags.MAYBE_ARGUMENT))
 def contiguous(input: TensorProxy, *, memory_format: Any = torch.contiguous_format) -> TensorProxy:
     """The elements in the order of a memory format: a copy, unless they are in that order."""
     check_memory_format("contiguous", memory_format, len(input.shape))

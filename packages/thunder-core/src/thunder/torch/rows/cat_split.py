@@ -11,6 +11,7 @@ from typing import Any
 
 from thunder.base.dtypes import int64
 from thunder.base.errors import OperatorError, UnsupportedOperator
+from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy, constant_value
 from thunder.ir.recorder import UNDECIDED
 from thunder.ir.refused_methods import decided, elements
@@ -25,10 +26,12 @@ from thunder.torch.rows.shape import COPY, VIEW, atleast_1d, atleast_2d, atleast
 
 Tensors = Sequence[TensorProxy]
 
+SEVERAL = (*VIEW, OpTags.SEVERAL_VIEWS)
+
 # -- joining -------------------------------------------------------------------------------------------------
 
 
-@torchsymbol("torch.cat", "torch.concat", "torch.concatenate", tags=COPY)
+@torchsymbol("torch.cat", "torch.concat", "torch.concatenate", tags=(*COPY, OpTags.NO_OVERLAP))
 def cat(tensors: Tensors, dim: int = 0) -> TensorProxy:
     """The tensors joined along a dimension; vectors without elements do not count."""
     if not tensors:
@@ -110,7 +113,7 @@ def _require_dims(name: str, a: TensorProxy) -> None:
         raise OperatorError(f"{name} expects at least a 1-dimensional tensor")
 
 
-@torchsymbol("torch.split", "torch.unsafe_split", methods=("split", "unsafe_split"), tags=VIEW)
+@torchsymbol("torch.split", "torch.unsafe_split", methods=("split", "unsafe_split"), tags=SEVERAL)
 def split(
     tensor: TensorProxy, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[TensorProxy, ...]:
@@ -133,14 +136,14 @@ def _lengths(length: int, size: int) -> list[int]:
     return [*[size] * whole, length - whole * size]
 
 
-@torchsymbol("torch.split_with_sizes", methods=("split_with_sizes",), tags=VIEW)
+@torchsymbol("torch.split_with_sizes", methods=("split_with_sizes",), tags=SEVERAL)
 def split_with_sizes(input: TensorProxy, split_sizes: Sequence[int], dim: int = 0) -> tuple[TensorProxy, ...]:
     """Pieces of these sizes."""
     _require_dims("split_with_sizes", input)
     return _pieces(input, split_sizes, canonical_dim(dim, len(input.shape)))
 
 
-@torchsymbol("torch.chunk", "torch.unsafe_chunk", methods=("chunk", "unsafe_chunk"), tags=VIEW)
+@torchsymbol("torch.chunk", "torch.unsafe_chunk", methods=("chunk", "unsafe_chunk"), tags=SEVERAL)
 def chunk(input: TensorProxy, chunks: int, dim: int = 0) -> tuple[TensorProxy, ...]:
     """At most ``chunks`` pieces of one size; the last may be smaller."""
     _require_dims("chunk", input)
@@ -174,7 +177,12 @@ def _elements(cuts: TensorProxy) -> Any:
     return cuts if answer is UNDECIDED else answer
 
 
-@torchsymbol("torch.tensor_split", methods=("tensor_split",), spelling=_tensor_split_spelling, tags=VIEW)
+@torchsymbol(
+    "torch.tensor_split",
+    methods=("tensor_split",),
+    spelling=_tensor_split_spelling,
+    tags=(*VIEW, OpTags.RAISES_ON_DATA),
+)
 def tensor_split(
     input: TensorProxy, indices_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[TensorProxy, ...]:
@@ -242,7 +250,7 @@ def select(input: TensorProxy, dim: int, index: int) -> TensorProxy:
     return prims.squeeze(narrowed(input, d, at, at + 1), (d,))
 
 
-@torchsymbol("torch.unbind", methods=("unbind",), tags=VIEW)
+@torchsymbol("torch.unbind", methods=("unbind",), tags=SEVERAL)
 def unbind(input: TensorProxy, dim: int = 0) -> tuple[TensorProxy, ...]:
     """All elements of a dimension, which is removed."""
     if not input.shape:
@@ -251,7 +259,7 @@ def unbind(input: TensorProxy, dim: int = 0) -> tuple[TensorProxy, ...]:
     return tuple(prims.squeeze(narrowed(input, d, i, i + 1), (d,)) for i in range(input.shape[d]))
 
 
-@torchsymbol("torch.narrow", methods=("narrow",), tags=VIEW)
+@torchsymbol("torch.narrow", methods=("narrow",), integers="sizes", tags=VIEW)
 def narrow(input: TensorProxy, dim: int, start: int, length: int) -> TensorProxy:
     """``length`` elements of a dimension from ``start`` on."""
     if not input.shape:

@@ -8,6 +8,7 @@ import torch
 
 from thunder.base.errors import OperatorError
 from thunder.base.memory_layout import contiguous_strides
+from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.ops.sized_results import without_sizes
@@ -23,7 +24,7 @@ def _row_of(n: Any, *args: Any, **kwargs: Any) -> Any:
     return (n,), (1,)
 
 
-_BINCOUNT = register_sized("torch.bincount", torch.bincount, layout=_row_of)
+_BINCOUNT = register_sized("torch.bincount", torch.bincount, layout=_row_of, tags=(OpTags.RAISES_ON_DATA,))
 
 
 @torch_names("torch.bincount", methods=("bincount",))
@@ -108,7 +109,9 @@ def _repeated(repeats: torch.Tensor, output_size: int | None = None) -> torch.Te
     return torch.repeat_interleave(repeats, output_size=output_size)
 
 
-_REPEATED = register_sized("ltorch.repeated_positions", _repeated, layout=_row_of)
+_REPEATED = register_sized(
+    "ltorch.repeated_positions", _repeated, layout=_row_of, tags=(OpTags.RAISES_ON_DATA,)
+)
 
 
 def repeated_elements(

@@ -21,6 +21,8 @@ from thunder.ir.symbol import Symbol
 from thunder.ir.symbolic_sizes import SymbolicNumber
 from thunder.ops import prims
 from thunder.ops.casting import cast
+from thunder.ops.in_place import InPlaceForm, whole
+from thunder.ops.layout_rules import NEW, NEW_LIKE
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.promotion import complex_result, number_dtype
 from thunder.torch.argument_binding import BindingError, unpacked
@@ -67,7 +69,9 @@ def _options(kwargs: dict[str, Any]) -> dict[str, Any]:
 # -- constants -----------------------------------------------------------------------------------------------
 
 
-def _constant(name: str, make: Callable[..., TensorProxy]) -> tuple[Symbol, Symbol, Symbol]:
+def _constant(
+    name: str, make: Callable[..., TensorProxy], in_place: InPlaceForm | None = None
+) -> tuple[Symbol, Symbol, Symbol]:
     """Register ``torch.zeros``, ``torch.zeros_like`` and ``Tensor.new_zeros``, or others."""
 
     def plain(size: Sequence[int], *, dtype: Any = None, device: Any = None) -> TensorProxy:
@@ -95,14 +99,31 @@ def _constant(name: str, make: Callable[..., TensorProxy]) -> tuple[Symbol, Symb
         )
 
     return (
-        torchsymbol(f"torch.{name}", spelling=size_spelling, vjp=NONDIFFERENTIABLE)(plain),
-        torchsymbol(f"torch.{name}_like", vjp=NONDIFFERENTIABLE)(like),
-        torchsymbol(f"torch.Tensor.new_{name}", spelling=new_spelling, vjp=NONDIFFERENTIABLE)(new),
+        torchsymbol(
+            f"torch.{name}",
+            spelling=size_spelling,
+            tags=(OpTags.DEFAULT_DTYPE,),
+            vjp=NONDIFFERENTIABLE,
+            layout=NEW,
+            integers="sizes",
+        )(plain),
+        torchsymbol(f"torch.{name}_like", vjp=NONDIFFERENTIABLE, layout=NEW_LIKE, in_place=in_place)(like),
+        torchsymbol(
+            f"torch.Tensor.new_{name}",
+            spelling=new_spelling,
+            vjp=NONDIFFERENTIABLE,
+            layout=NEW,
+            integers="sizes",
+        )(new),
     )
 
 
-zeros, zeros_like, new_zeros = _constant("zeros", lambda shape, **kw: prims.full(shape, 0, **kw))
-ones, ones_like, new_ones = _constant("ones", lambda shape, **kw: prims.full(shape, 1, **kw))
+zeros, zeros_like, new_zeros = _constant(
+    "zeros", lambda shape, **kw: prims.full(shape, 0, **kw), whole(lambda a, *_, **__: a.zero_())
+)
+ones, ones_like, new_ones = _constant(
+    "ones", lambda shape, **kw: prims.full(shape, 1, **kw), whole(lambda a, *_, **__: a.fill_(1))
+)
 empty, empty_like, new_empty = _constant("empty", lambda shape, **kw: prims.empty(shape, **kw))
 
 
@@ -122,7 +143,7 @@ empty_strided, empty_permuted = (
 )
 
 
-@torchsymbol("torch.full", vjp=NONDIFFERENTIABLE)
+@torchsymbol("torch.full", layout=NEW, tags=(OpTags.READS_NUMBER_FIRST,), vjp=NONDIFFERENTIABLE)
 def full(size: Sequence[int], fill_value: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     """A tensor filled with one number, of the number's dtype by default."""
     result_type = _value_dtype(fill_value) if dtype is None else to_dtype(dtype)
@@ -152,7 +173,12 @@ def _filled(shape: tuple[int, ...], value: Any, device: Device, dtype: Dtype) ->
     return prims.full(shape, value, device=device, dtype=dtype)
 
 
-@torchsymbol("torch.full_like", vjp=NONDIFFERENTIABLE)
+@torchsymbol(
+    "torch.full_like",
+    vjp=NONDIFFERENTIABLE,
+    layout=NEW_LIKE,
+    in_place=whole(lambda a, value, *_, **__: a.fill_(value)),
+)
 def full_like(
     input: TensorProxy,
     fill_value: Any,
@@ -168,7 +194,7 @@ def full_like(
     )
 
 
-@torchsymbol("torch.Tensor.new_full", vjp=NONDIFFERENTIABLE)
+@torchsymbol("torch.Tensor.new_full", vjp=NONDIFFERENTIABLE, layout=NEW)
 def new_full(
     input: TensorProxy, size: Sequence[int], fill_value: Any, *, dtype: Any = None, device: Any = None
 ) -> TensorProxy:
@@ -179,7 +205,13 @@ def new_full(
     )
 
 
-@torchsymbol("torch.fill", inplace=("fill_",), inplace_functions=("torch.fill_",))
+@torchsymbol(
+    "torch.fill",
+    inplace=("fill_",),
+    inplace_functions=("torch.fill_",),
+    in_place=whole(torch.Tensor.fill_),
+    tags=(OpTags.READS_NUMBER_FIRST,),
+)
 def fill(input: TensorProxy, value: Any) -> TensorProxy:
     """All elements replaced by one value."""
     if isinstance(value, TensorProxy) and value.shape:
@@ -245,7 +277,7 @@ def _whole(x: Any) -> Any:
     return math.trunc(x) if isinstance(x, SymbolicNumber) else int(x)
 
 
-@torchsymbol("torch.arange", spelling=_arange_spelling, vjp=NONDIFFERENTIABLE)
+@torchsymbol("torch.arange", spelling=_arange_spelling, vjp=NONDIFFERENTIABLE, layout=NEW, integers="sizes")
 def arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     """``start``, ``start + step``, … below ``end``; int64 for integers, or the default dtype."""
     if any(isinstance(x, TensorProxy) for x in (start, end, step)):
@@ -265,6 +297,7 @@ def arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, device: An
 
 @torchsymbol(
     id="torch.linspace_of_tensors",
+    tags=(OpTags.RAISES_ON_DATA,),
     eager=torch.linspace,
     eager_path="torch.linspace",
     prim=True,
@@ -284,7 +317,7 @@ def linspace_of_tensors(
     return TensorProxy(shape=(steps,), device=where, dtype=result_type)
 
 
-@torchsymbol("torch.linspace", vjp=NONDIFFERENTIABLE)
+@torchsymbol("torch.linspace", tags=(OpTags.DEFAULT_DTYPE,), vjp=NONDIFFERENTIABLE)
 def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     """``steps`` numbers from ``start`` to ``end``, both included, at equal distances."""
     if steps < 0:
@@ -298,7 +331,7 @@ def _eye_spelling(n: int, m: int | None = None, **kwargs: Any) -> tuple[tuple[An
     return (n, n if m is None else m), _options(kwargs)
 
 
-@torchsymbol("torch.eye", spelling=_eye_spelling, vjp=NONDIFFERENTIABLE)
+@torchsymbol("torch.eye", spelling=_eye_spelling, tags=(OpTags.DEFAULT_DTYPE,), vjp=NONDIFFERENTIABLE)
 def eye(n: int, m: int, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     """Ones on the diagonal, zeros elsewhere."""
     if n < 0 or m < 0:
@@ -359,7 +392,12 @@ def _one_hot_spelling(tensor: TensorProxy, num_classes: int = -1) -> tuple[tuple
     return (tensor, num_classes), {}
 
 
-@torchsymbol("torch.nn.functional.one_hot", spelling=_one_hot_spelling, vjp=NONDIFFERENTIABLE)
+@torchsymbol(
+    "torch.nn.functional.one_hot",
+    tags=(OpTags.RAISES_ON_DATA,),
+    spelling=_one_hot_spelling,
+    vjp=NONDIFFERENTIABLE,
+)
 def one_hot(tensor: TensorProxy, num_classes: int = -1) -> TensorProxy:
     """1 at each index of a new last dimension, 0 elsewhere."""
     if num_classes == -1:

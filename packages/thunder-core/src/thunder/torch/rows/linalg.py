@@ -14,6 +14,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbolic_sizes import SymbolicInt
 from thunder.ops import prims
 from thunder.ops.casting import cast
+from thunder.ops.layout_rules import CONTIGUOUS, REORDERED
 from thunder.ops.prims.linalg import broadcast_shapes
 from thunder.ops.promotion import result_dtype
 from thunder.torch.broadcasting import integers
@@ -24,6 +25,7 @@ from thunder.torch.rows.reduction import sum
 from thunder.torch.rows.shape import movedim, permute, reshape, unsqueeze
 
 MATMUL = (OpTags.MATMUL_OP,)
+ADD_MATMUL = (*MATMUL, OpTags.NO_OVERLAP_BUT_FIRST)
 
 
 def _require_rank(name: str, rank: int, *tensors: TensorProxy) -> None:
@@ -32,7 +34,9 @@ def _require_rank(name: str, rank: int, *tensors: TensorProxy) -> None:
             raise OperatorError(f"{name}: expected a {rank}D tensor, got {tensor.type_string()}")
 
 
-@torchsymbol("torch.matmul", "torch.linalg.matmul", methods=("matmul", "__matmul__"), tags=MATMUL)
+@torchsymbol(
+    "torch.matmul", "torch.linalg.matmul", methods=("matmul", "__matmul__"), layout=CONTIGUOUS, tags=MATMUL
+)
 def matmul(input: TensorProxy, other: TensorProxy) -> TensorProxy:
     """``input: (*, m, k)`` times ``other: (*, k, n)``.
 
@@ -47,14 +51,14 @@ def reflected_matmul(input: TensorProxy, other: TensorProxy) -> TensorProxy:
     return matmul(other, input)
 
 
-@torchsymbol("torch.mm", methods=("mm",), tags=MATMUL)
+@torchsymbol("torch.mm", methods=("mm",), layout=CONTIGUOUS, tags=MATMUL)
 def mm(input: TensorProxy, mat2: TensorProxy) -> TensorProxy:
     """``(m, k)`` times ``(k, n)``."""
     _require_rank("mm", 2, input, mat2)
     return prims.matmul(input, mat2)
 
 
-@torchsymbol("torch.bmm", methods=("bmm",), tags=MATMUL)
+@torchsymbol("torch.bmm", methods=("bmm",), layout=CONTIGUOUS, tags=MATMUL)
 def bmm(input: TensorProxy, mat2: TensorProxy) -> TensorProxy:
     """``(b, m, k)`` times ``(b, k, n)``."""
     _require_rank("bmm", 3, input, mat2)
@@ -141,7 +145,7 @@ def _factor(x: Any, dtype: Dtype) -> Any:
     return bool(x) if dtype.is_bool else int(x) if dtype.is_integer else x
 
 
-@torchsymbol("torch.addmm", methods=("addmm",), inplace=("addmm_",), tags=MATMUL)
+@torchsymbol("torch.addmm", methods=("addmm",), inplace=("addmm_",), layout=REORDERED, tags=ADD_MATMUL)
 def addmm(
     input: TensorProxy, mat1: TensorProxy, mat2: TensorProxy, *, beta: Any = 1, alpha: Any = 1
 ) -> TensorProxy:
@@ -150,7 +154,7 @@ def addmm(
     return _accumulated(input, prims.matmul(mat1, mat2), beta, alpha)
 
 
-@torchsymbol("torch.addmv", methods=("addmv",), inplace=("addmv_",), tags=MATMUL)
+@torchsymbol("torch.addmv", methods=("addmv",), inplace=("addmv_",), tags=ADD_MATMUL)
 def addmv(
     input: TensorProxy, mat: TensorProxy, vec: TensorProxy, *, beta: Any = 1, alpha: Any = 1
 ) -> TensorProxy:
@@ -160,7 +164,7 @@ def addmv(
     return _accumulated(input, prims.matmul(mat, vec), beta, alpha)
 
 
-@torchsymbol("torch.baddbmm", methods=("baddbmm",), inplace=("baddbmm_",), tags=MATMUL)
+@torchsymbol("torch.baddbmm", methods=("baddbmm",), inplace=("baddbmm_",), layout=REORDERED, tags=ADD_MATMUL)
 def baddbmm(
     input: TensorProxy, batch1: TensorProxy, batch2: TensorProxy, *, beta: Any = 1, alpha: Any = 1
 ) -> TensorProxy:
@@ -169,7 +173,7 @@ def baddbmm(
     return _accumulated(input, prims.matmul(batch1, batch2), beta, alpha)
 
 
-@torchsymbol("torch.addbmm", methods=("addbmm",), inplace=("addbmm_",), tags=MATMUL)
+@torchsymbol("torch.addbmm", methods=("addbmm",), inplace=("addbmm_",), layout=REORDERED, tags=ADD_MATMUL)
 def addbmm(
     input: TensorProxy, batch1: TensorProxy, batch2: TensorProxy, *, beta: Any = 1, alpha: Any = 1
 ) -> TensorProxy:
@@ -251,7 +255,7 @@ def trace(input: TensorProxy) -> TensorProxy:
     return prims.sum(diagonal if input.dtype.is_inexact else cast(diagonal, int64), (0,))
 
 
-@torchsymbol("torch.linalg.cross")
+@torchsymbol("torch.linalg.cross", tags=(OpTags.NO_OVERLAP,))
 def cross(input: TensorProxy, other: TensorProxy, *, dim: int = -1) -> TensorProxy:
     """The cross product along a dimension of length 3."""
     a, b = movedim(input, dim, -1), movedim(other, dim, -1)

@@ -10,6 +10,7 @@ from thunder.base.errors import InternalError, OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
+from thunder.ops.layout_rules import BY_KERNEL
 from thunder.ops.meta_kernels import torch_meta
 from thunder.torch.registration import torchsymbol
 from thunder.torch.rows.cat_split import narrowed
@@ -68,7 +69,7 @@ def _repeated(a: TensorProxy, dim: int, times: int) -> TensorProxy:
     return prims.broadcast_in_dim(a, shape, tuple(range(len(shape))))
 
 
-@torchsymbol("torch.nn.functional.pad", tags=(OpTags.SHAPE_OP,))
+@torchsymbol("torch.nn.functional.pad", layout=BY_KERNEL, integers="sizes", tags=(OpTags.SHAPE_OP,))
 def pad(
     input: TensorProxy, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> TensorProxy:

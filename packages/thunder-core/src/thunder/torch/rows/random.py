@@ -16,6 +16,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ir.trace_context import get_tracectx
 from thunder.ops import prims
+from thunder.ops.layout_rules import NEW, NEW_LIKE
 from thunder.ops.layouts import Layouts
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.prims.random import check_generator
@@ -26,6 +27,7 @@ from thunder.torch.registration import torchsymbol
 from thunder.torch.rows.creation import default_device, default_dtype
 
 RANDOM = (OpTags.RANDOM_OP,)
+CHECKED = (*RANDOM, OpTags.RAISES_ON_DATA)
 IN_PLACE = (OpTags.RANDOM_OP, OpTags.IN_PLACE)
 
 Bound = tuple[tuple[Any, ...], dict[str, Any]]
@@ -75,8 +77,14 @@ def _drawn(name: str, draw: Callable[..., TensorProxy]) -> tuple[Symbol, Symbol]
 
     row: dict[str, Any] = {"tags": RANDOM, "vjp": NONDIFFERENTIABLE}
     return (
-        torchsymbol(f"torch.{name}", spelling=spelling, **row)(_optional_generator(plain)),
-        torchsymbol(f"torch.{name}_like", **row)(_optional_generator(like)),
+        torchsymbol(
+            f"torch.{name}",
+            spelling=spelling,
+            layout=NEW,
+            integers="sizes",
+            **(row | {"tags": (*RANDOM, OpTags.DEFAULT_DTYPE)}),
+        )(_optional_generator(plain)),
+        torchsymbol(f"torch.{name}_like", layout=NEW_LIKE, **row)(_optional_generator(like)),
     )
 
 
@@ -101,7 +109,7 @@ def _randint_spelling(*bounds: Any, **kwargs: Any) -> Bound:
     return (low, high, tuple(size)), _options("randint", kwargs)
 
 
-@torchsymbol("torch.randint", spelling=_randint_spelling, tags=RANDOM, vjp=NONDIFFERENTIABLE)
+@torchsymbol("torch.randint", spelling=_randint_spelling, tags=RANDOM, vjp=NONDIFFERENTIABLE, layout=NEW)
 @_optional_generator
 def randint(
     low: int,
@@ -130,7 +138,9 @@ def _randint_like_spelling(
     return (input, low, high), _options("randint_like", kwargs)
 
 
-@torchsymbol("torch.randint_like", spelling=_randint_like_spelling, tags=RANDOM, vjp=NONDIFFERENTIABLE)
+@torchsymbol(
+    "torch.randint_like", spelling=_randint_like_spelling, tags=RANDOM, vjp=NONDIFFERENTIABLE, layout=NEW_LIKE
+)
 @_optional_generator
 def randint_like(
     input: TensorProxy, low: int, high: int, *, dtype: Any = None, device: Any = None, generator: Any = None
@@ -159,7 +169,7 @@ def _bernoulli_spelling(input: Any, p: Any = None, *, generator: Any = None) -> 
     return ((input,) if p is None else (input, p)), optional
 
 
-@torchsymbol("torch.bernoulli", methods=("bernoulli",), spelling=_bernoulli_spelling, tags=RANDOM)
+@torchsymbol("torch.bernoulli", methods=("bernoulli",), spelling=_bernoulli_spelling, tags=CHECKED)
 @_optional_generator
 def bernoulli(input: TensorProxy, p: float | None = None, *, generator: Any = None) -> TensorProxy:
     """1 with the probability in the input (or ``p``), else 0."""
@@ -168,7 +178,7 @@ def bernoulli(input: TensorProxy, p: float | None = None, *, generator: Any = No
     return prims.bernoulli_fill(input.shape, p, device=input.device, dtype=input.dtype, generator=generator)
 
 
-@torchsymbol("torch.multinomial", methods=("multinomial",), tags=RANDOM, vjp=NONDIFFERENTIABLE)
+@torchsymbol("torch.multinomial", methods=("multinomial",), tags=CHECKED, vjp=NONDIFFERENTIABLE)
 @_optional_generator
 def multinomial(
     input: TensorProxy, num_samples: int, replacement: bool = False, *, generator: Any = None
@@ -177,7 +187,7 @@ def multinomial(
     return prims.multinomial(input, num_samples, replacement, generator=generator)
 
 
-@torchsymbol("torch.poisson", prim=True, tags=RANDOM)
+@torchsymbol("torch.poisson", prim=True, tags=CHECKED)
 def poisson(input: TensorProxy, generator: Any = None) -> TensorProxy:
     """Counts of events whose rates are the elements of the input."""
     check_generator(generator, input.device)
@@ -186,7 +196,7 @@ def poisson(input: TensorProxy, generator: Any = None) -> TensorProxy:
     return TensorProxy(like=input)
 
 
-@torchsymbol("torch.binomial", prim=True, tags=RANDOM)
+@torchsymbol("torch.binomial", prim=True, tags=CHECKED)
 def binomial(count: TensorProxy, prob: TensorProxy, generator: Any = None) -> TensorProxy:
     """The number of successes among ``count`` trials with probability ``prob``."""
     check_generator(generator, count.device)
@@ -228,7 +238,7 @@ def _normal_spelling(mean: Any = 0.0, std: Any = 1.0, size: Any = None, **kwargs
     return (mean, std, tuple(size)), options
 
 
-@torchsymbol("torch.normal", spelling=_normal_spelling, tags=RANDOM)
+@torchsymbol("torch.normal", spelling=_normal_spelling, tags=CHECKED)
 @_optional_generator
 def normal(
     mean: Any,

@@ -11,6 +11,7 @@ from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
+from thunder.ops.layout_rules import BY_KERNEL
 from thunder.torch.argument_binding import BindingError, unpacked
 from thunder.torch.broadcasting import canonical_dim, canonical_dims, integers
 from thunder.torch.registration import torch_names, torchsymbol
@@ -30,7 +31,7 @@ def _repeat_spelling(input: Any, *repeats: Any, **kwargs: Any) -> tuple[tuple[An
     return (input, unpacked(repeats)), {}
 
 
-@torchsymbol("torch.Tensor.repeat", spelling=_repeat_spelling, tags=COPY)
+@torchsymbol("torch.Tensor.repeat", spelling=_repeat_spelling, integers="sizes", tags=COPY)
 def repeat(input: TensorProxy, repeats: Sequence[int]) -> TensorProxy:
     """The tensor ``repeats[d]`` times along each dimension; extra repeats lead."""
     if len(repeats) < len(input.shape) or any(r < 0 for r in repeats):
@@ -101,7 +102,7 @@ def flipud(input: TensorProxy) -> TensorProxy:
     return flip(input, (0,))
 
 
-@torchsymbol("torch.roll", methods=("roll",), tags=COPY)
+@torchsymbol("torch.roll", methods=("roll",), layout=BY_KERNEL, tags=COPY)
 def roll(
     input: TensorProxy, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
 ) -> TensorProxy:

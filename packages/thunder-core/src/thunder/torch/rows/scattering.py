@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from thunder.base.dtypes import int64
@@ -12,27 +13,38 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy, pytype
 from thunder.ops import prims
 from thunder.ops.casting import cast
+from thunder.ops.in_place import part, put, restoring_items, restoring_places, restoring_put, restoring_rows
+from thunder.ops.layout_rules import REORDERED
 from thunder.ops.prims.linalg import broadcast_shapes
 from thunder.ops.promotion import result_dtype
 from thunder.torch.argument_binding import BindingError
+from thunder.torch.batch_rules.batched_kernels import at_dim
 from thunder.torch.broadcasting import broadcast_to_shape, canonical_dim, on_one_device
-from thunder.torch.registration import torchsymbol
+from thunder.torch.registration import method_and_inplace, torchsymbol
 from thunder.torch.rows.positions import index_tensors
 from thunder.torch.rows.shape import reshape
 from thunder.torch.sized_calls import refuse_sizes
+
+SCATTERS = (OpTags.NO_OVERLAP_BUT_FIRST,)
+
+
+def _scatters(name: str, restoring: Callable[..., Any], *tags: OpTags) -> dict[str, Any]:
+    """Return the facts of a function that writes some elements of its first argument."""
+    form = partial(part, restoring=restoring)
+    return {"layout": REORDERED, "tags": (*SCATTERS, *tags), **method_and_inplace(name, form)}
 
 
 def _index(index: TensorProxy) -> TensorProxy:
     return cast(index, int64) if index.dtype.is_integer else index
 
 
-@torchsymbol("torch.gather", methods=("gather",))
+@torchsymbol("torch.gather", methods=("gather",), tags=(OpTags.NO_OVERLAP,))
 def gather(input: TensorProxy, dim: int, index: TensorProxy) -> TensorProxy:
     """``out[i][j] = input[index[i][j]][j]`` for ``dim`` 0."""
     return prims.gather(input, index, canonical_dim(dim, len(input.shape)))
 
 
-@torchsymbol("torch.index_select", methods=("index_select",))
+@torchsymbol("torch.index_select", methods=("index_select",), tags=(OpTags.NO_OVERLAP,))
 def index_select(input: TensorProxy, dim: int, index: TensorProxy) -> TensorProxy:
     """The slices of a dimension at the indices in a vector."""
     if len(index.shape) > 1:
@@ -43,7 +55,7 @@ def index_select(input: TensorProxy, dim: int, index: TensorProxy) -> TensorProx
     return prims.take(input, reshape(index, (-1,)) if not index.shape else index, d)
 
 
-@torchsymbol("torch.take", methods=("take",))
+@torchsymbol("torch.take", methods=("take",), tags=(OpTags.NO_OVERLAP,))
 def take(input: TensorProxy, index: TensorProxy) -> TensorProxy:
     """Elements of the flat tensor."""
     return prims.take(reshape(input, (-1,)), _from_front(index, math.prod(input.shape)), 0)
@@ -93,7 +105,7 @@ def _scatter_spelling(
     return (input, dim, index, value if src is None else src), {} if reduce is None else {"reduce": reduce}
 
 
-@torchsymbol("torch.scatter", methods=("scatter",), inplace=("scatter_",), spelling=_scatter_spelling)
+@torchsymbol("torch.scatter", spelling=_scatter_spelling, **_scatters("scatter", restoring_places))
 def scatter(
     input: TensorProxy, dim: int, index: TensorProxy, src: Any, *, reduce: str | None = None
 ) -> TensorProxy:
@@ -113,7 +125,7 @@ def _reduced(input: TensorProxy, dim: int, index: TensorProxy, src: Any, reduce:
     return scatter_reduce(input, dim, index, src, reductions[reduce])
 
 
-@torchsymbol("torch.scatter_add", methods=("scatter_add",), inplace=("scatter_add_",))
+@torchsymbol("torch.scatter_add", **_scatters("scatter_add", restoring_places))
 def scatter_add(input: TensorProxy, dim: int, index: TensorProxy, src: TensorProxy) -> TensorProxy:
     """``scatter`` that adds to the input."""
     return prims.scatter_add(input, _as_index(index), src, canonical_dim(dim, len(input.shape)))
@@ -127,7 +139,12 @@ def _as_index(index: TensorProxy) -> TensorProxy:
 _REDUCES = ("sum", "prod", "mean", "amax", "amin")
 
 
-@torchsymbol("torch.scatter_reduce", methods=("scatter_reduce",), inplace=("scatter_reduce_",), prim=True)
+@torchsymbol(
+    "torch.scatter_reduce",
+    prim=True,
+    batch=at_dim,
+    **_scatters("scatter_reduce", restoring_places, OpTags.RAISES_ON_DATA),
+)
 def scatter_reduce(
     input: TensorProxy,
     dim: int,
@@ -147,7 +164,7 @@ def scatter_reduce(
 # -- indexed writes ------------------------------------------------------------------------------------------
 
 
-@torchsymbol("torch.index_add", methods=("index_add",), inplace=("index_add_",))
+@torchsymbol("torch.index_add", **_scatters("index_add", restoring_rows))
 def index_add(
     input: TensorProxy, dim: int, index: TensorProxy, source: TensorProxy, *, alpha: Any = 1
 ) -> TensorProxy:
@@ -156,13 +173,17 @@ def index_add(
     return prims.index_add(input, index, value, canonical_dim(dim, len(input.shape)))
 
 
-@torchsymbol("torch.index_copy", methods=("index_copy",), inplace=("index_copy_",))
+@torchsymbol("torch.index_copy", **_scatters("index_copy", restoring_rows))
 def index_copy(input: TensorProxy, dim: int, index: TensorProxy, source: TensorProxy) -> TensorProxy:
     """``input`` with the slices at the index replaced by those of ``source``."""
     return prims.index_copy(input, index, source, canonical_dim(dim, len(input.shape)))
 
 
-@torchsymbol("torch.index_fill", methods=("index_fill",), inplace=("index_fill_",))
+@torchsymbol(
+    "torch.index_fill",
+    tags=(OpTags.READS_NUMBER_FIRST, OpTags.RAISES_ON_DATA, OpTags.ASSERTS_ON_GPU),
+    **method_and_inplace("index_fill", partial(part, restoring=restoring_rows)),
+)
 def index_fill(input: TensorProxy, dim: int, index: TensorProxy, value: Any) -> TensorProxy:
     """``input`` with the slices at the index filled with one value."""
     if isinstance(value, TensorProxy) and value.shape:
@@ -196,7 +217,9 @@ def _is_choice(input: TensorProxy, indices: Sequence[Any], values: TensorProxy, 
     spelling=_index_put_spelling,
     methods=("index_put",),
     inplace=("index_put_",),
+    in_place=part(put, restoring_put, keeps_layout=True),
     inplace_functions=("torch.index_put_",),
+    tags=SCATTERS,
 )
 def index_put(
     input: TensorProxy, indices: Sequence[TensorProxy], values: TensorProxy, accumulate: bool = False
@@ -212,7 +235,13 @@ def index_put(
 # -- masks and triangles -------------------------------------------------------------------------------------
 
 
-@torchsymbol("torch.masked_fill", methods=("masked_fill",), inplace=("masked_fill_",))
+@torchsymbol(
+    "torch.masked_fill",
+    layout=REORDERED,
+    tags=(OpTags.READS_NUMBER_FIRST,),
+    integers="values",
+    **method_and_inplace("masked_fill"),
+)
 def masked_fill(input: TensorProxy, mask: TensorProxy, value: Any) -> TensorProxy:
     """``value`` where the mask is True, else the input."""
     if not mask.dtype.is_bool:
@@ -245,19 +274,27 @@ def _fits(value: Any, input: TensorProxy) -> bool:
     return input.dtype.is_bool or (isinstance(value, float) and math.isfinite(value))
 
 
-@torchsymbol("torch.tril", methods=("tril",), inplace=("tril_",), tags=(OpTags.SHAPE_OP,))
+@torchsymbol("torch.tril", layout=REORDERED, tags=(OpTags.SHAPE_OP,), **method_and_inplace("tril"))
 def tril(input: TensorProxy, diagonal: int = 0) -> TensorProxy:
     """The lower triangle, zeros above it."""
     return prims.tril(input, diagonal)
 
 
-@torchsymbol("torch.triu", methods=("triu",), inplace=("triu_",), tags=(OpTags.SHAPE_OP,))
+@torchsymbol("torch.triu", layout=REORDERED, tags=(OpTags.SHAPE_OP,), **method_and_inplace("triu"))
 def triu(input: TensorProxy, diagonal: int = 0) -> TensorProxy:
     """The upper triangle, zeros below it."""
     return prims.triu(input, diagonal)
 
 
-@torchsymbol("torch.masked_scatter", methods=("masked_scatter",), inplace=("masked_scatter_",), prim=True)
+@torchsymbol(
+    "torch.masked_scatter",
+    prim=True,
+    **_scatters(
+        "masked_scatter",
+        lambda a, mask, _: restoring_items(a, mask.expand_as(a), None),
+        OpTags.RAISES_ON_DATA,
+    ),
+)
 def masked_scatter(input: TensorProxy, mask: TensorProxy, source: TensorProxy) -> TensorProxy:
     """The elements of ``source`` in order where the mask is True, else the input."""
     if not mask.dtype.is_bool or source.dtype is not input.dtype:

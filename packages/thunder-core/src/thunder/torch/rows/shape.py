@@ -15,6 +15,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbolic_sizes import are_same
 from thunder.ops import prims
 from thunder.ops.casting import cast
+from thunder.ops.primitive_batching import batched_shapes as batched
 from thunder.ops.promotion import sum_result
 from thunder.torch.argument_binding import BindingError, Spelling, unpacked
 from thunder.torch.broadcasting import (
@@ -29,6 +30,7 @@ from thunder.torch.registration import alias, torch_names, torchsymbol
 from thunder.torch.rows.casts import contiguous, view_dtype
 
 VIEW = (OpTags.SHAPE_OP, OpTags.VIEW)
+OF_LAYOUT = (*VIEW, OpTags.READS_LAYOUT)
 MAYBE_VIEW = (OpTags.SHAPE_OP, OpTags.MAYBE_VIEW)
 COPY = (OpTags.SHAPE_OP,)
 
@@ -63,7 +65,13 @@ def _shape_spelling(keyword: str) -> Spelling:
     return spelling
 
 
-@torchsymbol("torch.reshape", methods=("reshape",), spelling=_shape_spelling("shape"), tags=MAYBE_VIEW)
+@torchsymbol(
+    "torch.reshape",
+    methods=("reshape",),
+    spelling=_shape_spelling("shape"),
+    integers="sizes",
+    tags=MAYBE_VIEW,
+)
 def reshape(input: TensorProxy, shape: Sequence[int]) -> TensorProxy:
     """The elements in another shape; one length may be -1."""
     new_shape = inferred_shape(shape, math.prod(input.shape))
@@ -82,7 +90,7 @@ def _view_spelling(input: Any, *values: Any, **kwargs: Any) -> tuple[tuple[Any, 
     return _shape_spelling("size")(input, *values, **kwargs)
 
 
-@torchsymbol("torch.Tensor.view", spelling=_view_spelling, tags=VIEW)
+@torchsymbol("torch.Tensor.view", spelling=_view_spelling, integers="sizes", tags=OF_LAYOUT)
 def view(input: TensorProxy, size: Any) -> TensorProxy:
     """A view in another shape, or as another dtype."""
     if _is_dtype(size):
@@ -90,7 +98,7 @@ def view(input: TensorProxy, size: Any) -> TensorProxy:
     return prims.view(input, inferred_shape(size, math.prod(input.shape)))
 
 
-@torchsymbol("torch.Tensor.view_as", tags=VIEW)
+@torchsymbol("torch.Tensor.view_as", tags=OF_LAYOUT)
 def view_as(input: TensorProxy, other: TensorProxy) -> TensorProxy:
     """A view in the other's shape."""
     return prims.view(input, inferred_shape(other.shape, math.prod(input.shape)))
@@ -121,7 +129,7 @@ def flatten(input: TensorProxy, start_dim: int = 0, end_dim: int = -1) -> Tensor
     return prims.reshape(input, shape)
 
 
-@torchsymbol("torch.unflatten", methods=("unflatten",), tags=VIEW)
+@torchsymbol("torch.unflatten", methods=("unflatten",), tags=OF_LAYOUT)
 def unflatten(input: TensorProxy, dim: int, sizes: Sequence[int]) -> TensorProxy:
     """One dimension split into several."""
     d = canonical_dim(dim, len(input.shape))
@@ -132,7 +140,7 @@ def unflatten(input: TensorProxy, dim: int, sizes: Sequence[int]) -> TensorProxy
 # -- broadcasting --------------------------------------------------------------------------------------------
 
 
-@torchsymbol("torch.Tensor.expand", spelling=_shape_spelling("size"), tags=VIEW)
+@torchsymbol("torch.Tensor.expand", spelling=_shape_spelling("size"), integers="sizes", tags=VIEW)
 def expand(input: TensorProxy, size: Sequence[int]) -> TensorProxy:
     """Dimensions of length 1 repeated without copying; -1 keeps a length."""
     lead = len(size) - len(input.shape)
@@ -327,7 +335,7 @@ def view_as_real(input: TensorProxy) -> TensorProxy:
     return prims.view_as_real(input)
 
 
-@torchsymbol("torch.view_as_complex", tags=VIEW)
+@torchsymbol("torch.view_as_complex", tags=OF_LAYOUT)
 def view_as_complex(input: TensorProxy) -> TensorProxy:
     """``(*, n, 2)`` real → ``(*, n)`` complex."""
     return prims.view_as_complex(input)
@@ -371,7 +379,14 @@ def sum_to_size(input: TensorProxy, size: Sequence[int]) -> TensorProxy:
     return prims.reshape(prims.sum(cast(input, sum_result(input.dtype)), dims), tuple(size))
 
 
-@torchsymbol("torch.as_strided", methods=("as_strided",), prim=True, tags=VIEW)
+@torchsymbol(
+    "torch.as_strided",
+    methods=("as_strided",),
+    prim=True,
+    integers="sizes",
+    batch=batched.as_strided,
+    tags=OF_LAYOUT,
+)
 def as_strided(
     input: TensorProxy, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> TensorProxy:

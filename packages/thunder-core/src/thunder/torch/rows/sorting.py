@@ -14,11 +14,13 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
 from thunder.ops.casting import cast
+from thunder.ops.layout_rules import REORDERED
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.promotion import float_result, sum_result
 from thunder.ops.torch_errors import OperatorIndexError
+from thunder.torch.batch_rules import batched_kernels as batched
 from thunder.torch.broadcasting import canonical_dim
-from thunder.torch.registration import torchsymbol
+from thunder.torch.registration import method_and_inplace, torchsymbol
 from thunder.torch.rows.binary import ne, sub
 from thunder.torch.rows.cat_split import cat, narrowed
 from thunder.torch.rows.reduction import Arguments
@@ -33,12 +35,8 @@ def _scan(name: str, prim: Symbol) -> Symbol:
         d = canonical_dim(dim, len(a.shape))
         return prim(a, d) if a.shape else prims.clone(a)
 
-    return torchsymbol(
-        f"torch.{name}",
-        methods=(name,),
-        inplace=(f"{name}_",),
-        tags=REDUCTION,
-    )(decomposition)
+    row = {"layout": REORDERED, "tags": REDUCTION, **method_and_inplace(name)}
+    return torchsymbol(f"torch.{name}", **row)(decomposition)
 
 
 cumsum = _scan("cumsum", prims.cumsum)
@@ -125,7 +123,7 @@ def _position_dtype(out_int32: bool) -> Any:
     return int32 if out_int32 else int64
 
 
-@torchsymbol("torch.bucketize", prim=True, vjp=NONDIFFERENTIABLE)
+@torchsymbol("torch.bucketize", prim=True, vjp=NONDIFFERENTIABLE, batch=batched.bucketize)
 def bucketize(
     input: Any, boundaries: TensorProxy, *, out_int32: bool = False, right: bool = False
 ) -> TensorProxy:
@@ -139,7 +137,7 @@ def bucketize(
     return TensorProxy(shape=shape, device=boundaries.device, dtype=_position_dtype(out_int32))
 
 
-@torchsymbol("torch.searchsorted", prim=True, vjp=NONDIFFERENTIABLE)
+@torchsymbol("torch.searchsorted", prim=True, tags=(OpTags.RAISES_ON_DATA,), vjp=NONDIFFERENTIABLE)
 def searchsorted(
     sorted_sequence: TensorProxy,
     input: Any,
@@ -166,7 +164,14 @@ def _median(name: str, result: type) -> Symbol:
     def spelling(input: Any, dim: Any = None, keepdim: bool = False) -> Arguments:
         return ((input,) if dim is None else (input, dim, keepdim)), {}
 
-    @torchsymbol(f"torch.{name}", methods=(name,), spelling=spelling, prim=True, tags=REDUCTION)
+    @torchsymbol(
+        f"torch.{name}",
+        methods=(name,),
+        spelling=spelling,
+        prim=True,
+        tags=REDUCTION,
+        batch=batched.reduction,
+    )
     def symbol(input: TensorProxy, dim: int | None = None, keepdim: bool = False) -> Any:
         """The lower median of all elements, or (values, indices) along a dimension."""
         if dim is None:
@@ -190,7 +195,9 @@ median = _median("median", torch.return_types.median)
 nanmedian = _median("nanmedian", torch.return_types.nanmedian)
 
 
-@torchsymbol("torch.logcumsumexp", methods=("logcumsumexp",), prim=True, tags=REDUCTION)
+@torchsymbol(
+    "torch.logcumsumexp", methods=("logcumsumexp",), prim=True, tags=REDUCTION, batch=batched.of_one_dim
+)
 def logcumsumexp(input: TensorProxy, dim: int) -> TensorProxy:
     """``log(cumsum(exp(input)))``."""
     canonical_dim(dim, len(input.shape))

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from thunder.base.errors import OperatorError, UnsupportedOperator
+from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
 from thunder.ops.casting import cast
+from thunder.ops.layout_rules import REORDERED
 from thunder.ops.promotion import float_result
 from thunder.torch import kernel_shapes
+from thunder.torch.batch_rules.batched_kernels import over_dims
 from thunder.torch.broadcasting import canonical_dims, integers
 from thunder.torch.meta_by_torch import meta_by_torch
 from thunder.torch.mixed_precision import computed_in
@@ -115,7 +118,7 @@ def vector_norm(
     return _norm(x if dtype is None else cast(x, dtype), ord, dim, keepdim)
 
 
-@torchsymbol(id="torch.norm", tags=REDUCTION)
+@torchsymbol(id="torch.norm", tags=(*REDUCTION, OpTags.RAISES_BY_PARTS))
 def norm(
     input: TensorProxy, p: Any = "fro", dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> TensorProxy:
@@ -149,6 +152,8 @@ _norm_of_matrices = meta_by_torch(
     "A, ord='fro', dim=(-2, -1), keepdim=False, *, dtype=None",
     in_language=False,
     shape=kernel_shapes.matrix_norm,
+    batch=over_dims,
+    tags=(OpTags.RAISES_BY_PARTS,),
 )
 #: orders of norms that are the largest of several numbers → the dimensions that are empty if there are none
 _LARGEST: dict[float, tuple[int, ...]] = {1: (1,), 2: (0, 1), math.inf: (0,)}
@@ -206,7 +211,7 @@ def logsumexp(input: TensorProxy, dim: int | Sequence[int], keepdim: bool = Fals
     return prims.add(prims.log(total), back)
 
 
-@torchsymbol("torch.renorm", methods=("renorm",), inplace=("renorm_",), tags=REDUCTION)
+@torchsymbol("torch.renorm", methods=("renorm",), inplace=("renorm_",), layout=REORDERED, tags=REDUCTION)
 def renorm(input: TensorProxy, p: float, dim: int, maxnorm: float) -> TensorProxy:
     """Slices along a dimension scaled down to a norm of at most ``maxnorm``."""
     if len(input.shape) < 2:

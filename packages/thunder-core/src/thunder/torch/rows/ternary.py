@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from thunder.base.dtypes import bool8
 from thunder.base.errors import OperatorError
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.ops.casting import cast
+from thunder.ops.in_place import elementwise_kernel
 from thunder.ops.promotion import result_dtype
 from thunder.torch.broadcasting import (
     all_operands,
@@ -17,7 +20,7 @@ from thunder.torch.broadcasting import (
     on_one_device,
     require_tensor,
 )
-from thunder.torch.registration import torch_names, torchsymbol
+from thunder.torch.registration import method_and_inplace, torch_names, torchsymbol
 from thunder.torch.rows.binary import add, div, mul
 from thunder.torch.rows.positions import nonzero
 
@@ -27,7 +30,7 @@ def _positions(condition: TensorProxy, *values: Any, **named: Any) -> Any:
     return NotImplemented if values or named else nonzero(condition, as_tuple=True)
 
 
-@torchsymbol("torch.where", other_forms=_positions)
+@torchsymbol("torch.where", other_forms=_positions, with_out=torch.where, integers="values")
 def where(condition: TensorProxy, input: Any, other: Any) -> TensorProxy:
     """``input`` where the condition is True, else ``other``."""
     require_tensor("where", condition)
@@ -58,6 +61,8 @@ def where_method(input: TensorProxy, condition: TensorProxy, other: Any) -> Tens
     methods=("clamp", "clip"),
     inplace=("clamp_", "clip_"),
     inplace_functions=("torch.clamp_", "torch.clip_"),
+    **elementwise_kernel("clamp"),
+    integers="values",
 )
 def clamp(input: TensorProxy, min: Any = None, max: Any = None) -> TensorProxy:
     """``input``, not below ``min`` and not above ``max``; nan stays nan."""
@@ -74,6 +79,7 @@ def clamp(input: TensorProxy, min: Any = None, max: Any = None) -> TensorProxy:
     methods=("clamp_min",),
     inplace=("clamp_min_",),
     inplace_functions=("torch.clamp_min_",),
+    **elementwise_kernel("clamp_min"),
 )
 def clamp_min(input: TensorProxy, min: Any) -> TensorProxy:
     """``input``, not below ``min``."""
@@ -85,13 +91,14 @@ def clamp_min(input: TensorProxy, min: Any) -> TensorProxy:
     methods=("clamp_max",),
     inplace=("clamp_max_",),
     inplace_functions=("torch.clamp_max_",),
+    **elementwise_kernel("clamp_max"),
 )
 def clamp_max(input: TensorProxy, max: Any) -> TensorProxy:
     """``input``, not above ``max``."""
     return prims.minimum(*all_operands(input, max))
 
 
-@torchsymbol("torch.lerp", methods=("lerp",), inplace=("lerp_",))
+@torchsymbol("torch.lerp", with_out=torch.lerp, **method_and_inplace("lerp"))
 def lerp(input: TensorProxy, end: TensorProxy, weight: Any) -> TensorProxy:
     """``input + weight * (end - input)``; all of one dtype."""
     require_tensor("lerp", input, end)
@@ -106,14 +113,14 @@ def _factor(value: Any) -> Any:
     return int(value) if isinstance(value, bool) else value
 
 
-@torchsymbol("torch.addcmul", methods=("addcmul",), inplace=("addcmul_",))
+@torchsymbol("torch.addcmul", with_out=torch.addcmul, **method_and_inplace("addcmul"))
 def addcmul(input: TensorProxy, tensor1: TensorProxy, tensor2: TensorProxy, *, value: Any = 1) -> TensorProxy:
     """``input + value * tensor1 * tensor2``."""
     product = mul(tensor1, tensor2)
     return add(input, product, alpha=_factor(value))
 
 
-@torchsymbol("torch.addcdiv", methods=("addcdiv",), inplace=("addcdiv_",))
+@torchsymbol("torch.addcdiv", with_out=torch.addcdiv, **method_and_inplace("addcdiv"))
 def addcdiv(input: TensorProxy, tensor1: TensorProxy, tensor2: TensorProxy, *, value: Any = 1) -> TensorProxy:
     """``input + value * tensor1 / tensor2``; integers are refused."""
     if not tensor1.dtype.is_inexact and not tensor2.dtype.is_inexact:

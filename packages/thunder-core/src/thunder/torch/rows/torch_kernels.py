@@ -1,6 +1,7 @@
 """Primitives whose metadata torch computes, for operators that models rarely call.
 
-One line each: path and parameters. A method of the same name shares the row.
+One line each: path, parameters, and the batching rule if there is one. A method of the same name shares the
+row.
 """
 
 from __future__ import annotations
@@ -13,13 +14,20 @@ import torch
 from thunder.base.attribute_paths import find_torch
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
+from thunder.ops.batched_call import BatchRule
+from thunder.ops.in_place import elementwise_kernel, part, restoring_rows
+from thunder.ops.layout_rules import BY_KERNEL, COMPARED, REORDERED
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.torch import kernel_shapes
+from thunder.torch.batch_rules import batched_kernels as batched
 from thunder.torch.meta_by_torch import meta_by_torch
 from thunder.torch.registration import SYMBOLS, torch_names, torchsymbol
 from thunder.torch.rows.casts import refuse_if_grad_is_retained
 
-ELEMENTWISE = (
+Lines = tuple[tuple[str, str] | tuple[str, str, BatchRule], ...]
+
+#: their batching rule is that of elementwise kernels
+ELEMENTWISE: tuple[tuple[str, str], ...] = (
     ("torch.angle", "input"),
     ("torch.deg2rad", "input"),
     ("torch.i0", "input"),
@@ -44,11 +52,11 @@ ELEMENTWISE = (
 )
 
 #: without gradient: integers, truth values
-DISCRETE = (
-    ("torch.gcd", "input, other"),
-    ("torch.isin", "elements, test_elements, *, assume_unique=False, invert=False"),
-    ("torch.isreal", "input"),
-    ("torch.lcm", "input, other"),
+DISCRETE: Lines = (
+    ("torch.gcd", "input, other", batched.elementwise),
+    ("torch.isin", "elements, test_elements, *, assume_unique=False, invert=False", batched.isin),
+    ("torch.isreal", "input", batched.elementwise),
+    ("torch.lcm", "input, other", batched.elementwise),
     ("torch.logspace", "start, end, steps, base=10.0, *, dtype=None, device=None"),
     ("torch.tril_indices", "row, col, offset=0, *, dtype=torch.int64, device=None"),
     ("torch.triu_indices", "row, col, offset=0, *, dtype=torch.int64, device=None"),
@@ -68,68 +76,77 @@ DISCRETE = (
     ),
 )
 
-SELECTIONS = (
-    ("torch.aminmax", "input, *, dim=None, keepdim=False"),
-    ("torch.kthvalue", "input, k, dim=-1, keepdim=False"),
-    ("torch.mode", "input, dim=-1, keepdim=False"),
-    ("torch.nanquantile", "input, q, dim=None, keepdim=False, *, interpolation='linear'"),
-    ("torch.quantile", "input, q, dim=None, keepdim=False, *, interpolation='linear'"),
-    ("torch.nanmean", "input, dim=None, keepdim=False, *, dtype=None"),
+SELECTIONS: Lines = (
+    ("torch.aminmax", "input, *, dim=None, keepdim=False", batched.reduction),
+    ("torch.kthvalue", "input, k, dim=-1, keepdim=False", batched.of_one_dim),
+    ("torch.mode", "input, dim=-1, keepdim=False", batched.of_one_dim),
+    ("torch.nanquantile", "input, q, dim=None, keepdim=False, *, interpolation='linear'", batched.quantile),
+    ("torch.quantile", "input, q, dim=None, keepdim=False, *, interpolation='linear'", batched.quantile),
+    ("torch.nanmean", "input, dim=None, keepdim=False, *, dtype=None", batched.reduction),
     ("torch.dist", "input, other, p=2"),
-    ("torch.cdist", "x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'"),
+    (
+        "torch.cdist",
+        "x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'",
+        batched.of_last_dims,
+    ),
 )
 
-ARRANGEMENTS = (
+ARRANGEMENTS: Lines = (
     ("torch.block_diag", "*tensors"),
     ("torch.cartesian_prod", "*tensors"),
-    ("torch.cross", "input, other, dim=None"),
-    ("torch.diagonal_scatter", "input, src, offset=0, dim1=0, dim2=1"),
+    ("torch.cross", "input, other, dim=None", batched.of_one_dim),
+    ("torch.diagonal_scatter", "input, src, offset=0, dim1=0, dim2=1", batched.diagonal_scatter),
     ("torch.index_reduce", "input, dim, index, source, reduce, *, include_self=True"),
     ("torch.kron", "input, other"),
     ("torch.put", "input, index, source, accumulate=False"),
-    ("torch.select_scatter", "input, src, dim, index"),
-    ("torch.slice_scatter", "input, src, dim=0, start=None, end=None, step=1"),
+    ("torch.select_scatter", "input, src, dim, index", batched.at_dim),
+    ("torch.slice_scatter", "input, src, dim=0, start=None, end=None, step=1", batched.at_dim),
     ("torch.unravel_index", "indices, shape"),
     ("torch.diagflat", "input, offset=0"),
     ("torch.vander", "x, N=None, increasing=False"),
 )
 
-MATRICES = (
-    ("torch.cholesky_inverse", "L, upper=False"),
-    ("torch.cholesky_solve", "B, L, upper=False"),
-    ("torch.linalg.cholesky", "A, *, upper=False"),
-    ("torch.linalg.cholesky_ex", "A, *, upper=False, check_errors=False"),
-    ("torch.linalg.det", "A"),
-    ("torch.linalg.eigh", "A, UPLO='L'"),
-    ("torch.linalg.eigvalsh", "A, UPLO='L'"),
-    ("torch.linalg.inv", "A"),
-    ("torch.linalg.matrix_power", "A, n"),
-    ("torch.linalg.pinv", "A, *, atol=None, rtol=None, hermitian=False"),
-    ("torch.linalg.qr", "A, mode='reduced'"),
-    ("torch.linalg.slogdet", "A"),
-    ("torch.linalg.svd", "A, full_matrices=True, *, driver=None"),
-    ("torch.linalg.svdvals", "A, *, driver=None"),
-    ("torch.linalg.solve", "A, B, *, left=True"),
-    ("torch.linalg.solve_triangular", "A, B, *, upper, left=True, unitriangular=False"),
-    ("torch.linalg.vander", "x, *, N=None"),
-    ("torch.linalg.vecdot", "x, y, *, dim=-1"),
-    ("torch.logdet", "input"),
-    ("torch.matrix_exp", "input"),
+MATRICES: Lines = (
+    ("torch.cholesky_inverse", "L, upper=False", batched.of_last_dims),
+    ("torch.cholesky_solve", "B, L, upper=False", batched.of_last_dims),
+    ("torch.linalg.cholesky", "A, *, upper=False", batched.of_last_dims),
+    ("torch.linalg.cholesky_ex", "A, *, upper=False, check_errors=False", batched.of_last_dims),
+    ("torch.linalg.det", "A", batched.of_last_dims),
+    ("torch.linalg.eigh", "A, UPLO='L'", batched.of_last_dims),
+    ("torch.linalg.eigvalsh", "A, UPLO='L'", batched.of_last_dims),
+    ("torch.linalg.inv", "A", batched.of_last_dims),
+    ("torch.linalg.matrix_power", "A, n", batched.of_last_dims),
+    ("torch.linalg.pinv", "A, *, atol=None, rtol=None, hermitian=False", batched.of_last_dims),
+    ("torch.linalg.qr", "A, mode='reduced'", batched.of_last_dims),
+    ("torch.linalg.slogdet", "A", batched.of_last_dims),
+    ("torch.linalg.svd", "A, full_matrices=True, *, driver=None", batched.of_last_dims),
+    ("torch.linalg.svdvals", "A, *, driver=None", batched.of_last_dims),
+    ("torch.linalg.solve", "A, B, *, left=True", batched.of_last_dims),
+    ("torch.linalg.solve_triangular", "A, B, *, upper, left=True, unitriangular=False", batched.of_last_dims),
+    ("torch.linalg.vander", "x, *, N=None", batched.of_last_dims),
+    ("torch.linalg.vecdot", "x, y, *, dim=-1", batched.of_one_dim),
+    ("torch.logdet", "input", batched.of_last_dims),
+    ("torch.matrix_exp", "input", batched.of_last_dims),
     ("torch.nn.functional.bilinear", "input1, input2, weight, bias=None"),
-    ("torch.nn.functional.cosine_similarity", "x1, x2, dim=1, eps=1e-08"),
-    ("torch.nn.functional.pairwise_distance", "x1, x2, p=2.0, eps=1e-06, keepdim=False"),
+    ("torch.nn.functional.cosine_similarity", "x1, x2, dim=1, eps=1e-08", batched.of_one_dim),
+    (
+        "torch.nn.functional.pairwise_distance",
+        "x1, x2, p=2.0, eps=1e-06, keepdim=False",
+        batched.of_last_dims,
+    ),
 )
 
+_SPECTRA = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 _ONE_DIM = "input, n=None, dim=-1, norm=None"
 _TWO_DIMS = "input, s=None, dim=(-2, -1), norm=None"
 _MANY_DIMS = "input, s=None, dim=None, norm=None"
 
-TRANSFORMS = (
-    *((f"torch.fft.{name}", _ONE_DIM) for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")),
-    *((f"torch.fft.{name}2", _TWO_DIMS) for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")),
-    *((f"torch.fft.{name}n", _MANY_DIMS) for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")),
-    ("torch.fft.fftshift", "input, dim=None"),
-    ("torch.fft.ifftshift", "input, dim=None"),
+TRANSFORMS: Lines = (
+    *((f"torch.fft.{name}", _ONE_DIM, batched.of_one_dim) for name in _SPECTRA),
+    *((f"torch.fft.{name}2", _TWO_DIMS, batched.over_dims) for name in _SPECTRA),
+    *((f"torch.fft.{name}n", _MANY_DIMS, batched.over_dims) for name in _SPECTRA),
+    ("torch.fft.fftshift", "input, dim=None", batched.over_dims),
+    ("torch.fft.ifftshift", "input, dim=None", batched.over_dims),
 )
 
 #: other names of functions above
@@ -155,21 +172,47 @@ SHAPES: dict[str, kernel_shapes.ShapeRule] = {
         f"torch.fft.{name}{several}": kernel_shapes.spectra(name, dims)
         if several
         else kernel_shapes.one_spectrum(name)
-        for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
+        for name in _SPECTRA
         for several, dims in (("", None), ("2", (-2, -1)), ("n", None))
     },
 }
 
 
-#: functions above that may return their argument
-MAYBE_VIEWS = frozenset({"torch.cartesian_prod"})
-
+#: facts of functions above
+FACTS: dict[str, dict[str, Any]] = {
+    "torch.cartesian_prod": {"tags": (OpTags.MAYBE_VIEW,)},
+    "torch.cross": {"tags": (OpTags.NO_OVERLAP,)},
+    **{line[0]: {"tags": (OpTags.DEFAULT_DTYPE,)} for line in DISCRETE if "dtype=None" in line[1]},
+    "torch.heaviside": {"layout": COMPARED},
+    "torch.index_reduce": {
+        "tags": (OpTags.NO_OVERLAP_BUT_FIRST, OpTags.RAISES_ON_DATA),
+        "layout": REORDERED,
+        "in_place": part(torch.Tensor.index_reduce_, restoring_rows),
+    },
+    "torch.ldexp": {"layout": BY_KERNEL},
+    "torch.linalg.cholesky": {"tags": (OpTags.OTHER_TANGENTS, OpTags.RAISES_ON_DATA)},
+    "torch.linalg.cholesky_ex": {"tags": (OpTags.OTHER_TANGENTS, OpTags.RAISES_ON_DATA)},
+    "torch.linalg.eigh": {"tags": (OpTags.OTHER_TANGENTS, OpTags.RAISES_ON_DATA)},
+    "torch.linalg.matrix_power": {"tags": (OpTags.NO_OVERLAP, OpTags.RAISES_BY_PARTS)},
+    "torch.linalg.solve_triangular": {"tags": (OpTags.NO_OVERLAP,)},
+    "torch.mvlgamma": {"layout": REORDERED},
+    "torch.put": {"tags": (OpTags.NO_OVERLAP_BUT_FIRST, OpTags.RAISES_ON_DATA)},
+    "torch.sinc": elementwise_kernel("sinc"),
+    **{
+        path: {"tags": (OpTags.RAISES_ON_DATA,)}
+        for path in (
+            *("torch.cholesky_inverse", "torch.histc", "torch.nanquantile", "torch.quantile"),
+            *(f"torch.linalg.{name}" for name in ("eigvalsh", "inv", "pinv", "solve", "svd", "svdvals")),
+            "torch.unravel_index",
+        )
+    },
+}
 
 #: functions above of which the method has other parameters
 WITHOUT_METHOD = frozenset({"torch.polygamma"})
 
 
-def _add(path: str, parameters: str, **row: Any) -> None:
+def _add(path: str, parameters: str, batch: BatchRule | None = None, **row: Any) -> None:
     if find_torch(path) is None:
         return
     paths = (path, *ALIASES.get(path, ()))
@@ -179,16 +222,19 @@ def _add(path: str, parameters: str, **row: Any) -> None:
         parameters,
         *ALIASES.get(path, ()),
         methods=[m for m in methods if hasattr(torch.Tensor, m)],
-        tags=(OpTags.MAYBE_VIEW,) if path in MAYBE_VIEWS else (),
         shape=SHAPES.get(path),
+        batch=batch,
+        **FACTS.get(path, {}),
         **row,
     )
 
 
-for _path, _parameters in (*ELEMENTWISE, *SELECTIONS, *ARRANGEMENTS, *MATRICES, *TRANSFORMS):
-    _add(_path, _parameters)
-for _path, _parameters in DISCRETE:
-    _add(_path, _parameters, vjp=NONDIFFERENTIABLE)
+for _path, _parameters in ELEMENTWISE:
+    _add(_path, _parameters, batched.elementwise)
+for _line in (*SELECTIONS, *ARRANGEMENTS, *MATRICES, *TRANSFORMS):
+    _add(*_line)
+for _line in DISCRETE:
+    _add(*_line, vjp=NONDIFFERENTIABLE)
 
 
 @torch_names(methods=("polygamma",))
@@ -209,12 +255,18 @@ def slogdet(input: TensorProxy) -> Any:
     return torch.return_types.slogdet(tuple(SYMBOLS["slogdet"](input)))
 
 
-def _resolved(name: str, unchanged: Callable[[TensorProxy], bool]) -> None:
+def _resolved(name: str, unchanged: Callable[[TensorProxy], bool], *tags: OpTags) -> None:
     """Register a function that returns its argument where it has no lazy bit to resolve.
 
     The lazy bits of torch's tensors are conjugation and negation.
     """
-    symbol = meta_by_torch(f"torch.{name}", "input", in_language=False, tags=(OpTags.MAYBE_VIEW,))
+    symbol = meta_by_torch(
+        f"torch.{name}",
+        "input",
+        in_language=False,
+        tags=(OpTags.MAYBE_VIEW, *tags),
+        batch=batched.elementwise,
+    )
 
     @torch_names(f"torch.{name}", methods=(name,))
     def resolve(input: TensorProxy) -> TensorProxy:
@@ -225,5 +277,5 @@ def _resolved(name: str, unchanged: Callable[[TensorProxy], bool]) -> None:
 
 
 _resolved("conj_physical", lambda x: not x.dtype.is_complex)
-_resolved("resolve_conj", lambda x: not x.dtype.is_complex)
-_resolved("resolve_neg", lambda x: not x.dtype.is_inexact)
+_resolved("resolve_conj", lambda x: not x.dtype.is_complex, OpTags.MAYBE_ARGUMENT)
+_resolved("resolve_neg", lambda x: not x.dtype.is_inexact, OpTags.MAYBE_ARGUMENT)

@@ -16,6 +16,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
 from thunder.ops.casting import cast
+from thunder.ops.in_place import elementwise_kernel, whole
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.promotion import float_result, same_result
 from thunder.ops.torch_errors import OperatorTypeError
@@ -53,7 +54,7 @@ def unary(
         methods=(*plain, *dunders),
         inplace=[f"{n}_" for n in plain] if inplace else (),
         inplace_functions=[f"torch.{n}_" for n in plain] if inplace else (),
-        **row,
+        **((elementwise_kernel(name) if inplace else {}) | row),
     )(decomposition)
 
 
@@ -96,11 +97,11 @@ log = unary("log", prims.log, float_result)
 log10 = unary("log10", prims.log10, float_result)
 log1p = unary("log1p", prims.log1p, float_result, aliases=("torch.special.log1p",))
 log2 = unary("log2", prims.log2, float_result)
-logical_not = unary("logical_not", prims.logical_not, vjp=NONDIFFERENTIABLE)
+logical_not = unary("logical_not", prims.logical_not, vjp=NONDIFFERENTIABLE, in_place=None)
 neg = unary("neg", prims.neg, aliases=("negative",), dunders=("__neg__",))
 reciprocal = unary("reciprocal", prims.reciprocal, float_result)
 rsqrt = unary("rsqrt", prims.rsqrt, float_result)
-sgn = unary("sgn", prims.sgn)
+sgn = unary("sgn", prims.sgn, in_place=None, with_out=None)
 sigmoid = unary("sigmoid", prims.sigmoid, float_result, aliases=("torch.special.expit",))
 sign = unary("sign", prims.sign)
 signbit = unary("signbit", prims.signbit, inplace=False, vjp=NONDIFFERENTIABLE)
@@ -110,7 +111,7 @@ sqrt = unary("sqrt", prims.sqrt, float_result)
 tan = unary("tan", prims.tan, float_result)
 tanh = unary("tanh", prims.tanh, float_result)
 trunc = unary("trunc", prims.trunc, aliases=("fix",))
-ndtri = unary("torch.special.ndtri", prims.ndtri, float_result)
+ndtri = unary("torch.special.ndtri", prims.ndtri, float_result, inplace=False)
 
 
 def _round_spelling(input: Any, *, decimals: int | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -124,6 +125,7 @@ def _round_spelling(input: Any, *, decimals: int | None = None) -> tuple[tuple[A
     methods=("round",),
     inplace=("round_",),
     inplace_functions=("torch.round_",),
+    **elementwise_kernel("round"),
     spelling=_round_spelling,
 )
 def round(input: TensorProxy, *, decimals: int | None = None) -> TensorProxy:
@@ -140,14 +142,26 @@ def round(input: TensorProxy, *, decimals: int | None = None) -> TensorProxy:
     return prims.mul(prims.round(prims.div(input, scale)), scale)
 
 
-@torchsymbol("torch.square", methods=("square",), inplace=("square_",), inplace_functions=("torch.square_",))
+@torchsymbol(
+    "torch.square",
+    methods=("square",),
+    inplace=("square_",),
+    inplace_functions=("torch.square_",),
+    **elementwise_kernel("square"),
+)
 def square(input: TensorProxy) -> TensorProxy:
     """``input * input``; integers for a boolean tensor."""
     a = cast(input, int64) if input.dtype.is_bool else input
     return prims.mul(a, a)
 
 
-@torchsymbol("torch.frac", methods=("frac",), inplace=("frac_",), inplace_functions=("torch.frac_",))
+@torchsymbol(
+    "torch.frac",
+    methods=("frac",),
+    inplace=("frac_",),
+    inplace_functions=("torch.frac_",),
+    **elementwise_kernel("frac"),
+)
 def frac(input: TensorProxy) -> TensorProxy:
     """The fractional part, with the sign of the input."""
     if not input.dtype.is_floating_point:
@@ -175,6 +189,7 @@ def logit(input: TensorProxy, eps: float | None = None) -> TensorProxy:
     methods=("nan_to_num",),
     inplace=("nan_to_num_",),
     inplace_functions=("torch.nan_to_num_",),
+    in_place=whole(torch.Tensor.nan_to_num_),
 )
 def nan_to_num(
     input: TensorProxy, nan: float | None = None, posinf: float | None = None, neginf: float | None = None

@@ -25,11 +25,13 @@ from thunder.ops.meta_kernels import eager_error, eager_error_on_identity
 from thunder.ops.prims.linalg import broadcast_shapes
 from thunder.ops.promotion import float_result, real_result, result_dtype
 from thunder.ops.torch_errors import operator_error
+from thunder.torch.batch_rules.batched_kernels import of_last_dims
 from thunder.torch.fallback.fallback_rows import gradients_by_torch
 from thunder.torch.meta_by_torch import signature_of
 from thunder.torch.registration import torch_names, torchsymbol
 
 Fn = Callable[..., Any]
+RAISES = (OpTags.RAISES_ON_DATA,)
 
 
 def value_checked(
@@ -38,11 +40,13 @@ def value_checked(
     *,
     eager: Fn | None = None,
     finish: Fn | None = None,
+    tags: tuple[OpTags, ...] = (),
+    **row: Any,
 ) -> Callable[[Fn], Symbol]:
     """Register the decorated function as the metadata of torch's function at ``path``.
 
     Torch checks the arguments, on zeros and on regular matrices. ``finish(result, *args, **kwargs)`` returns
-    what the program receives.
+    what the program receives. ``row`` are further arguments of ``torchsymbol``.
     """
 
     def decorate(shapes: Fn) -> Symbol:
@@ -61,8 +65,8 @@ def value_checked(
         signature = signature_of(parameters)
         meta.__name__, meta.__doc__ = name, shapes.__doc__
         meta.__signature__ = signature  # type: ignore[attr-defined]
-        gradients, tags = gradients_by_torch(path, by_name), (OpTags.DONT_RECOMPUTE_IN_BACKWARD,)
-        symbol = torchsymbol(id=path, prim=True, eager=eager, vjp=gradients, tags=tags)(meta)
+        gradients, all_tags = gradients_by_torch(path, by_name), (OpTags.DONT_RECOMPUTE_IN_BACKWARD, *tags)
+        symbol = torchsymbol(id=path, prim=True, eager=eager, vjp=gradients, tags=all_tags, **row)(meta)
 
         @torch_names(path, methods=(name,) if path.count(".") == 1 and hasattr(torch.Tensor, name) else ())
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -93,7 +97,7 @@ def _between_variables(x: TensorProxy, dtype: Dtype) -> TensorProxy:
     return _dense(x, (x.shape[0], x.shape[0]) if several else (), float_result(dtype))
 
 
-@value_checked("torch.cov", "input, *, correction=1, fweights=None, aweights=None")
+@value_checked("torch.cov", "input, *, correction=1, fweights=None, aweights=None", tags=RAISES)
 def cov(input: TensorProxy, *, aweights: TensorProxy | None = None, **how: Any) -> TensorProxy:
     """``input: (v, n)`` → ``(v, v)``; torch warns where there are too few observations."""
     weighted = input.dtype if aweights is None else result_dtype(input, aweights)
@@ -125,7 +129,10 @@ def _histogram(input: torch.Tensor, bins: Any, *, range: Any, **how: Any) -> Any
 
 
 @value_checked(
-    "torch.histogram", "input, bins=100, *, range=None, weight=None, density=False", eager=_histogram
+    "torch.histogram",
+    "input, bins=100, *, range=None, weight=None, density=False",
+    eager=_histogram,
+    tags=RAISES,
 )
 def histogram(input: TensorProxy, bins: Any, **how: Any) -> Any:
     """Counts ``(bins,)``, or sums of weights, and the edges of the bins ``(bins + 1,)``."""
@@ -152,6 +159,7 @@ def _with_given_edges(result: Any, input: TensorProxy, bins: Any, *how: Any, **n
     "input, bins, range=None, weight=None, density=False",
     eager=_histogramdd,
     finish=_with_given_edges,
+    tags=RAISES,
 )
 def histogramdd(input: TensorProxy, bins: Any, *how: Any, **named: Any) -> Any:
     """``input: (*, d)`` → counts with one dimension for each of ``d``, and the edges of each."""
@@ -164,7 +172,7 @@ def histogramdd(input: TensorProxy, bins: Any, *how: Any, **named: Any) -> Any:
 # -- matrices ------------------------------------------------------------------------------------------------
 
 
-@value_checked("torch.geqrf", "input")
+@value_checked("torch.geqrf", "input", batch=of_last_dims)
 def geqrf(input: TensorProxy) -> Any:
     """``input: (*, m, n)`` → LAPACK's form of Q and R: ``(*, m, n)`` and ``(*, min(m, n))``."""
     *batch, m, n = input.shape
@@ -184,6 +192,7 @@ def _without_gradient_of_singular_values(result: Any, *args: Any, **kwargs: Any)
     "torch.linalg.lstsq",
     "A, B, rcond=None, *, driver=None",
     finish=_without_gradient_of_singular_values,
+    tags=RAISES,
 )
 def lstsq(A: TensorProxy, B: TensorProxy, rcond: Any = None, *, driver: str | None = None) -> Any:
     """``A: (*, m, n)``, ``B: (*, m, k)`` → solutions ``(*, n, k)``, and three other results.
@@ -218,6 +227,7 @@ def lstsq(A: TensorProxy, B: TensorProxy, rcond: Any = None, *, driver: str | No
     "torch.istft",
     "input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, "
     "onesided=None, length=None, return_complex=False",
+    tags=RAISES,
 )
 def istft(
     input: TensorProxy,

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import math
 
+import torch
+
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.gradient_rules import conj
 from thunder.torch.gradients.backward_kernels import kernel
 from thunder.torch.namespace import ltorch
+
+aten = torch.ops.aten
 
 Tensor = TensorProxy
 
@@ -115,14 +119,19 @@ def elu_backward(
     return ltorch.where(input <= 0, grad_output * slope, grad_output * scale)
 
 
-@kernel("silu_backward")
+@kernel("silu_backward", with_out=lambda g, a, out: aten.silu_backward.grad_input(g, a, grad_input=out))
 def silu_backward(grad_output: Tensor, input: Tensor) -> Tensor:
     """``s * (1 + x * (1 - s))`` with ``s = sigmoid(x)``."""
     s = ltorch.sigmoid(input)
     return grad_output * conj(s * (1 + input * (1 - s)))
 
 
-@kernel("gelu_backward")
+@kernel(
+    "gelu_backward",
+    with_out=lambda g, a, *, approximate="none", out: aten.gelu_backward.grad_input(
+        g, a, approximate=approximate, grad_input=out
+    ),
+)
 def gelu_backward(grad_output: Tensor, input: Tensor, *, approximate: str = "none") -> Tensor:
     """``Phi(x) + x * phi(x)``, or the derivative of the ``tanh`` approximation."""
     if approximate == "none":

@@ -16,12 +16,12 @@ from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.gradient_rules import VjpCall, vjp
+from thunder.ops.layout_rules import BY_DEVICE
 from thunder.ops.meta_kernels import without_checks
+from thunder.torch.attention_kernels import KERNELS_ON_CUDA, additive_mask, as_kernels_take
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
 from thunder.torch.rows.nn.attention import (
-    additive_mask,
-    as_kernels_take,
     attention_weights,
     by_query_head,
     check_attention_shapes,
@@ -73,7 +73,20 @@ def flash_attention_for_cpu_backward(
     weights, so that its derivatives depend on the inputs.
     """
     check_attention_shapes(query, key, value, attn_mask)
-    _check_saved(grad_output, query, value, out, logsumexp)
+    _check_saved(grad_output, query, value, out, logsumexp, query.shape[:-1])
+    return _gradients(grad_output, query, key, value, attn_mask, is_causal, scale)
+
+
+def _gradients(
+    grad_output: TensorProxy,
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    attn_mask: TensorProxy | None,
+    is_causal: bool,
+    scale: float | None,
+) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
+    """Return the gradients of query, key and value, from weights that are computed again."""
     keys, values = by_query_head(key, query), by_query_head(value, query)
     weights = attention_weights(query, keys, attn_mask, is_causal, scale)
     scale = default_scale(query) if scale is None else scale
@@ -87,11 +100,16 @@ def flash_attention_for_cpu_backward(
 
 
 def _check_saved(
-    grad_output: TensorProxy, query: TensorProxy, value: TensorProxy, out: TensorProxy, logsumexp: TensorProxy
+    grad_output: TensorProxy,
+    query: TensorProxy,
+    value: TensorProxy,
+    out: TensorProxy,
+    logsumexp: TensorProxy,
+    sums: tuple[int, ...],
 ) -> None:
     """Raise OperatorError unless what a forward saved has the shapes of its results."""
     shape = (*query.shape[:-1], value.shape[-1])
-    saved = {"grad_output": (grad_output, shape), "out": (out, shape), "logsumexp": (logsumexp, shape[:-1])}
+    saved = {"grad_output": (grad_output, shape), "out": (out, shape), "logsumexp": (logsumexp, sums)}
     for name, (x, expected) in saved.items():
         if x.shape != expected:
             raise OperatorError(f"{name} has shape {x.shape}; for these queries and values it is {expected}")
@@ -111,4 +129,68 @@ def _of_flash_attention_for_cpu(c: VjpCall) -> dict[str, TensorProxy]:
     arguments = (c.query, c.key, c.value, *c.out, c.dropout_p, c.is_causal)
     mask, scale = c.attn_mask, c.scale
     gradients = flash_attention_for_cpu_backward(c.g[0], *arguments, attn_mask=mask, scale=scale)
+    return dict(zip(("query", "key", "value"), gradients, strict=True))
+
+
+@without_checks
+def _fused_attention_backward(
+    grad_output: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    out: torch.Tensor,
+    logsumexp: torch.Tensor,
+    is_causal: bool,
+    *,
+    attn_mask: torch.Tensor | None,
+    scale: float | None,
+    kernel: int,
+) -> Any:
+    tensors = as_kernels_take(grad_output, query, key, value, out)
+    added = additive_mask(attn_mask, query)
+    return KERNELS_ON_CUDA[kernel].backward(*tensors, logsumexp, added, is_causal, scale)
+
+
+@torchsymbol(
+    id="ltorch.fused_attention_backward",
+    layout=BY_DEVICE,
+    tags=(OpTags.MATMUL_OP,),
+    eager=_fused_attention_backward,
+)
+def fused_attention_backward(
+    grad_output: TensorProxy,
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    out: TensorProxy,
+    logsumexp: TensorProxy,
+    is_causal: bool,
+    *,
+    attn_mask: TensorProxy | None,
+    scale: float | None,
+    kernel: int,
+) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
+    """Gradients of query, key and value on a GPU, by the kernel of the forward.
+
+    The decomposition recomputes the weights, so that its derivatives depend on the inputs.
+    """
+    check_attention_shapes(query, key, value, attn_mask)
+    sums = KERNELS_ON_CUDA[kernel].sums(query.shape)
+    _check_saved(grad_output, query, value, out, logsumexp, sums)
+    return _gradients(grad_output, query, key, value, attn_mask, is_causal, scale)
+
+
+@vjp("ltorch.fused_attention")
+def _of_fused_attention(c: VjpCall) -> dict[str, TensorProxy]:
+    gradients = fused_attention_backward(
+        c.g[0],
+        c.query,
+        c.key,
+        c.value,
+        *c.out,
+        c.is_causal,
+        attn_mask=c.attn_mask,
+        scale=c.scale,
+        kernel=c.kernel,
+    )
     return dict(zip(("query", "key", "value"), gradients, strict=True))

@@ -19,6 +19,9 @@ import torch
 
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.gradient_rules import VjpCall, conj, vjp
+from thunder.ops.layout_rules import BY_DEVICE
+from thunder.torch.batch_rules import batched_layers
+from thunder.torch.convolution_workspaces import of_backward
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
 from thunder.torch.rows.nn.conv import batched, each, padded_by_name
@@ -47,7 +50,14 @@ def _convolution_backward(
     return dx, dw, db
 
 
-@torchsymbol(id="ltorch.convolution_backward", prim=True, eager=_convolution_backward)
+@torchsymbol(
+    id="ltorch.convolution_backward",
+    prim=True,
+    eager=_convolution_backward,
+    layout=BY_DEVICE,
+    workspace=of_backward,
+    batch=batched_layers.convolution_backward,
+)
 def convolution_backward(
     grad_output: TensorProxy,
     input: TensorProxy,

@@ -16,6 +16,7 @@ import torch
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.gradient_rules import VjpCall, formulas, gradient_rule, vjp
 from thunder.ops.prims.gradient import get_grad, put_grad
+from thunder.torch.batch_rules.batched_kernels import of_images
 from thunder.torch.gradients.backward_kernels import computed_by, kernel
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows.nn import pool  # noqa: F401  (the rows)
@@ -28,7 +29,7 @@ _F = "torch.nn.functional."
 
 
 def _average_backward(n: int) -> Any:
-    @kernel(f"avg_pool{n}d_backward", prim=True)
+    @kernel(f"avg_pool{n}d_backward", prim=True, batch=of_images(n))
     def avg_pool_backward(
         grad_output: TensorProxy,
         input: TensorProxy,
@@ -88,7 +89,7 @@ formulas(f"{_F}avg_pool1d", input=_of_average_1d)
 
 
 def _adaptive_backward(n: int) -> Any:
-    @kernel(f"_adaptive_avg_pool{n}d_backward", prim=True)
+    @kernel(f"_adaptive_avg_pool{n}d_backward", prim=True, batch=of_images(n))
     def adaptive_avg_pool_backward(grad_output: TensorProxy, input: TensorProxy) -> TensorProxy:
         return TensorProxy(like=input)
 

@@ -10,6 +10,8 @@ from thunder.base.errors import OperatorError
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.casting import cast
 from thunder.ops.gradient_rules import VjpCall, formulas
+from thunder.ops.layout_rules import CONTIGUOUS_BY_KERNEL
+from thunder.torch.batch_rules.batched_layers import softmax_backward
 from thunder.torch.gradients.backward_kernels import kernel
 from thunder.torch.mixed_precision import computed_in
 from thunder.torch.namespace import ltorch
@@ -31,7 +33,7 @@ def _dtype_of_gradient(grad_output: TensorProxy, output: TensorProxy, input_dtyp
     return expected
 
 
-@kernel("_softmax_backward_data", "torch._softmax_backward_data")
+@kernel("_softmax_backward_data", "torch._softmax_backward_data", batch=softmax_backward)
 def _softmax_backward_data(
     grad_output: TensorProxy, output: TensorProxy, dim: int, input_dtype: Any
 ) -> TensorProxy:
@@ -42,7 +44,12 @@ def _softmax_backward_data(
     return ltorch.contiguous(cast(gradient, _dtype_of_gradient(grad_output, output, input_dtype)))
 
 
-@kernel("_log_softmax_backward_data", "torch._log_softmax_backward_data")
+@kernel(
+    "_log_softmax_backward_data",
+    "torch._log_softmax_backward_data",
+    layout=CONTIGUOUS_BY_KERNEL,
+    batch=softmax_backward,
+)
 def _log_softmax_backward_data(
     grad_output: TensorProxy, output: TensorProxy, dim: int, input_dtype: Any
 ) -> TensorProxy:

@@ -7,12 +7,18 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
+from thunder.ops.in_place import whole
+from thunder.ops.layout_rules import BY_KERNEL
 from thunder.ops.same_operators import declare_same
 from thunder.torch.inplace import write_back
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
+
+aten = torch.ops.aten
 
 _F = "torch.nn.functional."
 
@@ -63,13 +69,22 @@ def may_be_inplace(also: tuple[str, ...] = (), **row: Any) -> Callable[[Callable
 # -- rectifiers ------------------------------------------------------------------------------------
 
 
-@torchsymbol("torch.relu", methods=("relu",), inplace=("relu_",), inplace_functions=("torch.relu_",))
+@torchsymbol(
+    "torch.relu",
+    methods=("relu",),
+    inplace=("relu_",),
+    inplace_functions=("torch.relu_",),
+    in_place=whole(torch.Tensor.relu_),
+    with_out=lambda a, out: a.relu_(),
+)
 def torch_relu(input: TensorProxy) -> TensorProxy:
     """``max(x, 0)``; NaN stays NaN."""
     return ltorch.where(ltorch.le(input, 0), 0, input)
 
 
-@may_be_inplace()
+@may_be_inplace(
+    in_place=whole(lambda a, *_, **__: a.relu_()), with_out=lambda a, inplace=False, *, out: a.relu_()
+)
 def relu(input: TensorProxy) -> TensorProxy:
     """``max(x, 0)``; NaN stays NaN."""
     return ltorch.where(ltorch.le(input, 0), 0, input)
@@ -173,7 +188,11 @@ _SQRT_2 = math.sqrt(2)
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
-@activation("torch._C._nn.gelu", id=f"{_F}gelu")
+@activation(
+    "torch._C._nn.gelu",
+    id=f"{_F}gelu",
+    with_out=lambda a, *, approximate="none", out: aten.gelu.out(a, approximate=approximate, out=out),
+)
 def gelu(input: TensorProxy, *, approximate: str = "none") -> TensorProxy:
     """``x * Phi(x)``, or its ``tanh`` approximation.
 
@@ -187,7 +206,7 @@ def gelu(input: TensorProxy, *, approximate: str = "none") -> TensorProxy:
     return ltorch.mul(ltorch.mul(0.5, input), ltorch.add(1, ltorch.tanh(inner)))
 
 
-@may_be_inplace()
+@may_be_inplace(with_out=lambda a, inplace=False, *, out: aten.silu.out(a, out=out))
 def silu(input: TensorProxy) -> TensorProxy:
     """``x * sigmoid(x)``."""
     return ltorch.mul(input, ltorch.sigmoid(input))
@@ -207,7 +226,7 @@ def softplus(input: TensorProxy, beta: float = 1, threshold: float = 20) -> Tens
     return ltorch.where(ltorch.gt(scaled, threshold), input, smooth)
 
 
-@activation()
+@activation(layout=BY_KERNEL)
 def logsigmoid(input: TensorProxy) -> TensorProxy:
     """``log(sigmoid(x)) = min(x, 0) - log1p(exp(-|x|))``."""
     tail = ltorch.log1p(ltorch.exp(ltorch.neg(ltorch.abs(input))))

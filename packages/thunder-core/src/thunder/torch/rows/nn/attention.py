@@ -16,7 +16,11 @@ from thunder.ir.symbolic_floats import square_root
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.symbolic_sizes import has_symbols, hint_of
 from thunder.ops import prims
+from thunder.ops.layout_rules import BY_DEVICE
 from thunder.ops.meta_kernels import without_checks
+from thunder.ops.stand_ins import stand_in_tensor
+from thunder.torch.attention_kernels import FLASH, KERNELS_ON_CUDA, MATH, additive_mask, as_kernels_take
+from thunder.torch.batch_rules.batched_attention import attention as batched_attention
 from thunder.torch.mixed_precision import computed_in
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
@@ -24,7 +28,9 @@ from thunder.torch.registration import torchsymbol
 _F = "torch.nn.functional."
 
 
-@torchsymbol(f"{_F}scaled_dot_product_attention", tags=(OpTags.MATMUL_OP,))
+@torchsymbol(
+    f"{_F}scaled_dot_product_attention", layout=BY_DEVICE, tags=(OpTags.MATMUL_OP,), batch=batched_attention
+)
 def scaled_dot_product_attention(
     query: TensorProxy,
     key: TensorProxy,
@@ -52,9 +58,14 @@ def scaled_dot_product_attention(
         scale = scale.value
     if isinstance(dropout_p, SymbolicNumber) and not dropout_p > 0.0:
         dropout_p = 0.0
-    arguments = (query, key, value, dropout_p, is_causal)
-    if _takes_flash_kernel(*arguments, attn_mask, scale, enable_gqa):
+    chosen = _chosen_kernel(query, key, value, dropout_p, is_causal, attn_mask, scale, enable_gqa)
+    if chosen == FLASH and query.device.type == "cpu":
         return _by_flash_kernel(query, key, value, attn_mask, dropout_p, is_causal, scale)
+    kernel = KERNELS_ON_CUDA.get(chosen) if query.device.type == "cuda" else None
+    if kernel is not None and kernel.takes(query, key, value, attn_mask):
+        return fused_attention(query, key, value, is_causal, attn_mask=attn_mask, scale=scale, kernel=chosen)[
+            0
+        ]
     if enable_gqa:
         key, value = by_query_head(key, query), by_query_head(value, query)
     weights = _safe_softmax(masked_scores(query, key, attn_mask, is_causal, scale))
@@ -107,11 +118,8 @@ def masked_scores(
 
 # -- torch's kernel ------------------------------------------------------------------------------------------
 
-#: what torch's ``_fused_sdp_choice`` answers for its kernel on the cpu
-_FLASH = 1
 
-
-def _takes_flash_kernel(
+def _chosen_kernel(
     query: TensorProxy,
     key: TensorProxy,
     value: TensorProxy,
@@ -120,21 +128,33 @@ def _takes_flash_kernel(
     mask: TensorProxy | None,
     scale: float | None,
     enable_gqa: bool,
-) -> bool:
-    """Return whether torch would compute the attention by its fused CPU kernel.
+) -> int:
+    """Return the number of the kernel by which torch would compute the attention; 0 for none that is fused.
 
     Torch decides for tensors with the same metadata. Empty tensors are left out: the decision divides by the
-    number of heads, among others.
+    number of heads, among others. So are, on a GPU, symbolic sizes, attention with dropout, whose draws the
+    kernels make, and a program that is planned for a device which is not here.
     """
-    if query.device.type != "cpu" or not all(x.numel() for x in (query, key, value)):
-        return False
+    tensors = (query, key, value, *([mask] if mask is not None else []))
+    if not all(x.numel() for x in (query, key, value)):
+        return MATH
+    if query.device.type == "cuda":
+        if dropout_p > 0.0 or not _is_here(query) or any(has_symbols(x.shape) for x in tensors):
+            return MATH
+    elif query.device.type != "cpu":
+        return MATH
     _ask_relations(query, key, value, mask)
     drops = float(dropout_p > 0.0)  # how much is dropped makes no difference
     with torch._C.DisableTorchFunction():
         q, k, v = (_stand_in(x) for x in (query, key, value))
         added = _stand_in(mask) if mask is not None else None
         choice = torch._fused_sdp_choice(q, k, v, added, drops, is_causal, scale=scale, enable_gqa=enable_gqa)
-    return int(choice) == _FLASH
+    return int(choice)
+
+
+def _is_here(x: TensorProxy) -> bool:
+    """Return whether the CUDA device of a proxy is in this machine."""
+    return torch.cuda.is_available() and (x.device.index or 0) < torch.cuda.device_count()
 
 
 def _ask_relations(
@@ -183,22 +203,9 @@ def _by_flash_kernel(
 
 
 def _stand_in(x: TensorProxy) -> torch.Tensor:
-    """Return a CPU tensor of the proxy's shape whose rows share the memory of one row."""
+    """Return a tensor of the proxy's shape, on its device, whose rows share the memory of one row."""
     strides = ((0,) * (len(x.shape) - 1) + (1,))[: len(x.shape)]
-    new = torch.empty_strided(tuple(map(hint_of, x.shape)), strides, dtype=x.dtype.torch_dtype, device="cpu")
-    return new.requires_grad_(x.requires_grad and new.is_floating_point())
-
-
-def as_kernels_take(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return the tensors with stride 1 in the last dimension, which the kernels assume."""
-    return tuple(x if x.stride(-1) == 1 else x.contiguous() for x in tensors)
-
-
-def additive_mask(mask: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor | None:
-    """Return the mask to be added, as the kernels take it."""
-    if mask is None or mask.dtype != torch.bool:
-        return mask
-    return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask.logical_not(), -math.inf)
+    return stand_in_tensor(x, str(x.device), size=hint_of, strides=strides, requires_grad=True)
 
 
 def check_attention_shapes(
@@ -255,8 +262,60 @@ def flash_attention_for_cpu(
 
     Dao et al., FlashAttention (2022).
     """
+    return _with_sums(query, key, value, attn_mask, is_causal, scale)
+
+
+def _with_sums(
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    attn_mask: TensorProxy | None,
+    is_causal: bool,
+    scale: float | None,
+) -> tuple[TensorProxy, TensorProxy]:
+    """Return the attention of four dimensions, and the logarithms of the sums, ``(b, h, l)``."""
     check_attention_shapes(query, key, value, attn_mask)
     key, value = by_query_head(key, query), by_query_head(value, query)
     weights = attention_weights(query, key, attn_mask, is_causal, scale)
     scores = masked_scores(computed_in(query), computed_in(key), attn_mask, is_causal, scale)
     return ltorch.matmul(weights, value), prims.detach(ltorch.logsumexp(scores, -1))
+
+
+@without_checks
+def _fused_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    is_causal: bool,
+    *,
+    attn_mask: torch.Tensor | None,
+    scale: float | None,
+    kernel: int,
+) -> Any:
+    tensors = as_kernels_take(query, key, value)
+    return KERNELS_ON_CUDA[kernel].forward(*tensors, additive_mask(attn_mask, query), is_causal, scale)
+
+
+@torchsymbol(id="ltorch.fused_attention", layout=BY_DEVICE, tags=(OpTags.MATMUL_OP,), eager=_fused_attention)
+def fused_attention(
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    is_causal: bool,
+    *,
+    attn_mask: TensorProxy | None,
+    scale: float | None,
+    kernel: int,
+) -> tuple[TensorProxy, TensorProxy]:
+    """Attention on a GPU, and the logarithms of the sums that softmax divides by, float32.
+
+    ``query: (b, h, l, e)``, ``key`` and ``value: (b, k, s, e)``. ``kernel`` is one of `KERNELS_ON_CUDA`,
+    which says the shape of the logarithms. Dao et al., FlashAttention (2022); Rabe and Staats, Self-attention
+    Does Not Need O(n²) Memory (2021).
+    """
+    result, sums = _with_sums(query, key, value, attn_mask, is_causal, scale)
+    sums = ltorch.to(sums, dtypes.float32.torch_dtype)
+    shape = KERNELS_ON_CUDA[kernel].sums(query.shape)
+    if len(shape) == 3:
+        sums = ltorch.pad(sums, (0, shape[-1] - sums.shape[-1]))
+    return result, ltorch.reshape(sums, shape)

@@ -10,7 +10,9 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
+from thunder.ops.layout_rules import BY_DEVICE
 from thunder.torch.broadcasting import integers
+from thunder.torch.convolution_workspaces import of_convolution, of_transposed
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
 
@@ -95,7 +97,8 @@ def _convolution_row(n: int) -> Symbol:
     ) -> TensorProxy:
         return _convolve(input, weight, bias, stride, padding, dilation, groups)
 
-    return torchsymbol(f"torch.nn.functional.conv{n}d", tags=(OpTags.MATMUL_OP,))(conv)
+    path = f"torch.nn.functional.conv{n}d"
+    return torchsymbol(path, tags=(OpTags.MATMUL_OP,), layout=BY_DEVICE, workspace=of_convolution)(conv)
 
 
 def _transposed_row(n: int) -> Symbol:
@@ -114,7 +117,10 @@ def _transposed_row(n: int) -> Symbol:
         out = _convolved(a, weight, bias, *sizes, True, each(output_padding, n), groups)
         return ltorch.squeeze(out, 0) if single else out
 
-    return torchsymbol(f"torch.nn.functional.conv_transpose{n}d", tags=(OpTags.MATMUL_OP,))(conv_transpose)
+    path = f"torch.nn.functional.conv_transpose{n}d"
+    return torchsymbol(path, tags=(OpTags.MATMUL_OP,), layout=BY_DEVICE, workspace=of_transposed)(
+        conv_transpose
+    )
 
 
 conv1d, conv2d, conv3d = (_convolution_row(n) for n in (1, 2, 3))

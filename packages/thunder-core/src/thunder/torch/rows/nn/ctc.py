@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from thunder.base.errors import OperatorError
+from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.torch.fallback.fallback_rows import gradients_by_torch
 from thunder.torch.registration import torch_names, torchsymbol
@@ -15,7 +16,9 @@ _ID = "torch.nn.functional.ctc_loss"
 _REDUCTIONS = ("none", "mean", "sum")
 
 
-@torchsymbol(_ID, prim=True, vjp=gradients_by_torch(_ID, torch.nn.functional.ctc_loss))
+@torchsymbol(
+    _ID, prim=True, tags=(OpTags.RAISES_ON_DATA,), vjp=gradients_by_torch(_ID, torch.nn.functional.ctc_loss)
+)
 def ctc_loss(
     log_probs: TensorProxy,
     targets: TensorProxy,

@@ -13,7 +13,9 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
+from thunder.ops.primitive_batching.batched_random import WithSameNumbers
 from thunder.ops.torch_errors import OperatorValueError
+from thunder.torch.batch_rules import batched_layers as batched
 from thunder.torch.inplace import write_back
 from thunder.torch.meta_by_torch import meta_by_torch_or_inplace
 from thunder.torch.namespace import ltorch
@@ -29,7 +31,7 @@ def _check_probability(p: float) -> None:
         raise OperatorError("dropout probability has to be between 0 and 1, but got nan")
 
 
-@torchsymbol(f"{_F}dropout", tags=(OpTags.RANDOM_OP,))
+@torchsymbol(f"{_F}dropout", tags=(OpTags.RANDOM_OP,), batch=WithSameNumbers(batched.dropout))
 def dropout(input: TensorProxy, p: float = 0.5, training: bool = True, inplace: bool = False) -> TensorProxy:
     """Srivastava et al., Dropout (2014): 0 with probability ``p``, else divided by ``1 - p``."""
     _check_probability(p)

@@ -9,12 +9,13 @@ import torch
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
+from thunder.ops.layout_rules import CONTIGUOUS
 from thunder.ops.torch_errors import OperatorValueError
 from thunder.torch.inplace import assign
 from thunder.torch.registration import torch_names, torchsymbol
 
 
-@torchsymbol("torch.nn.functional.linear", tags=(OpTags.MATMUL_OP,))
+@torchsymbol("torch.nn.functional.linear", layout=CONTIGUOUS, tags=(OpTags.MATMUL_OP,))
 def linear(input: TensorProxy, weight: TensorProxy, bias: TensorProxy | None = None) -> TensorProxy:
     """``input @ weight.T + bias: (*, o)``.
 
@@ -23,7 +24,7 @@ def linear(input: TensorProxy, weight: TensorProxy, bias: TensorProxy | None = N
     return prims.linear(input, weight, bias)
 
 
-@torchsymbol("torch.nn.functional.embedding")
+@torchsymbol("torch.nn.functional.embedding", layout=CONTIGUOUS)
 def embedding(
     input: TensorProxy,
     weight: TensorProxy,
@@ -90,7 +91,9 @@ def _embedding_bag_meta(
     return TensorProxy(shape=(bags, weight.shape[1]), device=weight.device, dtype=weight.dtype)
 
 
-embedding_bag = torchsymbol(id="torch.nn.functional.embedding_bag", prim=True)(_embedding_bag_meta)
+embedding_bag = torchsymbol(id="torch.nn.functional.embedding_bag", prim=True, tags=(OpTags.RAISES_ON_DATA,))(
+    _embedding_bag_meta
+)
 
 
 @torch_names("torch.nn.functional.embedding_bag")

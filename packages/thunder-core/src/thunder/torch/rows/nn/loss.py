@@ -10,11 +10,13 @@ import math
 from torch.nn import _reduction
 
 from thunder.base.errors import OperatorError
+from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.promotion import result_dtype
 from thunder.ops.torch_errors import OperatorValueError
+from thunder.torch.batch_rules import batched_layers as batched
 from thunder.torch.meta_by_torch import checked_by_torch
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
@@ -130,7 +132,7 @@ def huber_error(input: TensorProxy, target: TensorProxy, delta: float) -> Tensor
     return ltorch.where(ltorch.le(size, delta), square, ltorch.mul(ltorch.sub(size, delta / 2), delta))
 
 
-@torchsymbol(f"{_F}gaussian_nll_loss")
+@torchsymbol(f"{_F}gaussian_nll_loss", tags=(OpTags.RAISES_ON_DATA,))
 def gaussian_nll_loss(
     input: TensorProxy,
     target: TensorProxy,
@@ -190,10 +192,12 @@ def _nll_loss_meta(
     return TensorProxy(shape=shape, device=input.device, dtype=input.dtype)
 
 
-nll_loss = torchsymbol(f"{_F}nll_loss", prim=True)(_nll_loss_meta)
+nll_loss = torchsymbol(f"{_F}nll_loss", prim=True, tags=(OpTags.RAISES_BY_PARTS,), batch=batched.nll_loss)(
+    _nll_loss_meta
+)
 
 
-@torchsymbol(f"{_F}cross_entropy")
+@torchsymbol(f"{_F}cross_entropy", tags=(OpTags.RAISES_BY_PARTS,))
 def cross_entropy(
     input: TensorProxy,
     target: TensorProxy,
@@ -302,7 +306,7 @@ def kl_div(
     return reduced(loss, reduction_of(size_average, reduce, reduction))
 
 
-@checked_by_torch(f"{_F}binary_cross_entropy")
+@checked_by_torch(f"{_F}binary_cross_entropy", tags=(OpTags.RAISES_ON_DATA,))
 def binary_cross_entropy(
     input: TensorProxy,
     target: TensorProxy,

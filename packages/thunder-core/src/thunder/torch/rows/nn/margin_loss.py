@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.torch.meta_by_torch import checked_by_torch
@@ -129,7 +130,7 @@ def multilabel_soft_margin_loss(
 # -- over classes ----------------------------------------------------------------------------------
 
 
-@checked_by_torch(f"{_F}multi_margin_loss")
+@checked_by_torch(f"{_F}multi_margin_loss", tags=(OpTags.RAISES_ON_DATA,))
 def multi_margin_loss(
     input: TensorProxy,
     target: TensorProxy,
@@ -166,7 +167,7 @@ def _classes(a: TensorProxy) -> TensorProxy:
     return ltorch.arange(a.shape[1], device=a.device)
 
 
-@checked_by_torch(f"{_F}multilabel_margin_loss")
+@checked_by_torch(f"{_F}multilabel_margin_loss", tags=(OpTags.RAISES_ON_DATA,))
 def multilabel_margin_loss(
     input: TensorProxy,
     target: TensorProxy,

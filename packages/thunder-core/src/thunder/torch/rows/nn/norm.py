@@ -14,9 +14,11 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
 from thunder.ops.casting import cast
+from thunder.ops.layout_rules import BY_KERNEL
 from thunder.ops.prims.nn import statistics_dtype
 from thunder.ops.same_operators import Arguments, declare_same
 from thunder.ops.torch_errors import OperatorIndexError, OperatorValueError
+from thunder.torch.batch_rules import batched_layers as batched
 from thunder.torch.broadcasting import integers
 from thunder.torch.inplace import assign
 from thunder.torch.mixed_precision import computed_in
@@ -105,7 +107,7 @@ def native_layer_norm(
     return out, _kept(mean, input, weight, bias), _kept(rstd, input, weight, bias)
 
 
-@torchsymbol(f"{_F}layer_norm")
+@torchsymbol(f"{_F}layer_norm", batch=batched.norm_of_last_dims)
 def layer_norm(
     input: TensorProxy,
     normalized_shape: Sequence[int],
@@ -157,14 +159,14 @@ def rms_factor(a: TensorProxy, dims: Sequence[int], eps: float | None) -> Tensor
     return ltorch.rsqrt(ltorch.add(ltorch.mean(ltorch.mul(a, a), dims, True), eps))
 
 
-rms_norm = torchsymbol(f"{_F}rms_norm")(_rms_norm)
-torch_rms_norm = torchsymbol("torch.rms_norm")(_rms_norm)
+rms_norm = torchsymbol(f"{_F}rms_norm", batch=batched.norm_of_last_dims)(_rms_norm)
+torch_rms_norm = torchsymbol("torch.rms_norm", batch=batched.norm_of_last_dims)(_rms_norm)
 declare_same(
     torch_rms_norm, rms_norm, lambda *args, **kwargs: (args, kwargs), lambda *args, **kwargs: (args, kwargs)
 )
 
 
-@torchsymbol(f"{_F}group_norm")
+@torchsymbol(f"{_F}group_norm", batch=batched.group_norm)
 def group_norm(
     input: TensorProxy,
     num_groups: int,
@@ -301,7 +303,7 @@ def native_batch_norm(
     return out, mean, rstd
 
 
-@torchsymbol(f"{_F}batch_norm")
+@torchsymbol(f"{_F}batch_norm", layout=BY_KERNEL)
 def batch_norm(
     input: TensorProxy,
     running_mean: TensorProxy | None,

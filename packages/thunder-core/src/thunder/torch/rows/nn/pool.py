@@ -12,6 +12,8 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.torch import kernel_shapes
+from thunder.torch.batch_rules.batched_kernels import interpolate as batched_interpolation
+from thunder.torch.batch_rules.batched_kernels import of_images
 from thunder.torch.meta_by_torch import checked_by_torch, meta_by_torch
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
@@ -21,17 +23,26 @@ _F = "torch.nn.functional."
 _WINDOW = "input, kernel_size, stride=None, padding=0"
 _DIMS = (1, 2, 3)
 
-avg_pool1d = meta_by_torch(f"{_F}avg_pool1d", f"{_WINDOW}, ceil_mode=False, count_include_pad=True")
+avg_pool1d = meta_by_torch(
+    f"{_F}avg_pool1d",
+    f"{_WINDOW}, ceil_mode=False, count_include_pad=True",
+    integers="sizes",
+    batch=of_images(1),
+)
 avg_pool2d, avg_pool3d = (
     meta_by_torch(
-        f"{_F}avg_pool{n}d", f"{_WINDOW}, ceil_mode=False, count_include_pad=True, divisor_override=None"
+        f"{_F}avg_pool{n}d",
+        f"{_WINDOW}, ceil_mode=False, count_include_pad=True, divisor_override=None",
+        integers="sizes",
+        batch=of_images(n),
     )
     for n in (2, 3)
 )
 
 
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
-    meta_by_torch(f"{_F}adaptive_avg_pool{n}d", "input, output_size") for n in _DIMS
+    meta_by_torch(f"{_F}adaptive_avg_pool{n}d", "input, output_size", integers="sizes", batch=of_images(n))
+    for n in _DIMS
 )
 
 
@@ -45,7 +56,7 @@ def _power_average(n: int) -> Symbol:
         positive = ltorch.mul(ltorch.sign(means), ltorch.relu(ltorch.abs(means)))
         return ltorch.pow(ltorch.mul(positive, math.prod(each(kernel_size, n))), 1.0 / norm_type)
 
-    return checked_by_torch(f"{_F}lp_pool{n}d")(lp_pool)
+    return checked_by_torch(f"{_F}lp_pool{n}d", integers="sizes")(lp_pool)
 
 
 lp_pool1d, lp_pool2d, lp_pool3d = (_power_average(n) for n in _DIMS)
@@ -57,17 +68,38 @@ _MAX = f"{_WINDOW}, dilation=1, ceil_mode=False, return_indices=False"
 #: rules for symbolic sizes, which torch's functions of images do without
 _SHAPES = {1: kernel_shapes.largest_of_windows}
 max_pool1d, max_pool2d, max_pool3d = (
-    meta_by_torch(f"{_F}max_pool{n}d", _MAX, f"torch.max_pool{n}d", shape=_SHAPES.get(n)) for n in _DIMS
+    meta_by_torch(
+        f"{_F}max_pool{n}d",
+        _MAX,
+        f"torch.max_pool{n}d",
+        shape=_SHAPES.get(n),
+        integers="sizes",
+        batch=of_images(n),
+    )
+    for n in _DIMS
 )
 max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (
-    meta_by_torch(f"{_F}max_pool{n}d_with_indices", _MAX, shape=_SHAPES.get(n)) for n in _DIMS
+    meta_by_torch(f"{_F}max_pool{n}d_with_indices", _MAX, shape=_SHAPES.get(n), batch=of_images(n))
+    for n in _DIMS
 )
 _ADAPTIVE = "input, output_size, return_indices=False"
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
-    meta_by_torch(f"{_F}adaptive_max_pool{n}d", _ADAPTIVE, shape=kernel_shapes.adaptive(n)) for n in _DIMS
+    meta_by_torch(
+        f"{_F}adaptive_max_pool{n}d",
+        _ADAPTIVE,
+        shape=kernel_shapes.adaptive(n),
+        integers="sizes",
+        batch=of_images(n),
+    )
+    for n in _DIMS
 )
 adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max_pool3d_with_indices = (
-    meta_by_torch(f"{_F}adaptive_max_pool{n}d_with_indices", _ADAPTIVE, shape=kernel_shapes.adaptive(n))
+    meta_by_torch(
+        f"{_F}adaptive_max_pool{n}d_with_indices",
+        _ADAPTIVE,
+        shape=kernel_shapes.adaptive(n),
+        batch=of_images(n),
+    )
     for n in _DIMS
 )
 _FRACTIONAL = (
@@ -93,6 +125,8 @@ max_unpool1d, max_unpool2d, max_unpool3d = (
     meta_by_torch(
         f"{_F}max_unpool{n}d",
         "input, indices, kernel_size, stride=None, padding=0, output_size=None",
+        tags=(OpTags.OTHER_TANGENTS, OpTags.RAISES_ON_DATA),
+        batch=of_images(n),
     )
     for n in _DIMS
 )
@@ -104,10 +138,12 @@ interpolate = meta_by_torch(
     "input, size=None, scale_factor=None, mode='nearest', align_corners=None, recompute_scale_factor=None, "
     "antialias=False",
     shape=kernel_shapes.interpolated,
+    integers="sizes",
+    batch=batched_interpolation,
 )
 
 
-@torchsymbol(f"{_F}upsample")
+@torchsymbol(f"{_F}upsample", integers="sizes")
 def upsample(
     input: TensorProxy,
     size: Any = None,
@@ -135,8 +171,15 @@ affine_grid = meta_by_torch(f"{_F}affine_grid", "theta, size, align_corners=None
 
 # -- sliding windows -------------------------------------------------------------------------------
 
-fold = meta_by_torch(f"{_F}fold", "input, output_size, kernel_size, dilation=1, padding=0, stride=1")
-unfold = meta_by_torch(f"{_F}unfold", "input, kernel_size, dilation=1, padding=0, stride=1")
+fold = meta_by_torch(
+    f"{_F}fold",
+    "input, output_size, kernel_size, dilation=1, padding=0, stride=1",
+    integers="sizes",
+    batch=of_images(1),
+)
+unfold = meta_by_torch(
+    f"{_F}unfold", "input, kernel_size, dilation=1, padding=0, stride=1", integers="sizes", batch=of_images(2)
+)
 
 
 @checked_by_torch("torch.channel_shuffle", f"{_F}channel_shuffle", "torch.native_channel_shuffle")

@@ -24,7 +24,7 @@ from thunder.base.pytree import tree_map
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
-from thunder.ops.meta_kernels import torch_meta
+from thunder.ops.meta_kernels import torch_meta, without_checks
 from thunder.torch.fallback.fallback_rows import gradients_by_torch
 from thunder.torch.fallback.unknown_functions import run_by_torch
 from thunder.torch.namespace import ltorch
@@ -73,7 +73,7 @@ def _sequence(name: str, packed_at: int) -> None:
     symbol = torchsymbol(
         id=name,
         prim=True,
-        eager=_in_grad_mode(fn),
+        eager=without_checks(_in_grad_mode(fn)),
         vjp=gradients_by_torch(name, differentiated),
         tags=(OpTags.DONT_RECOMPUTE_IN_BACKWARD,),
     )(meta)
@@ -116,7 +116,7 @@ def _packed_sequence(name: str, fn: Callable[..., Any]) -> Symbol:
     return torchsymbol(
         id=f"{name}_packed",
         prim=True,
-        eager=_in_grad_mode(fn),
+        eager=without_checks(_in_grad_mode(fn)),
         vjp=gradients_by_torch(f"{name}_packed", differentiated),
         tags=(OpTags.DONT_RECOMPUTE_IN_BACKWARD,),
     )(meta)
@@ -152,7 +152,7 @@ def _of_packed(
 def _in_grad_mode(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``fn`` run in the grad mode ``grad_mode``; traces run without gradients.
 
-    In grad mode oneDNN uses its training kernel, whose last bits differ.
+    In grad mode oneDNN uses its training kernel, whose last bits differ, and which does not compare shapes.
     """
 
     @functools.wraps(fn)

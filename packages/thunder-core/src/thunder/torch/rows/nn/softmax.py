@@ -10,6 +10,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.same_operators import Arguments, declare_same
+from thunder.torch.batch_rules import batched_layers as batched
 from thunder.torch.mixed_precision import computed_in
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
@@ -45,19 +46,21 @@ def _log_softmax(x: TensorProxy, dim: int, dtype: Any) -> TensorProxy:
     return cast(ltorch.sub(shifted, total), result)
 
 
-@torchsymbol("torch.softmax", "torch.special.softmax", methods=("softmax",))
+@torchsymbol("torch.softmax", "torch.special.softmax", methods=("softmax",), batch=batched.softmax)
 def torch_softmax(input: TensorProxy, dim: int, dtype: Any = None) -> TensorProxy:
     """Softmax along ``dim``, computed and returned in ``dtype`` unless it is None."""
     return _softmax(input, dim, dtype)
 
 
-@torchsymbol("torch.log_softmax", "torch.special.log_softmax", methods=("log_softmax",))
+@torchsymbol(
+    "torch.log_softmax", "torch.special.log_softmax", methods=("log_softmax",), batch=batched.softmax
+)
 def torch_log_softmax(input: TensorProxy, dim: int, dtype: Any = None) -> TensorProxy:
     """The logarithm of softmax along ``dim``."""
     return _log_softmax(input, dim, dtype)
 
 
-@torchsymbol("torch.nn.functional.softmax")
+@torchsymbol("torch.nn.functional.softmax", batch=batched.softmax)
 def softmax(
     input: TensorProxy, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> TensorProxy:
@@ -65,7 +68,7 @@ def softmax(
     return _softmax(input, default_dim(dim, len(input.shape)), dtype)
 
 
-@torchsymbol("torch.nn.functional.log_softmax")
+@torchsymbol("torch.nn.functional.log_softmax", batch=batched.softmax)
 def log_softmax(
     input: TensorProxy, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> TensorProxy:

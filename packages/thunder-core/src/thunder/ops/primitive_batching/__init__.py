@@ -1,0 +1,1 @@
+"""Batching rules of primitives, a module for each subject: values of ``Operator.batch``."""

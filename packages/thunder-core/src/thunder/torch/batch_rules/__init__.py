@@ -1,0 +1,1 @@
+"""Batching rules of functions of torch, a module for each subject: values of ``Operator.batch``."""
