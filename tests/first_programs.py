@@ -93,7 +93,7 @@ def _world(name: str) -> Program:
 
 
 def _operators() -> dict[str, Any]:
-    database, samples = _module("operators.database"), _module("operators.samples")
+    database, samples = _module("torch_language.database"), _module("torch_language.samples")
     skipped = (*samples.SKIPPED, *samples.UNINITIALISED)
     named = {samples.name_of(op): op for op in database.op_db}
     return {
@@ -150,7 +150,9 @@ SUITES: dict[str, Suite] = {
         _world,
     ),
     "operators": Suite(
-        ("operators.database", "operators.samples", "thunder"), lambda: list(_operators()), _operator
+        ("torch_language.database", "torch_language.samples", "thunder"),
+        lambda: list(_operators()),
+        _operator,
     ),
     "families": Suite(
         ("transformers", "thunder"),

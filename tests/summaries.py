@@ -53,7 +53,7 @@ def refusals(records: Mapping[str, Mapping[str, Mapping[str, str]]]) -> str:
 
 #: recorded file → the text of its summary
 SUMMARIES: dict[Path, Callable[[Any], str]] = {
-    TESTS / "operators" / "coverage.json": operators,
+    TESTS / "torch_language" / "coverage.json": operators,
     TESTS / "models" / "library.json": models,
     TESTS / "recorded_refusals.json": refusals,
 }

@@ -16,17 +16,17 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import thunder.torch  # noqa: F401  (fills the language)
-from operators.categories import CATEGORIES, category
-from operators.coverage_records import Record, load
-from operators.database import op_db
-from operators.entries_without_rows import PARTLY_REFUSED, REFUSED
-from operators.gradients import FIRST_ORDER_ONLY, LEFT_OUT
-from operators.samples import SKIPPED
 from thunder.base.attribute_paths import find_torch
 from thunder.base.langctx import TORCH
 from thunder.base.tags import OpTags
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import all_rows
+from torch_language.categories import CATEGORIES, category
+from torch_language.coverage_records import Record, load
+from torch_language.database import op_db
+from torch_language.entries_without_rows import PARTLY_REFUSED, REFUSED
+from torch_language.gradients.differentiated_samples import FIRST_ORDER_ONLY, LEFT_OUT
+from torch_language.samples import SKIPPED
 
 PAGE = Path(__file__).parents[1] / "docs" / "operators.md"
 

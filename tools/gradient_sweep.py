@@ -24,13 +24,19 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import thunder.torch  # noqa: F401
-from operators.coverage_records import load, update, verdict
-from operators.database import op_db
-from operators.gradients import Sample, check_gradients, gradient_samples, has_second_order, is_judged
-from operators.samples import SKIPPED, name_of
-from operators.singular import FATAL, OTHERWISE, singular_samples
 from thunder.base.errors import MissingGradient, UnsupportedProgram
 from thunder.base.pytree import tree_map
+from torch_language.coverage_records import load, update, verdict
+from torch_language.database import op_db
+from torch_language.gradients.differentiated_samples import (
+    Sample,
+    check_gradients,
+    gradient_samples,
+    has_second_order,
+    is_judged,
+)
+from torch_language.gradients.singular import FATAL, OTHERWISE, singular_samples
+from torch_language.samples import SKIPPED, name_of
 
 DTYPES = ("float64", "float32", "complex128")
 SECOND_ORDER = ("float64", "complex128")

@@ -24,11 +24,11 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import thunder.torch  # noqa: F401
-from operators.coverage_records import Record, load, update, verdict
-from operators.database import op_db
-from operators.samples import SKIPPED, check, means, name_of, samples
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.pytree import tree_map
+from torch_language.coverage_records import Record, load, update, verdict
+from torch_language.database import op_db
+from torch_language.samples import SKIPPED, check, means, name_of, samples
 
 DTYPES = ("float32", "float64", "int64", "bool")
 #: dtypes that the coverage table speaks of

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 TESTS = ["-m", "pytest", "--sweep", "-q"]
 
 #: folders of tests whose programs are compared with eager
-_OF_PROGRAMS = ("autograd", "frontend", "soundness", "symbolic")
+_OF_PROGRAMS = ("autograd", "frontend", "soundness", "symbolic", "wrappers")
 
 #: name → what it runs, and the arguments of Python
 SWEEPS: dict[str, tuple[str, list[str]]] = {
@@ -30,7 +30,7 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
     "gradients-at-singular-points": ("at zeros, ties, NaN …", ["tools/gradient_sweep.py", "--singular"]),
     "errors": (
         "every operator in every dtype and with a fault: who raises, when",
-        ["-m", "operators.errors_as_eager"],
+        ["-m", "torch_language.errors_as_eager"],
     ),
     "symbolic-operators": (
         "every operator with symbolic sizes",
@@ -39,13 +39,13 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
     "symbolic-facts": ("facts about sizes, each broken by calls and left out", ["-m", "symbolic.fact_sweep"]),
     "batching": (
         "every sample, mapped over a batch",
-        ["-m", "operators.batching_sweep"],
+        ["-m", "torch_language.batch_rules.batching_sweep"],
     ),
-    "tangents": ("forward derivatives of every sample", ["-m", "operators.tangent_sweep"]),
-    "results": ("strides, memory and writes of every result", ["-m", "operators.result_sweep"]),
-    "results-symbolic": ("the same with symbolic sizes", ["-m", "operators.result_sweep", "--symbolic"]),
-    "autocast": ("every sample under autocast on a CPU", ["-m", "operators.sweep_autocast", "cpu"]),
-    "autocast-cuda": ("their dtypes when planned for CUDA", ["-m", "operators.sweep_autocast", "cuda"]),
+    "tangents": ("forward derivatives of every sample", ["-m", "torch_language.gradients.tangent_sweep"]),
+    "results": ("strides, memory and writes of every result", ["-m", "torch_language.result_sweep"]),
+    "results-symbolic": ("the same with symbolic sizes", ["-m", "torch_language.result_sweep", "--symbolic"]),
+    "autocast": ("every sample under autocast on a CPU", ["-m", "torch_language.sweep_autocast", "cpu"]),
+    "autocast-cuda": ("their dtypes when planned for CUDA", ["-m", "torch_language.sweep_autocast", "cuda"]),
     "models": ("every family of transformers, made small", ["tools/model_sweep.py", "-j", "2"]),
     "first-calls": (
         "every program of the suites, called as the first in a process of its own",
@@ -54,7 +54,7 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
     "mutations": ("every change of what a program read", [*TESTS, "tests/soundness/test_mutations.py"]),
     "members": ("members of modules, read and written in any order", ["-m", "soundness.module_members"]),
     "containers": ("objects from containers that change later", ["-m", "soundness.objects_from_containers"]),
-    "faults": ("every faulty executor, which the conformance kit must find", [*TESTS, "tests/conformance"]),
+    "faults": ("every faulty executor, which the conformance kit must find", [*TESTS, "tests/testing"]),
     "inductor": ("the executor `inductor`: all of its tests", [*TESTS, "tests/inductor"]),
     "inductor-kit": (
         "the conformance kit on it (above an hour)",
@@ -70,7 +70,7 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
     ),
     "memory": (
         "estimates and budgets of the benchmarks' workloads, with TorchInductor too",
-        [*TESTS, "tests/transforms_package", "tests/compiler/test_memory.py"],
+        [*TESTS, "tests/transforms", "tests/compiler/test_memory.py"],
     ),
     "triton": (
         "generated Triton kernels: the conformance kit, random programs, code for each GPU",
@@ -95,7 +95,7 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
         "programs of the suites with memory that is reused at any size",
         ["-m", "pytest", "-q", "-p", "small_memory", *(f"tests/{name}" for name in _OF_PROGRAMS)],
     ),
-    "wrapper": ("every operation on a compiled module, in any order", ["tests/frontend/test_wrapper.py"]),
+    "wrapper": ("every operation on a compiled module, in any order", ["tests/wrappers/test_wrapper.py"]),
 }
 
 

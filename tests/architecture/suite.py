@@ -12,6 +12,45 @@ NUMBERED = re.compile(r"test_[A-Za-z]\d+(_|$)")
 #: the syntax tree of each file, by its path
 Trees = Mapping[Path, ast.Module]
 
+#: folder of tests → folder of the source, below `packages`; a folder that is not here has its name in core
+MIRRORED = {
+    "benchmarks": "thunder-benchmarks/src/thunder_benchmarks",
+    "bnb": "thunder-bnb/src/thunder_bnb",
+    "distributed": "thunder-distributed/src/thunder_distributed",
+    "dynamo": "thunder-inductor/src/thunder_inductor/dynamo",
+    "inductor": "thunder-inductor/src/thunder_inductor",
+    "migration": "thunder-migration/src/thunder_migration",
+    "nvfuser": "thunder-nvfuser/src/thunder_nvfuser",
+    "te": "thunder-te/src/thunder_te",
+    "testing": "thunder-testing/src/thunder_testing",
+    "torch_language": "thunder-core/src/thunder/torch",  # `import torch` would find a folder of this name
+    "transforms": "thunder-transforms/src/thunder_transforms",
+    "triton_executor": "thunder-triton/src/thunder_triton",  # as would `import triton`
+    "triton_executor/compiled": "thunder-triton/src/thunder_triton",
+    "triton_executor/interpreted": "thunder-triton/src/thunder_triton",
+}
+
+#: folders of tests about no folder of the source: rules of the repository, and what many of them do together
+ACROSS = {"architecture", "documents", "errors", "examples", "models", "rewriting", "soundness", "symbolic"}
+
+
+def without_source(tests: Path, packages: Path) -> list[str]:
+    """Return the folders with tests that mirror no folder of the source."""
+    folders = sorted({path.parent.relative_to(tests) for path in tests.rglob("test_*.py")})
+    return [
+        folder.as_posix()
+        for folder in folders
+        if folder.parts and folder.parts[0] not in ACROSS and not _source_of(folder, packages).is_dir()
+    ]
+
+
+def _source_of(folder: Path, packages: Path) -> Path:
+    """Return the folder of the source that a folder of tests mirrors, whether it exists or not."""
+    for parent in (folder, *folder.parents):
+        if parent.as_posix() in MIRRORED:
+            return packages / MIRRORED[parent.as_posix()] / folder.relative_to(parent)
+    return packages / "thunder-core" / "src" / "thunder" / folder
+
 
 def trees(folder: Path) -> dict[Path, ast.Module]:
     """Parse the Python files of a folder, except programs in a newer Python's syntax."""

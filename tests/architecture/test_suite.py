@@ -25,8 +25,32 @@ def folders_in(path: Path) -> set[str]:
     return {folder.name for folder in path.iterdir() if any(folder.glob("*.py"))}
 
 
-def test_folders_of_the_frontends_tests_are_its_own():
+def test_folders_of_tests_mirror_folders_of_the_source():
     """What a folder does is tested in the folder of its name."""
+    assert suite.without_source(ROOT / "tests", ROOT / "packages") == []
+
+
+def test_tables_of_folders_name_folders_with_tests():
+    with_tests = {
+        path.parent.relative_to(ROOT / "tests").as_posix() for path in (ROOT / "tests").rglob("test_*.py")
+    }
+    assert suite.MIRRORED.keys() | suite.ACROSS <= with_tests
+
+
+def test_a_folder_of_tests_without_a_source_is_found(tmp_path):
+    core, package = "thunder-core/src/thunder", suite.MIRRORED["testing"]
+    for folder in (f"{core}/ir", f"{core}/torch/rows", package):
+        (tmp_path / "packages" / folder).mkdir(parents=True)
+    mirrored = ("ir", "torch_language", "torch_language/rows", "testing", "models/zoo")
+    others = ("ir/rows", "operators", "testing/rows", "torch_language/row")
+    for folder in (*mirrored, *others):
+        (tmp_path / "tests" / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tests" / folder / "test_it.py").touch()
+    assert suite.without_source(tmp_path / "tests", tmp_path / "packages") == list(others)
+
+
+def test_folders_of_the_frontends_tests_are_its_own():
+    """Each of its folders has tests."""
     assert folders_in(ROOT / "tests" / "frontend") == folders_in(CORE / "thunder" / "frontend")
 
 

@@ -21,7 +21,7 @@ from llama import Llama, LlamaConfig
 from paged_llama import Batch, PagedLlama, PagePool, PageSizes, Piece, make_batch
 from serve import application, build_model, compile_step
 from thunder_transforms.cuda_graphs import CUDAGraphTransform
-from transforms_package.test_cuda_graphs import Recorded
+from transforms.test_cuda_graphs import Recorded
 
 CONTEXT = 48
 PROMPTS = [

@@ -10,7 +10,7 @@ import torch
 from comparison.inputs import Make, copies
 from comparison.memory import assert_same_memory
 from comparison.values import assert_equal_tensors
-from operators.trace_evaluator import evaluated, traced
+from ops.trace_evaluator import evaluated, traced
 from thunder.base.pytree import tree_flatten
 from thunder.base.tags import OpTags
 from thunder.ir.aliasing import InputAlias

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.trace_evaluator import evaluated, traced
+from ops.trace_evaluator import evaluated, traced
 from passes.functionalised import assert_as_eager, assert_same_effects, functional
 from passes.random_instructions import OPERATORS, Instruction, accepted, program
 from thunder.base.errors import OperatorError, UnsupportedProgram

@@ -12,8 +12,8 @@ import torch
 
 import thunder
 from comparison.bytes_moved import bytes_of_computation, bytes_of_eager
-from operators.database import op_db
 from thunder.ops.operator import all_rows, row_of
+from torch_language.database import op_db
 
 ROWS, COLUMNS = 64, 32
 

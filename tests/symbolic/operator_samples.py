@@ -29,11 +29,11 @@ from torch.testing._internal import common_methods_invocations
 
 import thunder
 import workspace_plugins
-from operators.database import op_db, seed_cpu
-from operators.samples import DISCONTINUOUS, SEED, SKIPPED, UNINITIALISED, copied, name_of
 from symbolic.other_sizes import other_samples, shapes
 from symbolic.static_reasons import failure_of
 from thunder.base.pytree import tree_iter, tree_map
+from torch_language.database import op_db, seed_cpu
+from torch_language.samples import DISCONTINUOUS, SEED, SKIPPED, UNINITIALISED, copied, name_of
 
 RECORD = Path(__file__).with_name("operator_samples.json")
 #: operators whose kernels read memory by values that they do not check: other sizes end the process

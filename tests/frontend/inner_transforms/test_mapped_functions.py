@@ -11,11 +11,11 @@ from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
 from torch.nn import functional as F
 
 import thunder
-from operators.batching_sweep import check, entries
 from sweeping import one_in
 from thunder.extend import OperatorExecutor
 from thunder.ops.operator import Operator
 from thunder.plugins import get_manager, hookimpl
+from torch_language.batch_rules.batching_sweep import check, entries
 
 ROWS = torch.arange(12.0).reshape(4, 3).sin()
 WEIGHT, BIAS = torch.arange(15.0).reshape(5, 3).cos(), torch.ones(5)
