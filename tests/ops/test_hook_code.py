@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import thunder
+from thunder.core.interpreter import make_opaque
 from thunder.core.trace import TraceCtx, from_trace, tracectx
 from thunder.core.transform import Transform
 from thunder.plugins import get_manager, hookimpl
@@ -70,6 +71,22 @@ def test_a_stage_creates_tensors_with_the_dtype_of_a_proxy() -> None:
 
     with get_manager().temporary(Shifting(), name="shifting"), torch.no_grad():
         assert torch.equal(thunder.jit(lambda x: x * 2)(torch.ones(3)), torch.full((3,), 3.0))
+
+
+def test_a_stage_that_is_marked_opaque_runs_as_it_is() -> None:
+    @make_opaque
+    def shift(trace: TraceCtx, context: Any) -> TraceCtx:
+        return shifted(trace)
+
+    class Shifting(Transform):
+        def configure_pipeline(self, pipeline: Any, options: Any) -> None:
+            pipeline.add("shift", shift, after="cse")
+
+    with (
+        pytest.raises(thunder.PluginError, match="the stage 'shift' raised TypeError: ones"),
+        torch.no_grad(),
+    ):
+        thunder.jit(lambda x: x * 2, transforms=[Shifting()])(torch.ones(3))
 
 
 def test_a_hook_without_a_trace_creates_a_tensor() -> None:

@@ -3,8 +3,9 @@
     mask = torch.ones(4, dtype=x.dtype, device=x.device)     # in transform_trace_pre_execution
 
 Torch's parser refuses these dtypes before a proxy sees the call. A hook whose code may make such a call is
-interpreted, and the call records a symbol in the current trace, or computes a tensor where there is none. A
-hook is never called twice: unlike a gradient rule it may change state.
+interpreted, and the call records a symbol in the current trace, or computes a tensor where there is none;
+functions that `make_opaque` marks run as they are. A hook is never called twice: unlike a gradient rule it
+may change state.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from thunder.base.devices import Device
 from thunder.base.dtypes import dtype
 from thunder.base.langctx import current_language
 from thunder.base.pytree import tree_iter, tree_map
-from thunder.interpreter import interpret
+from thunder.interpreter import interpret, is_opaque
 from thunder.ir.metadata_methods import torch_metadata
 from thunder.ir.symbol import Symbol
 from thunder.ir.trace import get_tracectx
@@ -33,7 +34,9 @@ def call_hook(hook: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     owner, function = (
         (type(hook.__self__), hook.__func__) if isinstance(hook, types.MethodType) else (None, hook)
     )
-    if not isinstance(function, types.FunctionType) or not _may_create_tensors(function, owner):
+    if not isinstance(function, types.FunctionType) or is_opaque(function):
+        return hook(*args, **kwargs)
+    if not _may_create_tensors(function, owner):
         return hook(*args, **kwargs)
     return interpret(hook, lookaside=_with_torch_metadata)(*args, **kwargs)
 
@@ -73,7 +76,7 @@ def _reached(function: types.FunctionType, owner: type | None) -> Iterator[types
         for other in (*values, *methods):
             if isinstance(other, types.FunctionType) and other not in seen:
                 seen.add(other)
-                if _package_of(other) not in _OWN:
+                if _package_of(other) not in _OWN and not is_opaque(other):
                     pending.append(other)
 
 
