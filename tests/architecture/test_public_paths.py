@@ -11,6 +11,7 @@ from new_processes import run_python
 
 # path → names that it offers
 PUBLIC = {
+    "thunder.core.analysis": ("Layouts", "escaping", "has_effect", "shared_memory"),
     "thunder.core.compile_data": ("CompileData", "running_compile"),
     "thunder.core.prims": ("OpTags", "PrimIDs", "add", "python_return"),
     "thunder.core.proxies": ("TensorProxy", "NumberProxy", "Proxy"),
@@ -30,7 +31,7 @@ PUBLIC = {
     "thunder.core.interpreter": ("interpret", "is_jitting", "make_opaque"),
     "thunder.core.module": ("ThunderModule", "get_thunder_module"),
     "thunder.core.transform": ("Transform",),
-    "thunder.core.transform_common": ("Transform", "cse", "dce"),
+    "thunder.core.transform_common": ("Note", "Transform", "cse", "dce"),
     "thunder.core.transforms": ("grad", "register_grad", "get_grad", "put_grad", "visitor_transform"),
     "thunder.core.utils": ("producers", "consumers", "ProxyDict"),
     "thunder.core.vjp_utils": ("get_saved_for_backward_tensors", "set_saved_for_backward_tensors"),
@@ -39,7 +40,7 @@ PUBLIC = {
     "thunder.executors.torchex": ("ex",),
     "thunder.executors.pythonex": ("ex",),
     "thunder.executors.passes": ("claim", "del_last_used", "fuse", "transform_for_execution"),
-    "thunder.plugins": ("hookimpl", "ExecutorSpec", "list_plugins"),
+    "thunder.plugins": ("hookimpl", "hookspec", "ExecutorSpec", "list_plugins"),
     "thunder.testing": ("conformance", "ConformanceTests"),
     "thunder.recipes": ("Recipe", "Plugin", "Lookaside", "PRE", "POST", "compile"),
     "thunder.transforms": (),

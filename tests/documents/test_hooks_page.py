@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from thunder.plugins import HOOK_API_VERSION, PluginState
-from thunder.plugins.hook_validation import HOOKS
+import thunder_transforms
+from thunder.plugins import HOOK_API_VERSION, PluginManager, PluginState
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "hooks.md").read_text(encoding="utf-8")
+
+
+def hooks() -> Mapping[str, Sequence[str]]:
+    """The hooks of core, and those that thunder-transforms defines."""
+    manager = PluginManager(discover=lambda: ())
+    manager.register(thunder_transforms, "transforms")
+    return manager.hooks()
+
+
+HOOKS = hooks()
 
 
 @pytest.mark.parametrize("hook", HOOKS)

@@ -12,7 +12,6 @@ import torch
 
 import thunder
 from thunder.commands import plugins as command
-from thunder.core.patterns import rewrite
 from thunder.plugins import Lookaside, get_manager, hookimpl
 
 
@@ -51,10 +50,6 @@ class Acme:
     @hookimpl
     def thunder_lookasides(self) -> list[Lookaside]:
         return [Lookaside(scaled, without_factor)]
-
-    @hookimpl
-    def thunder_rewrites(self) -> list[Any]:
-        return [rewrite(lambda x: torch.sin(x) + 1, lambda x: 1 + torch.sin(x), name="acme.sine")]
 
     @hookimpl
     def thunder_recipes(self) -> dict[str, type[thunder.Recipe]]:
@@ -118,6 +113,6 @@ def test_the_list_of_plugins_has_what_their_hooks_return(
     with get_manager().temporary(Acme(), name="acme"):
         (row,) = [row for row in re.split(r"\n(?=\S)", listed(False)) if row.startswith("acme ")]
         (entry,) = [p for p in json.loads(listed(True)) if p["name"] == "acme"]
-    assert f"replaces {__name__}.scaled, rewrite acme.sine, recipe acme-recipe" in " ".join(row.split())
+    assert f"replaces {__name__}.scaled, recipe acme-recipe" in " ".join(row.split())
     assert entry["lookasides"] == [f"{__name__}.scaled"]
-    assert (entry["rewrites"], entry["recipes"]) == (["acme.sine"], ["acme-recipe"])
+    assert entry["recipes"] == ["acme-recipe"]

@@ -145,7 +145,7 @@ def test_few_classes_are_refused_with_the_reason():
     x, target = torch.randn(4, 8), torch.tensor([1, 2, 3, 4])
     compiled = thunder.jit(rows, executors=[ex])
     compiled(x, torch.randn(10, 8), target)
-    reasons = {r.refusal.message for r in thunder.explain(compiled).rewritings if not r.is_applied}
+    reasons = {r.refusal.message for r in thunder.explain(compiled).notes if not r.is_applied}
     assert reasons == {"few classes gain nothing from chunks"}
 
 

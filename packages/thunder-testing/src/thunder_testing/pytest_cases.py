@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 import torch
 from torch import nn
 
-from thunder.core.patterns import RewriteRule
 from thunder.core.transform import Transform
 from thunder.extend import Executor
 from thunder_testing.rule_cases import rule_conformance
 from thunder_testing.samples import SampleSource
 from thunder_testing.suite import Case, conformance
 from thunder_testing.transform_cases import Program, transform_conformance
+
+if TYPE_CHECKING:
+    from thunder.core.patterns import RewriteRule
 
 __all__ = ["ConformanceTests", "RuleConformanceTests", "TransformConformanceTests"]
 

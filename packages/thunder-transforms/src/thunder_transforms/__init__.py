@@ -7,10 +7,17 @@ transform is first used.
 from importlib import import_module
 from typing import Any, Final
 
-from thunder.plugins import Option, TransformSpec, hookimpl
+from thunder.plugins import Option, PluginManager, TransformSpec, get_manager, hookimpl
 from thunder_transforms.byte_counts import BytesOption
 
-__all__ = ["TRANSFORMS", "thunder_options", "thunder_pipeline", "thunder_recipes", "thunder_transforms"]
+__all__ = [
+    "TRANSFORMS",
+    "thunder_configure",
+    "thunder_options",
+    "thunder_pipeline",
+    "thunder_recipes",
+    "thunder_transforms",
+]
 
 #: the name of each transform → the module that defines a class of this name
 TRANSFORMS: Final[dict[str, str]] = {
@@ -32,6 +39,13 @@ TRANSFORMS: Final[dict[str, str]] = {
 def thunder_transforms() -> list[TransformSpec]:
     """Declare the transforms, which `thunder.transforms.<Name>` imports."""
     return [TransformSpec(name, f"{module}:{name}") for name, module in TRANSFORMS.items()]
+
+
+@hookimpl
+def thunder_configure(manager: PluginManager) -> None:
+    """Define the hook by which packages bring rewrite rules."""
+    package_rules = import_module("thunder_transforms.rewriting.package_rules")
+    manager.add_hooks(package_rules, named={"rewrites": package_rules.named_rules})
 
 
 @hookimpl
@@ -57,6 +71,8 @@ def thunder_options() -> list[Option]:
 
 @hookimpl
 def thunder_pipeline(pipeline: Any, options: Any) -> None:
-    """Add the stages of `memory_budget`, if it is set."""
+    """Add the stages of `memory_budget`, if it is set, and that of rewrite rules, if a package has some."""
+    if get_manager().implementations("thunder_rewrites"):
+        import_module("thunder_transforms.rewriting.rewrite_transform").add_stage(pipeline)
     if options.get("memory_budget") is not None:
         import_module("thunder_transforms.memory_budget").add_stages(pipeline, options)

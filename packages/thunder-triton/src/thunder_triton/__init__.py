@@ -56,7 +56,7 @@ def thunder_options() -> list[Option]:
     ]
 
 
-@hookimpl
+@hookimpl(optionalhook=True)
 def thunder_rewrites(executors: frozenset[str]) -> Iterable[Any]:
     """Provide the rules by which programs use operators of the library."""
     if "triton_kernels" not in executors:

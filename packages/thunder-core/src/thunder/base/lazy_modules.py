@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from thunder.base.errors import PluginNotInstalledError
 from thunder.base.public_names import missing_name
 
 
@@ -21,6 +22,8 @@ def submodule(package: str, name: str) -> Any:
         raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
     try:
         return importlib.import_module(path)
+    except PluginNotInstalledError as error:  # it says what to install
+        raise AttributeError(str(error), name=name) from error
     except ModuleNotFoundError as error:
         if error.name not in (None, path):  # the module exists, and one that it imports does not
             raise

@@ -46,7 +46,7 @@ PUBLIC_MODULES: Final = (
     "thunder.core.pytree",
     "thunder.core.utils",
     "thunder.core.rewrite",
-    "thunder.core.patterns",
+    "thunder.core.analysis",
     "thunder.core.vjp_utils",
     "thunder.core.langctxs",
     "thunder.core.compile_data",

@@ -18,8 +18,8 @@ from thunder.compiler.running_stages import run_step
 from thunder.compiler.stages import LATE_STAGES
 from thunder.ir.trace import TraceCtx
 from thunder.passes.below_autograd import BelowAutograd
+from thunder.passes.notes import Note
 from thunder.passes.placement import Placement
-from thunder.passes.rewriting.rewriting_result import Rewriting
 from thunder.passes.write_in_place import InputWrite
 
 __all__ = ["Compiled", "compiled_program"]
@@ -38,7 +38,7 @@ class Compiled:
     backward_fn: Callable[..., Any] | None = None
     backward_traces: list[TraceCtx] = field(default_factory=list)
     backward_ledger: list[Placement] = field(default_factory=list)
-    rewritings: list[Rewriting] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     #: what became of the writes to inputs
     writes: list[InputWrite] = field(default_factory=list)
     #: which calls of the program, or of its forward, run below torch's autograd
@@ -60,7 +60,7 @@ def compiled_program(context: Context) -> Compiled:
         context.stage_times,
         context.prologue,
         context.epilogue,
-        rewritings=context.rewritings,
+        notes=context.notes,
         writes=context.writes,
         below_autograd=forward.below_autograd,
         prologues=context.prologues,

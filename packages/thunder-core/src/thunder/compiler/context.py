@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 from thunder.autograd.joint_program import BackwardPlanner
 from thunder.autograd.lowering import Differentiated
 from thunder.autograd.tape import Tape
-from thunder.base.errors import TraceError
+from thunder.base.errors import InvalidArgument, TraceError
 from thunder.base.extension_origin import origin_of
-from thunder.base.plugin_calls import as_plugin_error
+from thunder.base.plugin_calls import as_plugin_error, shown
 from thunder.compiler.running_compile import running_compile
 from thunder.compiler.stats import CompileData, RecompileReason
 from thunder.executor_base.executor import Executor
@@ -21,9 +21,9 @@ from thunder.ir.trace import TraceCtx
 from thunder.ir.verify import check_plugin_trace, check_trace
 from thunder.ops.operator import is_of_package
 from thunder.passes.below_autograd import BelowAutograd
+from thunder.passes.notes import Note
 from thunder.passes.placed_writes.raising_calls import ProgramEffects
 from thunder.passes.placement import Placement
-from thunder.passes.rewriting.rewriting_result import Rewriting
 from thunder.passes.transform import Transform
 from thunder.passes.write_in_place import InputWrite
 
@@ -88,8 +88,8 @@ class Context:
     regions: RegionMode = "compiled"
     #: the calls that were replaced before executors were consulted
     replaced_calls: list[Placement] = field(default_factory=list)
-    #: what rewrite rules did, and did not, in the program
-    rewritings: list[Rewriting] = field(default_factory=list)
+    #: what stages and transforms noted about the program
+    notes: list[Note] = field(default_factory=list)
     #: the names of inputs that require grad because the program sets it
     grad_requests: frozenset[str] = frozenset()
     #: why the program is compiled again; empty for a first compile
@@ -119,6 +119,14 @@ class Context:
         if state is None:
             state = self._states[kind] = kind()
         return state
+
+    def note(self, note: Note) -> None:
+        """Add a note about the program, for `thunder.explain`; raise InvalidArgument for another object."""
+        if not isinstance(note, Note):
+            raise InvalidArgument(
+                f"a note about a program is a thunder.core.transform_common.Note, and not {shown(note)}"
+            )
+        self.notes.append(note)
 
     traces = property(lambda self: self.branch.traces, doc="The traces of the current branch.")
 

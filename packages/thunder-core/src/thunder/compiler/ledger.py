@@ -25,8 +25,8 @@ from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.extend.ledger_facts import ledger_facts
 from thunder.frontend.traced_replacements import ReplacedFunction
 from thunder.passes.below_autograd import BelowAutograd
+from thunder.passes.notes import Note
 from thunder.passes.placement import Placement
-from thunder.passes.rewriting.rewriting_result import Rewriting
 from thunder.passes.transform import Transform
 from thunder.passes.write_in_place import InputWrite
 
@@ -45,8 +45,8 @@ class Explanation:
     baked: tuple[str, ...] = ()
     #: the functions in whose place lookasides were traced
     replaced: tuple[ReplacedFunction, ...] = ()
-    #: what rewrite rules replaced, and what they left and why
-    rewritings: tuple[Rewriting, ...] = ()
+    #: what stages and transforms of packages noted about the program
+    notes: tuple[Note, ...] = ()
     #: the inputs that the program writes: in place, or by a copy and why
     writes: tuple[InputWrite, ...] = ()
     #: which calls run below torch's autograd; None for a program with few calls
@@ -76,7 +76,7 @@ class Explanation:
             rows=tuple(_with_region_facts(explanation.rows, entry)),
             baked=entry.baked,
             replaced=entry.replaced,
-            rewritings=entry.rewritings,
+            notes=entry.notes,
             writes=entry.input_writes,
             below_autograd=entry.below_autograd,
             tried=tuple(step for step in entry.steps if step.why is not None),
@@ -123,7 +123,7 @@ class Explanation:
         """
         facts = {
             "rows": [_plain_row(row) for row in self.rows],
-            "rewritings": [_plain_rewriting(rewriting) for rewriting in self.rewritings],
+            "notes": [{"note": type(note).__name__, **note.facts()} for note in self.notes],
             "writes": [asdict(write) for write in self.writes],
             "below_autograd": None if self.below_autograd is None else asdict(self.below_autograd),
             "absent": [asdict(reason) for reason in self.absent],
@@ -138,7 +138,7 @@ class Explanation:
     def _table(self) -> LedgerTable:
         changes = (
             *(f"no effect: {text_of(reason)}" for reason in self.idle),
-            *map(str, self.rewritings),
+            *map(str, self.notes),
             *(f"given up: {step}" for step in self.tried),
             *(f"written: {write}" for write in self.writes),
             *(f"below autograd: {calls}" for calls in (self.below_autograd,) if calls is not None),
@@ -182,20 +182,6 @@ def _plain_row(row: LedgerRow) -> dict[str, Any]:
         for name, line in (("source", row.source), ("inner", row.inner))
     }
     return {**asdict(replace(row, source=None, inner=None)), **lines}
-
-
-def _plain_rewriting(rewriting: Rewriting) -> dict[str, Any]:
-    refusal = rewriting.refusal
-    reason = None if refusal is None else {"code": refusal.code, "message": str(refusal)}
-    source = rewriting.source._asdict() if rewriting.source is not None else None
-    return {
-        "rule": rewriting.rule,
-        "origin": rewriting.origin,
-        "outputs": rewriting.outputs,
-        "statements": rewriting.statements,
-        "source": source,
-        "refusal": reason,
-    }
 
 
 def explain_placements(

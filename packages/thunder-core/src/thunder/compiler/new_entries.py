@@ -52,7 +52,7 @@ def new_entry(
         epilogue_traces=[*compiled.connected_traces, *([epilogue] if epilogue is not None else [])],
         ledger=compiled.ledger,
         backward_ledger=compiled.backward_ledger,
-        rewritings=tuple(compiled.rewritings),
+        notes=tuple(compiled.notes),
         input_writes=tuple(compiled.writes),
         below_autograd=compiled.below_autograd,
         guards=facts,

@@ -26,11 +26,11 @@ from thunder.plugins.specs import Lookaside
 __all__ = ["PluginContributions", "lookasides_of", "plugin_contributions", "replacements_of"]
 
 
-#: the hooks whose implementations change what is compiled, and what has changed in words
+#: the hooks of core whose implementations change what is compiled, and what has changed in words; those that
+#: packages define may change it too
 _HOOKS = {
     "thunder_pipeline": "plugins with stages",
     "thunder_session_rules": "plugins with session rules",
-    "thunder_rewrites": "plugins with rewrite rules",
     "thunder_cache_state": "plugins with state",
 }
 
@@ -51,9 +51,10 @@ class PluginContributions:
                 [_text(replacement) for replacement in self.replacements],
                 [_text(replacement) for replacement in other.replacements],
             )
-        for hook, kind in _HOOKS.items():
+        for hook in dict.fromkeys((*self.hooks, *other.hooks)):
             here, there = (c.hooks.get(hook, ()) for c in (self, other))
             if here != there:
+                kind = _HOOKS.get(hook, f"plugins with {hook}")
                 yield kind, [name for name, _ in here], [name for name, _ in there]
 
 
@@ -65,7 +66,8 @@ def plugin_contributions() -> PluginContributions:
     """Return what the plugins contribute now."""
     manager = get_manager()
     hooks = {
-        hook: tuple((i.plugin_name, i.function) for i in manager.implementations(hook)) for hook in _HOOKS
+        hook: tuple((i.plugin_name, i.function) for i in manager.implementations(hook))
+        for hook in (*_HOOKS, *manager.added_hooks())
     }
     return PluginContributions(isolated(manager, lambda: _replacements(manager)), hooks)
 

@@ -49,12 +49,10 @@ from thunder.passes.placed_writes.program_facts import ProgramFacts
 from thunder.passes.placement import Placement
 from thunder.passes.replaced_calls import replaced_calls
 from thunder.passes.requires_grad_flow import propagate_requires_grad
-from thunder.passes.rewriting.rewrite_transform import rules_of
 from thunder.passes.runtime_checks import watch
 from thunder.passes.stride_checks import watch_transforms
 from thunder.passes.transform import Transform, call_trace_hook, defines_hook
 from thunder.passes.write_in_place import write_in_place
-from thunder.plugins.manager import get_manager
 
 __all__ = ["LATE_STAGES", "STAGES", "Stage", "StageFn", "Step", "blamed_on"]
 
@@ -188,17 +186,6 @@ def _dce(trace: TraceCtx, context: Context) -> TraceCtx:
 
 def _cse(trace: TraceCtx, context: Context) -> TraceCtx:
     return cse(trace) if context.options.get("cse", True) else trace
-
-
-def _rewrite(trace: TraceCtx, context: Context) -> TraceCtx:
-    names = {executor.name for executor in context.executors}
-    rules = rules_of(get_manager(), context.transforms, names)
-    if not rules:
-        return trace
-    from thunder.passes.rewriting.replacement import apply_rewrites
-
-    rewritten, context.rewritings = apply_rewrites(trace, rules)
-    return rewritten
 
 
 def _autograd(trace: TraceCtx, context: Context) -> TraceCtx:
@@ -367,7 +354,6 @@ STAGES: tuple[Stage, ...] = (
     Stage("transforms_pre_prologue", _pre_prologue),
     Stage("dce", _dce),
     Stage("cse", _cse),
-    Stage("rewrite", _rewrite),
     Stage("autograd", _autograd),
     Stage("transforms_joint", hook="transform_joint_trace", for_joint=True),
     Stage("partition", _partition),

@@ -18,7 +18,7 @@ from thunder.frontend.facts import Fact
 from thunder.frontend.traced_replacements import ReplacedFunction
 from thunder.ir.trace import TraceCtx
 from thunder.passes.below_autograd import BelowAutograd
-from thunder.passes.rewriting.rewriting_result import Rewriting
+from thunder.passes.notes import Note
 from thunder.passes.write_in_place import InputWrite
 from thunder.plugins.specs import Lookaside
 
@@ -58,7 +58,8 @@ class CacheEntry:
     #: the facts whose checks a transform dropped, under DebugOptions(check_guards=True)
     dropped: tuple[Fact, ...] = ()
     backward_ledger: Any = ()
-    rewritings: tuple[Rewriting, ...] = ()
+    #: what stages and transforms noted about the program
+    notes: tuple[Note, ...] = ()
     #: what became of the writes to inputs
     input_writes: tuple[InputWrite, ...] = ()
     #: which calls of the computation run below torch's autograd

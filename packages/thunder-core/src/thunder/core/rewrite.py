@@ -3,7 +3,7 @@
 from functools import partial
 
 from thunder.base.public_names import missing_name
-from thunder.ir.evaluation import eval_trace, record_parts
+from thunder.ir.evaluation import eval_trace, record_parts, recorded_by
 from thunder.ir.module_inputs import (
     add_input,
     cast_inputs,
@@ -36,6 +36,7 @@ __all__ = [
     "insert_inplace",
     "module_tensors",
     "record_parts",
+    "recorded_by",
     "rename_results",
     "replace_calls",
     "replace_inplace",

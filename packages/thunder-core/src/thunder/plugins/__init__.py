@@ -17,11 +17,15 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from functools import partial
 
+from thunder.base.extension_origin import origin_of
 from thunder.base.options import Option
+from thunder.base.plugin_calls import plugin_call
+from thunder.base.precedence import PrecedenceCycle, in_precedence
 from thunder.base.public_names import Alias, NamesOfModules, Replaced, missing_name
+from thunder.plugins.contributions import list_of, per_generation
 from thunder.plugins.load_policy import is_strict
 from thunder.plugins.manager import PluginManager, get_manager
-from thunder.plugins.markers import ENTRY_POINT_GROUP, HOOK_API_VERSION, for_executor, hookimpl
+from thunder.plugins.markers import ENTRY_POINT_GROUP, HOOK_API_VERSION, for_executor, hookimpl, hookspec
 from thunder.plugins.plugin_info import PluginInfo, PluginState
 from thunder.plugins.specs import (
     CompileEvent,
@@ -48,6 +52,7 @@ __all__ = [
     "PluginInfo",
     "PluginManager",
     "PluginState",
+    "PrecedenceCycle",
     "Replaced",
     "TransformSpec",
     "Unavailable",
@@ -56,8 +61,15 @@ __all__ = [
     "for_executor",
     "get_manager",
     "hookimpl",
+    "hookspec",
+    "in_precedence",
     "is_strict",
+    "list_of",
     "list_plugins",
+    "missing_name",
+    "origin_of",
+    "per_generation",
+    "plugin_call",
 ]
 
 

@@ -16,12 +16,11 @@ from thunder.base.public_names import Alias, NamesOfModules, Replaced
 from thunder.executor_base.executor import Executor, ImplInfo
 from thunder.executor_base.implementation_hints import check_rules
 from thunder.executor_base.operator_ids import operator_id
-from thunder.ir.rewrite_rules import RewriteRule
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import Operator, register, row_of, symbol_of
 from thunder.ops.package_functions import checked_meta, checked_printer
 from thunder.plugins.generation_cache import PerGeneration
-from thunder.plugins.manager import PluginManager
+from thunder.plugins.manager import NamesByPlugin, PluginManager
 from thunder.plugins.specs import CompileEvent, DeviceProfile, Lookaside, load_target
 
 __all__ = [
@@ -39,7 +38,6 @@ __all__ = [
     "names_of_modules",
     "notify_compiled",
     "recipes",
-    "rewrite_rules",
     "transform_names",
 ]
 
@@ -254,30 +252,6 @@ def mesh_planner(manager: PluginManager) -> Callable[..., Any] | None:
     return None
 
 
-def rewrite_rules(manager: PluginManager, executors: Iterable[str]) -> tuple[RewriteRule, ...]:
-    """Return the rewrite rules of all plugins for a compile with these executors, by (rank, name)."""
-    known, names = _rules_of(manager), frozenset(executors)
-    if names not in known:
-        known[names] = tuple(_rewrite_rules(manager, names))
-    return tuple(rule for _, rule in known[names])
-
-
-def _rewrite_rules(manager: PluginManager, executors: frozenset[str]) -> list[tuple[str, RewriteRule]]:
-    rules: list[tuple[str, RewriteRule]] = []
-    for plugin, result in manager.call("thunder_rewrites", executors=executors):
-        hint = "thunder.core.patterns.rewrite(pattern, replacement) returns one."
-        listed = list_of(RewriteRule, manager, plugin, "thunder_rewrites", result, hint)
-        rules += [(plugin, rule) for rule in listed]
-    return rules
-
-
-def _no_rules(manager: PluginManager) -> dict[frozenset[str], tuple[tuple[str, RewriteRule], ...]]:
-    return {}
-
-
-_rules_of = per_generation(_no_rules)
-
-
 def recipes(manager: PluginManager) -> Mapping[str, tuple[str, type[Any]]]:
     """Return the recipes of all plugins: name → the plugin's name, and the class of the recipe."""
     return _recipes_of(manager)
@@ -345,24 +319,37 @@ def lookasides(manager: PluginManager) -> Iterator[tuple[HookImpl, Lookaside]]:
 
 
 def names_by_plugin(manager: PluginManager) -> Mapping[str, Mapping[str, Sequence[str]]]:
-    """Return for each plugin the names of what its hooks return: lookasides, rewrites, recipes, rules."""
+    """Return for each plugin the names of what its hooks return, by their kinds."""
     names: dict[str, dict[str, list[str]]] = {}
+    for kind, pairs in {**NAMED, **manager.named()}.items():
+        for plugin, name in isolated(manager, lambda pairs=pairs: list(pairs(manager))):  # type: ignore[misc]
+            names.setdefault(plugin, {}).setdefault(kind, []).append(name)
+    return names
 
-    def add(plugin: str, kind: str, name: str) -> None:
-        names.setdefault(plugin, {}).setdefault(kind, []).append(name)
 
-    for implementation, lookaside in isolated(manager, lambda: list(lookasides(manager))):
+def _named_lookasides(manager: PluginManager) -> Iterator[tuple[str, str]]:
+    for implementation, lookaside in lookasides(manager):
         fn = lookaside.fn
-        add(implementation.plugin_name, "lookasides", f"{fn.__module__}.{getattr(fn, '__qualname__', fn)}")
-    declared = frozenset(spec.name for info in manager.loaded() for spec in info.declares.executors)
-    for plugin, rule in _rewrite_rules(manager, declared):
-        add(plugin, "rewrites", rule.name)
+        yield implementation.plugin_name, f"{fn.__module__}.{getattr(fn, '__qualname__', fn)}"
+
+
+def _named_recipes(manager: PluginManager) -> Iterator[tuple[str, str]]:
     for recipe, (plugin, _) in recipes(manager).items():
-        add(plugin, "recipes", recipe)
+        yield plugin, recipe
+
+
+def _named_session_rules(manager: PluginManager) -> Iterator[tuple[str, str]]:
     for plugin, rules in manager.call("thunder_session_rules"):
         for listed in list_of(object, manager, plugin, "thunder_session_rules", rules):
-            add(plugin, "session_rules", getattr(listed, "name", repr(listed)))
-    return names
+            yield plugin, getattr(listed, "name", repr(listed))
+
+
+#: kind → what hooks of core return, as pairs (plugin, name)
+NAMED: Mapping[str, NamesByPlugin] = {
+    "lookasides": _named_lookasides,
+    "recipes": _named_recipes,
+    "session_rules": _named_session_rules,
+}
 
 
 def configure_pipeline(manager: PluginManager, pipeline: Any, options: Mapping[str, Any]) -> Iterator[str]:

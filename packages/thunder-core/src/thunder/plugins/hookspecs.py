@@ -19,7 +19,6 @@ from thunder.base.options import Option
 from thunder.base.public_names import NamesOfModules
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.refusal import Refusal
-from thunder.ir.rewrite_rules import RewriteRule
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import Operator
 from thunder.plugins.markers import hookspec
@@ -152,15 +151,6 @@ def thunder_compiled(event: CompileEvent) -> None:
 
     Called once after each compile of a call, also of one that failed, before the compiled program first runs.
     It must not call the compiled object.
-    """
-
-
-@hookspec
-def thunder_rewrites(executors: frozenset[str]) -> Iterable[RewriteRule]:  # type: ignore[empty-body]
-    """Add rules that rewrite programs before they are differentiated: `thunder.core.patterns.rewrite`.
-
-    ``executors`` are the names of the compile's: rules for others are left out, and need not be imported.
-    Called at the first compile with these executors, and again after a plugin was registered or unregistered.
     """
 
 

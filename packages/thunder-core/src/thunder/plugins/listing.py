@@ -18,8 +18,8 @@ __all__ = ["as_json", "as_table"]
 Contributed = Mapping[str, Mapping[str, Sequence[str]]]
 
 _NOTHING: Contributed = MappingProxyType({})
-#: kind of contribution → the word before its names in the table
-_KINDS = {"lookasides": "replaces", "rewrites": "rewrite", "recipes": "recipe", "session_rules": "rules of"}
+#: kind of contribution → the words before its names in the table; a kind of a package's hook is its own
+_WORDS = {"lookasides": "replaces", "recipes": "recipe", "session_rules": "rules of"}
 #: of a kind of which a plugin brings more, the table has the number; JSON has the names
 _LISTED = 4
 
@@ -34,8 +34,8 @@ def as_table(
     """Return one row per plugin, with what it lacks below it.
 
     `unusable` are executors, by name, that could not be resolved, and `contributed` has the names of the
-    lookasides, rewrite rules, recipes and session rules of each plugin. `width` is that of the terminal, in
-    characters.
+    lookasides, recipes and session rules of each plugin, and what it returns to hooks of packages. `width` is
+    that of the terminal, in characters.
     """
     infos = list(plugins)
     rows = [("plugin", "package", "state", "brings")]
@@ -61,6 +61,7 @@ def as_json(
     contributed: Contributed = _NOTHING,
 ) -> str:
     """Return a JSON list of objects, one per plugin; the other arguments are those of the table."""
+    kinds = dict.fromkeys((*_WORDS, *(kind for names in contributed.values() for kind in names)))
     return json.dumps(
         [
             {
@@ -73,7 +74,7 @@ def as_json(
                 "executors": [_executor(spec, unusable) for spec in info.declares.executors],
                 "transforms": [spec.name for spec in info.declares.transforms],
                 "options": [option.name for option in info.declares.options],
-                **{kind: list(contributed.get(info.name, {}).get(kind, ())) for kind in _KINDS},
+                **{kind: list(contributed.get(info.name, {}).get(kind, ())) for kind in kinds},
             }
             for info in plugins
         ],
@@ -92,13 +93,12 @@ def _provided(info: PluginInfo, unusable: Mapping[str, Unavailable]) -> list[str
 
 
 def _named(names: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield what the hooks of a plugin return: `"replaces m.f"`, `"recipe hf"`, `"14 rewrites"`."""
-    for kind, word in _KINDS.items():
-        listed = names.get(kind, ())
+    """Yield what the hooks of a plugin return: `"replaces m.f"`, `"recipe hf"`, `"14 recipes"`."""
+    for kind, listed in names.items():
         if len(listed) > _LISTED:
             yield f"{len(listed)} {kind}"
         else:
-            yield from (f"{word} {name}" for name in listed)
+            yield from (f"{_WORDS.get(kind, kind)} {name}" for name in listed)
 
 
 def _status(spec: ExecutorSpec, unusable: Mapping[str, Unavailable]) -> str:

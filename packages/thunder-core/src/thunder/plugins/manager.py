@@ -12,11 +12,11 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from types import ModuleType
-from typing import Any, Protocol
+from types import MappingProxyType, ModuleType
+from typing import Any, Protocol, TypeAlias
 
 import pluggy
 
@@ -25,7 +25,7 @@ from thunder.executor_base.executor import Executor
 from thunder.plugins import hookspecs
 from thunder.plugins.compatibility import api_fault, requirement_fault
 from thunder.plugins.discovery import Candidate, installed_plugins
-from thunder.plugins.hook_validation import hook_fault
+from thunder.plugins.hook_validation import arguments_fault, hook_fault, hooks_of, new_hooks
 from thunder.plugins.inline_plugin import InlinePlugin
 from thunder.plugins.load_policy import LoadPolicy
 from thunder.plugins.markers import PROJECT
@@ -34,7 +34,10 @@ from thunder.plugins.planned_device import ASSUMED
 from thunder.plugins.plugin_info import Declarations, PluginInfo, PluginState, collect_declarations
 from thunder.plugins.specs import ExecutorSpec, Unavailable, load_target, resolve_executor
 
-__all__ = ["Dependent", "PluginManager", "get_manager"]
+__all__ = ["Dependent", "NamesByPlugin", "PluginManager", "get_manager"]
+
+#: returns the names of what plugins return to a hook, as pairs (plugin, name)
+NamesByPlugin: TypeAlias = Callable[["PluginManager"], Iterable[tuple[str, str]]]
 
 
 class Dependent(Protocol):
@@ -70,6 +73,7 @@ class PluginManager:
         self._implementations: dict[str, tuple[pluggy.HookImpl, ...]] = {}
         self._pluggy = pluggy.PluginManager(PROJECT)
         self._pluggy.add_hookspecs(hookspecs)
+        self._named: dict[str, NamesByPlugin] = {}
         # Historic: pluggy repeats the call for plugins that are registered later.
         self._pluggy.hook.thunder_configure.call_historic(kwargs={"manager": self})
         #: a new object after each change: what was computed from plugins is valid while it is the same
@@ -201,6 +205,32 @@ class PluginManager:
                 )
             self._admit(PluginInfo(name=name, state=PluginState.RUNTIME, module=_module_of(plugin)), plugin)
 
+    def add_hooks(
+        self, specs: ModuleType | type, named: Mapping[str, NamesByPlugin] = MappingProxyType({})
+    ) -> None:
+        """Add the hooks that a plugin defines for others; called in `thunder_configure`.
+
+        They are the functions of a module, or the static ones of a class, with the mark `hookspec`. They are
+        checked and called as core's hooks are, and a program that was compiled with other implementations is
+        compiled again. An implementation that is marked `hookimpl(optionalhook=True)` needs no plugin that
+        defines its hook. `named` has, for a kind of what the hooks return, the function by which
+        `python -m thunder plugins` names it.
+
+        Raises RegistrationError for a hook that is defined elsewhere. A plugin that was registered before,
+        and whose implementation asks for other arguments, is disabled.
+        """
+        with self._lock:
+            hooks = new_hooks(self._pluggy, specs)
+            for name, offered in hooks.items():
+                for implementation in self._hookimpls(name):
+                    fault = arguments_fault(name, implementation.function, offered)
+                    if fault is not None:
+                        self.isolate(self.fault(implementation.plugin_name, fault, name))
+            if hooks:  # else the plugin is registered again
+                self._pluggy.add_hookspecs(specs)
+                self._named.update(named)
+                self._changed()
+
     def unregister(self, name: str) -> None:
         """Remove a plugin; its executors can no longer be found by name."""
         with self._lock:
@@ -331,20 +361,42 @@ class PluginManager:
 
     def _call_one(self, plugin: object, hook: str) -> Any:
         """Return the result of one plugin's implementation of a hook without arguments, or None."""
-        for implementation in getattr(self._pluggy.hook, hook).get_hookimpls():
+        for implementation in self._hookimpls(hook):
             if implementation.plugin is plugin:
                 return implementation.function()
         return None
 
     def implementations(self, hook: str) -> tuple[pluggy.HookImpl, ...]:
-        """Return the implementations of a hook, in the order of (rank, name) of their plugins."""
+        """Return the implementations of a hook, in the order of (rank, name) of their plugins.
+
+        A hook that no plugin defines has none.
+        """
         self.load()
         implementations = self._implementations.get(hook)  # sorted once between two changes
         if implementations is None:
-            by_plugin = {impl.plugin_name: impl for impl in getattr(self._pluggy.hook, hook).get_hookimpls()}
+            defined = self._hookimpls(hook) if hook in hooks_of(self._pluggy) else ()
+            by_plugin = {impl.plugin_name: impl for impl in defined}
             implementations = tuple(by_plugin[info.name] for info in self.loaded() if info.name in by_plugin)
             self._implementations[hook] = implementations
         return implementations
+
+    def _hookimpls(self, hook: str) -> Sequence[pluggy.HookImpl]:
+        caller = getattr(self._pluggy.hook, hook, None)
+        return () if caller is None else caller.get_hookimpls()
+
+    def hooks(self) -> Mapping[str, Sequence[str]]:
+        """Return every hook with the arguments that it offers."""
+        self.load()
+        return hooks_of(self._pluggy)
+
+    def added_hooks(self) -> tuple[str, ...]:
+        """Return the hooks that plugins define, in the order of their names."""
+        return tuple(sorted(hook for hook in self.hooks() if not hasattr(hookspecs, hook)))
+
+    def named(self) -> Mapping[str, NamesByPlugin]:
+        """Return kind → the function that names what plugins return to the hooks of packages."""
+        self.load()
+        return self._named
 
     def call(self, hook: str, **arguments: Any) -> Iterator[tuple[str, Any]]:
         """Call each implementation of a hook, in the order of (rank, name); yield (plugin's name, result).

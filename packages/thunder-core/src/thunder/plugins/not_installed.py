@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-__all__ = ["DOCUMENTED", "DOCUMENTED_RECIPES", "FIRST_PARTY", "Provider", "names_hint", "not_installed_hint"]
+__all__ = [
+    "DOCUMENTED",
+    "DOCUMENTED_HOOKS",
+    "DOCUMENTED_RECIPES",
+    "FIRST_PARTY",
+    "Provider",
+    "names_hint",
+    "not_installed_hint",
+]
 
 
 class Provider(NamedTuple):
@@ -21,6 +29,7 @@ class Provider(NamedTuple):
 
 DOCUMENTED: Final[dict[str, Provider]] = {
     "thunder.distributed": Provider("data and tensor parallelism", "thunder-distributed"),
+    "thunder.core.patterns": Provider("patterns and rewrite rules", "thunder-transforms"),
     "thunder.dynamo": Provider("a backend of torch.compile", "thunder-inductor"),
     "thunder.benchmarks": Provider("benchmarks", "thunder-benchmarks"),
     "thunder.tests": Provider("test models", "thunder-benchmarks"),
@@ -59,6 +68,9 @@ DOCUMENTED_RECIPES: Final[dict[str, str]] = {
     "reduce-overhead": "thunder.transforms.cudagraph",
 }
 """Documented plugin of recipes → the documented path that the same package provides."""
+
+DOCUMENTED_HOOKS: Final[dict[str, str]] = {"thunder_rewrites": "thunder.core.patterns"}
+"""Documented hook that a package defines → the documented path that the package provides."""
 
 FIRST_PARTY: Final = frozenset(
     f"thunder-{name}"

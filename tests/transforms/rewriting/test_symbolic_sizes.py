@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import thunder
-from rewriting.rewriting_programs import applied, by_torch
 from thunder.core.patterns import Rewrites, rewrite
+from transforms.rewriting.rewriting_programs import applied, by_torch
 
 
 def normalised(x, weight, eps: float):

@@ -6,10 +6,12 @@ import pytest
 import torch
 
 import thunder
-from rewriting.rewriting_programs import RMS_NORM, applied, compiled, refusals, rms_norm
+from thunder.compiler.pipeline import configured_pipeline
 from thunder.core.patterns import RewriteRule, Rewrites, rewrite
 from thunder.extend import OperatorExecutor, Refusal
 from thunder.plugins import get_manager, hookimpl
+from thunder.plugins.contributions import names_by_plugin
+from transforms.rewriting.rewriting_programs import RMS_NORM, applied, compiled, refusals, rms_norm
 
 X, W = torch.randn(3, 4), torch.rand(4)
 
@@ -154,7 +156,7 @@ def test_rules_of_a_package_are_applied_in_each_compile():
         torch.testing.assert_close(fn(X, W), rms_norm(X, W, 1e-5))
         assert applied(fn) == ["rms_norm"]
         assert "rewritten: t" in str(thunder.explain(fn))
-        assert thunder.explain(fn).rewritings[0].origin in thunder.explain(fn).to_json()
+        assert thunder.explain(fn).notes[0].origin in thunder.explain(fn).to_json()
     fn = thunder.jit(lambda x, w: rms_norm(x, w, 1e-5))
     fn(X, W)
     assert applied(fn) == []
@@ -230,7 +232,7 @@ def test_rules_are_applied_under_checks_and_in_plans():
     torch.testing.assert_close(fn(X, W), rms_norm(X, W, 1e-5))
     assert applied(fn) == ["rms_norm"]
     plan = thunder.plan(lambda x, w: rms_norm(x, w, 1e-5), X, W, transforms=Rewrites(RMS_NORM))
-    assert [r.rule for r in plan.explain().rewritings] == ["rms_norm"]
+    assert [r.rule for r in plan.explain().notes] == ["rms_norm"]
 
 
 def test_a_package_is_asked_once_for_the_rules_of_the_executors_of_a_compile():
@@ -248,3 +250,24 @@ def test_a_package_is_asked_once_for_the_rules_of_the_executors_of_a_compile():
             thunder.jit(sine, executors=executors)(X)
     assert ["acme_asked" in names for names in asked] == [False, True]
     assert all("torch" in names for names in asked)
+
+
+def test_the_list_of_plugins_has_the_rules_of_a_package():
+    rule = rewrite(sine, sine, name="acme.sine")
+    with get_manager().temporary(Package(rule), name="acme"):
+        assert names_by_plugin(get_manager())["acme"] == {"rewrites": ["acme.sine"]}
+
+
+def test_own_rules_are_applied_where_the_plugin_is_disabled():
+    with thunder.plugins.disabled("transforms-under-test"):
+        fn = compiled(lambda x, w: rms_norm(x, w, 1e-5), RMS_NORM)
+        torch.testing.assert_close(fn(X, W), rms_norm(X, W, 1e-5))
+    assert applied(fn) == ["rms_norm"]
+
+
+def test_a_compile_without_rules_has_no_stage_for_them():
+    assert "rewrite" not in configured_pipeline((), {}).names()
+    with get_manager().temporary(Package(RMS_NORM), name="acme"):
+        names = configured_pipeline((Rewrites(RMS_NORM), Rewrites()), {}).names()
+    assert names[names.index("rewrite") + 1] == "autograd"
+    assert names.count("rewrite") == 1

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from thunder.base.errors import Location
-from thunder.executor_base.refusal import Refusal
-from thunder.ir.rewrite_rules import RewriteRule
+from thunder.core.errors import Location
+from thunder.core.transform_common import Note
+from thunder.extend import Refusal
+from thunder_transforms.rewriting.rewrite_rules import RewriteRule
 
 __all__ = ["Rewriting"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rewriting:
+class Rewriting(Note):
     """One place where a rule replaced `outputs`, or left them for the reason `refusal`.
 
     `statements` counts the statements that compute them, without casts. `source` is the user's line.
@@ -38,6 +41,18 @@ class Rewriting:
     def is_applied(self) -> bool:
         """Whether the rule replaced the statements."""
         return self.refusal is None
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return the fields, with the rule by its name, as JSON has them."""
+        refusal = self.refusal
+        return {
+            "rule": self.rule,
+            "origin": self.origin,
+            "outputs": self.outputs,
+            "statements": self.statements,
+            "source": self.source._asdict() if self.source is not None else None,
+            "refusal": None if refusal is None else {"code": refusal.code, "message": str(refusal)},
+        }
 
     def __str__(self) -> str:
         place = f" at {self.source}" if self.source is not None else ""

@@ -17,12 +17,10 @@ from typing import Any
 
 import torch
 
-from thunder.base import dtypes
-from thunder.ir.proxies import NumberProxy, TensorProxy
-from thunder.ir.rewrite_rules import RewriteRule
-from thunder.ir.symbolic_numbers import SymbolicNumber
-from thunder.ir.symbolic_sizes import are_same
-from thunder.passes.rewriting.expression_graph import (
+from thunder.core import dtypes
+from thunder.core.analysis import SymbolicNumber, are_same
+from thunder.core.proxies import NumberProxy, TensorProxy
+from thunder_transforms.rewriting.expression_graph import (
     CONVERT,
     FLOATS,
     Expression,
@@ -34,13 +32,14 @@ from thunder.passes.rewriting.expression_graph import (
     reachable,
     through,
 )
-from thunder.passes.rewriting.pattern_functions import (
+from thunder_transforms.rewriting.pattern_functions import (
     TracedPattern,
     is_variable,
     numbers_of,
     skeleton,
     specialised,
 )
+from thunder_transforms.rewriting.rewrite_rules import RewriteRule
 
 #: choices of arguments that are compared for one place
 _MOST_CHOICES = 64

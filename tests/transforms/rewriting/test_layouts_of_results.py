@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import thunder
-from rewriting.rewriting_programs import F, applied, by_torch, compiled, refusals, rms_norm
 from thunder import TensorProxy
 from thunder.core.patterns import rewrite
 from thunder.extend import OperatorExecutor
+from transforms.rewriting.rewriting_programs import F, applied, by_torch, compiled, refusals, rms_norm
 
 QKV = [torch.randn(2, 5, 32) for _ in range(3)]
 
@@ -128,5 +128,5 @@ def test_a_replacement_that_promotes_in_another_way_is_refused() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(fn(x, w), program(x, w), rtol=0, atol=0)
     assert refusals(fn) == ["dtype"]
-    (rewriting,) = thunder.explain(fn).rewritings
+    (rewriting,) = thunder.explain(fn).notes
     assert "promotes the dtypes of its arguments in another way" in str(rewriting.refusal)

@@ -53,12 +53,12 @@ def compiled(fn: Any, *rules: Any, **options: Any) -> Any:
 
 def applied(fn: Any) -> list[str]:
     """The names of the rules that were applied in the last call."""
-    return [r.rule for r in thunder.explain(fn).rewritings if r.is_applied]
+    return [r.rule for r in thunder.explain(fn).notes if r.is_applied]
 
 
 def refusals(fn: Any) -> list[str]:
     """The codes of the reasons for which matches of the last call were left."""
-    return [r.refusal.code for r in thunder.explain(fn).rewritings if r.refusal is not None]
+    return [r.refusal.code for r in thunder.explain(fn).notes if r.refusal is not None]
 
 
 def symbols(fn: Any) -> list[str]:

@@ -20,16 +20,20 @@ from typing import Any
 
 import torch
 
-from thunder.base import dtypes
-from thunder.base.structural_ids import STRUCTURAL
-from thunder.base.tags import OpTags
-from thunder.ir.aliasing import escaping
-from thunder.ir.effects import has_effect, is_barrier
-from thunder.ir.proxies import TensorProxy, is_proxy
-from thunder.ir.symbol import BoundSymbol
-from thunder.ops.layout_rules import CONTIGUOUS, REORDERED
-from thunder.ops.layouts import layout_of
-from thunder.ops.operator import row_of
+from thunder.core import dtypes
+from thunder.core.analysis import (
+    CONTIGUOUS,
+    REORDERED,
+    STRUCTURAL,
+    escaping,
+    has_effect,
+    is_barrier,
+    layout_of,
+)
+from thunder.core.proxies import TensorProxy, is_proxy
+from thunder.core.symbol import BoundSymbol
+from thunder.core.tags import OpTags
+from thunder.extend import row_of
 
 CONVERT = "prims.convert_element_type"
 BROADCAST = "prims.broadcast_in_dim"

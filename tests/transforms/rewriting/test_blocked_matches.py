@@ -5,8 +5,16 @@ from __future__ import annotations
 import torch
 
 import thunder
-from rewriting.rewriting_programs import RMS_NORM, applied, by_torch, compiled, refusals, rms_norm, symbols
 from thunder.core.patterns import rewrite
+from transforms.rewriting.rewriting_programs import (
+    RMS_NORM,
+    applied,
+    by_torch,
+    compiled,
+    refusals,
+    rms_norm,
+    symbols,
+)
 
 X, W = torch.randn(3, 4), torch.rand(4)
 

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from thunder.executor_base.refusal import Refusal
-from thunder.passes.rewriting.expression_graph import ExpressionGraph
-from thunder.passes.rewriting.pattern_matching import RuleMatch
+from thunder.extend import Refusal
+from thunder_transforms.rewriting.expression_graph import ExpressionGraph
+from thunder_transforms.rewriting.pattern_matching import RuleMatch
 
 
 @dataclass(frozen=True, eq=False)

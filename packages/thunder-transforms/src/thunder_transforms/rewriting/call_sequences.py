@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from thunder.base.errors import InvalidArgument
-from thunder.base.structural_ids import STRUCTURAL
-from thunder.ir.symbol import BoundSymbol
-from thunder.ir.trace import TraceCtx
+from thunder.core.analysis import STRUCTURAL
+from thunder.core.errors import InvalidArgument
+from thunder.core.symbol import BoundSymbol
+from thunder.core.trace import TraceCtx
 
 __all__ = ["Match", "Pattern"]
 

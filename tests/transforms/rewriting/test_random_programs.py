@@ -8,8 +8,8 @@ import re
 import pytest
 import torch
 
-from rewriting.rewriting_programs import applied, by_torch, compiled
 from thunder.core.patterns import rewrite
+from transforms.rewriting.rewriting_programs import applied, by_torch, compiled
 
 
 def pattern(x, w, eps: float):

@@ -7,7 +7,8 @@ import copy
 import pytest
 import torch
 
-from rewriting.rewriting_programs import (
+from thunder.core.patterns import rewrite
+from transforms.rewriting.rewriting_programs import (
     RMS_NORM,
     HandWrittenRMSNorm,
     applied,
@@ -18,7 +19,6 @@ from rewriting.rewriting_programs import (
     rms_norm_in_float32,
     symbols,
 )
-from thunder.core.patterns import rewrite
 
 X, Y = torch.randn(3, 4), torch.randn(3, 4)
 

@@ -18,19 +18,18 @@ from typing import Any
 
 import torch
 
-from thunder.base.devices import Device, to_torch_device
-from thunder.base.dtypes import dtype, to_torch_dtype
-from thunder.base.errors import PluginError
-from thunder.base.langctx import TORCH, using_language
-from thunder.interpreter import Machine, Policy
-from thunder.ir.effects import has_effect
-from thunder.ir.evaluation import recorded_by
-from thunder.ir.proxies import TensorProxy, is_proxy
-from thunder.ir.rewrite_rules import RewriteRule
-from thunder.ir.symbol import BoundSymbol
-from thunder.ir.symbolic_numbers import SymbolicNumber
-from thunder.ir.trace import TraceCtx, tracectx
-from thunder.passes.rewriting.expression_graph import Expression, ExpressionGraph, reachable
+from thunder.core.analysis import SymbolicNumber, has_effect
+from thunder.core.devices import Device, to_torch_device
+from thunder.core.dtypes import dtype, to_torch_dtype
+from thunder.core.errors import PluginError
+from thunder.core.interpreter import Machine, Policy
+from thunder.core.langctxs import TORCH, using_language
+from thunder.core.proxies import TensorProxy, is_proxy
+from thunder.core.rewrite import recorded_by
+from thunder.core.symbol import BoundSymbol
+from thunder.core.trace import TraceCtx, tracectx
+from thunder_transforms.rewriting.expression_graph import Expression, ExpressionGraph, reachable
+from thunder_transforms.rewriting.rewrite_rules import RewriteRule
 
 #: the length of all dimensions of guessed tensors
 _LENGTH = 6

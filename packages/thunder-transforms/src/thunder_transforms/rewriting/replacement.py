@@ -16,26 +16,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from thunder.base.errors import OperatorError, PluginError, UnsupportedProgram
-from thunder.base.memory_layout import order_of_strides
-from thunder.base.plugin_calls import plugin_call
-from thunder.base.tags import OpTags
-from thunder.executor_base.refusal import Refusal
-from thunder.ir.aliasing import DisjointSets, shared_memory
-from thunder.ir.proxies import TensorProxy, is_proxy
-from thunder.ir.rewrite_rules import RewriteRule
-from thunder.ir.substitution import in_place_of, substitute_operands
-from thunder.ir.symbol import BoundSymbol, has_tags, with_parts
-from thunder.ir.symbolic_sizes import are_same
-from thunder.ir.trace import TraceCtx, TraceProvenance, detached_trace, from_trace, tracectx
-from thunder.ops import prims
-from thunder.ops.casting import cast
-from thunder.ops.layouts import Layouts
-from thunder.passes.rewriting.expression_graph import ExpressionGraph
-from thunder.passes.rewriting.match_selection import Place, select
-from thunder.passes.rewriting.pattern_functions import outputs_of, record
-from thunder.passes.rewriting.pattern_matching import RuleMatch, find_matches
-from thunder.passes.rewriting.rewriting_result import Rewriting
+from thunder.core import prims
+from thunder.core.analysis import DisjointSets, Layouts, are_same, order_of_strides, shared_memory
+from thunder.core.errors import OperatorError, PluginError, UnsupportedProgram
+from thunder.core.proxies import TensorProxy, is_proxy
+from thunder.core.rewrite import in_place_of, substitute_operands
+from thunder.core.symbol import BoundSymbol, has_tags, with_parts
+from thunder.core.tags import OpTags
+from thunder.core.trace import TraceCtx, TraceProvenance, detached_trace, from_trace, tracectx
+from thunder.extend import Refusal
+from thunder.plugins import plugin_call
+from thunder_transforms.rewriting.expression_graph import ExpressionGraph
+from thunder_transforms.rewriting.match_selection import Place, select
+from thunder_transforms.rewriting.pattern_functions import outputs_of, record
+from thunder_transforms.rewriting.pattern_matching import RuleMatch, find_matches
+from thunder_transforms.rewriting.rewrite_rules import RewriteRule
+from thunder_transforms.rewriting.rewriting_result import Rewriting
 
 __all__ = ["apply_rewrites"]
 
@@ -233,7 +229,7 @@ class _Recording:
     def _as_value(self, old: TensorProxy, result: TensorProxy) -> Any:
         """Return a result as a value that shares no memory with others, with the dtype of the program's."""
         if old.dtype is not result.dtype:
-            return cast(result, old.dtype)
+            return prims.convert_element_type(result, old.dtype)
         memory = _memory(self.statements)
         others = [p.name for p in (*self.args, *self.results.values()) if is_proxy(p)]
         if memory.find(result.name) in {memory.find(name) for name in others}:

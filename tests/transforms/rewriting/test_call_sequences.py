@@ -6,7 +6,7 @@ import pytest
 
 from ir.building import traced
 from thunder.base.errors import InvalidArgument
-from thunder.ir.patterns import Pattern
+from thunder.core.patterns import Pattern
 from thunder.ops import prims
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from thunder.base.errors import InvalidArgument
-from thunder.base.extension_origin import origin_of
+from thunder.core.errors import InvalidArgument
+from thunder.plugins import origin_of
 
 __all__ = ["Casts", "RewriteRule", "rewrite"]
 
