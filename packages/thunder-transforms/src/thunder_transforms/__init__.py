@@ -26,6 +26,7 @@ TRANSFORMS: Final[dict[str, str]] = {
     "ConstantFolding": "thunder_transforms.constant_calls",
     "DebugTransform": "thunder_transforms.debug_transform",
     "ExtractionOnlyPrologueTransform": "thunder_transforms.extraction_only",
+    "Freezing": "thunder_transforms.frozen.freezing",
     "LORATransform": "thunder_transforms.lora",
     "MaterializationTransform": "thunder_transforms.materialization",
     "NonFiniteDetector": "thunder_transforms.non_finite",
@@ -50,8 +51,11 @@ def thunder_configure(manager: PluginManager) -> None:
 
 @hookimpl
 def thunder_recipes() -> dict[str, type[Any]]:
-    """Provide the plugin of recipes that captures CUDA graphs."""
-    return {"reduce-overhead": import_module("thunder_transforms.reduce_overhead").ReduceOverhead}
+    """Provide the plugin of recipes that captures CUDA graphs, and the recipe of inference."""
+    return {
+        "inference": import_module("thunder_transforms.frozen.recipe").Inference,
+        "reduce-overhead": import_module("thunder_transforms.reduce_overhead").ReduceOverhead,
+    }
 
 
 @hookimpl

@@ -19,22 +19,11 @@ from thunder.core.symbol import BoundSymbol, Symbol, gather_tags
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceProvenance, TraceTag, from_trace
 from thunder.executors.passes import del_last_used
+from thunder_transforms.constants import constant_calls, needed_for
 
 __all__ = ["ConstantFolding", "Constants"]
 
 _RELEASES = frozenset({python_del.id, clear_mutable_collection.id})
-#: tags of calls that are not determined by their arguments, or whose results are not
-_UNDETERMINED = frozenset(
-    {
-        OpTags.DONT_DCE,
-        OpTags.RANDOM_OP,
-        OpTags.IN_PLACE,
-        OpTags.CTX_MANAGER_ENTER_EXIT_OP,
-        OpTags.FALLBACK,
-        OpTags.UNINITIALIZED,
-        OpTags.DEVICE_SYNC_OP,
-    }
-)
 _SHARING = frozenset({OpTags.VIEW, OpTags.MAYBE_VIEW, OpTags.SHAPE_OP, OpTags.IN_PLACE})
 #: the executors whose operators declare by tags what shares memory
 _DECLARING = frozenset({"torch", "python"})
@@ -65,7 +54,7 @@ class ConstantFolding(thunder.Transform):
         calls = [b for b in computation_trace.bound_symbols if b.sym.id not in _RELEASES]
         if any(OpTags.CTX_MANAGER_ENTER_EXIT_OP in gather_tags(b) for b in calls):
             return computation_trace
-        constant = self._constant_calls(calls)
+        constant = constant_calls(calls, (), self._is_kept)
         reached = _reached_by_callers(calls, TraceTag.AUGMENTED_FORWARD in computation_trace.tags)
         folded = {b for b in constant if reached.isdisjoint(p.name for p in b.flat_proxy_outs)}
         read = {p.name for b in calls if b not in folded for p in b.flat_proxy_args}
@@ -80,22 +69,6 @@ class ConstantFolding(thunder.Transform):
         new.set_provenance(TraceProvenance(type(self).__name__))
         return new
 
-    def _constant_calls(self, calls: Sequence[BoundSymbol]) -> list[BoundSymbol]:
-        """Return the calls that depend on constants alone, in order."""
-        constants: set[str] = set()
-        found = []
-        for bsym in calls:
-            outputs = bsym.flat_proxy_outs
-            if (
-                bool(outputs)
-                and all(p.name in constants for p in bsym.flat_proxy_args)
-                and all(map(self._is_kept, outputs))
-                and gather_tags(bsym).isdisjoint(_UNDETERMINED)
-            ):
-                constants.update(p.name for p in outputs)
-                found.append(bsym)
-        return found
-
     def _is_kept(self, p: Any) -> bool:
         if not isinstance(p, TensorProxy) or p.device.type == "meta" or p.requires_grad:
             return False
@@ -105,7 +78,7 @@ class ConstantFolding(thunder.Transform):
         self, trace: TraceCtx, constant: Sequence[BoundSymbol], values: tuple[TensorProxy, ...]
     ) -> BoundSymbol:
         """Return the call that computes the values at first, and returns them at later calls."""
-        needed = _needed(constant, values)
+        needed = needed_for(constant, values)
         part = from_trace(trace)
         part.args, part.name = [], "constants"
         part.bound_symbols = [*needed, python_return.bind(values, output=None)]
@@ -114,16 +87,6 @@ class ConstantFolding(thunder.Transform):
         run = Constants(name, del_last_used(part).python_callable())
         symbol = Symbol(name=name, id=f"thunder_transforms.{name}", is_fusion=True, python_impl=run)
         return symbol.bind(output=list(values), subsymbols=tuple(needed))
-
-
-def _needed(calls: Sequence[BoundSymbol], values: Sequence[TensorProxy]) -> list[BoundSymbol]:
-    """Return those of the calls on which values depend, in order."""
-    names, needed = {p.name for p in values}, []
-    for bsym in reversed(calls):
-        if not names.isdisjoint(p.name for p in bsym.flat_proxy_outs):
-            names.update(p.name for p in bsym.flat_proxy_args)
-            needed.append(bsym)
-    return needed[::-1]
 
 
 class Constants:

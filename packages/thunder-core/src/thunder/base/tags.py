@@ -104,6 +104,9 @@ for _tag in (
     "DIVIDES",
     #: raises nothing, and allocates nothing
     "NEVER_RAISES",
+    #: of an operator of a package: its arguments alone determine the result, and it has no effect, so that
+    #: the result may be kept for another call with the same arguments
+    "PURE",
     #: reads an operand without dimensions before it writes
     "READS_NUMBER_FIRST",
     #: reads elements after it has written some: no operand, or none but the first, may overlap what it writes

@@ -18,7 +18,13 @@ class ProxyTag(OpenTag):
     """A property of a proxy; :meth:`register_tag` adds one."""
 
 
-for _tag in ("RECOMPUTE_IN_BACKWARD", "DETACHED_AUTOGRAD_GRAPH", "STATIC_MEMORY_LOCATION"):
+for _tag in (
+    "RECOMPUTE_IN_BACKWARD",
+    "DETACHED_AUTOGRAD_GRAPH",
+    "STATIC_MEMORY_LOCATION",
+    #: the same in most calls: what is computed from frozen values alone may be kept until they change
+    "FROZEN",
+):
     ProxyTag.register_tag(_tag)
 
 
