@@ -21,6 +21,7 @@ MIRRORED = {
     "inductor": "thunder-inductor/src/thunder_inductor",
     "migration": "thunder-migration/src/thunder_migration",
     "nvfuser": "thunder-nvfuser/src/thunder_nvfuser",
+    "onednn": "thunder-onednn/src/thunder_onednn",
     "te": "thunder-te/src/thunder_te",
     "testing": "thunder-testing/src/thunder_testing",
     "torch_language": "thunder-core/src/thunder/torch",  # `import torch` would find a folder of this name

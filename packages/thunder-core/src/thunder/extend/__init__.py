@@ -27,8 +27,7 @@ from thunder.extend.inline_extensions import (
 from thunder.extend.ledger_facts import register_ledger_facts
 from thunder.extend.option_reading import compile_option
 from thunder.extend.registry import ExecutorRegistry, add_executor_lists, get_registry
-from thunder.ir.aliasing import consists_of_views, escaping
-from thunder.ir.effects import written_tensors
+from thunder.ir.aliasing import consists_of_views
 from thunder.ir.fusion_regions import Bounds, Region, partition, replace_regions
 from thunder.ir.region_cuts import Cuts
 from thunder.ir.region_graph import RegionGraph
@@ -97,7 +96,6 @@ __all__ = [
     "consists_of_views",
     "deregister_executor",
     "device_profile",
-    "escaping",
     "evaluate_calls",
     "evaluate_region",
     "get_all_executors",
@@ -138,7 +136,6 @@ __all__ = [
     "without_sizes",
     "writes_to_shared_inputs",
     "written_inputs",
-    "written_tensors",
 ]
 
 # The functions of the one registry of the process.

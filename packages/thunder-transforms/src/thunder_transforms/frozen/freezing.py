@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 import thunder
+from thunder.core.analysis import escaping, written_tensors
 from thunder.core.dtypes import to_torch_dtype
 from thunder.core.errors import InvalidArgument
 from thunder.core.module import get_thunder_module
@@ -37,10 +38,8 @@ from thunder.extend import (
     Refusal,
     Region,
     any_requires_grad,
-    escaping,
     get_executor,
     structural_key,
-    written_tensors,
 )
 from thunder_transforms.constants import constant_calls, needed_for
 from thunder_transforms.frozen.folding import fold
@@ -236,4 +235,5 @@ def _running_statistics(calls: Iterable[BoundSymbol]) -> Iterator[str]:
 
 
 def _bytes(p: Any) -> int:
-    return math.prod(map(int, p.shape)) * to_torch_dtype(p.dtype).itemsize
+    size: int = to_torch_dtype(p.dtype).itemsize
+    return size * math.prod(p.shape)
