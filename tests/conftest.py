@@ -77,6 +77,16 @@ def whole_run(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--sweep"))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Make the tests without garbage collections: nearly all objects that they make stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 STARTED = pytest.StashKey[float]()
 
 
@@ -105,6 +115,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     if not metafunc.config.getoption("--sweep"):
         calls = metafunc._calls
         calls[:] = [call for call in calls if all(mark.name != "sweep" for mark in call.marks)] or calls[:1]
+
+
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, obj: object
+) -> list[pytest.Item] | None:
+    """Make no tests of a class that only a sweep runs: a conformance kit has thousands."""
+    is_class = issubclass(type(obj), type)  # `isinstance` asks the object, of any kind, for its class
+    marks = getattr(obj, "pytestmark", []) if is_class else []
+    is_swept = any(mark.name == "sweep" for mark in marks)
+    return [] if is_swept and not collector.config.getoption("--sweep") else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

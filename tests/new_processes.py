@@ -100,6 +100,11 @@ def run_python(
     return done
 
 
+def another_seed() -> str:
+    """Return a `PYTHONHASHSEED` that forks of `run_python` do not have; without the variable it is drawn."""
+    return "1" if os.environ.get("PYTHONHASHSEED") == "0" else "0"
+
+
 # -- in the first process ------------------------------------------------------------------------------------
 
 

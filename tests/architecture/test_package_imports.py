@@ -8,19 +8,18 @@ from architecture.source import CORE, ROOT, imports, modules, modules_of_core
 from architecture.test_public_paths import PUBLIC
 
 PACKAGES = [path.parent for path in sorted((ROOT / "packages").glob("thunder-*/src")) if path != CORE]
-CORE_MODULES = modules_of_core()
 #: public paths of core that are modules of rows, errors and objects, beside those of the table
 ALSO_PUBLIC = frozenset({"thunder", "thunder.benchmarks", "thunder.examine"})
 
 
 def private_imports(source):
     """Return the imports of modules of core that are not public paths."""
-    own = modules(source)
+    own, core = modules(source), modules_of_core()
     return [
         str(record)
         for module in own.values()
-        for record in imports(module, {**CORE_MODULES, **own})
-        if record.target in CORE_MODULES and record.target not in PUBLIC and record.target not in ALSO_PUBLIC
+        for record in imports(module, {**core, **own})
+        if record.target in core and record.target not in PUBLIC and record.target not in ALSO_PUBLIC
     ]
 
 

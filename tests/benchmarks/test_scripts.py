@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from new_processes import run_python
 from sweeping import one_in
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,13 +28,8 @@ SCRIPTS: dict[str, tuple[str, list[str]]] = {
 def test_a_script_prints_its_table(script: str) -> None:
     options, cells = SCRIPTS[script]
     paths = (str(ROOT / "packages" / "thunder-benchmarks" / "src"), os.environ.get("PYTHONPATH"))
-    run = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / script), *options.split()],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    run = run_python(str(ROOT / "benchmarks" / script), *options.split(), env=environment)
     assert run.returncode == 0, run.stderr
     rows = [line for line in run.stdout.splitlines() if line.startswith("| ")]
     assert [row.split("|")[1].strip() for row in rows] == cells

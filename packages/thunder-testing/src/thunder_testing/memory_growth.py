@@ -65,13 +65,14 @@ def _run(arguments: Callable[[], Any], run: Callable[[Any], Any], times: int) ->
 def _traced() -> Iterator[None]:
     """Let Python count the bytes that it allocates.
 
-    Garbage is collected only when that is asked for, among the objects that are made from here on.
+    Garbage is collected only when that is asked for, among the objects that are made from here on. Where the
+    caller has frozen objects, those of today stay frozen too: `gc.unfreeze` would take all.
     """
     was_tracing, was_collecting = tracemalloc.is_tracing(), gc.isenabled()
     is_frozen = gc.get_freeze_count() > 0
     gc.disable()
-    if not is_frozen:
-        gc.freeze()
+    gc.collect()
+    gc.freeze()
     if not was_tracing:
         tracemalloc.start(1)
     try:
