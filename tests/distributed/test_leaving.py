@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from distributed import leaving
+from new_processes import run_python
 
 pytestmark = pytest.mark.multi_process
 
@@ -30,8 +29,7 @@ DEFAULT = [("kill", "backward")]
     [*DEFAULT, *(pytest.param(*each, marks=pytest.mark.sweep) for each in CASES if each not in DEFAULT)],
 )
 def test_the_process_that_ends_is_named_by_all_others(way: str, place: str, tmp_path: Path):
-    command = [sys.executable, leaving.__file__, str(tmp_path), way, place]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=leaving.SECONDS)
+    run = run_python(leaving.__file__, str(tmp_path), way, place)
     assert run.returncode == 0, run.stderr
     errors = json.loads(run.stdout)
     for rank in (0, 2):
