@@ -180,3 +180,18 @@ def test_a_prologue_may_read_its_arguments():
         trace.bound_symbols = [take.bind(CollectionProxy("args"), 0, output=x)]
         prims.python_return(x)
     check_trace(trace, check_meta=False)
+
+
+def test_the_meta_functions_of_checked_calls_are_not_asked_again():
+    asked = []
+    noted = toy("noted", lambda x: (asked.append(x.name), like(x))[1])
+    trace = traced(lambda x: noted(noted(x)), "x")
+    asked.clear()
+    checked = set()
+    for _ in range(2):
+        check_trace(trace, checked=checked)
+    assert asked == ["x", "t0"]
+    trace.bound_symbols[1] = noted.bind(
+        trace.bound_symbols[0].output, output=TensorProxy("t1", like=trace.args[0], shape=(5,))
+    )
+    assert "returns" in fault_of(trace, checked=checked)

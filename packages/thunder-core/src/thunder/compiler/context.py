@@ -17,6 +17,7 @@ from thunder.compiler.stats import CompileData, RecompileReason
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.region_modes import RegionMode
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx
 from thunder.ir.verify import check_plugin_trace, check_trace
 from thunder.ops.operator import is_of_package
@@ -72,6 +73,8 @@ class Context:
     options: Mapping[str, Any] = field(default_factory=dict)
     #: whether each new trace is verified, and each result compared with its proxy when it is computed
     check: bool = False
+    #: the calls of verified traces whose meta functions return what the trace has
+    checked: set[BoundSymbol] = field(default_factory=set)
     prologue: TraceCtx | None = None
     epilogue: TraceCtx | None = None
     #: the prologue after each transform that may change it
@@ -148,7 +151,7 @@ class Context:
         if self.traces and self.traces[-1] is trace:
             return
         if self.check and origin is None:
-            _check_builtin(trace, stage)
+            _check_builtin(trace, stage, self.checked)
         elif self.check and origin is not None:
             check_plugin_trace(trace, stage, origin, check_meta=True)
         self.traces.append(trace)
@@ -159,10 +162,10 @@ class Context:
         return {"executors_list": self.executors, "options": self.options, "context": self}
 
 
-def _check_builtin(trace: TraceCtx, stage: str) -> None:
+def _check_builtin(trace: TraceCtx, stage: str, checked: set[BoundSymbol]) -> None:
     """Check the trace of a stage of core; a wrong meta function of a package is a fault of the package."""
     try:
-        check_trace(trace, stage=stage)
+        check_trace(trace, stage=stage, checked=checked)
     except TraceError as error:
         symbol = error.facts.get("symbol")
         if not is_of_package(symbol):

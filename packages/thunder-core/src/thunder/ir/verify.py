@@ -32,17 +32,25 @@ META_ERRORS = (ThunderError, TypeError, ValueError, RuntimeError, LookupError, A
 UNPACK_SEQUENCE = "prims.unpack_sequence"
 
 
-def check_trace(trace: TraceCtx, *, stage: str | None = None, check_meta: bool = True) -> None:
+def check_trace(
+    trace: TraceCtx,
+    *,
+    stage: str | None = None,
+    check_meta: bool = True,
+    checked: set[BoundSymbol] | None = None,
+) -> None:
     """Raise TraceError, which shows the program around the fault, if a trace is malformed.
 
     `stage` is the name of the pass or transform that returned the trace, for the message; by default its
-    provenance.
+    provenance. The meta functions of the calls in `checked` are not asked again; others are added to it. It
+    is for passes of core, which change no call in place.
     """
     checker = _Checker(trace, stage or (trace.provenance.pss if trace.provenance is not None else None))
     checker.run()
     if check_meta:
+        checked = set() if checked is None else checked
         for index, bsym in enumerate(trace.bound_symbols):
-            faulty = _meta_fault(bsym)
+            faulty = _meta_fault(bsym, checked)
             if faulty is not None:
                 fault, symbol = faulty
                 raise checker.error(index, fault, symbol=symbol)
@@ -195,15 +203,16 @@ def _decomposition_fault(bsym: BoundSymbol) -> str | None:
     return None
 
 
-def _meta_fault(bsym: BoundSymbol) -> tuple[str, Symbol] | None:
+def _meta_fault(bsym: BoundSymbol, checked: set[BoundSymbol]) -> tuple[str, Symbol] | None:
     """Return how the outputs in the trace differ from those of a meta function, and its symbol; or None.
 
-    A call without meta function (claimed by an executor) is checked by its subsymbols.
+    A call without meta function (claimed by an executor) is checked by its subsymbols. Calls without a fault
+    are added to `checked`.
     """
-    if bsym.sym.id in STRUCTURAL or bsym.sym.python_printer is not None:
+    if bsym in checked or bsym.sym.id in STRUCTURAL or bsym.sym.python_printer is not None:
         return None
     if bsym.sym.meta is None:
-        faults = (_meta_fault(sub) for sub in bsym.subsymbols)
+        faults = (_meta_fault(sub, checked) for sub in bsym.subsymbols)
         return next((fault for fault in faults if fault is not None), None)
     # Without gradients: whether the target of a write is a leaf depends on the trace around the call.
     with detached_trace(), torch.no_grad():
@@ -214,6 +223,7 @@ def _meta_fault(bsym: BoundSymbol) -> tuple[str, Symbol] | None:
             return f"the meta function of {bsym.sym.id} refuses the arguments: {text}", bsym.sym
     values, outputs = list(proxies_in(expected)), list(proxies_in(bsym.output))
     if len(values) == len(outputs) and all(map(_is_same_type, values, outputs)):
+        checked.add(bsym)
         return None
     computed, recorded = ", ".join(map(_leaf, values)), ", ".join(map(_leaf, outputs))
     return f"the meta function of {bsym.sym.id} returns {computed}, and the trace has {recorded}", bsym.sym
