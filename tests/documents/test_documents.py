@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 READMES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md"))]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 #: the README of a package beside core is run by the tests of the package; so are a page whose programs set a
-#: variable that Triton reads when it is imported, and one whose programs need thunder-inductor
-_OF_PACKAGES = (ROOT / "docs/triton.md", ROOT / "docs/first_calls.md")
+#: variable that Triton reads when it is imported, and pages whose programs need a package
+_OF_PACKAGES = tuple(ROOT / f"docs/{page}.md" for page in ("triton", "first_calls", "inference"))
 DOCUMENTS = [
     path
     for path in (READMES[0], ROOT / "packages/thunder-core/README.md", *DOCS)

@@ -1,15 +1,17 @@
-"""The README of thunder-onednn shows what happens."""
+"""The README of thunder-onednn, and the page about inference, show what happens."""
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from documents.blocks import comparable, run
 from documents.test_documents import ROOT
 
 
-def test_the_examples_print_what_the_readme_shows():
+@pytest.mark.parametrize("page", ["packages/thunder-onednn/README.md", "docs/inference.md"])
+def test_the_examples_print_what_the_page_shows(page):
     with torch.enable_grad():
-        for example, printed in run(ROOT / "packages" / "thunder-onednn" / "README.md"):
+        for example, printed in run(ROOT / page):
             if example.output is not None:
                 assert comparable(printed) == comparable(example.output)

@@ -60,7 +60,7 @@ def _may_take_linear(input: Any, weight: Any, bias: Any = None) -> bool | Refusa
         return Refusal("shape", "it takes matrices", input=tuple(input.shape), weight=tuple(weight.shape))
     if any(type(n) is int and n == 0 for n in (*input.shape, *weight.shape)):
         return Refusal("shape", "a matrix has no elements")
-    rows = 1 if _rows(input) == 1 and weight.dtype is float32 else None
+    rows = _rows(input)
     count = None if rows is None else rows * weight.numel
     if weight.dtype is float32 and count is not None and count < _FEW:
         return Refusal("small", "another kernel is as fast for so few numbers", multiplications=count)
