@@ -70,7 +70,9 @@ def bert() -> tuple[nn.Module, tuple[Any, ...]]:
     """Return a BERT of four layers of width 768 (transformers), and 128 tokens."""
     from transformers import BertConfig, BertModel
 
-    return BertModel(BertConfig(num_hidden_layers=4)), (torch.randint(0, 1000, (1, 128)),)
+    make_config: Any = BertConfig
+    make_model: Any = BertModel
+    return make_model(make_config(num_hidden_layers=4)), (torch.randint(0, 1000, (1, 128)),)
 
 
 def llama() -> tuple[nn.Module, tuple[Any, ...]]:

@@ -235,5 +235,5 @@ def _running_statistics(calls: Iterable[BoundSymbol]) -> Iterator[str]:
 
 
 def _bytes(p: Any) -> int:
-    size: int = to_torch_dtype(p.dtype).itemsize
-    return size * math.prod(p.shape)
+    size: int = math.prod(p.shape) * to_torch_dtype(p.dtype).itemsize
+    return size
