@@ -120,7 +120,7 @@ def test_sums_after_a_product(order):
     model = Residual(order)
     compiled = compiled_with(model)
     assert_as_exact(compiled, model, torch.randn(3, 8))
-    assert ("onednn_linear_add" in calls(compiled)) == (order in (0, 1, 6))
+    assert ("onednn_linear_add" in calls(compiled)) == (order in (0, 1))
 
 
 def test_a_change_of_a_weight_is_packed_again():

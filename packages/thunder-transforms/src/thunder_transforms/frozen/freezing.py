@@ -44,6 +44,7 @@ from thunder.extend import (
 from thunder_transforms.constants import constant_calls, needed_for
 from thunder_transforms.frozen.folding import fold
 from thunder_transforms.frozen.kept_values import KeptValues
+from thunder_transforms.frozen.merging import merge
 
 __all__ = ["Freezing"]
 
@@ -130,7 +131,7 @@ class Freezing(thunder.Transform):
     def _keep(self, trace: TraceCtx, context: Any) -> TraceCtx:
         """Replace calls on frozen values by one call, which keeps their results."""
         kept = _calls_on_frozen(trace, context.state(_Escaping).names)
-        rest = [b for b in trace.bound_symbols if b not in kept]
+        rest = _without(trace.bound_symbols, kept)
         read = {p.name for b in rest for p in b.flat_proxy_args}
         values = [p for b in kept for p in b.flat_proxy_outs if p.name in read]
         if not values:
@@ -168,8 +169,20 @@ class Freezing(thunder.Transform):
 
 
 def _fold(trace: TraceCtx, context: Any) -> TraceCtx:
-    frozen = _frozen(trace)
-    return fold(trace, frozen) if frozen else trace
+    """Fold calls into weights, and merge products, with what depends on weights alone in front."""
+    if not _frozen(trace):
+        return trace
+    folded = fold(trace, _names_of_frozen(trace))
+    ordered, calls = from_trace(folded), _calls_on_frozen(folded, frozenset())
+    ordered.bound_symbols = [*calls, *_without(folded.bound_symbols, calls)]
+    merged = merge(ordered, _names_of_frozen(ordered))
+    return folded if merged is ordered else merged
+
+
+def _names_of_frozen(trace: TraceCtx) -> set[str]:
+    """Return the names of the frozen inputs, and of what depends on them alone."""
+    computed = {p.name for b in _calls_on_frozen(trace, frozenset()) for p in b.flat_proxy_outs}
+    return _frozen(trace) | computed
 
 
 def _mark(trace: TraceCtx, context: Any) -> TraceCtx:
@@ -187,7 +200,7 @@ def _mark(trace: TraceCtx, context: Any) -> TraceCtx:
     first.bound_symbols = calls
     first = transform_for_execution(first, [get_executor("torch"), get_executor("python")])
     new = from_trace(first)
-    new.bound_symbols = [*first.bound_symbols, *(b for b in trace.bound_symbols if b not in calls)]
+    new.bound_symbols = [*first.bound_symbols, *_without(trace.bound_symbols, calls)]
     new.set_provenance(TraceProvenance(Freezing.__name__))
     return new
 
@@ -215,6 +228,11 @@ def _calls_on_frozen(trace: TraceCtx, escapes: frozenset[str]) -> list[BoundSymb
         return OpTags.PURE in bsym.tags or str(bsym.sym.id).startswith(("torch.", "prims."))
 
     return constant_calls(trace.bound_symbols, _frozen(trace), is_kept, is_pure)
+
+
+def _without(bsyms: Iterable[BoundSymbol], calls: Iterable[BoundSymbol]) -> list[BoundSymbol]:
+    gone = set(calls)
+    return [b for b in bsyms if b not in gone]
 
 
 def _written(prologue: TraceCtx, computation: TraceCtx) -> set[str]:
