@@ -62,11 +62,16 @@ class BackwardState(SessionState):
 
         A tensor that is not saved for the backward is read as it is then.
         """
-        calls = self._session.trace.bound_symbols
+        calls = self._session.trace.bound_symbols if self.unsaved_reads else ()
+        written = {name: i for i, b in enumerate(calls) for name in written_names(b)}  # the last time
+        made: dict[int, int] = {}
+        for i, bsym in enumerate(calls if written else ()):
+            for p in bsym.flat_proxy_outs:
+                made.setdefault(id(p), i)
         for name, kept, result, where in self.unsaved_reads:
-            start = next((i for i, b in enumerate(calls) if any(p is result for p in b.flat_proxy_outs)), 0)
-            memory = names_of_memory(calls, {p.name for p in kept})
-            if any(t in memory for b in calls[start + 1 :] for t in written_names(b)):
+            start = made.get(id(result), 0)
+            later = {t for t, position in written.items() if position > start}
+            if later and not later.isdisjoint(names_of_memory(calls, {p.name for p in kept})):
                 raise UnsupportedProgram(
                     f"a tensor that the backward of {name} reads from its ctx, unsaved, is written after it",
                     where=where,
