@@ -294,6 +294,41 @@ def test_autocast_casts_a_weight_once():
     assert calls(compiled).count("torch_to_impl") == 1  # of the input
 
 
+class Inverse(nn.Module):
+    """A program that computes an inverse, which may not exist, for one answer of a question."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(3))
+
+    def forward(self, x):
+        if (x > 0).all():
+            return x @ torch.linalg.inv(self.weight)
+        return x @ self.weight.exp()
+
+
+def test_what_may_raise_is_computed_where_the_program_asks():
+    model = Inverse()
+    compiled = frozen(model)
+    for x in (torch.ones(2, 3), -torch.ones(2, 3)):
+        assert_as_eager(compiled, model, x)
+    model.weight.zero_()  # has no inverse
+    assert_as_eager(compiled, model, -torch.ones(2, 3))
+    with pytest.raises(RuntimeError, match="singular"):
+        compiled(torch.ones(2, 3))
+
+
+def test_a_copy_of_a_compiled_model_has_values_of_its_own():
+    model = Net().eval()
+    compiled = frozen(model)
+    assert_as_eager(compiled, model, images())
+    other = copy.deepcopy(compiled)
+    model.norm.weight.mul_(2)
+    assert_as_eager(compiled, model, images())
+    x = images()
+    assert not torch.allclose(other(x), compiled(x))
+
+
 def test_it_is_used_with_constant_folding():
     model = Net()
     compiled = thunder.jit(model.eval(), transforms=[Freezing(), ConstantFolding()])

@@ -16,13 +16,13 @@ from thunder.ir.rewrite import (
     VISIT_TYPE,
     add_trace_output,
     insert_inplace,
-    replace_calls,
     replace_inplace,
     trace_with_replaced_proxy_metadata,
     visitor_transform,
 )
 from thunder.ir.substitution import in_place_of, rename_results, substitute, substitute_operands
 from thunder.passes.attribute_checks import check_module_attribute
+from thunder.passes.call_replacement import replace_calls
 
 __all__ = [
     "VISIT_TYPE",

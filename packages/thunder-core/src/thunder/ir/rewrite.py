@@ -10,19 +10,17 @@ from typing import Any
 from thunder.base.errors import InvalidArgument, TraceError
 from thunder.base.structural_ids import RETURN
 from thunder.base.tags import OpTags
-from thunder.ir.evaluation import recorded_by, rewrite
+from thunder.ir.evaluation import recorded_by
 from thunder.ir.proxies import TensorProxy
-from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.substitution import substitute, substitute_in_tree
 from thunder.ir.symbol import BoundSymbol, has_tags
-from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, get_tracectx
+from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace
 
 __all__ = [
     "VISIT_TYPE",
     "add_trace_output",
     "insert_inplace",
     "refuse_new_writes",
-    "replace_calls",
     "replace_inplace",
     "trace_with_replaced_proxy_metadata",
     "visitor_transform",
@@ -75,36 +73,6 @@ def replace_inplace(trace: TraceCtx, idx: int, fn: Callable[[BoundSymbol], Any])
     trace.bound_symbols[idx : idx + 1] = recorded
 
 
-def replace_calls(
-    trace: TraceCtx,
-    replacement: Callable[[BoundSymbol], Any],
-    *,
-    nested: bool = False,
-    provenance: str | None = None,
-) -> TraceCtx:
-    """Return a trace in which calls are replaced by what a function records for them.
-
-    `replacement(bsym)` is called for every top-level call; with `nested=True` also for those of which a
-    composite consists, such as the linear layers of `multi_head_attention_forward`: if one of them is
-    replaced, they take the place of the composite. It returns None to keep the call, else the results that
-    replace the outputs of `bsym`, in the same structure; later calls read them. Raises InvalidArgument for a
-    result of another shape, dtype or device than the output that it replaces, and for a write to a tensor.
-    """
-
-    def checked(bsym: BoundSymbol) -> Any:
-        results = replacement(bsym)
-        if results is not None:
-            _check_replacement(bsym, results)
-        return results
-
-    return rewrite(
-        trace,
-        checked,
-        provenance or str(getattr(replacement, "__name__", "Replacement of calls")),
-        nested=nested,
-    )
-
-
 def refuse_new_writes(recorded: Iterable[BoundSymbol], purpose: str) -> None:
     """Raise InvalidArgument for a write to a tensor: the program's own have been functionalised already."""
     for bsym in recorded:
@@ -113,24 +81,6 @@ def refuse_new_writes(recorded: Iterable[BoundSymbol], purpose: str) -> None:
                 f"the function that {purpose} writes to a tensor, by {bsym.sym.id}",
                 hint="Use an out-of-place operator.",
             )
-
-
-def _check_replacement(bsym: BoundSymbol, results: Any) -> None:
-    """Raise InvalidArgument for a write, and for results that have not the form of the outputs of a call."""
-    trace = get_tracectx()
-    assert trace is not None, "the replacement of a call is recorded"
-    if not has_tags(bsym, {OpTags.IN_PLACE}):
-        refuse_new_writes(trace.peek_scope(), f"replaces a call of {bsym.sym.id}")
-    outputs, values = [[_form(p) for p in proxies_in(tree)] for tree in (bsym.output, results)]
-    if outputs != values:
-        raise InvalidArgument(
-            f"a call of {bsym.sym.id} is replaced by results of another form: "
-            f"{', '.join(values)} and not {', '.join(outputs)}"
-        )
-
-
-def _form(p: Any) -> str:
-    return str(p.type_string())
 
 
 def add_trace_output(trace: TraceCtx, proxy: Any, subindex: int | None = None) -> None:

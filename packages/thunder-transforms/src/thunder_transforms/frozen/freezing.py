@@ -30,17 +30,11 @@ from thunder.core.module import get_thunder_module
 from thunder.core.prims import python_return
 from thunder.core.proxies import AnyProxy, ProxyTag, TensorProxy
 from thunder.core.rewrite import module_tensors
-from thunder.core.symbol import BoundSymbol, Symbol
+from thunder.core.symbol import BoundSymbol, Symbol, gather_tags
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace
 from thunder.executors.passes import del_last_used, transform_for_execution
-from thunder.extend import (
-    Refusal,
-    Region,
-    any_requires_grad,
-    get_executor,
-    structural_key,
-)
+from thunder.extend import Refusal, Region, any_requires_grad, get_executor, structural_key
 from thunder_transforms.constants import constant_calls, needed_for
 from thunder_transforms.frozen.folding import fold
 from thunder_transforms.frozen.kept_values import KeptValues
@@ -52,6 +46,10 @@ __all__ = ["Freezing"]
 _SMALL = 1 << 26
 #: functions whose kernels write the statistics of a batch, (input, running_mean, running_var, …)
 _NORMS = frozenset({"torch.nn.functional.batch_norm", "torch.nn.functional.instance_norm"})
+#: tags of calls that may raise: another call of the program, or a check of a decision, comes before them
+_RAISING = frozenset({OpTags.RAISES_ON_DATA, OpTags.RAISES_BY_PARTS, OpTags.ASSERTS_ON_GPU, OpTags.DIVIDES})
+#: tags of calls that change a mode of torch, which what follows runs in
+_MODES = frozenset({OpTags.CTX_MANAGER_ENTER_EXIT_OP, OpTags.SETS_MODE})
 
 
 @dataclass
@@ -211,10 +209,13 @@ def _frozen(trace: TraceCtx) -> set[str]:
 
 
 def _calls_on_frozen(trace: TraceCtx, escapes: frozenset[str]) -> list[BoundSymbol]:
-    """Return the calls on frozen values alone, in order; an operator of a package has to be `OpTags.PURE`.
+    """Return the calls on frozen values alone, in order, which may run before all others.
 
-    `escapes` are the names of values that the caller may get.
+    An operator of a package has to be `OpTags.PURE`. `escapes` are the names of values that the caller may
+    get. In a program that changes a mode of torch there are none.
     """
+    if any(not gather_tags(b).isdisjoint(_MODES) for b in trace.bound_symbols):
+        return []
     limit = max([_SMALL, *(_bytes(p) for p in trace.args if ProxyTag.FROZEN in p.tags)])
 
     def is_kept(p: Any) -> bool:
@@ -224,10 +225,11 @@ def _calls_on_frozen(trace: TraceCtx, escapes: frozenset[str]) -> list[BoundSymb
         is_stored = ProxyTag.RECOMPUTE_IN_BACKWARD in p.tags
         return not is_stored and p.name not in escapes and p.device.type != "meta" and _bytes(p) <= limit
 
-    def is_pure(bsym: BoundSymbol) -> bool:
-        return OpTags.PURE in bsym.tags or str(bsym.sym.id).startswith(("torch.", "prims."))
+    def may_run_first(bsym: BoundSymbol) -> bool:
+        is_pure = OpTags.PURE in bsym.tags or str(bsym.sym.id).startswith(("torch.", "prims."))
+        return is_pure and gather_tags(bsym).isdisjoint(_RAISING)
 
-    return constant_calls(trace.bound_symbols, _frozen(trace), is_kept, is_pure)
+    return constant_calls(trace.bound_symbols, _frozen(trace), is_kept, may_run_first)
 
 
 def _without(bsyms: Iterable[BoundSymbol], calls: Iterable[BoundSymbol]) -> list[BoundSymbol]:
