@@ -285,8 +285,9 @@ def _cut(forward: ForwardGraph, read: list[Any], recomputable: frozenset[str]) -
     }
     needed = forward.needed(read, recomputed.keys(), frozenset())
     chosen: set[str] = set()
+    read_names = {v.name for v in read}
     for component in _components(forward, needed, recomputed.keys()):
-        chosen.update(_cut_component(forward, component, recomputed.keys(), {v.name for v in read}))
+        chosen.update(_cut_component(forward, component, recomputed.keys(), read_names))
     saved = forward.needed(read, forward.values.keys(), chosen) & (chosen | forward.input_names)
     return [v for name, v in forward.values.items() if name in saved]
 
@@ -307,7 +308,7 @@ def _cut_component(
 
     Each value is an edge from its node ``computed`` to its node ``available``, with its bytes as capacity.
     """
-    if component.isdisjoint(recomputed):  # a single value, which the forward has
+    if recomputed.isdisjoint(component):  # a single value, which the forward has
         return component
     flow = FlowGraph()
     for name in component:

@@ -145,7 +145,7 @@ class _StepRunner:
     def run(self, step: BackwardStep) -> None:
         """Record the calls of one step, unless no gradient reaches it."""
         bsyms = step.bsyms
-        if step.record_all is not None and not step.without_cotangent.isdisjoint(self.grads):
+        if step.record_all is not None and not self.grads.keys().isdisjoint(step.without_cotangent):
             bsyms = step.record_all()
         elif not any(name in self.grads for name in step.reads):
             return

@@ -67,7 +67,7 @@ def substitute_operands(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSy
     if not values:
         return bsym
     operands = {p.name for p in bsym.flat_proxy_args}
-    if operands.isdisjoint(values):
+    if values.keys().isdisjoint(operands):  # the other way round, a set looks at all keys
         return bsym
     passed_on = {name: values[name] for name in operands if name in values}
     return bsym.from_bsym(

@@ -68,6 +68,7 @@ class Rewriter:
         self._written_in_inference: dict[str, tuple[TensorState, TensorProxy]] = {}
         self._overlaps = OverlapChecker(info.operator_of, self.storages, info.layouts)
         self._self_overlapping = _SelfOverlappingValues(new)
+        self._producers = _Producers(new)
 
     def rewrite(self, position: int, bsym: BoundSymbol) -> None:
         """Record the statement at ``position`` of the program."""
@@ -217,14 +218,14 @@ class Rewriter:
 
         If not, in torch a gradient of zeros still reaches the old value.
         """
-        producer = {p.name: bsym for bsym in self.new.bound_symbols for p in bsym.flat_proxy_outs}
+        self._producers.update()
         seen: set[str] = set()
         stack = [value]
         while stack and old.name not in seen:
             p = stack.pop()
             if p.requires_grad and p.name not in seen:
                 seen.add(p.name)
-                call = producer.get(p.name)
+                call = self._producers.calls.get(p.name)
                 stack += tensors_in(call.flat_proxy_args) if call is not None else []
         return old.name in seen
 
@@ -293,6 +294,20 @@ class Rewriter:
         call = chain[-1].call
         assert call is not None, f"{tensor.proxy.name} is a view without a call"
         return call
+
+
+class _Producers:
+    """The calls of a trace that grows, by the names of their results."""
+
+    def __init__(self, trace: TraceCtx) -> None:
+        self._trace, self._scanned = trace, 0
+        self.calls: dict[str, BoundSymbol] = {}
+
+    def update(self) -> None:
+        """Add the calls that were recorded since the last update."""
+        for bsym in self._trace.bound_symbols[self._scanned :]:
+            self.calls.update({p.name: bsym for p in bsym.flat_proxy_outs})
+        self._scanned = len(self._trace.bound_symbols)
 
 
 class _SelfOverlappingValues:
