@@ -1,31 +1,38 @@
-"""The stages of programs in which the executor `onednn` takes part."""
+"""The stages of programs in which the executor `onednn` takes part; they import when they run."""
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import Any, Final
 
 from thunder.core.trace import TraceCtx
 from thunder.plugins import IfPresent
-from thunder_onednn.channels_last import channels_last
-from thunder_onednn.post_operations import add_post_operations
 
 __all__ = ["add_stages"]
 
-_NAMES = ("onednn",)
+_EXECUTORS: Final = ("onednn",)
 
 
 def add_stages(pipeline: Any) -> None:
-    """Add the stages to a pipeline."""
-    frozen = IfPresent("mark frozen values"), IfPresent("keep frozen values")
-    pipeline.add("onednn: channels last", _channels_last, after=frozen[:1], before="claim", executors=_NAMES)
+    """Add the stages to a pipeline: images in channels-last, and what products compute of their results."""
+    marked, kept = IfPresent("mark frozen values"), IfPresent("keep frozen values")
+    pipeline.add("onednn: channels last", _channels_last, after=marked, before="claim", executors=_EXECUTORS)
     pipeline.add(
         "onednn: post-operations",
-        lambda trace, context: add_post_operations(trace),
+        _post_operations,
         after="claim",
-        before=("fuse", frozen[1]),
-        executors=_NAMES,
+        before=("fuse", kept),
+        executors=_EXECUTORS,
     )
 
 
 def _channels_last(trace: TraceCtx, context: Any) -> TraceCtx:
-    return trace if context.autograd is not None else channels_last(trace)
+    if context.autograd is not None:
+        return trace
+    changed: TraceCtx = import_module("thunder_onednn.channels_last").channels_last(trace)
+    return changed
+
+
+def _post_operations(trace: TraceCtx, context: Any) -> TraceCtx:
+    changed: TraceCtx = import_module("thunder_onednn.post_operations").add_post_operations(trace)
+    return changed
