@@ -155,6 +155,14 @@ def test_why_a_product_is_not_packed():
     assert why(nn.Linear(8, 8), torch.randn(0, 8)) == "shape"
 
 
+def test_the_ledger_says_who_computes_an_activation():
+    model = WithActivation(F.gelu)
+    compiled = compiled_with(model)
+    assert_as_exact(compiled, model, torch.randn(5, 24))
+    claimed = {row.symbol: row.claimed_by for row in thunder.explain(compiled).rows}
+    assert claimed["torch.nn.functional.gelu"] == "onednn"
+
+
 def test_a_small_product_is_left_to_another_kernel(monkeypatch):
     monkeypatch.undo()
     model = nn.Linear(8, 8).eval()

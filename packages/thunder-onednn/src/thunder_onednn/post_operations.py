@@ -26,28 +26,33 @@ __all__ = ["add_post_operations"]
 _Merge = Callable[[BoundSymbol, BoundSymbol], BoundSymbol | None]
 
 
-def add_post_operations(trace: TraceCtx) -> TraceCtx:
-    """Return a trace in which products compute what follows them alone, or the same trace."""
+def add_post_operations(trace: TraceCtx) -> tuple[TraceCtx, set[str]]:
+    """Return a trace in which products compute what follows them alone, or the same trace.
+
+    The second result has the names of what was computed by calls of their own before.
+    """
     readers = Counter(p.name for b in trace.bound_symbols for p in b.flat_proxy_args)
     calls: dict[str, BoundSymbol] = {}  # the products so far that one call reads, by name
     statements: list[BoundSymbol] = []
+    names: set[str] = set()
     for bsym in trace.bound_symbols:
         products = [calls[p.name] for p in bsym.flat_proxy_args if p.name in calls]
         for product in reversed(products):  # the later one has the earlier one's result
             merged = _MERGES[product.sym.id](product, bsym)
             if merged is not None:
                 statements.remove(product)
+                names.add(bsym.output.name)
                 bsym = merged
                 break
         statements.append(bsym)
         if bsym.sym.id in _MERGES and readers[bsym.output.name] == 1:
             calls[bsym.output.name] = bsym
-    if statements == trace.bound_symbols:
-        return trace
+    if not names:
+        return trace, names
     new = from_trace(trace)
     new.bound_symbols = statements
     new.set_provenance(TraceProvenance("Post-operations"))
-    return new
+    return new, names
 
 
 def _with_activation(operator: Any) -> _Merge:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final
 
@@ -34,5 +35,13 @@ def _channels_last(trace: TraceCtx, context: Any) -> TraceCtx:
 
 
 def _post_operations(trace: TraceCtx, context: Any) -> TraceCtx:
-    changed: TraceCtx = import_module("thunder_onednn.post_operations").add_post_operations(trace)
+    """Merge what follows products into these; the ledger names who computes it then."""
+    changed: TraceCtx
+    changed, names = import_module("thunder_onednn.post_operations").add_post_operations(trace)
+    context.branch.placements = [
+        replace(placement, claimed_by="onednn", via="operator", refusals=())
+        if names.intersection(placement.outputs)
+        else placement
+        for placement in context.branch.placements
+    ]
     return changed
