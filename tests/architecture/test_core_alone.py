@@ -32,7 +32,7 @@ MOST_LINES = {
     "interpreter": 7_100,
     "ir": 7_600,
     "ops": 9_100,
-    "passes": 5_200,
+    "passes": 5_220,
     "plugins": 2_360,
     "polyfills": 450,
     "recipes": 400,
