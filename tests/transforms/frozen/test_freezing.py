@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import thunder
 from comparison.results import assert_same
+from thunder.compiler import idle_extensions
 from thunder.core.errors import InvalidArgument
 from thunder_transforms.constant_calls import ConstantFolding
 from thunder_transforms.frozen.freezing import Freezing
@@ -197,6 +198,29 @@ def test_results_are_the_callers_own():
         assert torch.equal(model.weight, other.weight)
 
 
+class Constants(nn.Module):
+    """A program that returns a constant, with a weight or without."""
+
+    def __init__(self, has_weight: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3) if has_weight else nn.Identity()
+
+    def forward(self, x):
+        return self.linear(x), torch.arange(3.0)
+
+
+@pytest.mark.parametrize("has_weight", [False, True])
+@pytest.mark.parametrize("has_gradients", [False, True])
+@pytest.mark.filterwarnings("ignore:Freezing has no effect")
+def test_a_constant_that_the_caller_gets_is_new_in_each_call(has_weight, has_gradients):
+    compiled = frozen(Constants(has_weight))
+    for _ in range(3):
+        with torch.set_grad_enabled(has_gradients):
+            _, constant = compiled(torch.ones(1, 3))
+        assert torch.equal(constant, torch.arange(3.0))
+        constant.add_(7)
+
+
 class Counting(nn.Module):
     """A program that writes a buffer, and reads it."""
 
@@ -239,6 +263,7 @@ def test_random_numbers_are_drawn_in_each_call():
 
 
 def test_programs_that_compute_gradients_stay_as_they_are():
+    idle_extensions._warn_once.cache_clear()  # it warns once in a process
     model = Net()
     compiled = frozen(model)
     with torch.enable_grad():

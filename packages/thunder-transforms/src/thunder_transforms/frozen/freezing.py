@@ -128,6 +128,8 @@ class Freezing(thunder.Transform):
 
     def _keep(self, trace: TraceCtx, context: Any) -> TraceCtx:
         """Replace calls on frozen values by one call, which keeps their results."""
+        if not _is_frozen(trace, context):
+            return trace
         kept = _calls_on_frozen(trace, context.state(_Escaping).names)
         rest = _without(trace.bound_symbols, kept)
         read = {p.name for b in rest for p in b.flat_proxy_args}
@@ -143,13 +145,13 @@ class Freezing(thunder.Transform):
     def _call(self, trace: TraceCtx, calls: Sequence[BoundSymbol], values: Sequence[Any]) -> BoundSymbol:
         """Return the call that computes and keeps values; equal ones of several programs keep one."""
         needed = needed_for(calls, values)
-        computed = {p.name for b in needed for p in b.flat_proxy_outs}
-        weights = {p.name: p for b in needed for p in b.flat_proxy_args if p.name not in computed}
+        region = Region.of(needed, [p.name for p in values])
+        weights = {p.name: p for p in region.inputs}
         part = from_trace(trace)
-        part.args, part.name = list(weights.values()), "kept"
+        part.args, part.name = list(region.inputs), "kept"
         part.bound_symbols = [*needed, python_return.bind(tuple(values), output=None)]
         part = del_last_used(part)
-        key = (structural_key(Region(tuple(needed), tuple(part.args), tuple(values))), *weights)
+        key = (structural_key(region), *weights)
         if key[0] is None or key not in self._kept:
             statistics = [name in self._statistics for name in weights]
             self._kept[key] = KeptValues(f"kept{len(self._kept)}", part.python_callable(), statistics)
@@ -170,23 +172,21 @@ def _fold(trace: TraceCtx, context: Any) -> TraceCtx:
     """Fold calls into weights, and merge products, with what depends on weights alone in front."""
     if not _frozen(trace):
         return trace
-    folded = fold(trace, _names_of_frozen(trace))
+    folded = fold(trace, _frozen(trace) | _results(_calls_on_frozen(trace, frozenset())))
     ordered, calls = from_trace(folded), _calls_on_frozen(folded, frozenset())
     ordered.bound_symbols = [*calls, *_without(folded.bound_symbols, calls)]
-    merged = merge(ordered, _names_of_frozen(ordered))
+    merged = merge(ordered, _frozen(trace) | _results(calls))
     return folded if merged is ordered else merged
 
 
-def _names_of_frozen(trace: TraceCtx) -> set[str]:
-    """Return the names of the frozen inputs, and of what depends on them alone."""
-    computed = {p.name for b in _calls_on_frozen(trace, frozenset()) for p in b.flat_proxy_outs}
-    return _frozen(trace) | computed
+def _results(calls: Iterable[BoundSymbol]) -> set[str]:
+    """Return the names of what calls compute."""
+    return {p.name for b in calls for p in b.flat_proxy_outs}
 
 
 def _mark(trace: TraceCtx, context: Any) -> TraceCtx:
     """Mark what depends on frozen values alone, and give the calls that compute it to torch."""
-    frozen = _frozen(trace)
-    if not frozen or context.autograd is not None:
+    if not _is_frozen(trace, context):
         return trace
     escapes = context.state(_Escaping).names = escaping(trace.bound_symbols)
     calls = _calls_on_frozen(trace, escapes)
@@ -201,6 +201,11 @@ def _mark(trace: TraceCtx, context: Any) -> TraceCtx:
     new.bound_symbols = [*first.bound_symbols, *_without(trace.bound_symbols, calls)]
     new.set_provenance(TraceProvenance(Freezing.__name__))
     return new
+
+
+def _is_frozen(trace: TraceCtx, context: Any) -> bool:
+    """Return whether a program has frozen weights, and no backward."""
+    return context.autograd is None and bool(_frozen(trace))
 
 
 def _frozen(trace: TraceCtx) -> set[str]:
