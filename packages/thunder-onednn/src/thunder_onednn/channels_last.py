@@ -19,6 +19,7 @@ import torch
 
 import thunder.torch as ltorch
 from thunder import TensorProxy
+from thunder.core.analysis import is_elementwise
 from thunder.core.proxies import ProxyTag
 from thunder.core.rewrite import substitute_operands
 from thunder.core.symbol import BoundSymbol, Symbol, gather_tags
@@ -153,13 +154,7 @@ def _keeps_layout(bsym: BoundSymbol) -> bool:
         return ProxyTag.CHANNELS_LAST in bsym.args[0].tags
     tensors = [p for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)]
     are_alike = all(ProxyTag.CHANNELS_LAST in p.tags and p.shape == tensors[0].shape for p in tensors)
-    return are_alike and _is_elementwise(bsym)
-
-
-def _is_elementwise(bsym: BoundSymbol) -> bool:
-    if bsym.subsymbols:
-        return all(map(_is_elementwise, bsym.subsymbols))
-    return OpTags.POINTWISE_OP in bsym.sym.tags or bsym.sym.id == "prims.broadcast_in_dim"
+    return are_alike and is_elementwise(bsym)
 
 
 class _EagerLayout:

@@ -16,6 +16,8 @@ from thunder_onednn.packed_weights import LIBRARY, PackedWeight, ex, pack_convol
 __all__ = ["convolution", "convolution_add", "may_take"]
 
 Pair = tuple[int, int]
+#: (channels of the result, size of the kernel, padding, stride, dilation, groups)
+Geometry = tuple[int, Pair, Pair, Pair, Pair, int]
 
 #: a value whose channels are the innermost dimension, by the stage `channels_last`
 ProxyTag.register_tag("CHANNELS_LAST")
@@ -25,12 +27,10 @@ def _size(length: Any, kernel: int, padding: int, stride: int, dilation: int) ->
     return (length + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 
 
-def _convolved(
-    x: Any, channels: int, kernel: Pair, padding: Pair, stride: Pair, dilation: Pair
-) -> TensorProxy:
+def _convolved(x: Any, geometry: Geometry) -> TensorProxy:
     """Return the result of a convolution, whose channels are the innermost dimension."""
-    sizes = (_size(x.shape[i + 2], kernel[i], padding[i], stride[i], dilation[i]) for i in (0, 1))
-    batch, height, width = x.shape[0], *sizes
+    channels, *pairs, _ = geometry
+    batch, height, width = x.shape[0], *map(_size, x.shape[2:], *pairs)
     strides = (height * width * channels, 1, width * channels, channels)
     return TensorProxy(like=x, shape=(batch, channels, height, width), strides=strides)
 
@@ -39,53 +39,27 @@ def _convolution_meta(
     x: Any,
     weight: Any,
     bias: Any,
-    channels: int,
-    kernel: Pair,
-    padding: Pair,
-    stride: Pair,
-    dilation: Pair,
-    groups: int,
+    geometry: Geometry,
     name: str,
     numbers: tuple[float, ...],
     algorithm: str,
 ) -> TensorProxy:
-    return _convolved(x, channels, kernel, padding, stride, dilation)
+    return _convolved(x, geometry)
 
 
 def _convolution(
     x: torch.Tensor,
     weight: PackedWeight,
     bias: torch.Tensor | None,
-    channels: int,
-    kernel: Pair,
-    padding: Pair,
-    stride: Pair,
-    dilation: Pair,
-    groups: int,
+    geometry: Geometry,
     name: str,
     numbers: tuple[float, ...],
     algorithm: str,
 ) -> torch.Tensor:
     y: torch.Tensor = LIBRARY._convolution_pointwise(
-        x, weight.tensor, bias, padding, stride, dilation, groups, name, list(numbers), algorithm
+        x, weight.tensor, bias, *geometry[2:], name, list(numbers), algorithm
     )
     return y
-
-
-def _convolution_add_meta(
-    x: Any,
-    other: Any,
-    weight: Any,
-    bias: Any,
-    channels: int,
-    kernel: Pair,
-    padding: Pair,
-    stride: Pair,
-    dilation: Pair,
-    groups: int,
-    relu: bool,
-) -> TensorProxy:
-    return _convolved(x, channels, kernel, padding, stride, dilation)
 
 
 def _convolution_add(
@@ -93,24 +67,21 @@ def _convolution_add(
     other: torch.Tensor,
     weight: PackedWeight,
     bias: torch.Tensor | None,
-    channels: int,
-    kernel: Pair,
-    padding: Pair,
-    stride: Pair,
-    dilation: Pair,
-    groups: int,
+    geometry: Geometry,
     relu: bool,
 ) -> torch.Tensor:
     last = "relu" if relu else None
     y: torch.Tensor = LIBRARY._convolution_pointwise.binary(
-        x, other, weight.tensor, bias, padding, stride, dilation, groups, "add", None, last, [], None
+        x, other, weight.tensor, bias, *geometry[2:], "add", None, last, [], None
     )
     return y
 
 
 convolution = ex.register_operator("onednn_convolution", meta=_convolution_meta, fn=_convolution)
 convolution_add = ex.register_operator(
-    "onednn_convolution_add", meta=_convolution_add_meta, fn=_convolution_add
+    "onednn_convolution_add",
+    meta=lambda x, other, weight, bias, geometry, relu: _convolved(x, geometry),
+    fn=_convolution_add,
 )
 
 
@@ -129,13 +100,11 @@ def may_take(
     groups: int = 1,
 ) -> bool | Refusal:
     """Return whether a convolution of channels-last images can become one with a packed weight."""
-    reason = refusal(weight, bias)
+    reason = refusal(input, weight, bias)
     if reason is not None:
         return reason
     if input.ndim != 4 or isinstance(padding, str):
         return Refusal("shape", "it takes batches of images, and padding in numbers")
-    if any(type(n) is int and n == 0 for n in (*input.shape, *weight.shape)):
-        return Refusal("shape", "a tensor has no elements")
     return True
 
 
@@ -150,8 +119,8 @@ def _convolution_transform(
 ) -> Any:
     sizes = _pair(padding), _pair(stride), _pair(dilation)
     packed = pack_convolution(weight, *sizes, groups)
-    kernel = (weight.shape[2], weight.shape[3])
-    return convolution(input, packed, bias, weight.shape[0], kernel, *sizes, groups, *NO_ACTIVATION.arguments)
+    geometry = (weight.shape[0], tuple(weight.shape[2:]), *sizes, groups)
+    return convolution(input, packed, bias, geometry, *NO_ACTIVATION.arguments)
 
 
 def _takes(

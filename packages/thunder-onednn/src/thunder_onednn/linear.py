@@ -53,13 +53,11 @@ linear_add = ex.register_operator(
 
 
 def _may_take_linear(input: Any, weight: Any, bias: Any = None) -> bool | Refusal:
-    reason = refusal(weight, bias)
+    reason = refusal(input, weight, bias)
     if reason is not None:
         return reason
     if weight.ndim != 2 or input.ndim < 2 or (bias is not None and bias.ndim != 1):
         return Refusal("shape", "it takes matrices", input=tuple(input.shape), weight=tuple(weight.shape))
-    if any(type(n) is int and n == 0 for n in (*input.shape, *weight.shape)):
-        return Refusal("shape", "a matrix has no elements")
     rows = _rows(input)
     count = None if rows is None else rows * weight.numel
     if weight.dtype is float32 and count is not None and count < _FEW:

@@ -57,8 +57,8 @@ pack_convolution = ex.register_operator(
 )
 
 
-def refusal(weight: Any, bias: Any) -> Refusal | None:
-    """Return why the weight of a product is not packed, or None."""
+def refusal(x: Any, weight: Any, bias: Any) -> Refusal | None:
+    """Return why the weight of a product with `x` is not packed, or None."""
     if ProxyTag.FROZEN not in weight.tags:
         return Refusal("not-frozen", "the weight may change in each call: pass transforms=[Freezing()]")
     if weight.device.type != "cpu":
@@ -69,4 +69,6 @@ def refusal(weight: Any, bias: Any) -> Refusal | None:
         return Refusal("dtype", "this CPU has no instructions for bfloat16")
     if bias is not None and bias.dtype is not weight.dtype:
         return Refusal("dtype", "the bias has another dtype than the weight", dtype=str(bias.dtype))
+    if any(type(n) is int and n == 0 for n in (*x.shape, *weight.shape)):
+        return Refusal("shape", "an operand has no elements")
     return None

@@ -10,6 +10,7 @@ from thunder.ir.effects import has_effect, is_barrier, written_tensors
 from thunder.ir.symbolic_sizes import SymbolicNumber, are_same
 from thunder.ops.layout_rules import CONTIGUOUS, REORDERED
 from thunder.ops.layouts import Layouts, layout_of
+from thunder.ops.torch_support import is_elementwise
 
 __all__ = [
     "CONTIGUOUS",
@@ -22,6 +23,7 @@ __all__ = [
     "escaping",
     "has_effect",
     "is_barrier",
+    "is_elementwise",
     "layout_of",
     "order_of_strides",
     "shared_memory",
