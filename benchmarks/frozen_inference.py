@@ -31,39 +31,11 @@ def mlp() -> tuple[nn.Module, tuple[Any, ...]]:
     return nn.Sequential(*layers), (torch.randn(32, 512),)
 
 
-class ResidualBlock(nn.Module):
-    """Two convolutions with batch norms, and a third one on the way around where the shape changes."""
-
-    def __init__(self, channels: int, features: int, stride: int) -> None:
-        super().__init__()
-        self.convs = nn.ModuleList(
-            [
-                nn.Conv2d(channels, features, 3, stride, 1, bias=False),
-                nn.Conv2d(features, features, 3, 1, 1, bias=False),
-            ]
-        )
-        self.norms = nn.ModuleList([nn.BatchNorm2d(features) for _ in range(2)])
-        self.around: nn.Module = nn.Identity()
-        if stride != 1:
-            conv = nn.Conv2d(channels, features, 1, stride, bias=False)
-            self.around = nn.Sequential(conv, nn.BatchNorm2d(features))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.relu(self.norms[0](self.convs[0](x)))
-        return torch.relu(self.norms[1](self.convs[1](y)) + self.around(x))
-
-
 def resnet18() -> tuple[nn.Module, tuple[Any, ...]]:
-    """Return a ResNet of 18 layers (He et al., 2016), and one image of 224 by 224."""
-    blocks: list[nn.Module] = []
-    channels = 64
-    for features in (64, 128, 256, 512):
-        blocks += [ResidualBlock(channels, features, 1 if features == 64 else 2)]
-        blocks += [ResidualBlock(features, features, 1)]
-        channels = features
-    first = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
-    last = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000)]
-    return nn.Sequential(*first, *blocks, *last), (torch.randn(1, 3, 224, 224),)
+    """Return a ResNet of 18 layers, and one image of 224 by 224."""
+    from thunder_benchmarks.models.convolutional import ResNet
+
+    return ResNet((64, 128, 256, 512), 2, 1000), (torch.randn(1, 3, 224, 224),)
 
 
 def bert() -> tuple[nn.Module, tuple[Any, ...]]:

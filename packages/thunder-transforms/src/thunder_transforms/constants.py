@@ -8,10 +8,10 @@ from typing import Any
 from thunder.core.symbol import BoundSymbol, gather_tags
 from thunder.core.tags import OpTags
 
-__all__ = ["constant_calls", "needed_for"]
+__all__ = ["NOT_OF_VALUES", "constant_calls", "is_of_torch", "needed_for"]
 
-#: tags of calls that are not determined by their arguments, or whose results are not
-_UNDETERMINED = frozenset(
+#: tags of calls of which the values of their arguments do not determine the values of the results
+NOT_OF_VALUES = frozenset(
     {
         OpTags.DONT_DCE,
         OpTags.RANDOM_OP,
@@ -19,9 +19,9 @@ _UNDETERMINED = frozenset(
         OpTags.CTX_MANAGER_ENTER_EXIT_OP,
         OpTags.FALLBACK,
         OpTags.UNINITIALIZED,
-        OpTags.DEVICE_SYNC_OP,
     }
 )
+_UNDETERMINED = NOT_OF_VALUES | {OpTags.DEVICE_SYNC_OP}
 
 
 def constant_calls(
@@ -48,6 +48,11 @@ def constant_calls(
             names.update(p.name for p in outputs)
             found.append(bsym)
     return found
+
+
+def is_of_torch(bsym: BoundSymbol) -> bool:
+    """Return whether the operator of a call is torch's, or a primitive, and none of a package."""
+    return str(bsym.sym.id).startswith(("torch.", "prims."))
 
 
 def needed_for(calls: Sequence[BoundSymbol], values: Iterable[Any]) -> list[BoundSymbol]:

@@ -35,7 +35,7 @@ from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace
 from thunder.executors.passes import del_last_used, transform_for_execution
 from thunder.extend import Refusal, Region, any_requires_grad, get_executor, structural_key
-from thunder_transforms.constants import constant_calls, needed_for
+from thunder_transforms.constants import constant_calls, is_of_torch, needed_for
 from thunder_transforms.frozen.folding import fold
 from thunder_transforms.frozen.kept_values import KeptValues
 from thunder_transforms.frozen.merging import merge
@@ -79,7 +79,6 @@ class Freezing(thunder.Transform):
     def __init__(self) -> None:
         #: by the structure of what is computed and the names of the weights
         self._kept: dict[tuple[str | None, ...], KeptValues] = {}
-        self._parts: dict[tuple[str | None, ...], TraceCtx] = {}
         self._statistics: set[str] = set()
         self._why_not: Refusal | None = None
 
@@ -124,7 +123,7 @@ class Freezing(thunder.Transform):
 
     def explain(self) -> str:
         """Return the programs that compute what is kept."""
-        return "\n".join(map(str, self._parts.values())) or "nothing is kept yet"
+        return "\n".join(str(kept.program) for kept in self._kept.values()) or "nothing is kept yet"
 
     def _keep(self, trace: TraceCtx, context: Any) -> TraceCtx:
         """Replace calls on frozen values by one call, which keeps their results."""
@@ -154,8 +153,7 @@ class Freezing(thunder.Transform):
         key = (structural_key(region), *weights)
         if key[0] is None or key not in self._kept:
             statistics = [name in self._statistics for name in weights]
-            self._kept[key] = KeptValues(f"kept{len(self._kept)}", part.python_callable(), statistics)
-            self._parts[key] = part
+            self._kept[key] = KeptValues(f"kept{len(self._kept)}", part, statistics)
         run = self._kept[key]
         # the memory of the values is not the program's own, as little as that of a view of a weight is
         symbol = Symbol(
@@ -231,7 +229,7 @@ def _calls_on_frozen(trace: TraceCtx, escapes: frozenset[str]) -> list[BoundSymb
         return not is_stored and p.name not in escapes and p.device.type != "meta" and _bytes(p) <= limit
 
     def may_run_first(bsym: BoundSymbol) -> bool:
-        is_pure = OpTags.PURE in bsym.tags or str(bsym.sym.id).startswith(("torch.", "prims."))
+        is_pure = OpTags.PURE in bsym.tags or is_of_torch(bsym)
         return is_pure and gather_tags(bsym).isdisjoint(_RAISING)
 
     return constant_calls(trace.bound_symbols, _frozen(trace), is_kept, may_run_first)

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import torch
 
+from thunder.core.trace import TraceCtx
+
 __all__ = ["KeptValues"]
 
 _version = attrgetter("_version")
@@ -53,13 +55,14 @@ class KeptValues:
 
     Args:
         name: of the function.
-        compute: computes the values of the weights.
+        program: computes the values of the weights.
         statistics: for each weight, whether it is known to be a running statistic.
     """
 
-    def __init__(self, name: str, compute: Callable[..., Sequence[Any]], statistics: Sequence[bool]) -> None:
+    def __init__(self, name: str, program: TraceCtx, statistics: Sequence[bool]) -> None:
         self.__name__ = name
-        self._compute, self._statistics = compute, statistics
+        self.program, self._statistics = program, statistics
+        self._compute: Callable[..., Sequence[Any]] = program.python_callable()
         self._lock = threading.Lock()
         self._kept: _Kept | None = None
 

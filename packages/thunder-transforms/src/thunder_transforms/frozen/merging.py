@@ -20,23 +20,13 @@ from thunder.core.rewrite import in_place_of, rename_results
 from thunder.core.symbol import BoundSymbol, gather_tags
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
+from thunder_transforms.constants import NOT_OF_VALUES, is_of_torch
 
 __all__ = ["merge"]
 
 _LINEAR: Final = "torch.nn.functional.linear"
 _VIEW: Final = "torch.Tensor.view"
 _VIEWS: Final = frozenset({OpTags.VIEW, OpTags.MAYBE_VIEW})
-#: tags of calls that may depend on a layout, or show it
-_SENSITIVE: Final = frozenset(
-    {
-        OpTags.FALLBACK,
-        OpTags.IN_PLACE,
-        OpTags.RANDOM_OP,
-        OpTags.UNINITIALIZED,
-        OpTags.DONT_DCE,
-        OpTags.CTX_MANAGER_ENTER_EXIT_OP,
-    }
-)
 
 
 def merge(trace: TraceCtx, frozen: set[str]) -> TraceCtx:
@@ -89,8 +79,7 @@ class _Readers:
 
     def _takes_any_layout(self, bsym: BoundSymbol, p: TensorProxy) -> bool:
         tags = gather_tags(bsym)
-        is_of_torch = str(bsym.sym.id).startswith(("torch.", "prims."))
-        if not is_of_torch or not tags.isdisjoint(_SENSITIVE):
+        if not is_of_torch(bsym) or not tags.isdisjoint(NOT_OF_VALUES):
             return False
         if OpTags.READS_LAYOUT in tags and not _divides_last_dimension(bsym, p):
             return False
