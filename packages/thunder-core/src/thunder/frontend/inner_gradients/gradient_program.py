@@ -11,9 +11,9 @@ differentiated later, and the backward is recorded at the place of the call:
     return (g * g).sum()                                   g = torch.mul(t1, t2); …
 
 So a second derivative, a decision on a gradient and the backward of the whole program need no rule of their
-own. What the backward reads of the forward are its values. A value that is not among those of the program
-(a part of a composite, an overwritten tensor) is computed again. A call that draws random numbers cannot be
-computed again: it is replaced by the calls by which its rule computes it, which return what the rule reads.
+own. What the backward reads of the forward are its values. A call whose rule reads other values, such as the
+statistics of a norm, has been replaced by the calls by which the rule computes it (``opened_calls``). What the
+program still lacks (an overwritten tensor, a part of a call that has run for a decision) is computed again.
 """
 
 from __future__ import annotations

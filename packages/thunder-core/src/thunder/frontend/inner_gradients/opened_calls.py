@@ -1,7 +1,7 @@
 """Calls that are replaced by their parts, because a gradient reads values inside of them.
 
-A call that draws random numbers is replaced by the calls by which its gradient rule computes it, which return
-the numbers; a composite that writes in place, by a composite whose results are all values that it computes.
+A call is replaced by the calls by which its gradient rule computes it, if the gradient reads what these return
+(random numbers, statistics of a norm); a composite that writes in place, by a composite whose results are all values that it computes.
 Each is one statement again: the positions of others stay as they are.
 """
 
@@ -10,18 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from thunder.autograd.joint_trace import tape_of_call
+from thunder.autograd.rule_lookup import Decompose, gradient_of, own_gradient_of
+from thunder.autograd.tape import BackwardStep
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.tags import OpTags
 from thunder.frontend.epilogue.subtrace import make_subtrace, uses_and_definitions
 from thunder.frontend.session import TracingSession
 from thunder.ir.evaluation import eval_trace
+from thunder.ir.gradient_declarations import JointRule
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import BoundSymbol, Symbol, has_tags, with_parts
 from thunder.ir.trace import TraceCtx
+from thunder.ops.operator import row_of
+from thunder.ops.rule_parts import GETTERS, PUT_GRAD
 from thunder.passes.mutations import COPY, flattened, writes
 
-__all__ = ["draw_once", "open_writing_calls"]
+__all__ = ["open_writing_calls", "save_residuals"]
 
 #: the end of the id of a call that is replaced by its parts
 _PARTS = ".parts"
@@ -81,19 +86,24 @@ def _opened(call: BoundSymbol, parts: Sequence[BoundSymbol]) -> BoundSymbol:
     return opened
 
 
-def draw_once(session: TracingSession, between: Iterable[BoundSymbol]) -> bool:
-    """Replace random calls by the calls by which their gradient rules compute them.
+def save_residuals(session: TracingSession, between: Iterable[BoundSymbol]) -> bool:
+    """Replace calls by the calls by which their gradient rules compute them, if a gradient reads these.
 
-    The gradient then reads the numbers that the forward has drawn. Returns whether there are such calls.
+    The gradient then reads what the forward has computed: the numbers that a call has drawn, the statistics of a
+    norm. Returns whether there are such calls. One that draws nothing stays as it is, and is computed again,
+    where it cannot be replaced.
     """
     replaced = False
     for bsym in between:
-        if not has_tags(bsym, {OpTags.RANDOM_OP}):
+        is_random = has_tags(bsym, {OpTags.RANDOM_OP})
+        if not is_random and not _may_save(bsym):
             continue
         place = _place_of(session.trace, bsym)
         call = bsym if place is None else _part_of(place[0][place[1]], bsym)
-        calls = tape_of_call(session.trace, call)[0]
-        if len(calls) == 1 and calls[0].sym.id == call.sym.id:
+        if not is_random and (place is None or writes(call) or _ran_early(session, place[0][place[1]])):
+            continue
+        calls, steps = tape_of_call(session.trace, call)
+        if not (_replaces(call, calls) if is_random else _reads_residuals(call, calls, steps)):
             continue
         ran_early = place is not None and not _can_be_replaced(session, place[0][place[1]])
         if place is None or ran_early or writes(call):
@@ -113,6 +123,31 @@ def draw_once(session: TracingSession, between: Iterable[BoundSymbol]) -> bool:
             scope[position] = _opened(whole, parts)
         replaced = True
     return replaced
+
+
+def _may_save(call: BoundSymbol) -> bool:
+    """Return whether the rule of a call may compute it by others: an operator's own, which nobody has replaced."""
+    gradient = own_gradient_of(call)
+    may_replace = isinstance(gradient, JointRule | Decompose) and row_of(call.sym) is not None
+    return may_replace and gradient_of(call) == gradient
+
+
+def _replaces(call: BoundSymbol, calls: Sequence[BoundSymbol]) -> bool:
+    return len(calls) != 1 or calls[0].sym.id != call.sym.id
+
+
+def _reads_residuals(call: BoundSymbol, calls: Sequence[BoundSymbol], steps: Iterable[BackwardStep]) -> bool:
+    """Return whether the backward of a call reads what the calls in its place compute beside its results."""
+    known = {p.name for p in (*call.flat_proxy_args, *call.flat_proxy_outs)}
+    inside = {p.name for b in calls for p in b.flat_proxy_outs} - known
+    read = (
+        p.name
+        for step in steps
+        for b in step.bsyms
+        if b.sym.id not in GETTERS and b.sym.id != PUT_GRAD
+        for p in b.flat_proxy_args
+    )
+    return bool(inside) and not inside.isdisjoint(read)
 
 
 def _part_of(call: BoundSymbol, bsym: BoundSymbol) -> BoundSymbol:
@@ -143,8 +178,8 @@ def _as_one_call(bsym: BoundSymbol, calls: Sequence[BoundSymbol]) -> BoundSymbol
     inputs, computed = uses_and_definitions(calls)
     program = make_subtrace(bsym.sym.name, tuple(inputs.values()), calls, tuple(computed.values()))
     symbol = Symbol(
-        f"{bsym.sym.name}_with_noise",
-        f"{bsym.sym.id}.with_noise",
+        f"{bsym.sym.name}_with_residuals",
+        f"{bsym.sym.id}.with_residuals",
         lambda *tensors: eval_trace(program, *tensors),
         is_prim=False,
     )

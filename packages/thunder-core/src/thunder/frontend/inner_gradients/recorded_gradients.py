@@ -17,7 +17,7 @@ from thunder.frontend.inner_gradients.gradient_program import (
     gradient_program,
     statements_between,
 )
-from thunder.frontend.inner_gradients.opened_calls import draw_once, open_writing_calls
+from thunder.frontend.inner_gradients.opened_calls import open_writing_calls, save_residuals
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
@@ -91,7 +91,7 @@ class _Computed:
         between = statements_between(program.body, starts, ends)
         _refuse_retained(session, between, tensors)
         _refuse_casts(between)
-        if draw_once(session, between):
+        if save_residuals(session, between):
             program = functional_program(session.trace, tensors)  # with new names of written values
             ends, starts = [program.value(o) for o in outputs], [program.node(i) for i in inputs]
             between = statements_between(program.body, starts, ends)

@@ -50,11 +50,13 @@ class _WriteBack:
             if tracked:
                 refuse_lost_gradient(self.storages.of(self.info.inputs[name]))
         values = self._result_values(in_no_input)
+        data_of = {b.output.name: b.args[0] for b in self.new.bound_symbols if b.sym is prims.replace_data}
         for name, value in self._last_values().items():
             target = self.info.inputs[name]  # if it does not require grad, its last write may be one without
             tracked = self.written_inputs[name] and target.requires_grad
-            data = value if tracked or not value.requires_grad else prims.detach(value)
-            prims.copy_(data, target, grad_enabled=tracked)
+            if not tracked and value.requires_grad:
+                value = data_of[value.name] if value.name in data_of else prims.detach(value)
+            prims.copy_(value, target, grad_enabled=tracked)
         views: dict[str, TensorProxy] = {}
         for name, tensor in returned.items():
             if name not in in_no_input and tensor.storage.version:
