@@ -37,6 +37,7 @@ from .kept_code import load_region, open_cache, store_region
 from .kernels import VERSION, WORKSPACE, Code, RegionKernel, Strides, failure
 from .operators import CHECKERS, MODES, WORTH_A_REGION, is_product
 from .products import left_to_torch
+from .run_time_numbers import is_number, takes_number
 from .sent_regions import can_be_sent
 from .settings import Settings, compile_time, current_settings
 from .symbolic_regions import SymbolicCode, SymbolicKernel, function_of_region
@@ -58,6 +59,7 @@ class InductorExecutor(FusionExecutor):
     cuts = Cuts(after=is_product, calls=128, values=4)
     dtypes = arithmetic_dtypes
     numbers = False
+    writes = True
     rules = (refuse_package, refuse_draws)
     single_calls = False
     several_devices = False
@@ -76,12 +78,18 @@ class InductorExecutor(FusionExecutor):
 
     def refuse_value(self, p: Proxy, bsym: BoundSymbol) -> Refusal | None:
         """Return why a region does not have a value, or None."""
+        if is_number(p) and takes_number(bsym, is_whole=self._is_whole(bsym)):
+            return None
         refusal = super().refuse_value(p, bsym)
         missing = missing_for(p.device.type) if refusal is None and isinstance(p, TensorProxy) else None
         if missing is not None and is_strict() and missing.code != "device":
             # a tool is missing; no tool serves other devices
             raise PluginError(str(missing), hint="Without THUNDER_PLUGIN_STRICT=1 torch's kernels run.")
         return missing if refusal is None else refusal
+
+    def _is_whole(self, bsym: BoundSymbol) -> bool:
+        """Return whether a region computes a call as it is, and not by its parts."""
+        return not bsym.subsymbols or self._implementation_of(bsym) is not None
 
     def kernels_of(self, bsym: BoundSymbol) -> int:
         """Return how many kernels torch runs for a call: for some operators several."""
@@ -103,7 +111,7 @@ class InductorExecutor(FusionExecutor):
         compiler = _Compiler(current_settings())
         symbolic = [region for region in regions if sizes_of(region)]
         strides = {
-            region: tuple(map(self.expected_strides, region.inputs))
+            region: tuple(() if is_number(p) else self.expected_strides(p) for p in region.inputs)
             for region in regions
             if region not in symbolic
         }
@@ -149,6 +157,8 @@ class InductorExecutor(FusionExecutor):
             return Refusal("static_shape", "regions with symbolic sizes are compiled for CPUs")
         if any(size.hint == 0 for size in sizes_of(region)):  # from 0 == 0 * n torch infers n == 1
             return Refusal("static_shape", "TorchInductor takes no symbolic size that is 0 at first")
+        if any(map(is_number, region.inputs)):
+            return Refusal("number", "a region with symbolic sizes takes no other numbers")
         kernel = self.compile_once(region, partial(_symbolic_kernel, region))
         assert isinstance(kernel, SymbolicKernel), f"compile_once returned {type(kernel).__name__}"
         try:

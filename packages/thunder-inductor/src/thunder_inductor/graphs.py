@@ -13,12 +13,13 @@ from torch.func import functionalize
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from thunder.extend import EagerStrides, Region, evaluate_region, stand_in_tensor
+from thunder.extend import EagerStrides, Region, evaluate_region, stand_in_tensor, unwritten
 
 from .edge_values import WITH_EDGE_VALUES
 from .kernels import Strides
 from .maxima import WITH_INDICES, returns_indices
 from .rounding import with_numbers_as_eager
+from .run_time_numbers import is_number, with_numbers_opened
 
 __all__ = ["Graph", "graph_of", "recorded_graph"]
 
@@ -28,10 +29,10 @@ class Graph:
     """A region as a graph, for one combination of input strides.
 
     Attributes:
-        module: the graph; it returns the region's outputs as a tuple.
+        module: the graph; it returns as a tuple the outputs of the region that it does not write to inputs.
         inputs: tensors without data in the place of the region's inputs.
         mode: the mode of these tensors.
-        output_strides: eager's strides (elements) of the outputs.
+        output_strides: eager's strides (elements) of the outputs that are not written to inputs.
     """
 
     module: GraphModule
@@ -49,15 +50,21 @@ def graph_of(region: Region, strides: Sequence[Strides], *, rounds: bool = True)
     mode = FakeTensorMode()
     with mode:
         inputs = tuple(
-            stand_in_tensor(p, torch.device(str(p.device)), strides=layout)
+            torch.empty((), dtype=torch.float64)
+            if is_number(p)
+            else stand_in_tensor(p, torch.device(str(p.device)), strides=layout)
             for p, layout in zip(region.inputs, strides, strict=True)
         )
-    derived = EagerStrides(region).of(inputs)
+    known = [1.0 if is_number(p) else x for p, x in zip(region.inputs, inputs, strict=True)]
+    derived = unwritten(region, EagerStrides(region).of(known))
+    opened = with_numbers_opened(region)
 
     def run(*tensors: torch.Tensor) -> tuple[Any, ...]:
-        return tuple(evaluate_region(region, tensors))
+        return tuple(evaluate_region(opened, tensors))
 
     module = recorded_graph(run, region, inputs, mode, rounds)
+    if region.copied:
+        _write_to_inputs(module, region)
     # TorchInductor gives results of its own choice other strides than these only if they are not listed here.
     output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
     output.meta["user_visible_output_idxs"] = list(range(len(derived)))
@@ -79,6 +86,20 @@ def recorded_graph(
     module.graph.eliminate_dead_code()
     module.recompile()
     return module
+
+
+def _write_to_inputs(module: GraphModule, region: Region) -> None:
+    """Copy outputs to inputs at the end of a graph, instead of returning them."""
+    graph = module.graph
+    inputs = graph.find_nodes(op="placeholder")
+    (output,) = graph.find_nodes(op="output")
+    values = output.args[0]
+    with graph.inserting_before(output):
+        for written, target in region.copied:
+            copy = graph.call_function(torch.ops.aten.copy_.default, (inputs[target], values[written]))
+            copy.meta["val"] = inputs[target].meta["val"]
+    output.args = (tuple(unwritten(region, values)),)
+    module.recompile()
 
 
 def _record(

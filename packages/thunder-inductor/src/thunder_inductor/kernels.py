@@ -10,8 +10,10 @@ from typing import Any, Protocol
 import torch
 
 from thunder.core.errors import PluginWarning
-from thunder.extend import Region, evaluate_region
+from thunder.extend import Region, evaluate_region, unwritten, writing_function
 from thunder.plugins import is_strict
+
+from .run_time_numbers import as_tensor, is_number
 
 __all__ = ["VERSION", "WORKSPACE", "Awaited", "Code", "RegionKernel", "Strides", "Version", "failure"]
 
@@ -94,11 +96,12 @@ class RegionKernel:
             awaited.note(version)
         return version
 
-    def __call__(self, *tensors: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Return the outputs of the region, by the version for these tensors.
+    def __call__(self, *inputs: Any) -> Sequence[torch.Tensor]:
+        """Write and return the outputs of the region, by the version for these inputs.
 
         If TorchInductor fails to compile it, torch's kernels compute them, with a PluginWarning.
         """
+        tensors = [x if isinstance(x, torch.Tensor) else as_tensor(x) for x in inputs]
         strides = tuple(t.stride() for t in tensors)
         if strides not in self._failed:
             try:
@@ -110,8 +113,12 @@ class RegionKernel:
                 warnings.warn(failure(error), PluginWarning, stacklevel=2)
             else:
                 with torch.no_grad():
-                    return version.run(list(tensors))
-        return evaluate_region(self._region, tensors)
+                    return version.run(tensors)
+        outputs = evaluate_region(self._region, inputs)
+        with torch.no_grad():
+            for written, target in self._region.copied:
+                inputs[target].copy_(outputs[written])
+        return unwritten(self._region, outputs)
 
     def awaiting(self, awaited: Awaited, *tensors: torch.Tensor) -> Sequence[torch.Tensor]:
         """Return the outputs of the region, in torch's kernels while there is no code for these strides."""
@@ -122,37 +129,42 @@ class RegionKernel:
     def function_for(
         self, strides: tuple[Strides, ...], awaited: Awaited | None = None, *, is_first: bool = False
     ) -> Callable[..., Sequence[torch.Tensor]]:
-        """Return a function of tensors that probably have these strides.
+        """Return a function of inputs of which the tensors probably have these strides.
 
         It is generated, since it runs in each call of a program. The second and third line are those of the
-        first region of a trace whose code is `awaited`:
+        first region of a trace whose code is `awaited`; `f2` is a number:
 
-            def region(t0, t1):
+            def region(t0, t1, f2):
                 if awaited:
                     awaited.take()
                 if t0.stride() == s0 and t1.stride() == s1 and not is_grad_enabled():
-                    return version.run([t0, t1])
-                return other(t0, t1)
+                    return version.run([t0, t1, as_tensor(f2)])
+                return other(t0, t1, f2)
         """
         version = self.version(strides, awaited)
-        names = [f"t{i}" for i in range(len(strides))]
-        checks = [f"{name}.stride() == s{i}" for i, name in enumerate(names)]
+        inputs = list(enumerate(self._region.inputs))
+        names = [f"f{i}" if is_number(p) else f"t{i}" for i, p in inputs]
+        tensors = [f"as_tensor(f{i})" if is_number(p) else f"t{i}" for i, p in inputs]
+        checks = [f"t{i}.stride() == s{i}" for i, p in inputs if not is_number(p)]
         source = (
             f"def region({', '.join(names)}):\n"
             + ("    if awaited:\n        awaited.take()\n" if is_first else "")
             + f"    if {' and '.join([*checks, 'not is_grad_enabled()'])}:\n"
-            f"        return version.run([{', '.join(names)}])\n"
+            f"        return version.run([{', '.join(tensors)}])\n"
             f"    return other({', '.join(names)})\n"
         )
         namespace: dict[str, Any] = {
             "version": version,
             "awaited": awaited,
             "other": self if awaited is None else partial(self.awaiting, awaited),
+            "as_tensor": as_tensor,
             "is_grad_enabled": torch.is_grad_enabled,
             **{f"s{i}": layout for i, layout in enumerate(strides)},
         }
         exec(compile(source, "<region of inductor>", "exec"), namespace)
         function: Callable[..., Sequence[torch.Tensor]] = namespace["region"]
+        if self._region.copied:
+            function = writing_function(self._region, function)
         setattr(function, WORKSPACE, version.workspace)
         setattr(function, VERSION, version)
         return function

@@ -21,11 +21,12 @@ def can_be_sent(region: Region) -> bool:
     """Return whether another process can compile a region.
 
     Not so for a GPU, whose libraries it would load a second time, for symbolic sizes, whose conditions
-    become facts of the program, and for a constant without a complete text.
+    become facts of the program, for numbers, for writes, and for a constant without a complete text.
     """
     return (
         region.outputs[0].device.type == "cpu"
         and not sizes_of(region)
+        and not region.copied
         and all(type(p) is TensorProxy for p in region.inputs)
         and structural_key(region) is not None
     )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import any_requires_grad, requires_grad
-from thunder.ir.substitution import substitute_outputs
+from thunder.ir.substitution import substitute_operands, substitute_outputs
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, from_trace
 from thunder.ir.trace_context import tracectx
 from thunder.ops import prims
 
-__all__ = ["depends_on_grad_mode", "detach_results_without_grad"]
+__all__ = ["depends_on_grad_mode", "detach_results_without_grad", "without_gradients"]
 
 
 def depends_on_grad_mode(trace: TraceCtx) -> bool:
@@ -19,6 +22,38 @@ def depends_on_grad_mode(trace: TraceCtx) -> bool:
         bsym.sym is prims.set_grad_enabled or any(map(requires_grad, bsym.flat_proxy_outs))
         for bsym in trace.bound_symbols
     )
+
+
+def without_gradients(trace: TraceCtx) -> TraceCtx:
+    """Return a program that runs with gradients off, if nothing tells its results from those with gradients on.
+
+        set_grad_enabled(False)              t0 = mul(p, 0.9)
+        t0 = mul(p, 0.9)                 →   t2 = sub(t0, g)
+        t1 = replace_data(t0, p)
+        t2 = sub(t1, g)
+        set_grad_enabled(True)
+
+    No result of ``trace`` requires grad. A program that does not set the grad mode stays as it is: to turn
+    gradients off takes longer than a small program. So does one that leaves another mode behind, and one with a
+    write that torch's autograd tracks.
+    """
+    switches = [b for b in trace.bound_symbols if b.sym is prims.set_grad_enabled]
+    if not switches or switches[-1].args[0] != trace.grad_enabled:
+        return trace
+    if any(b.sym is prims.copy_ and b.kwargs["grad_enabled"] for b in trace.bound_symbols):
+        return trace
+    new = from_trace(trace)
+    new.provenance, new.grad_enabled = trace.provenance, False
+    reads = Counter(p.name for b in trace.bound_symbols for p in b.flat_proxy_args)
+    computed = {p.name for b in trace.bound_symbols if not views_of(b) for p in b.flat_proxy_outs}
+    data: dict[str, TensorProxy] = {}
+    for bsym in trace.bound_symbols:
+        bsym = substitute_operands(bsym, data)
+        if bsym.sym is prims.replace_data and bsym.args[0].name in computed and reads[bsym.args[0].name] == 1:
+            data[bsym.output.name] = bsym.args[0]  # memory that nothing else has
+        elif bsym.sym is not prims.set_grad_enabled:
+            new.add_bound_symbol(bsym)
+    return new
 
 
 def detach_results_without_grad(trace: TraceCtx) -> TraceCtx:

@@ -18,7 +18,11 @@ from thunder.autograd.joint_program import BackwardPlanner, JointProgram, Order,
 from thunder.autograd.joint_trace import differentiable_outputs, differentiate, joint_trace
 from thunder.autograd.lowering import Differentiated
 from thunder.autograd.partition import partition
-from thunder.autograd.results_without_grad import depends_on_grad_mode, detach_results_without_grad
+from thunder.autograd.results_without_grad import (
+    depends_on_grad_mode,
+    detach_results_without_grad,
+    without_gradients,
+)
 from thunder.autograd.segments import connecting_values, segments_of, whole
 from thunder.base.errors import PluginError
 from thunder.base.extension_origin import origin_of
@@ -198,7 +202,8 @@ def _autograd(trace: TraceCtx, context: Context) -> TraceCtx:
     core, deferred = split_deferred_writes(trace)
     outputs = differentiable_outputs(core)
     if not outputs:
-        return detach_results_without_grad(trace)
+        without = without_gradients(trace)
+        return detach_results_without_grad(trace) if without is trace else without
     tape = differentiate(core, context.executors)
     written = written_inputs(deferred)
     context.autograd = AutogradState(tape, outputs, written, deferred)

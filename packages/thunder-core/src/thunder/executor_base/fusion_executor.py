@@ -23,11 +23,12 @@ from thunder.executor_base.region_modes import no_code, region_mode, sketch
 from thunder.executor_base.unfused import left_out
 from thunder.executor_base.workspaces import with_workspace, workspace_bytes
 from thunder.ir.aliasing import consists_of_views
+from thunder.ir.copied_outputs import copied_to_inputs, with_copied
 from thunder.ir.fusion_regions import UNBOUNDED, Bounds, Horizontal, Region, partition, replace_regions
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.region_cuts import Cuts
 from thunder.ir.region_keys import structural_key
-from thunder.ir.region_sizes import with_sizes
+from thunder.ir.region_sizes import sizes_of, with_sizes
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.symbolic_sizes import SymbolicInt
@@ -73,6 +74,8 @@ class FusionExecutor(Executor):
         fusion_name: what the calls of regions are called, before their number; by default by the executor.
         dtypes: of the tensors that regions may read and compute, torch's or thunder's; `None` for all.
         numbers: whether regions may read and compute numbers that differ from call to call, beside sizes.
+        writes: whether the functions of regions may write their outputs to inputs (`Region.copied`). Such a
+            function returns all outputs, and has a form that writes as its attribute `in_place`.
         rules: functions that return a refusal or None for a call whose operator is not declared, as
             `refuse_draws`; all other calls are taken apart.
         single_calls: whether a region may be one kernel of torch; see `kernels_of`.
@@ -88,6 +91,7 @@ class FusionExecutor(Executor):
     fusion_name: str = ""
     dtypes: Set[Any] | None = None
     numbers: bool = True
+    writes: bool = False
     rules: Sequence[Callable[[BoundSymbol], Refusal | None]] = ()
     single_calls: bool = True
     several_devices: bool = True
@@ -204,6 +208,8 @@ class FusionExecutor(Executor):
         )
         if self.symbolic_sizes:
             regions = list(map(with_sizes, regions))
+        if self.writes and (copied := copied_to_inputs(trace)):
+            regions = [r if sizes_of(r) else with_copied(r, copied) for r in regions]
         is_sketched = region_mode() == "sketched"
         fueled = regions if is_sketched else [region for region in regions if self.get_fuel()]
         functions: dict[Region, RegionFunction | Refusal] = {} if is_sketched else self._left(fueled)

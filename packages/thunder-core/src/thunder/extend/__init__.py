@@ -55,6 +55,7 @@ from thunder.ops.region_evaluation import evaluate_calls, evaluate_region
 from thunder.ops.region_strides import EagerStrides, ExpectedStrides
 from thunder.ops.stand_ins import stand_in_tensor
 from thunder.ops.view_rules import ViewRule
+from thunder.ops.writing_regions import unwritten, writing_function
 
 __all__ = [
     "CONTIGUOUS",
@@ -131,10 +132,12 @@ __all__ = [
     "strides_as_products",
     "structural_key",
     "symbol_of",
+    "unwritten",
     "why_not_written_by_region",
     "with_sizes",
     "without_sizes",
     "writes_to_shared_inputs",
+    "writing_function",
     "written_inputs",
 ]
 

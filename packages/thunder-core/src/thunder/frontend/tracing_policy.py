@@ -8,11 +8,14 @@ the program calls C code  →   by the table of natives, or not at all
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+
+import torch
 
 from thunder.base.devices import Device
 from thunder.base.errors import OperatorError, ThunderError
@@ -49,7 +52,7 @@ from thunder.frontend.traced_replacements import ReplacedCalls, ReplacementTable
 from thunder.frontend.types import gradient_nodes, module_members
 from thunder.frontend.types.globals_view import GlobalsView
 from thunder.frontend.types.gradient_nodes import GradientNode
-from thunder.interpreter.frame import Frame, has_handler
+from thunder.interpreter.frame import Frame, may_catch
 from thunder.interpreter.policy import FunctionParts
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.trace import Source, TraceCtx
@@ -370,7 +373,7 @@ class Tracer(AttributePolicy):
     def locate(self) -> Source | None:
         if not self.handles_errors:
             frames = self.machine.frames
-            self.handles_errors = any(f.decoded.exception_table and has_handler(f) for f in frames)
+            self.handles_errors = any(f.decoded.exception_table and may_catch(f, _is_mode) for f in frames)
         return super().locate()
 
 
@@ -382,6 +385,18 @@ _POLICIES = {Place.BACKWARD: BackwardPolicy, Place.REGION: RegionPolicy}
 def _class_within(places: frozenset[Place]) -> type[Tracer]:
     policies = tuple(policy for place, policy in _POLICIES.items() if place in places)
     return type(Tracer.__name__, (*policies, Tracer), {}) if policies else Tracer
+
+
+#: context managers that set torch's modes, which a failed call restores, or nothing
+_MODES = (
+    *(torch.set_grad_enabled, torch.no_grad, torch.enable_grad, torch.inference_mode, torch.autocast),
+    *(contextlib.nullcontext, torch.autograd.profiler.record_function),
+)
+
+
+def _is_mode(leave: Any) -> bool:
+    """Return whether the ``__exit__`` of a ``with`` is that of a manager of torch which catches nothing."""
+    return isinstance(getattr(leave, "__self__", None), _MODES)
 
 
 #: handlers of calls of code that runs as it is, in each call

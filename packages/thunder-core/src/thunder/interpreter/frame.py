@@ -20,7 +20,7 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CellType, CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
-from thunder.interpreter.decode import Decoded
+from thunder.interpreter.decode import Decoded, ExceptionEntry
 from thunder.interpreter.policy import MISSING
 from thunder.interpreter.tracebacks import Preserved, set_traceback, stub_frame, without_interpreter
 from thunder.interpreter.version_differences import LOCALS_ARE_SNAPSHOTS
@@ -272,13 +272,33 @@ def unwind(frame: Frame, exc: BaseException) -> bool:
     return False
 
 
-def has_handler(frame: Frame) -> bool:
-    """Return whether the frame handles an exception of the current instruction.
+def may_catch(frame: Frame, passes_on: Callable[[Any], bool]) -> bool:
+    """Return whether the frame may end an exception of the current instruction, or run code of its own for it.
 
-    Its handlers are ``except``, ``finally`` and ``with``.
+    A ``finally`` that raises the exception again does not count, nor does a ``with`` whose ``__exit__``
+    ``passes_on`` knows.
     """
-    table = frame.decoded.exception_table
-    return bool(table) and any(entry.start <= frame.pc < entry.end for entry in table)
+    pc = frame.pc
+    while (entry := _entry_for(frame, pc)) is not None:
+        pc = entry.target
+        while (operation := frame.decoded.operation(pc)) not in _ENDS_OF_HANDLERS:
+            pc += 1
+        if operation == "WITH_EXCEPT_START" and not passes_on(frame.stack[entry.depth - 1]):
+            return True
+        if operation == "POP_EXCEPT" and frame.decoded.operation(pc + 1) != "RERAISE":
+            return True
+        if operation in _CATCHES:
+            return True
+    return False
+
+
+#: what a handler does first with its exception that does not pass it on as it is
+_CATCHES: Final = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH", "RAISE_VARARGS"})
+_ENDS_OF_HANDLERS: Final = _CATCHES | {"RERAISE", "POP_EXCEPT", "WITH_EXCEPT_START"}
+
+
+def _entry_for(frame: Frame, pc: int) -> ExceptionEntry | None:
+    return next((e for e in frame.decoded.exception_table if e.start <= pc < e.end), None)
 
 
 def _enter_in_traceback(frame: Frame, exc: BaseException) -> None:

@@ -71,12 +71,15 @@ class Region:
         outputs: the proxies that they compute and other statements read, in program order.
         repeated: those of the calls that run after the region as well, because others read the views that
             they return.
+        copied: outputs that the program copies to inputs of the region in the end, as pairs of positions
+            in `outputs` and in `inputs`: the code writes them there (Note [Regions that write]).
     """
 
     bsyms: tuple[BoundSymbol, ...]
     inputs: tuple[Any, ...]
     outputs: tuple[Any, ...]
     repeated: tuple[BoundSymbol, ...] = ()
+    copied: tuple[tuple[int, int], ...] = ()
 
     @property
     def bound_symbols(self) -> tuple[BoundSymbol, ...]:
@@ -307,7 +310,8 @@ def replace_regions(
     """Return the trace with the calls of each region replaced by one: trace → trace.
 
     `replacement` returns the bound symbol that computes the region's outputs from its inputs, or None if the
-    calls stay as they are. It is called in program order. Statements move only as far as the regions need.
+    calls stay as they are. It is called in program order. Statements move only as far as the regions need, but
+    for regions whose outputs are copied to inputs: what may raise, or read the inputs, comes before them.
     ``del`` lines are dropped, since other values end elsewhere now; `del_last_used` adds them.
     """
     start = time.perf_counter_ns()
@@ -322,5 +326,6 @@ def replace_regions(
         if region is not None:
             group_of[region] = graph.merge(group_of[region], group) if region in group_of else group
     replaced = {group_of[region]: [call, *region.repeated] for region, call in calls}
-    statements = [b for group in graph.in_order() for b in replaced.get(group, (bsyms[group],))]
+    late = {group_of[region] for region, _ in calls if region.copied}
+    statements = [b for group in graph.in_order(late) for b in replaced.get(group, (bsyms[group],))]
     return with_bound_symbols(trace, statements, provenance, time.perf_counter_ns() - start)

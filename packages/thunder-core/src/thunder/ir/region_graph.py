@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from heapq import heapify, heappop, heappush
 
 from thunder.base.structural_ids import RELEASES, RETURN
@@ -25,7 +25,8 @@ class RegionGraph:
 
     - from the statement that computes a value to each that reads it, and from these to a `del` of the value;
     - between statements with ordered effects;
-    - between a write, a printed line or another effect, and all statements before and after it.
+    - between a write, a printed line or another effect, and all statements before and after it; what only
+      computes may come after the check of a decision that it was before.
 
     The groups on which a group depends, directly or not, are a bit set of statements, so that a merge that
     would close a cycle is found in one operation. A merge changes the sets of the groups that depend on it:
@@ -105,11 +106,12 @@ class RegionGraph:
                     self._ancestors[group] |= before
                     waiting.append(group)
 
-    def in_order(self) -> list[int]:
+    def in_order(self, late: Set[int] = frozenset()) -> list[int]:
         """Return the groups such that each follows those that it depends on.
 
         Of the groups that may come next, the one whose first statement is the earliest comes first, so that
-        a program without merged groups keeps its order. Kahn's algorithm.
+        a program without merged groups keeps its order; those that are `late` come after all others. Kahn's
+        algorithm.
         """
         groups = self.groups()
         waiting = {group: len(self.inputs_of(group)) for group in groups}
@@ -117,16 +119,16 @@ class RegionGraph:
         for group in groups:
             for other in self.inputs_of(group):
                 dependents[other].append(group)
-        ready = [group for group in groups if not waiting[group]]
+        ready = [(group in late, group) for group in groups if not waiting[group]]
         heapify(ready)
         order = []
         while ready:
-            group = heappop(ready)
+            _, group = heappop(ready)
             order.append(group)
             for dependent in dependents[group]:
                 waiting[dependent] -= 1
                 if not waiting[dependent]:
-                    heappush(ready, dependent)
+                    heappush(ready, (dependent in late, dependent))
         return order
 
 
@@ -134,7 +136,7 @@ def _dependencies(bsyms: Sequence[BoundSymbol]) -> list[set[int]]:
     """Return for each statement the earlier ones that it depends on directly."""
     producer: dict[str, int] = {}
     readers: defaultdict[str, list[int]] = defaultdict(list)
-    barrier, ordered = -1, -1  # the last statements of these kinds
+    barrier, check, ordered = -1, -1, -1  # the last statements of these kinds
     direct: list[set[int]] = []
     for i, bsym in enumerate(bsyms):
         earlier = {producer[p.name] for p in bsym.flat_proxy_args if p.name in producer}
@@ -143,11 +145,12 @@ def _dependencies(bsyms: Sequence[BoundSymbol]) -> list[set[int]]:
                 earlier.update(readers[p.name])
             readers[p.name].append(i)
         has_order = is_ordered(bsym)
-        if bsym.sym.id == RETURN or (has_order and has_tags(bsym, _BARRIERS)):
+        earlier.update(last for last in (barrier, check) if last >= 0)
+        if has_order and OpTags.CHECKS_DECISION in bsym.sym.tags and not bsym.flat_proxy_outs:
+            check = i
+        elif bsym.sym.id == RETURN or (has_order and has_tags(bsym, _BARRIERS)):
             earlier.update(range(max(barrier, 0), i))
             barrier = ordered = i
-        elif barrier >= 0:
-            earlier.add(barrier)
         if has_order:
             if ordered >= 0:
                 earlier.add(ordered)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from thunder.base.structural_ids import RETURN, STRUCTURAL
@@ -85,12 +85,16 @@ class Link:
     def in_place(self, values: Mapping[str, TensorProxy]) -> BoundSymbol:
         """Return the call that writes, on the operands that ``values`` names."""
         call = substitute_operands(self.bsym, values)
+        symbol = _symbol(self.form, self.bsym.sym.name, self.bsym.sym.id, self.tag)
+        is_region, executor = self.bsym.sym.is_fusion, self.bsym.sym.executor
+        if is_region:
+            symbol = replace(symbol, is_fusion=True, executor=executor)
         return self.bsym.from_bsym(
-            sym=_symbol(self.form, self.bsym.sym.name, self.bsym.sym.id, self.tag),
+            sym=symbol,
             args=call.args,
             kwargs=call.kwargs,
             output=self.form.results(self.bsym.output),
-            subsymbols=(),
+            subsymbols=self.bsym.subsymbols if is_region else (),
         )
 
 
