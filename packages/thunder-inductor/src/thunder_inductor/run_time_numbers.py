@@ -3,9 +3,9 @@
     f0 = item(step); f1 = compute_number("truediv", 0.001, f0)      # numbers of the program
     t1 = torch.add(t0, f1)                                          # a call of a region
 
-The code of a region takes tensors, so such a number is passed as a tensor without dimensions in float64. Its product
-with a tensor in float32 is what eager computes: both round the number to float32 first. Operators that take
-nothing but Python's numbers (`addcdiv(…, value=f1)`) are computed by the primitives into which they decompose.
+The code of a region takes tensors, so such a number is passed as a tensor without dimensions in float64. Its
+product with a tensor in float32 is what eager computes: both round the number to float32 first. Operators
+that take nothing but Python's numbers (`addcdiv(…, value=f1)`) are computed by their primitives.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def takes_number(bsym: BoundSymbol, *, is_whole: bool) -> bool:
 
 def with_numbers_opened(region: Region) -> Region:
     """Return a region in which primitives alone read numbers."""
-    return replace(region, bsyms=tuple(_opened(region.bsyms))) if any(map(is_number, region.inputs)) else region
+    return (
+        replace(region, bsyms=tuple(_opened(region.bsyms))) if any(map(is_number, region.inputs)) else region
+    )
 
 
 def _opened(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:

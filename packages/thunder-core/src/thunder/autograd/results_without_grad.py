@@ -25,7 +25,7 @@ def depends_on_grad_mode(trace: TraceCtx) -> bool:
 
 
 def without_gradients(trace: TraceCtx) -> TraceCtx:
-    """Return a program that runs with gradients off, if nothing tells its results from those with gradients on.
+    """Return a program that runs with gradients off, if its results are those with gradients on.
 
         set_grad_enabled(False)              t0 = mul(p, 0.9)
         t0 = mul(p, 0.9)                 →   t2 = sub(t0, g)
@@ -34,13 +34,12 @@ def without_gradients(trace: TraceCtx) -> TraceCtx:
         set_grad_enabled(True)
 
     No result of ``trace`` requires grad. A program that does not set the grad mode stays as it is: to turn
-    gradients off takes longer than a small program. So does one that leaves another mode behind, and one with a
-    write that torch's autograd tracks.
+    gradients off takes longer than a small program. So does one that leaves another mode behind, one with a
+    write that torch's autograd tracks, and one with a result that is computed where gradients are on: torch
+    says when it runs whether that of a view requires grad.
     """
     switches = [b for b in trace.bound_symbols if b.sym is prims.set_grad_enabled]
-    if not switches or switches[-1].args[0] != trace.grad_enabled:
-        return trace
-    if any(b.sym is prims.copy_ and b.kwargs["grad_enabled"] for b in trace.bound_symbols):
+    if not switches or switches[-1].args[0] != trace.grad_enabled or _tracks(trace):
         return trace
     new = from_trace(trace)
     new.provenance, new.grad_enabled = trace.provenance, False
@@ -54,6 +53,22 @@ def without_gradients(trace: TraceCtx) -> TraceCtx:
         elif bsym.sym is not prims.set_grad_enabled:
             new.add_bound_symbol(bsym)
     return new
+
+
+def _tracks(trace: TraceCtx) -> bool:
+    """Return whether torch's autograd tracks a write, or might track a result, of a program."""
+    is_on, tracked = trace.grad_enabled, set[str]()
+    for bsym in trace.bound_symbols:
+        if bsym.sym is prims.set_grad_enabled:
+            is_on = bsym.args[0]
+        elif bsym.sym is prims.copy_ and bsym.kwargs["grad_enabled"]:
+            return True
+        elif is_on:
+            detached = {view.output.name for view in views_of(bsym) if view.is_detached}
+            tracked.update(p.name for p in bsym.flat_proxy_outs if p.name not in detached)
+    return any(
+        isinstance(p, TensorProxy) and p.name in tracked for p in trace.bound_symbols[-1].flat_proxy_args
+    )
 
 
 def detach_results_without_grad(trace: TraceCtx) -> TraceCtx:

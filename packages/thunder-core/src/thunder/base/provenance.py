@@ -154,6 +154,11 @@ class PathStep(NamedTuple):
     code: str
 
 
+def key_text(key: Any) -> str:
+    """Return a key as texts show it: a tensor (the state of an optimizer has such keys) without data."""
+    return f"<{type(key).__name__} {tuple(key.shape)}>" if isinstance(key, torch.Tensor) else repr(key)
+
+
 #: the kinds of steps, and "root"
 StepKind = (
     Literal["root", "instance", "attribute", "slot", "key", "content", "index", "global"]
@@ -165,7 +170,7 @@ STEPS: dict[StepKind, PathStep] = {
     "instance": PathStep(lambda p, k: f"{p}.{k}", lookup_instance, "{p}[{k}]"),
     "attribute": PathStep(lambda p, k: f"{p}.{k}", lambda o, k: getattr(o, k, ABSENT), "{p}.{name}"),
     "slot": PathStep(lambda p, k: f"{p}.{k}", lookup_slot, "lookup_slot({p}, {k})"),
-    "key": PathStep(lambda p, k: f"{p}[{k!r}]", lookup_item, "{p}[{k}]"),
+    "key": PathStep(lambda p, k: f"{p}[{key_text(k)}]", lookup_item, "{p}[{k}]"),
     "content": PathStep(lambda p, k: p, lambda o, k: content_of(o), "content_of({p})"),
     "index": PathStep(lambda p, k: f"{p}[{k!r}]", lookup_item, "{p}[{k}]"),
     "global": PathStep(lambda p, k: str(k), lookup_item, "{p}[{k}]"),

@@ -202,7 +202,7 @@ def _autograd(trace: TraceCtx, context: Context) -> TraceCtx:
     core, deferred = split_deferred_writes(trace)
     outputs = differentiable_outputs(core)
     if not outputs:
-        without = without_gradients(trace)
+        without = trace if differentiable_outputs(trace) else without_gradients(trace)
         return detach_results_without_grad(trace) if without is trace else without
     tape = differentiate(core, context.executors)
     written = written_inputs(deferred)

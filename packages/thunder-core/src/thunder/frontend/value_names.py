@@ -88,7 +88,7 @@ def input_name(path: Path, parameters: list[str], prefix: str = "t") -> str:
     if keys[0] == "kwargs" and len(keys) == 2:
         return identifier(str(keys[1]), otherwise=prefix)  # ``f(**{"a b": x})``
     steps = keys[2:] if keys[0] in ("args", "kwargs") and len(keys) > 2 else keys[1:]
-    text = "_".join([prefix, *[_NOT_IN_NAMES.sub("_", str(k)) for k in steps]])
+    text = "_".join([prefix, *[_NOT_IN_NAMES.sub("_", _word(k)) for k in steps]])
     return text if text.isascii() else identifier(text)
 
 
@@ -123,9 +123,15 @@ def input_order(path: Path) -> tuple[Any, ...]:
         return (0, tuple(_natural(k) for k in keys[1:]))
     if keys[0] == "kwargs":
         return (1, tuple(_natural(k) for k in keys[1:]))
-    steps = ".".join(map(str, keys[1:])).split(".")  # of an overriding tensor, the dotted name is the path
+    steps = ".".join(map(_word, keys[1:])).split(".")  # of an overriding tensor, the dotted name is the path
     return (2, tuple(_natural(k) for k in steps))
 
 
 def _natural(key: Any) -> tuple[int, int, str]:
-    return (0, int(key), "") if str(key).isdecimal() else (1, 0, str(key))
+    word = _word(key)
+    return (0, int(word), "") if word.isdecimal() else (1, 0, word)
+
+
+def _word(key: Any) -> str:
+    """Return the text of a step: of a tensor that is a key its class, since its data are no name."""
+    return type(key).__name__ if isinstance(key, torch.Tensor) else str(key)

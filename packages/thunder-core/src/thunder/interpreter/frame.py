@@ -273,7 +273,7 @@ def unwind(frame: Frame, exc: BaseException) -> bool:
 
 
 def may_catch(frame: Frame, passes_on: Callable[[Any], bool]) -> bool:
-    """Return whether the frame may end an exception of the current instruction, or run code of its own for it.
+    """Return whether the frame may end an exception of the current instruction, or raise another one.
 
     A ``finally`` that raises the exception again does not count, nor does a ``with`` whose ``__exit__``
     ``passes_on`` knows.

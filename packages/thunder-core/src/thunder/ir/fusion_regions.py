@@ -310,8 +310,8 @@ def replace_regions(
     """Return the trace with the calls of each region replaced by one: trace → trace.
 
     `replacement` returns the bound symbol that computes the region's outputs from its inputs, or None if the
-    calls stay as they are. It is called in program order. Statements move only as far as the regions need, but
-    for regions whose outputs are copied to inputs: what may raise, or read the inputs, comes before them.
+    calls stay as they are. It is called in program order. Statements move only as far as the regions need,
+    but regions whose outputs are copied to inputs come late: what may raise, or read the inputs, is before.
     ``del`` lines are dropped, since other values end elsewhere now; `del_last_used` adds them.
     """
     start = time.perf_counter_ns()

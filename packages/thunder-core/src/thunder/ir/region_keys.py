@@ -33,11 +33,11 @@ def structural_key(region: Region, *, requires_grad: bool = False) -> str | None
 
     The structure is: the operators in their order with their constants; which argument of a call is which
     input or which value of an earlier call; which values are outputs; the type, shape, dtype and device of
-    each value, and of results the strides that their operator declares; which outputs are written to inputs; with `requires_grad` also whether
-    values require grad, for executors whose code depends on it. An operator of the program itself, such as
-    an autograd.Function, counts by its decomposition: another one may have its id. Names, source lines and
-    other decompositions do not count. What inputs are only when the region runs (their strides, the memory
-    that they share) is not in it either.
+    each value, and of results the strides that their operator declares; which outputs are copied to inputs;
+    with `requires_grad` also whether values require grad, for executors whose code depends on it. An operator
+    of the program itself, such as an autograd.Function, counts by its decomposition: another one may have its
+    id. Names, source lines and other decompositions do not count. What inputs are only when the region runs
+    (their strides, the memory that they share) is not in it either.
 
     Symbolic sizes count by their places, not by their values, so that regions of other sizes have the key.
 

@@ -31,9 +31,7 @@ def writing_function(region: Region, write: Callable[..., Sequence[Any]]) -> Cal
         for i in targets.values():
             operands[i] = operands[i].clone()
         others = iter(write(*operands))
-        return [
-            operands[targets[i]] if i in targets else next(others) for i in range(len(region.outputs))
-        ]
+        return [operands[targets[i]] if i in targets else next(others) for i in range(len(region.outputs))]
 
     form = InPlaceForm(
         run=write,

@@ -11,8 +11,8 @@ differentiated later, and the backward is recorded at the place of the call:
     return (g * g).sum()                                   g = torch.mul(t1, t2); …
 
 So a second derivative, a decision on a gradient and the backward of the whole program need no rule of their
-own. What the backward reads of the forward are its values. A call whose rule reads other values, such as the
-statistics of a norm, has been replaced by the calls by which the rule computes it (``opened_calls``). What the
+own. What the backward reads of the forward are its values. A call whose rule reads others, such as the
+statistics of a norm, has been replaced by those by which the rule computes it (``opened_calls``). What the
 program still lacks (an overwritten tensor, a part of a call that has run for a decision) is computed again.
 """
 

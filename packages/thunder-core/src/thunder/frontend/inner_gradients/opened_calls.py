@@ -1,8 +1,9 @@
 """Calls that are replaced by their parts, because a gradient reads values inside of them.
 
-A call is replaced by the calls by which its gradient rule computes it, if the gradient reads what these return
-(random numbers, statistics of a norm); a composite that writes in place, by a composite whose results are all values that it computes.
-Each is one statement again: the positions of others stay as they are.
+A call is replaced by the calls by which its gradient rule computes it, if the gradient reads what these
+return beside its results: random numbers, statistics of a norm. A composite that writes in place is replaced
+by one whose results are all values that it computes. Each is one statement again: the positions of others
+stay.
 """
 
 from __future__ import annotations
@@ -89,9 +90,9 @@ def _opened(call: BoundSymbol, parts: Sequence[BoundSymbol]) -> BoundSymbol:
 def save_residuals(session: TracingSession, between: Iterable[BoundSymbol]) -> bool:
     """Replace calls by the calls by which their gradient rules compute them, if a gradient reads these.
 
-    The gradient then reads what the forward has computed: the numbers that a call has drawn, the statistics of a
-    norm. Returns whether there are such calls. One that draws nothing stays as it is, and is computed again,
-    where it cannot be replaced.
+    The gradient then reads what the forward has computed: the numbers that a call has drawn, the statistics
+    of a norm. Returns whether there are such calls. One that draws nothing stays as it is, and is computed
+    again, where it cannot be replaced.
     """
     replaced = False
     for bsym in between:
@@ -126,7 +127,7 @@ def save_residuals(session: TracingSession, between: Iterable[BoundSymbol]) -> b
 
 
 def _may_save(call: BoundSymbol) -> bool:
-    """Return whether the rule of a call may compute it by others: an operator's own, which nobody has replaced."""
+    """Return whether the rule of a call may compute it by others: a rule of core, not replaced."""
     gradient = own_gradient_of(call)
     may_replace = isinstance(gradient, JointRule | Decompose) and row_of(call.sym) is not None
     return may_replace and gradient_of(call) == gradient
