@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torch.autograd.graph import increment_version
+
 from thunder.ir.fusion_regions import Region
 from thunder.ops.in_place import InPlaceForm
 
@@ -22,7 +24,7 @@ def writing_function(region: Region, write: Callable[..., Sequence[Any]]) -> Cal
 
     `write` takes the inputs, writes outputs to them as `region.copied` says, and returns the others. The
     function returns all outputs, of which the written ones are in copies of the inputs; a program in which
-    nothing reads the old elements any more calls `write`.
+    nothing reads the old elements any more calls `write`, whose writes torch counts.
     """
     targets = dict(region.copied)
 
@@ -33,8 +35,13 @@ def writing_function(region: Region, write: Callable[..., Sequence[Any]]) -> Cal
         others = iter(write(*operands))
         return [operands[targets[i]] if i in targets else next(others) for i in range(len(region.outputs))]
 
+    def run(*inputs: Any) -> Sequence[Any]:
+        others = write(*inputs)
+        increment_version([inputs[i] for i in targets.values()])
+        return others
+
     form = InPlaceForm(
-        run=write,
+        run=run,
         bases=lambda args, kwargs: tuple(args[i] for i in targets.values()),
         copies=lambda output: tuple(output[i] for i in targets),
         results=lambda output: unwritten(region, output),

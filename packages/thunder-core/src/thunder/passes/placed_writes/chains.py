@@ -87,8 +87,7 @@ class _Builder:
             if OpTags.SAME_ELEMENTS in bsym.tags and runs_kernel_of_core(bsym):
                 self.steps.append(Step(position, value, bsym.args[0]))
                 value = bsym.args[0]
-            elif link is not None:
-                base = link.base_of(value)
+            elif link is not None and (base := link.base_of(value)) is not None:
                 if self.by_parts and place is not None and self._is_by_part(position, value, base, place):
                     value = base
                 else:
@@ -152,7 +151,7 @@ class _Builder:
             if OpTags.SAME_ELEMENTS in bsym.tags and runs_kernel_of_core(bsym):
                 steps.append(Step(producer, value, bsym.args[0]))
                 found = bsym.args[0], part
-            elif link is None:
+            elif link is None or link.base_of(value) is None:
                 found = place_of_argument(bsym, part)
             elif len(link.bases) > 1:
                 return False

@@ -74,9 +74,10 @@ class Link:
     #: whether it keeps what it overwrites, writes memory of the program itself, or neither
     tag: OpenTag | None = None
 
-    def base_of(self, value: TensorProxy) -> TensorProxy:
-        """Return the argument whose memory a result becomes."""
-        return next(b for b, c in zip(self.bases, self.copies, strict=True) if c.name == value.name)
+    def base_of(self, value: TensorProxy) -> TensorProxy | None:
+        """Return the argument whose memory a result becomes; None for a result in other memory."""
+        pairs = zip(self.bases, self.copies, strict=True)
+        return next((b for b, c in pairs if c.name == value.name), None)
 
     def writes_all_of(self, target: TensorProxy) -> bool:
         """Return whether it overwrites all elements of an input."""
