@@ -24,7 +24,7 @@ from thunder_benchmarks.measurement import Entry
 from thunder_benchmarks.report import markdown, rendered
 from thunder_benchmarks.statistics_of_rounds import Spread, geometric_mean
 from thunder_benchmarks.step_memory import peak_bytes, saved_bytes
-from thunder_benchmarks.tables import MODES, TABLES
+from thunder_benchmarks.tables import MODES, STEP, TABLES
 from thunder_benchmarks.ways import WAYS, Way
 from thunder_benchmarks.worker_process import Failure, Interpreters, Worker
 from thunder_benchmarks.workloads import DTYPES, WORKLOADS
@@ -105,12 +105,19 @@ def test_a_way_with_wrong_results_is_not_timed(
             session.prepare("linear-10", "float32", mode)
 
 
+def test_a_whole_step_with_a_wrong_loss_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Way("wrong", lambda: lambda step: lambda *inputs: step(*inputs) * 1.001)
+    monkeypatch.setitem(WAYS, "wrong", wrong)
+    with pytest.raises(WrongResult, match=r"^loss of step 1 is .* from the exact result"):
+        worker.Session("wrong").prepare("linear-10", "float32", "step")
+
+
 @pytest.mark.parametrize("workload", one_in(8, sorted(WORKLOADS.keys() - {"layers-32", "LLaMAMLP-4096"})))
 @pytest.mark.parametrize("way", ["thunder-torch"])
 def test_a_workload_compiles_to_eager_results_in_both_dtypes(way: str, workload: str) -> None:
     session = worker.Session(way)
     for dtype in DTYPES:
-        for mode in MODES:
+        for mode in (*MODES, *STEP):
             assert session.prepare(workload, dtype, mode)["error"] <= 1
 
 
@@ -192,7 +199,7 @@ def test_first_calls_are_compared_with_torch_compile_and_filled_caches_with_empt
 def test_bytes_are_compared_with_eager() -> None:
     entries = [entry("eager", saved=2**22, peak=2**23), entry("thunder-torch", saved=2**21, peak=2**23)]
     rows = rendered(TABLES["memory"], entries).rows
-    assert [row[2:] for row in rows] == [
+    assert [row[3:] for row in rows] == [
         ("eager", "4.00", "1.000", "8.00", "1.000"),
         ("thunder, torch", "2.00", "0.500", "8.00", "1.000"),
     ]

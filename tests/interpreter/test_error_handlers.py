@@ -27,11 +27,11 @@ BODIES = {
 }
 
 
-class passing(contextlib.nullcontext):  # noqa: N801  (it stands for a mode of torch)
+class passing(contextlib.nullcontext):
     """A manager of which it is known that it catches nothing."""
 
 
-class swallowing:  # noqa: N801
+class swallowing:
     """A manager that catches everything."""
 
     def __enter__(self) -> None:

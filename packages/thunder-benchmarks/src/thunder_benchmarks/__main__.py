@@ -22,7 +22,7 @@ from pathlib import Path
 from .machine import machine_facts, one_line
 from .measurement import Entry, Plan, measure
 from .report import Rendered, markdown, rendered
-from .tables import MODES, TABLES
+from .tables import MODES, STEP, TABLES
 from .ways import WAYS
 from .worker_process import Interpreters
 from .workloads import DTYPES, WORKLOADS
@@ -41,7 +41,9 @@ def command_line() -> argparse.ArgumentParser:
     add("--workloads", nargs="+", choices=WORKLOADS, metavar="NAME", help=f"of {', '.join(WORKLOADS)}")
     add("--ways", nargs="+", choices=WAYS, metavar="WAY", help=f"of {', '.join(WAYS)}")
     add("--dtypes", nargs="+", choices=DTYPES, metavar="DTYPE", help=f"of {', '.join(DTYPES)}")
-    add("--modes", nargs="+", choices=MODES, metavar="MODE", help=f"of {', '.join(MODES)}")
+    add(
+        "--modes", nargs="+", choices=(*MODES, *STEP), metavar="MODE", help=f"of {', '.join((*MODES, *STEP))}"
+    )
     add("--rounds", type=int, help="times that each value is measured")
     add("--jobs", type=int, default=2, help="ways that are compiled at once (default: %(default)s)")
     add("--peer-python", metavar="PATH", help="an interpreter that has lightning-thunder")

@@ -119,7 +119,7 @@ def _first_calls(table: Table, entries: Sequence[Entry]) -> Rendered:
 
 def _memory(table: Table, entries: Sequence[Entry]) -> Rendered:
     """Return saved and highest bytes in MiB, and as multiples of eager's."""
-    head = ("workload", "dtype", "way", "saved, MiB", "÷ eager", "peak, MiB", "÷ eager")
+    head = ("workload", "dtype", "mode", "way", "saved, MiB", "÷ eager", "peak, MiB", "÷ eager")
     result = Rendered(table.title, head)
     for row, of_way in _by_row(entries).items():
         for way, entry in of_way.items():
@@ -127,8 +127,8 @@ def _memory(table: Table, entries: Sequence[Entry]) -> Rendered:
             for name in ("saved", "peak"):
                 size = entry.values[name]
                 base = of_way["eager"].values[name] if "eager" in of_way else None
-                cells += [f"{size / 2**20:.2f}", f"{size / base:.3f}" if base else "-"]
-            result.rows.append((*row[:2], WAYS[way].label, *cells))
+                cells += [f"{size / 2**20:.2f}" if size else "-", f"{size / base:.3f}" if base else "-"]
+            result.rows.append((*row, WAYS[way].label, *cells))
     result.notes.append("Bytes, so exact. The peak is counted from the beginning of a step, with gradients.")
     return result
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-__all__ = ["TABLES", "Table"]
+__all__ = ["MODES", "STEP", "TABLES", "Table"]
 
 MODES: Final = ("inference", "training")
+STEP: Final = ("step",)
 COMPARED: Final = ("eager", "compile", "thunder-torch", "thunder-inductor", "lightning-inductor")
 
 
@@ -41,6 +42,15 @@ TABLES: Final[dict[str, Table]] = {
         dtypes=("float32", "bfloat16"),
         quick_workloads=("LLaMAMLP", "DLRM"),
     ),
+    "steps": Table(
+        "A whole training step as one function: forward, loss, backward, clipping and AdamW",
+        "time",
+        ("LLaMAMLP", "litgpt", "nanoGPT", "BERT", "ViT", "ResNet"),
+        ways=COMPARED[:-1],
+        modes=STEP,
+        quick_workloads=("nanoGPT",),
+        quick_modes=STEP,
+    ),
     "calls": Table(
         "Warm calls with little arithmetic",
         "time",
@@ -65,7 +75,7 @@ TABLES: Final[dict[str, Table]] = {
         "Memory of a training step",
         "memory",
         ("LLaMAMLP-4096", "litgpt-4x512"),
-        modes=("training",),
+        modes=("training", "step"),
         quick_workloads=("LLaMAMLP-4096",),
         quick_modes=("training",),
     ),

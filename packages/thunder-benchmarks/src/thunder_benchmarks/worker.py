@@ -13,72 +13,19 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any, TextIO
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from .correctness import check_results
 from .cpu_time import calls_in, microseconds, tree_seconds
 from .step_memory import peak_bytes, saved_bytes
+from .subjects import Subject, WholeStep
 from .ways import WAYS
 from .workloads import DTYPES, WORKLOADS
 
 __all__ = ["Session", "main"]
-
-
-class Subject:
-    """A workload that a way runs: calls of it in inference, or forwards and backwards in training.
-
-    `step` is one of these. It does not set the grad mode, which would be a large part of a small call: that
-    is what `grad_mode` is for.
-    """
-
-    def __init__(
-        self, model: nn.Module, run: Callable[..., Any], inputs: Sequence[Tensor], training: bool
-    ) -> None:
-        self.model, self.training = model, training
-        self.inputs = inputs
-        self.forward: Callable[[], Any] = partial(run, *inputs)
-        self.step: Callable[[], object] = self._training_step if training else self.forward
-        self.seeds: list[Tensor] = []
-
-    def grad_mode(self) -> AbstractContextManager[object]:
-        """Return the context in which the workload runs."""
-        return torch.set_grad_enabled(self.training)
-
-    def _training_step(self) -> None:
-        """Call the model and compute the gradients of its parameters, which are dropped."""
-        torch.autograd.backward(_tensors(self.forward()), self.seeds)
-        self.model.zero_grad()
-
-    def first_results(self) -> tuple[list[str], list[Tensor]]:
-        """Return outputs, and in training also gradients and buffers, of one call, with names for them."""
-        with self.grad_mode():
-            outputs = _tensors(self.forward())
-        results = {f"output {n}": output for n, output in enumerate(outputs)}
-        if self.training:
-            if not self.seeds:
-                generator = torch.Generator().manual_seed(1)
-                self.seeds = [
-                    torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out.dtype)
-                    for out in outputs
-                ]
-            torch.autograd.backward(outputs, self.seeds)
-            for name, parameter in self.model.named_parameters():
-                if parameter.grad is not None:
-                    results[f"gradient of {name}"] = parameter.grad
-            results |= {f"buffer {name}": buffer.clone() for name, buffer in self.model.named_buffers()}
-            self.model.zero_grad()
-        return list(results), [result.detach() for result in results.values()]
-
-
-def _tensors(outputs: Any) -> list[Tensor]:
-    """Return the tensors in the result of a call."""
-    return [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor)]
 
 
 class Session:
@@ -93,20 +40,26 @@ class Session:
     def prepare(self, workload: str, dtype: str, mode: str) -> dict[str, Any]:
         """Compile a workload and compare its first results with eager's; return the CPU time of both.
 
-        `mode` is "inference" or "training". Imports of what the way needs are apart: they are those of the
-        first workload only. Raises WrongResult.
+        `mode` is "inference", "training" or "step", a whole training step. Imports of what the way needs are
+        apart: they are those of the first workload only. Raises WrongResult.
         """
-        training = mode == "training"
+        training = mode != "inference"
         model, inputs = WORKLOADS[workload].make(DTYPES[dtype])
         model.train(training)
         wide = [x.double() if x.is_floating_point() else x for x in inputs]
         exact_model, eager_model = copy.deepcopy(model).double(), copy.deepcopy(model)
-        _, exact = Subject(exact_model, exact_model, wide, training).first_results()
-        _, eager = Subject(eager_model, eager_model, inputs, training).first_results()
+
+        def subject(model: nn.Module, compile: Callable[[Any], Any], inputs: Sequence[Tensor]) -> Subject:
+            if mode == "step":
+                return WholeStep(model, compile, inputs)
+            return Subject(model, compile(model), inputs, training)
+
+        _, exact = subject(exact_model, lambda model: model, wide).first_results()
+        _, eager = subject(eager_model, lambda model: model, inputs).first_results()
         start = tree_seconds()
         self.compile = self.compile or WAYS[self.way].prepare()
         imported = tree_seconds()
-        self.subject = Subject(model, self.compile(model), inputs, training)
+        self.subject = subject(model, self.compile, inputs)
         names, results = self.subject.first_results()
         end = tree_seconds()
         error = check_results(names, results, eager, exact)
@@ -126,11 +79,17 @@ class Session:
             return {"us": microseconds(self.subject.step, self.calls)}
 
     def memory(self) -> dict[str, Any]:
-        """Return the bytes that a training step saves, and the most that it allocates at once."""
+        """Return the bytes that a training step saves, and the most that it allocates at once.
+
+        Of a whole step nobody sees what is saved: its `saved` is None.
+        """
         subject = self.subject
-        subject.step()
+        for _ in range(2):  # the first steps make gradients and states of the optimizer
+            subject.step()
         existing = (*subject.model.parameters(), *subject.model.buffers(), *subject.inputs)
-        return {"saved": saved_bytes(subject.forward, existing), "peak": peak_bytes(subject.step)}
+        is_whole = isinstance(subject, WholeStep)
+        saved = None if is_whole else saved_bytes(subject.forward, existing)
+        return {"saved": saved, "peak": peak_bytes(subject.step)}
 
 
 def main() -> None:
