@@ -95,6 +95,14 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
         "programs of the suites with memory that is reused at any size",
         ["-m", "pytest", "-q", "-p", "small_memory", *(f"tests/{name}" for name in _OF_PROGRAMS)],
     ),
+    "loaded-traces": (
+        "programs of the suites, run as what is read of their traces' texts",
+        ["-m", "pytest", "-q", "-p", "loaded_traces", *(f"tests/{name}" for name in _OF_PROGRAMS)],
+    ),
+    "edited-texts": (
+        "texts of traces with random edits",
+        [*TESTS, "tests/ir/test_loaded_traces.py", "tests/ir/test_edited_texts.py"],
+    ),
     "wrapper": ("every operation on a compiled module, in any order", ["tests/wrappers/test_wrapper.py"]),
 }
 

@@ -51,6 +51,7 @@ __all__ = [
     "ThunderError",
     "ThunderWarning",
     "TraceError",
+    "TraceTextError",
     "UnknownExecutor",
     "UnknownOption",
     "UnsupportedOperator",
@@ -309,6 +310,16 @@ class PluginError(ThunderError, RuntimeError):
 
 class TraceError(ThunderError, RuntimeError):
     """A malformed trace; the message has the name of the stage that returned it."""
+
+
+class TraceTextError(TraceError, ValueError):
+    """A text that is not that of a trace; ``line`` and ``column`` (from 1) are where it is wrong."""
+
+    def __init__(self, asked: str, *, line: int, column: int, text: str, expected: str) -> None:
+        marked = f"{text}\n{' ' * (column - 1)}^"
+        place = f"line {line}, column {column}"
+        super().__init__(asked, found={"where": f"{place}\n{marked}", "expected": expected})
+        self.line, self.column, self.expected = line, column, expected
 
 
 class PluginTraceError(PluginError, TraceError):

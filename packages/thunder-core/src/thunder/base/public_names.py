@@ -194,8 +194,13 @@ def _is_own(module: ModuleType, name: str) -> bool:
     return not isinstance(home, str) or home.partition(".")[0] == "thunder"
 
 
-def publish(path: str, module: ModuleType) -> None:
-    """Make a module importable under a public path as well, and end its attribute lookup here."""
+def publish(path: str, module: ModuleType, **more: Any) -> None:
+    """Make a module importable under a public path as well, and end its attribute lookup here.
+
+    ``more`` are names that it gets from modules which import it.
+    """
     sys.modules[path] = module
+    for name, value in more.items():
+        setattr(module, name, value)
     if "__getattr__" not in vars(module):
         module.__getattr__ = partial(missing_name, path)  # type: ignore[method-assign]

@@ -233,6 +233,11 @@ def registered_node(cls: type) -> tuple[Flatten, Unflatten] | None:
     return None if node is None else (node.flatten, node.unflatten)
 
 
+def is_unflatten(fn: Any) -> bool:
+    """Return whether a function rebuilds a type that was registered as a node."""
+    return any(node.unflatten is fn for cls, node in _nodes.items() if cls not in _builtin_nodes)
+
+
 def with_children(x: _T, children: Iterable[Any]) -> _T:
     """Return a copy of a container that is a node, with other children."""
     node = _node_of(type(x), False)

@@ -16,6 +16,9 @@ COMMENT: Final = "prims.comment"
 BLOCK: Final = "thunder.below_autograd"
 BLOCK_END: Final = "thunder.end_below_autograd"
 
+#: lines of Python that a prologue or an epilogue consists of
+LINES: Final = "prims.python_lines"
+
 #: All of them. Their positions in a program are determined by meaning, not by data flow.
 STRUCTURAL: Final = frozenset({RETURN, DEL, CLEAR, COMMENT})
 

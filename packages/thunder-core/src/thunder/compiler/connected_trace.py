@@ -19,6 +19,7 @@ from thunder.base.tags import OpTags
 from thunder.ir.codegen import INDENT, arguments_text, callee_text, output_text
 from thunder.ir.literals import Names
 from thunder.ir.proxies import is_proxy
+from thunder.ir.registered_operators import declared_symbol
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, TraceTag
 from thunder.ir.trace_context import tracectx
@@ -26,12 +27,14 @@ from thunder.ops import prims
 
 __all__ = ["connected_trace"]
 
-require_grad = Symbol(
-    "requires_grad_",
-    "connected.requires_grad_",
-    python_printer=lambda bsym, names: [f"{bsym.args[0].name}.requires_grad_()"],
-    is_prim=True,
-    tags=frozenset({OpTags.DONT_DCE}),
+require_grad = declared_symbol(
+    Symbol(
+        "requires_grad_",
+        "connected.requires_grad_",
+        python_printer=lambda bsym, names: [f"{bsym.args[0].name}.requires_grad_()"],
+        is_prim=True,
+        tags=frozenset({OpTags.DONT_DCE}),
+    )
 )
 
 

@@ -7,7 +7,8 @@ program's changes to the two lists. The public interface calls fallback executor
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias
 
 from thunder.base.errors import (
@@ -21,6 +22,9 @@ from thunder.base.errors import (
 )
 from thunder.base.plugin_calls import shown
 from thunder.executor_base.executor import Executor
+from thunder.ir.registered_operators import OperatorName, declare_finder
+from thunder.ir.symbol import Symbol
+from thunder.ops.operator import symbols_named
 from thunder.plugins.contributions import contribute, isolated
 from thunder.plugins.inline_plugin import InlinePlugin
 from thunder.plugins.manager import PluginManager, get_manager
@@ -291,3 +295,20 @@ _registry = ExecutorRegistry(get_manager())
 def get_registry() -> ExecutorRegistry:
     """Return the registry of this process."""
     return _registry
+
+
+def _run_under(name: OperatorName) -> Iterator[Symbol]:
+    """Yield the operators of executors that a name in a text may mean."""
+    rows = list(symbols_named(name))
+    ids = dict.fromkeys([*(row.id for row in rows), name.id or name.callee])
+    for ex in get_registry().get_all_executors():
+        if name.by not in (None, ex.name):
+            continue
+        own = ex.opmap.get(name.callee.rpartition(".")[2])
+        run = [info.symbol for i in ids if (info := ex.implmap.get(i)) is not None]
+        yield from (symbol for symbol in (own, *run) if symbol is not None)
+        if name.by is not None:
+            yield from (replace(row, executor=ex) for row in rows)
+
+
+declare_finder(_run_under)

@@ -155,9 +155,14 @@ def _source_lines(bsym: BoundSymbol, last: Source | None, lead: str) -> Iterator
     source = bsym.source
     if source is None or source == last:
         return
-    text = linecache.getline(source.file, source.line).rstrip("\n")
     yield ""
-    yield f"{lead}# {source.file}:{source.line}: \t{text}".rstrip()
+    yield f"{lead}{source_line(source)}"
+
+
+def source_line(source: Source) -> str:
+    """Return the comment that shows a line of the user's program."""
+    text = source.text if source.text is not None else linecache.getline(source.file, source.line)
+    return f"# {source.file}:{source.line}: \t{text}".rstrip()
 
 
 def _input_lines(trace: TraceCtx) -> Iterator[str]:
@@ -202,7 +207,8 @@ def _parameter_text(trace: TraceCtx) -> str:
     return ", ".join(a.name if isinstance(a, (TensorProxy, Proxy)) else str(a) for a in trace.args)
 
 
-def _import_lines(modules: Iterable[str], decorators: Sequence[str]) -> list[str]:
+def import_lines(modules: Iterable[str], decorators: Sequence[str]) -> list[str]:
+    """Return the imports of a text that uses these modules and decorators."""
     lines = {"torch": "import torch"}
     for module in modules:
         line = MODULES.get(module, f"import {module}")
@@ -220,7 +226,8 @@ def decorators_of(trace: TraceCtx) -> list[str]:
     return ["@no_autocast"] if trace.grad_enabled else ["@torch.no_grad()", "@no_autocast"]
 
 
-def _provenance_line(trace: TraceCtx, timing: bool) -> list[str]:
+def provenance_line(trace: TraceCtx, timing: bool) -> list[str]:
+    """Return the first line of a text, which has the pass and its time; nothing if the pass is not known."""
     if trace.provenance is None:
         return []
     took = trace.provenance.took_ns
@@ -253,8 +260,8 @@ def program(
     body = body_lines(trace, names, print_depth)
     decorations = decorators_of(trace) if decorators else []
     lines = [
-        *_provenance_line(trace, timing),
-        *_import_lines(names.modules, decorations),
+        *provenance_line(trace, timing),
+        *import_lines(names.modules, decorations),
         "",
         *decorations,
         f"def {trace.name}({_parameter_text(trace)}):",

@@ -1,7 +1,7 @@
 """Python values in the text of a trace, and the names that the text needs for them.
 
 A value prints as a literal if Python has one, else as a call of its type (dataclasses, namedtuples), else as
-a name that is bound in the context of the text.
+a name that is bound in the context of the text. ``FORMS`` has the writing and the reading of each type.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import re
 import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
 
 import torch
 
 from thunder.base import devices, dtypes
-from thunder.base.pytree import registered_node
+from thunder.base.pytree import is_unflatten, registered_node
+from thunder.base.tags import OpenTag
 from thunder.ir.object_names import Constant, Expression, identifier, numbered, readable_name
 from thunder.ir.proxies import Proxy, TensorProxy
 
@@ -41,8 +44,14 @@ class Names:
     """
 
     def __init__(
-        self, taken: frozenset[str] | set[str] = frozenset(), names: dict[int, str] | None = None
+        self,
+        taken: frozenset[str] | set[str] = frozenset(),
+        names: dict[int, str] | None = None,
+        *,
+        for_reading: bool = False,
     ) -> None:
+        #: whether the text is read again: then a value has another text than one that prints alike
+        self.for_reading = for_reading
         self.modules: set[str] = set()
         self.objects: dict[str, Any] = {}
         self.targets: dict[str, Any] = {}
@@ -79,6 +88,11 @@ class Names:
             free, n = f"{base}_{n}", n + 1
         self.objects[free] = value
         return free
+
+    def bind(self, name: str, value: Any) -> None:
+        """Bind an object under the name that lines of Python have for it."""
+        bound = self.objects.setdefault(name, value)
+        assert bound is value, f"two objects are called {name}"
 
     def for_comments(self) -> Names:
         """Return the same names for text that does not run, and so neither imports nor binds."""
@@ -132,9 +146,22 @@ def _deque(x: deque[Any], names: Names) -> str:
 
 
 def _expression(x: Expression, names: Names) -> str:
+    if names.for_reading:
+        objects = None if x.objects is None else {name: Constant(o) for name, o in x.objects.items()}
+        return f"Expression({_items((x.text, x.values, objects), names)})"
     for name, value in (x.objects or {}).items():
         names.obj(name, value)
     return x.text
+
+
+def _constant(x: Constant, names: Names) -> str:
+    name = names.obj(readable_name(x.value), x.value)
+    return f"Constant({name})" if names.for_reading else name
+
+
+def _read_expression(text: str, values: tuple[Any, ...], objects: dict[str, Constant] | None) -> Expression:
+    named = None if objects is None else {name: o.value for name, o in objects.items()}
+    return Expression(text, values, None if named is None else MappingProxyType(named))
 
 
 def _slice(x: slice, names: Names) -> str:
@@ -145,36 +172,52 @@ def _plain(x: Any, names: Names) -> str:
     return repr(x)
 
 
-#: exact type → text; other values are printed by structure, or as a name bound in the context
-_LITERALS: dict[type, Callable[[Any, Names], str]] = {
-    type(None): _plain,
-    bool: _plain,
-    int: _plain,
-    float: lambda x, names: _float(x),
-    complex: lambda x, names: f"complex({_float(x.real)}, {_float(x.imag)})",
-    str: _plain,
-    bytes: _plain,
-    type(...): lambda x, names: "...",
-    slice: _slice,
-    range: _plain,
-    tuple: _tuple,
-    list: lambda x, names: f"[{_items(x, names)}]",
-    dict: _dict,
-    OrderedDict: _ordered_dict,
-    defaultdict: _defaultdict,
-    deque: _deque,
-    set: _set,
-    frozenset: lambda x, names: f"frozenset({_set(x, names) if x else ''})",
-    torch.Size: lambda x, names: f"torch.Size({list(x)!r})",
-    torch.dtype: _plain,
-    torch.layout: _plain,
-    torch.memory_format: _plain,
-    torch.device: lambda x, names: f'torch.device("{x}")',
-    Constant: lambda x, names: names.obj(readable_name(x.value), x.value),
-    Expression: _expression,
-    dtypes.dtype: lambda x, names: names.module("dtypes", f"dtypes.{x.name}"),
-    devices.Device: lambda x, names: names.module("devices", f'devices.Device("{x.device_str()}")'),
+@dataclass(frozen=True)
+class Form:
+    """How values of a type are written; where that is a call, its callee, and what it returns when read."""
+
+    write: Callable[[Any, Names], str]
+    callee: str = ""
+    read: Callable[..., Any] | None = None
+
+
+#: exact type → its form; other values are printed by structure, or as a name bound in the context
+FORMS: Final[dict[type, Form]] = {
+    type(None): Form(_plain),
+    bool: Form(_plain),
+    int: Form(_plain),
+    float: Form(lambda x, names: _float(x), "float", float),
+    complex: Form(lambda x, names: f"complex({_float(x.real)}, {_float(x.imag)})", "complex", complex),
+    str: Form(_plain),
+    bytes: Form(_plain),
+    type(...): Form(lambda x, names: "..."),
+    slice: Form(_slice, "slice", slice),
+    range: Form(_plain, "range", range),
+    tuple: Form(_tuple),
+    list: Form(lambda x, names: f"[{_items(x, names)}]"),
+    dict: Form(_dict),
+    OrderedDict: Form(_ordered_dict, "OrderedDict", OrderedDict),
+    defaultdict: Form(_defaultdict, "defaultdict", defaultdict),
+    deque: Form(_deque, "deque", deque),
+    set: Form(_set, "set", set),
+    frozenset: Form(lambda x, names: f"frozenset({_set(x, names) if x else ''})", "frozenset", frozenset),
+    torch.Size: Form(lambda x, names: f"torch.Size({list(x)!r})", "torch.Size", torch.Size),
+    torch.dtype: Form(_plain),
+    torch.layout: Form(_plain),
+    torch.memory_format: Form(_plain),
+    torch.device: Form(lambda x, names: f'torch.device("{x}")', "torch.device", torch.device),
+    Constant: Form(_constant, "Constant", Constant),
+    Expression: Form(_expression, "Expression", _read_expression),
+    dtypes.dtype: Form(lambda x, names: names.module("dtypes", f"dtypes.{x.name}")),
+    devices.Device: Form(
+        lambda x, names: names.module("devices", f'devices.Device("{x.device_str()}")'),
+        "devices.Device",
+        devices.Device,
+    ),
 }
+
+#: callee → what a call of it is
+READERS: Final = {form.callee: form.read for form in FORMS.values() if form.read is not None}
 
 
 def value_text(x: Any, names: Names) -> str:
@@ -184,12 +227,51 @@ def value_text(x: Any, names: Names) -> str:
     if isinstance(x, Proxy):
         names.modules.update(x.modules)
         return x.name
-    printer = _LITERALS.get(type(x))
-    return printer(x, names) if printer is not None else _structured(x, names)
+    form = FORMS.get(type(x))
+    return form.write(x, names) if form is not None else _structured(x, names)
+
+
+def named_value(path: str) -> Any:
+    """Return the value that has a dotted path as its text: a dtype, a layout, a tag; raise LookupError."""
+    module, _, name = path.rpartition(".")
+    if module == "torch":
+        value = getattr(torch, name, None)
+        if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
+            return value
+    if module == "dtypes":
+        return next(d for d in dtypes.all_dtypes if d.name == name) if name in _DTYPES else _refuse(path)
+    tags = {kind.__name__: kind for kind in OpenTag.__subclasses__()}
+    if module in tags and name in tags[module].members:
+        return tags[module].members[name]
+    return _refuse(path)
+
+
+_DTYPES: Final = frozenset(d.name for d in dtypes.all_dtypes)
+
+
+def _refuse(path: str) -> Any:
+    raise LookupError(path)
+
+
+def rebuilds(callee: Any) -> Callable[..., Any] | None:
+    """Return the function that a call of an object in a text is: the constructor of a container, or None."""
+    if isinstance(callee, type):
+        is_named = issubclass(callee, tuple) and hasattr(callee, "_fields")
+        return callee if is_named or _is_plain_dataclass(callee) else None
+    return callee if is_unflatten(callee) else None
+
+
+def _is_plain_dataclass(cls: type) -> bool:
+    # a field that `__init__` does not take cannot be written, and `__post_init__` would change the others
+    return dataclasses.is_dataclass(cls) and (
+        all(f.init for f in dataclasses.fields(cls)) and not hasattr(cls, "__post_init__")
+    )
 
 
 def _structured(x: Any, names: Names) -> str:
     """Return the text of a value without literal: a call of its type, else a bound name."""
+    if names.for_reading and isinstance(x, OpenTag) and type(x).members.get(x.name) is x:
+        return repr(x)
     if isinstance(x, enum.Enum):
         return names.fresh(x, re.sub(r"\W", "_", f"{type(x).__name__}_{x.name}"))
     if isinstance(x, tuple) and hasattr(x, "_fields"):
@@ -198,11 +280,8 @@ def _structured(x: Any, names: Names) -> str:
         isinstance(x, tuple) and type(x).__module__ == "torch.return_types"
     ):  # a type of C without names of fields
         return f"{names.path(f'torch.return_types.{type(x).__name__}')}([{_items(x, names)}])"
-    if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        fields = dataclasses.fields(x)
-        # a field that `__init__` does not take cannot be written, and `__post_init__` would change the others
-        if all(f.init for f in fields) and not hasattr(x, "__post_init__"):
-            return f"{_constructor(x, names)}({_fields(x, [f.name for f in fields], names)})"
+    if _is_plain_dataclass(type(x)):
+        return f"{_constructor(x, names)}({_fields(x, [f.name for f in dataclasses.fields(x)], names)})"
     node = registered_node(type(x))
     if node is not None:
         children, context = node[0](x)

@@ -75,11 +75,11 @@ __all__ = [
 ]
 
 #: the metadata of a tensor proxy, all of which the constructor takes, and ``replace`` keeps or resets
-_FIELDS: Final = (
+FIELDS: Final = (
     *("name", "shape", "device", "dtype", "requires_grad", "_grad", "tags", "distparallel_type", "history"),
     *("strides", "input_offset", "declared_leaf", "requires_grad_since_write", "name_hint"),
 )
-_FIELD_NAMES: Final = frozenset(_FIELDS)
+_FIELD_NAMES: Final = frozenset(FIELDS)
 #: those that ``replace`` converts
 _CONVERTED: Final = frozenset({"shape", "device", "dtype", "tags"})
 
@@ -103,7 +103,7 @@ class TensorProxy(torch.Tensor):
     are not names of attributes of ``torch.Tensor`` that have another meaning.
     """
 
-    __slots__ = (*_FIELDS, "declared_without_grad", "derived_strides")
+    __slots__ = (*FIELDS, "declared_without_grad", "derived_strides")
 
     #: the name in the trace; unique there
     name: str
@@ -215,9 +215,7 @@ class TensorProxy(torch.Tensor):
 
     def type_string(self) -> str:
         """Return the text of the type comment: ``cpu f32[2, 4]``."""
-        shape = self.shape
-        dims = ", ".join(map(size_text if has_symbols(shape) else str, shape))
-        return f"{self.device.device_str()} {self.dtype.shortname()}[{dims}]"
+        return _tensor_type(self)
 
     def replace(self, **changes: Any) -> TensorProxy:
         """Return a copy with other metadata.
@@ -321,6 +319,12 @@ for _name, _method in {**METADATA_METHODS, **REFUSED_METHODS}.items():
     setattr(TensorProxy, _name, _method)
 
 
+def _tensor_type(p: TensorProxy | FutureTensorProxy) -> str:
+    shape = p.shape
+    dims = ", ".join(map(size_text if has_symbols(shape) else str, shape))
+    return f"{p.device.device_str()} {p.dtype.shortname()}[{dims}]"
+
+
 class Count(int):
     """An int that may be called: ``t.numel`` in thunder's code, ``t.numel()`` in torch's."""
 
@@ -394,8 +398,7 @@ class FutureTensorProxy(Proxy):
         return operator(self)  # type: ignore[no-any-return]
 
     def type_string(self) -> str:
-        dims = ", ".join(map(str, self.shape))
-        return f"FUTURE {self.device.device_str()} {self.dtype.shortname()}[{dims}]"
+        return f"FUTURE {_tensor_type(self)}"
 
 
 class Variable:

@@ -77,10 +77,14 @@ class Source:
     inner: Source | None = field(default=None, compare=False)
     #: the module whose method runs there, as the program reaches it ("self.layers[0]"), or ""
     module: str = field(default="", compare=False)
+    #: the text of the line, of a trace that was loaded where the file is another one or missing
+    text: str | None = field(default=None, compare=False)
 
     @property
     def location(self) -> Location:
         """The line with its text, as errors show it."""
+        if self.text is not None:
+            return Location(self.file, self.line, self.text.strip())
         return Location.of(self.file, self.line)
 
 

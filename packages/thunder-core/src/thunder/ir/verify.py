@@ -14,7 +14,7 @@ import torch
 
 from thunder.base.errors import PluginTraceError, ThunderError, TraceError
 from thunder.base.plugin_calls import as_plugin_error
-from thunder.base.structural_ids import COMMENT, DEL, RELEASES, RETURN, STRUCTURAL
+from thunder.base.structural_ids import COMMENT, DEL, LINES, RELEASES, RETURN, STRUCTURAL
 from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.symbol import BoundSymbol, Symbol
@@ -109,6 +109,7 @@ class _Checker:
         self.stage = stage
         self.alive: set[str] = {p.name for p in proxies_in((trace.args, trace.kwargs))}
         self.alive |= {"args", "kwargs"} if trace.star_args else set()
+        self.alive |= {name for name in trace.args if isinstance(name, str)}  # those of an epilogue
         self.deleted: dict[str, int] = {}
 
     def run(self) -> None:
@@ -118,7 +119,7 @@ class _Checker:
             fault = self._statement_fault(index, bsym)
             if fault is not None:
                 raise self.error(index, fault)
-        if not bsyms or bsyms[-1].sym.id != RETURN:
+        if not bsyms or bsyms[-1].sym.id not in (RETURN, LINES):
             raise self.error(len(bsyms) - 1, "the program does not end with a return")
 
     def _statement_fault(self, index: int, bsym: BoundSymbol) -> str | None:

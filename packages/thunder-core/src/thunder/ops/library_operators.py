@@ -15,7 +15,7 @@ from thunder.base.errors import UnsupportedOperator
 from thunder.base.tags import OpTags
 from thunder.ir.symbol import Symbol
 from thunder.ops.meta_kernels import as_proxies, on_meta
-from thunder.ops.operator import Operator, register, row_of, symbol_of
+from thunder.ops.operator import Operator, declare_rows, register, row_of, symbol_of
 
 __all__ = ["is_custom", "library_operator", "operator_symbol", "overloads_of", "spellings_of_operator"]
 
@@ -107,6 +107,22 @@ def operator_symbol(op: Overload, autocast: AutocastState | None = None) -> Symb
         ),
         replace=row is not None and (autocast is not None or isinstance(row.eager, Overload)),
     )
+
+
+def _register_named(row_id: str) -> None:
+    """Register the row of an operator that a text names, such as ``acme_norm_out``."""
+    words = row_id.split("_")
+    for i in range(1, len(words)):
+        namespace, rest = getattr(torch.ops, "_".join(words[:i]), None), words[i:]
+        for j in range(len(rest), 0, -1):
+            packet = getattr(namespace, "_".join(rest[:j]), None)
+            op = getattr(packet, "_".join(rest[j:]) or "default", None)
+            if isinstance(op, Overload):
+                operator_symbol(op)
+                return
+
+
+declare_rows(_register_named)
 
 
 def _meta(op: Overload) -> Any:

@@ -6,7 +6,7 @@ A row's id is unique: the dotted path of the public function that it represents
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
@@ -22,6 +22,7 @@ from thunder.ir.gradient_declarations import (
     declare_gradient,
     declared_gradient,
 )
+from thunder.ir.registered_operators import OperatorName, callee_of, declare_finder
 from thunder.ir.symbol import Symbol
 from thunder.ops.in_place import InPlaceForm
 from thunder.ops.layout_rules import Layout
@@ -34,10 +35,12 @@ __all__ = [
     "Operator",
     "Registered",
     "all_rows",
+    "declare_rows",
     "is_of_package",
     "register",
     "row_of",
     "symbol_of",
+    "symbols_named",
 ]
 
 #: ``vjp=`` of a registration; ``as_gradient`` says what each means
@@ -143,6 +146,29 @@ class Registered:
 
 
 _registry: dict[str, Registered] = {}
+#: the ids of the rows that a text may mean, by what calls them there
+_callees: dict[str, list[str]] = {}
+
+
+#: each registers the row of an id, if it is one of those that programs register when they call a function
+_makers: list[Callable[[str], None]] = []
+
+
+def declare_rows(make: Callable[[str], None]) -> None:
+    """Enter a function that registers the row of an id that a text names, if it can."""
+    _makers.append(make)
+
+
+def symbols_named(name: OperatorName) -> Iterator[Symbol]:
+    """Yield the operators that a name in a text may mean, as their rows have them."""
+    if name.id is not None and name.id not in _registry:
+        for make in _makers:
+            make(name.id)
+    ids = _callees.get(name.callee, ()) if name.id is None else (name.id,)
+    return (_registry[operator_id].symbol for operator_id in ids if operator_id in _registry)
+
+
+declare_finder(symbols_named, lambda: _callees)
 
 
 def symbol_from_row(row: Operator, make_symbol: Callable[..., Symbol] = Symbol, **changes: Any) -> Symbol:
@@ -183,6 +209,10 @@ def register(
     gradient = as_gradient(row.id, row.vjp)
     symbol = symbol_from_row(row, make_symbol, **changes)
     _registry[row.id] = Registered(row, symbol)
+    for callee in {callee_of(symbol), symbol.name}:
+        ids = _callees.setdefault(callee, [])
+        if row.id not in ids:
+            ids.append(row.id)
     declare_gradient(row.id, gradient)
     return symbol
 

@@ -15,6 +15,7 @@ import torch
 from thunder.base.sole_owner import is_held_once
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.registered_operators import OperatorName, declare_finder
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ops.operator import row_of
 
@@ -59,6 +60,18 @@ def reusing(operator_id: str, position: int, *, is_saved: bool) -> Symbol:
     kernel = _kernel(row.eager, row.with_out, position, is_saved)
     ending = f"{'takes' if is_saved else 'reuses'}"
     return Symbol(f"{row.name}_{ending}_{position}", f"{operator_id}_{ending}", tags=tags, python_impl=kernel)
+
+
+def _named(name: OperatorName) -> Iterator[Symbol]:
+    """Yield the operator that a text names, such as ``mul_reuses_0``."""
+    operator_id, _, ending = (name.id or "").rpartition("_")
+    position = name.callee.rpartition("_")[2]
+    row = row_of(operator_id) if ending in ("takes", "reuses") and position.isdecimal() else None
+    if row is not None and row.eager is not None and row.with_out is not None:
+        yield reusing(operator_id, int(position), is_saved=ending == "takes")
+
+
+declare_finder(_named)
 
 
 def _kernel(plain: Kernel, with_out: Kernel, position: int, is_saved: bool) -> Kernel:

@@ -47,6 +47,7 @@ from thunder.ir.effects import COPY, has_effect, written_tensors
 from thunder.ir.literals import Names
 from thunder.ir.number_proxies import NumberProxy
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.registered_operators import declared_symbol
 from thunder.ir.symbol import BoundSymbol, Symbol, has_tags
 from thunder.ir.trace import TraceCtx, TraceTag, with_bound_symbols
 from thunder.ops.data_errors import has_opaque
@@ -76,8 +77,12 @@ def _print_end(bsym: BoundSymbol, names: Names) -> list[str]:
 
 
 _TAGS: Final = frozenset({OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP})
-_BLOCK: Final = Symbol(name="below_autograd", id=BLOCK, python_printer=_print_block, tags=_TAGS)
-_END: Final = Symbol(name="end_below_autograd", id=BLOCK_END, python_printer=_print_end, tags=_TAGS)
+_BLOCK: Final = declared_symbol(
+    Symbol(name="below_autograd", id=BLOCK, python_printer=_print_block, tags=_TAGS)
+)
+_END: Final = declared_symbol(
+    Symbol(name="end_below_autograd", id=BLOCK_END, python_printer=_print_end, tags=_TAGS)
+)
 
 
 @dataclass(frozen=True)

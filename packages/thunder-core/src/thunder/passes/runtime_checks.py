@@ -12,6 +12,7 @@ from thunder.base.plugin_calls import kind_of
 from thunder.base.structural_ids import STRUCTURAL
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.registered_operators import declared_symbol
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.symbolic_sizes import SymbolicInt, has_symbols
 from thunder.ir.trace import TraceCtx, with_bound_symbols
@@ -90,11 +91,13 @@ _UNDER_AUTOCAST = (
     "or call it under torch.autocast(…, enabled=False)."
 )
 
-_check = Symbol(
-    name="check_result",
-    id="thunder.check_result",
-    python_impl=_check_result,
-    tags=frozenset({OpTags.DONT_DCE}),
+_check = declared_symbol(
+    Symbol(
+        name="check_result",
+        id="thunder.check_result",
+        python_impl=_check_result,
+        tags=frozenset({OpTags.DONT_DCE}),
+    )
 )
 
 

@@ -21,6 +21,7 @@ from thunder.base.tags import OpTags
 from thunder.frontend.custom_gradients.rebuilding import Maker
 from thunder.ir.gradient_declarations import JointRule
 from thunder.ir.proxies import AnyProxy, TensorProxy
+from thunder.ir.registered_operators import declared_symbol
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
 from thunder.ops.prims.declaration import primitive
@@ -143,10 +144,12 @@ def _rule(a: TensorProxy, call: Any, region: RegionAgain, tensors: Any, state: A
 
 
 #: a result of a region, in whose gradient the region is run again
-region_result = Symbol(
-    name="region_result",
-    id="checkpoint.region_result",
-    meta=_result,
-    is_prim=False,
-    gradient=JointRule(_rule),
+region_result = declared_symbol(
+    Symbol(
+        name="region_result",
+        id="checkpoint.region_result",
+        meta=_result,
+        is_prim=False,
+        gradient=JointRule(_rule),
+    )
 )

@@ -8,6 +8,7 @@ import torch
 
 from thunder.ir.gradient_declarations import JointRule
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.registered_operators import declared_symbol
 from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
@@ -32,10 +33,12 @@ def _gradient_of_once(a: TensorProxy, *cotangents: TensorProxy) -> Any:
 
 
 #: its first argument, computed from the others; their gradients are torch's error of ``once_differentiable``
-once_differentiable = Symbol(
-    name="once_differentiable",
-    id="autograd_function.once_differentiable",
-    meta=_once_differentiable,
-    is_prim=False,
-    gradient=JointRule(_gradient_of_once),
+once_differentiable = declared_symbol(
+    Symbol(
+        name="once_differentiable",
+        id="autograd_function.once_differentiable",
+        meta=_once_differentiable,
+        is_prim=False,
+        gradient=JointRule(_gradient_of_once),
+    )
 )

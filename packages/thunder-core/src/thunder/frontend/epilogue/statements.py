@@ -19,7 +19,7 @@ def _no_result(lines: Sequence[str], objects: Mapping[str, Any]) -> None:
 def _print(bsym: BoundSymbol, names: Names) -> list[str]:
     lines, objects = bsym.args
     for name, value in objects.items():
-        names.obj(name, value)
+        names.bind(name, value)
     return list(lines)
 
 

@@ -13,6 +13,7 @@ from thunder.ir.aliasing import shared_memory, views_of
 from thunder.ir.effects import COPY, has_effect
 from thunder.ir.proxies import FutureTensorProxy, TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
+from thunder.ir.registered_operators import OperatorName, declare_finder
 from thunder.ir.substitution import substitute_operands
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.symbolic_sizes import are_same
@@ -115,6 +116,17 @@ def _symbol(form: InPlaceForm, name: str, operator_id: str, tag: OpenTag | None)
     name = f"{name if row is None else row.name}{_ENDINGS[tag]}"
     kernel = form.kernel(keeps_overwritten=tag is OpTags.KEEPS_OVERWRITTEN)
     return Symbol(name, f"{operator_id}{ENDING}", tags=tags, python_impl=kernel)
+
+
+def _named(name: OperatorName) -> Iterator[Symbol]:
+    """Yield the in-place forms of the operator that a text names, such as ``mul_in_place``."""
+    operator_id, ending, _ = (name.id or "").rpartition(ENDING)
+    row = row_of(operator_id) if ending else None
+    if row is not None and row.in_place is not None:
+        yield from (_symbol(row.in_place, row.name, operator_id, tag) for tag in _ENDINGS)
+
+
+declare_finder(_named)
 
 
 class ProgramFacts:

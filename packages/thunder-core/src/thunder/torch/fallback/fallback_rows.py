@@ -19,19 +19,22 @@ first time with these constants among its arguments, the elements of its argumen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import torch
 
+from thunder.base.attribute_paths import find_torch
 from thunder.base.autocast_state import autocast_kinds, autocast_now, under_autocast
 from thunder.base.errors import UnsupportedOperator
+from thunder.base.langctx import TORCH
 from thunder.base.pytree import tree_flatten, tree_iter, tree_map, tree_unflatten
 from thunder.base.tags import OpTags
 from thunder.ir.number_proxies import decided_value
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops.gradient_rules import VjpCall, wants_grad
-from thunder.ops.operator import Operator, register, row_of, symbol_of
+from thunder.ops.operator import Operator, declare_rows, register, row_of, symbol_of
 from thunder.ops.sized_results import without_sizes
 from thunder.torch.fallback.schema_probe import UNDER_AUTOCAST, as_proxies, memory_of, probe, results_of
 from thunder.torch.sized_calls import record_sized, register_sized
@@ -77,6 +80,26 @@ def fallback_symbol(name: str, fn: Fn, *, is_random: bool) -> Symbol:
         if _runs(row, fn):
             return symbol_of(row_id)
     raise _two_of(name)
+
+
+def _register_named(operator_id: str) -> None:
+    """Register the row of a function that a text names: torch's dispatcher has to know the function."""
+    is_backward = operator_id.startswith("fallback.") and operator_id.endswith("_backward")
+    name = operator_id.removeprefix("fallback.").removesuffix("_backward") if is_backward else operator_id
+    path = name.removeprefix("random.")
+    fn = find_torch(path)
+    if callable(fn) and fn in _overridable() and TORCH.resolve(fn) is None:
+        symbol = fallback_symbol(path, fn, is_random=path != name)
+        if is_backward:
+            derivative_symbol(symbol.id, fn)
+
+
+declare_rows(_register_named)
+
+
+@cache
+def _overridable() -> frozenset[Any]:
+    return frozenset(fn for fns in torch.overrides.get_overridable_functions().values() for fn in fns)
 
 
 def sized_symbol(name: str, fn: Fn) -> Symbol:
