@@ -41,6 +41,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--accumulate", type=int, default=2, help="micro-batches of one step (default: %(default)s)")
     add("--length", type=int, default=128, help="bytes of one row (default: %(default)s)")
     add("--layers", type=int, default=4, help="transformer blocks (default: %(default)s)")
+    add("--width", type=int, default=LlamaConfig.width, help="features of a token (default: %(default)s)")
     add("--untied", action="store_true", help="a head with weights of its own")
     add("--rate", type=float, default=3e-3, help="highest learning rate (default: %(default)s)")
     add("--warmup", type=int, default=30, help="steps of warm-up (default: %(default)s)")
@@ -86,7 +87,8 @@ def build(chosen: argparse.Namespace) -> Llama:
     """A model with the weights of the seed."""
     torch.manual_seed(chosen.seed)
     context = max(chosen.length, LlamaConfig.context)
-    return Llama(LlamaConfig(layers=chosen.layers, context=context, tied_head=not chosen.untied))
+    sizes = {"layers": chosen.layers, "width": chosen.width, "context": context}
+    return Llama(LlamaConfig(**sizes, tied_head=not chosen.untied))
 
 
 def train(name: str, model: nn.Module, forward: Forward, source: Tensor, chosen: argparse.Namespace) -> Curve:

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 import demo
 import thunder
 from llama import Llama, encode
-from thunder.transforms import LORATransform
+from thunder.extend import Executor
+from thunder.transforms import LORATransform, QuantizeWeights
 from thunder.transforms.quantization import (
     BitsAndBytesLinearQuant4bit,
     BitsAndBytesLinearQuant8bit,
@@ -38,6 +39,8 @@ STORAGES: dict[str, Callable[[], list[thunder.Transform]]] = {
     "nf4": lambda: [BitsAndBytesLinearQuant4bit()],
     "nf4, double": lambda: [BitsAndBytesLinearQuant4bit(double_quantization=True)],
     "fp4": lambda: [BitsAndBytesLinearQuant4bit("fp4")],
+    "int8-dynamic": lambda: [QuantizeWeights("int8-dynamic", smallest=0)],
+    "int4": lambda: [QuantizeWeights("int4", group_size=32, smallest=0)],
 }
 
 
@@ -65,8 +68,9 @@ def options(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace,
 
 
 def compiled(model: nn.Module, transforms: list[thunder.Transform]) -> thunder.ThunderModule:
-    """The model, compiled with the products of bitsandbytes before the default executors."""
-    executors = (get_bitsandbytes_executor(), *thunder.get_default_executors())
+    """The model, compiled with the products of quantised weights before the default executors."""
+    first: list[Executor | str] = [get_bitsandbytes_executor(), "onednn"]
+    executors = [*first, *thunder.get_default_executors()]
     module: thunder.ThunderModule = thunder.jit(model, transforms=transforms, executors=executors)
     return module
 

@@ -1,4 +1,4 @@
-"""The plugins of thunder-bnb and thunder-transforms, which the tests of other folders run without."""
+"""The plugins of thunder-bnb and of packages beside it, which the tests of other folders run without."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import thunder_bnb
+import thunder_onednn
 import thunder_transforms
 from thunder.plugins import get_manager
 
@@ -17,6 +18,7 @@ def _plugins() -> Iterator[None]:
     manager = get_manager()
     with (
         manager.temporary(thunder_bnb, name="bnb-under-test"),
+        manager.temporary(thunder_onednn, name="onednn-beside-bnb"),
         manager.temporary(thunder_transforms, name="transforms-beside-bnb"),
     ):
         yield

@@ -198,8 +198,8 @@ def test_what_cannot_be_stored_is_left_alone_and_the_ledger_says_why():
         "skipped.weight": "skip",
     }
     text = (
-        "unchanged by BitsAndBytesLinearQuant4bit: wide.weight: bitsandbytes quantises float32, bfloat16 "
-        "and float16 (dtype=torch.float64)"
+        "unchanged by BitsAndBytesLinearQuant4bit: wide.weight: what is stored is in float32, bfloat16 "
+        "or float16 (dtype=torch.float64)"
     )
     assert text in str(explanation).splitlines()
     assert '"code": "tied"' in explanation.to_json()

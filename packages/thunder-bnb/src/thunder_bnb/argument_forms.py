@@ -14,13 +14,12 @@ import torch
 from thunder import TensorProxy
 from thunder.core.dtypes import to_torch_dtype
 from thunder.core.errors import InvalidArgument
+from thunder_transforms.weight_storage import COMPUTED
 
 from .four_bit_kernels import BLOCKSIZES, NESTED_BLOCKSIZE
 
-__all__ = ["COMPUTED", "check_eight_bit", "check_four_bit", "check_product"]
+__all__ = ["check_eight_bit", "check_four_bit", "check_product"]
 
-#: the dtypes that bitsandbytes quantises, and in which it computes products
-COMPUTED = (torch.float32, torch.bfloat16, torch.float16)
 _Form = tuple[torch.dtype, tuple[int, ...]]
 
 

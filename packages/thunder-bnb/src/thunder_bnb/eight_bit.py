@@ -14,12 +14,12 @@ from thunder.extend import Refusal
 
 from .eight_bit_kernels import dequantised, quantised
 from .operators import DEQUANTISE, MATMUL
-from .weight_storage import WeightStorage
+from .storage import BitsAndBytesStorage
 
 __all__ = ["BitsAndBytesLinearQuant8bit"]
 
 
-class BitsAndBytesLinearQuant8bit(WeightStorage):
+class BitsAndBytesLinearQuant8bit(BitsAndBytesStorage):
     """Stores the weight of each `nn.Linear` in int8, and computes products as LLM.int8() does.
 
     `<n>.weight` becomes i8 of its shape, with `<n>.weight.absmax` f32 `(out,)`, the largest magnitude of each

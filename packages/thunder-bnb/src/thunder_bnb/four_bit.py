@@ -14,14 +14,14 @@ from thunder.extend import Refusal
 
 from .four_bit_kernels import BLOCKSIZES, Blocks, QuantType, dequantised, quantised
 from .operators import DEQUANTISE, MATMUL
-from .weight_storage import WeightStorage
+from .storage import BitsAndBytesStorage
 
 __all__ = ["BitsAndBytesLinearQuant4bit"]
 
 NESTED = ("nested_absmax", "nested_code", "nested_offset")
 
 
-class BitsAndBytesLinearQuant4bit(WeightStorage):
+class BitsAndBytesLinearQuant4bit(BitsAndBytesStorage):
     """Stores the weight of each `nn.Linear` in 4 bits, as bitsandbytes does.
 
     `<n>.weight` becomes ui8 `(n/2, 1)`, with `<n>.weight.absmax` f32 `(n/blocksize,)`, the largest magnitude

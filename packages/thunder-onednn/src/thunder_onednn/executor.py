@@ -16,11 +16,12 @@ from thunder.extend import OperatorExecutor
 from thunder.plugins import Unavailable
 from thunder_onednn import convolution, linear
 from thunder_onednn.packed_weights import ex
+from thunder_onednn.quantised import operators
 
 __all__ = ["executor"]
 
 #: modules that register what the executor computes
-_OPERATORS = (linear, convolution)
+_OPERATORS = (linear, convolution, operators)
 
 
 def executor() -> OperatorExecutor | Unavailable:

@@ -20,10 +20,10 @@ from thunder.core.symbol import BoundSymbol, Symbol
 from thunder.core.trace import TraceCtx
 from thunder.extend import Refusal
 
-from .argument_forms import COMPUTED
-from .library import library
+__all__ = ["COMPUTED", "WeightStorage"]
 
-__all__ = ["WeightStorage"]
+#: the dtypes of weights that are stored in another form, and in which products with them are computed
+COMPUTED = (torch.float32, torch.bfloat16, torch.float16)
 
 #: the operators that are products with a weight; the second one under `torch.vmap`
 LINEAR = frozenset({"torch.nn.functional.linear", "prims.linear"})
@@ -86,13 +86,12 @@ class WeightStorage(thunder.Transform, ABC):
     # -- hooks
 
     def validate(self, fn: Any, options: Mapping[str, Any]) -> None:
-        """Raise UserError for a program that is not a module, or if bitsandbytes is missing."""
+        """Raise UserError for a program that is not a module."""
         if not isinstance(get_thunder_module(fn), nn.Module):
             raise InvalidArgument(
                 f"{type(self).__name__} stores the weights of a module, and {fn!r} is not one",
                 hint="Compile the module that has the weights.",
             )
-        library()
 
     def transform_module(self, model: Any) -> None:
         """Override the weight of each linear layer that can be stored in this form."""
@@ -262,7 +261,7 @@ class WeightStorage(thunder.Transform, ABC):
             return Refusal("tied", f"the weight is also {tied[0]}, which is not a linear layer's")
         if weight.dtype not in COMPUTED:
             return Refusal(
-                "dtype", "bitsandbytes quantises float32, bfloat16 and float16", dtype=str(weight.dtype)
+                "dtype", "what is stored is in float32, bfloat16 or float16", dtype=str(weight.dtype)
             )
         if weight.requires_grad:
             return Refusal(
