@@ -179,6 +179,8 @@ def _copy_meta(copy_from: TensorProxy, copy_to: TensorProxy, *, grad_enabled: bo
 
 
 def _copy_eager(copy_from: torch.Tensor, copy_to: torch.Tensor, *, grad_enabled: bool) -> Any:
+    if not (grad_enabled or copy_from.requires_grad or copy_to.requires_grad):
+        return copy_to.copy_(copy_from)  # in any mode: torch's autograd has nothing to track
     with torch.set_grad_enabled(grad_enabled):
         return copy_to.copy_(copy_from)
 
