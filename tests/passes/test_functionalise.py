@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import thunder
 from ops.trace_evaluator import evaluated, traced
 from passes.functionalised import assert_as_eager, assert_same_effects, functional
 from passes.random_instructions import OPERATORS, Instruction, accepted, program
@@ -409,3 +411,27 @@ def test_a_leaf_may_be_written_without_grad_if_nobody_differentiates_it_after() 
     trace = functionalise(with_grad(run))
     assert [b.sym.id for b in trace.bound_symbols[-2:]] == ["prims.copy_", "prims.python_return"]
     assert trace.bound_symbols[-2].kwargs == {"grad_enabled": False}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_leaves_that_are_written_with_each_other_get_eagers_numbers(seed: int) -> None:
+    """Copies, swaps and sums of parameters, without grad: what is copied to one may be another's memory."""
+    r = random.Random(seed)
+    moves = [(r.choice(["copy_", "copy_", "add_", "set"]), r.randrange(4), r.randrange(4)) for _ in range(6)]
+
+    def program(*leaves: torch.Tensor) -> torch.Tensor:
+        values = list(leaves)
+        with torch.no_grad():
+            for kind, i, j in moves:
+                if kind == "set":
+                    values[i] = values[j].clone()
+                else:
+                    getattr(values[i], kind)(values[j])
+        return sum(value.sum() for value in values).detach()  # type: ignore[union-attr]
+
+    ours = [torch.nn.Parameter(torch.arange(3.0) + n) for n in range(4)]
+    theirs = [torch.nn.Parameter(p.detach().clone()) for p in ours]
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(*ours), program(*theirs))
+        torch.testing.assert_close(ours, theirs)

@@ -238,7 +238,7 @@ def effects_of(program: Acquisition) -> ProgramEffects:
         or program.may_leave
         or any(b.sym.id in _PRINTS or OpTags.SETS_MODE in b.tags for b in with_parts(calls))
     )
-    return ProgramEffects(handles_errors=program.handles_errors, has_others=has_others)
+    return ProgramEffects(program.handles_errors, program.catches_errors, has_others)
 
 
 def _is_undone(bsym: BoundSymbol) -> bool:

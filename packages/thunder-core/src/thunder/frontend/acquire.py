@@ -78,6 +78,8 @@ class Acquisition:
     is_for_one_call: bool
     #: whether a handler of the program would see an error of an operator
     handles_errors: bool
+    #: and may end it there, or raise another one
+    catches_errors: bool
     #: whether the program calls what exists in traces only
     calls_symbols: bool
     #: the functions in whose place others were traced
@@ -258,6 +260,7 @@ def _reported(
         "interpreted": machine.instructions,
         "log": machine.history,
         "handles_errors": session.handles_errors,
+        "catches_errors": session.catches_errors,
         "calls_symbols": session.calls_symbols,
         "replaced": session.state(ReplacedCalls).summary(),
         "grad_requests": session.state(GradRequests).early_inputs(),

@@ -210,6 +210,7 @@ class TracingSession(Policy):
         self.handled_outside = sys.exception()  # the exception that the caller is handling
         #: whether an operator was called where a handler of the program would see an error of it
         self.handles_errors = False
+        self.catches_errors = False  # or where one may end it
         self.shown_proxy: Proxy | TensorProxy | None = None  # whose text was made last
         #: how many calls of native code run that looks into what the program yields or returns to it
         self.native_reads = 0

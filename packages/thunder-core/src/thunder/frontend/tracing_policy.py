@@ -52,7 +52,7 @@ from thunder.frontend.traced_replacements import ReplacedCalls, ReplacementTable
 from thunder.frontend.types import gradient_nodes, module_members
 from thunder.frontend.types.globals_view import GlobalsView
 from thunder.frontend.types.gradient_nodes import GradientNode
-from thunder.interpreter.frame import Frame, may_catch
+from thunder.interpreter.frame import Frame, has_handler, may_catch
 from thunder.interpreter.policy import FunctionParts
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.trace import Source, TraceCtx
@@ -371,9 +371,10 @@ class Tracer(AttributePolicy):
         super().forget()
 
     def locate(self) -> Source | None:
-        if not self.handles_errors:
-            frames = self.machine.frames
-            self.handles_errors = any(f.decoded.exception_table and may_catch(f, _is_mode) for f in frames)
+        if not self.catches_errors:
+            handling = [f for f in self.machine.frames if f.decoded.exception_table and has_handler(f)]
+            self.handles_errors |= bool(handling)
+            self.catches_errors = any(may_catch(f, _is_mode) for f in handling)
         return super().locate()
 
 

@@ -272,6 +272,14 @@ def unwind(frame: Frame, exc: BaseException) -> bool:
     return False
 
 
+def has_handler(frame: Frame) -> bool:
+    """Return whether the frame handles an exception of the current instruction.
+
+    Its handlers are ``except``, ``finally`` and ``with``.
+    """
+    return _entry_for(frame, frame.pc) is not None
+
+
 def may_catch(frame: Frame, passes_on: Callable[[Any], bool]) -> bool:
     """Return whether the frame may end an exception of the current instruction, or raise another one.
 

@@ -50,7 +50,7 @@ class _WriteBack:
             if tracked:
                 refuse_lost_gradient(self.storages.of(self.info.inputs[name]))
         values = self._result_values(in_no_input)
-        data_of = {b.output.name: b.args[0] for b in self.new.bound_symbols if b.sym is prims.replace_data}
+        data_of = self._replaced_data()
         for name, value in self._last_values().items():
             target = self.info.inputs[name]  # if it does not require grad, its last write may be one without
             tracked = self.written_inputs[name] and target.requires_grad
@@ -143,6 +143,16 @@ class _WriteBack:
                     in_input = roots.get(value.name, value.name) in self.info.inputs
                     last_values[name] = prims.clone(value) if in_input else value
         return last_values
+
+    def _replaced_data(self) -> dict[str, TensorProxy]:
+        """Map the results of ``replace_data`` to the data, in memory that no write to an input changes."""
+        roots = self._value_roots()
+        return {
+            b.output.name: b.args[0]
+            for b in self.new.bound_symbols
+            if b.sym is prims.replace_data
+            and roots.get(b.args[0].name, b.args[0].name) not in self.info.inputs
+        }
 
     def _view_of_input(self, tensor: TensorState, views: dict[str, TensorProxy]) -> TensorProxy:
         """Return a tensor in an input's storage after the write-back: the input or a new view.

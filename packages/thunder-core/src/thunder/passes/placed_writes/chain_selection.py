@@ -140,13 +140,14 @@ class ChainSelection:
     def _allowed(self, link: Link) -> Raises:
         """Return the worst that later statements may raise if a call keeps nothing of what it overwrites.
 
-        Where memory runs out, the error passes on what is written, as in eager, unless the program may handle
-        it. So does any error if what is overwritten is not known, and all effects of the program are such
-        writes.
+        Where memory runs out, the error passes on what is written, as in eager, unless the program may end it.
+        So does any error if what is overwritten is not known, all effects of the program are such writes, and
+        it has no handler.
         """
-        if self.effects.handles_errors:
+        if self.effects.catches_errors:
             return Raises.NOTHING
-        is_only = not self.effects.has_others and len(self.chosen) == len(self.facts.copies)
+        has_others = self.effects.has_others or self.effects.handles_errors
+        is_only = not has_others and len(self.chosen) == len(self.facts.copies)
         return Raises.ERRORS if is_only and link.form.restoring is None else Raises.MEMORY
 
     def _needs_undoing(self, link: Link) -> bool:

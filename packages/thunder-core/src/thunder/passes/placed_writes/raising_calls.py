@@ -36,9 +36,10 @@ class Raises(IntEnum):
 
 @dataclass(frozen=True)
 class ProgramEffects:
-    """The effects of a program beside writes to tensors, and whether it handles errors."""
+    """The effects of a program beside writes to tensors, and whether it handles errors, and may end them."""
 
     handles_errors: bool = True
+    catches_errors: bool = True
     has_others: bool = True
 
 
