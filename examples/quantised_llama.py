@@ -46,10 +46,14 @@ STORAGES: dict[str, Callable[[], list[thunder.Transform]]] = {
 
 @dataclass(frozen=True)
 class Measured:
-    """A storage: perplexity per byte, bytes of the linear layers, and CPU time of one decoded byte (s)."""
+    """A storage: perplexity per byte, bytes of the linear layers, and CPU time of one decoded byte (s).
+
+    `agreement` is how often the most likely byte is that of the first storage.
+    """
 
     name: str
     perplexity: float
+    agreement: float
     weight_bytes: int
     seconds: float
 
@@ -89,17 +93,32 @@ def cpu_seconds(forward: Callable[[Tensor], Tensor], tokens: Tensor) -> float:
     return time.process_time() - start
 
 
+def most_likely(forward: Callable[[Tensor], Tensor], source: Tensor, chosen: argparse.Namespace) -> Tensor:
+    """The most likely byte after each one of some batches that training has not seen."""
+    data = demo.batches(source, chosen.batch, chosen.length, seed=chosen.seed)
+    return torch.stack([forward(next(data)[0]).argmax(-1) for _ in range(8)])
+
+
 @torch.no_grad()
 def measured(model: Llama, held_out: Tensor, chosen: argparse.Namespace, repeats: int) -> list[Measured]:
     """The model in each storage; decoding is timed in turn, so that all meet the same load."""
     forwards = {name: compiled(model, make()) for name, make in STORAGES.items()}
     losses = {name: demo.held_out_loss(f, held_out, chosen) for name, f in forwards.items()}
+    guesses = {name: most_likely(f, held_out, chosen) for name, f in forwards.items()}
+    first = next(iter(guesses.values()))
+    agreement = {name: (guess == first).double().mean().item() for name, guess in guesses.items()}
     byte = held_out[:1][None]
     for forward in forwards.values():
         forward(byte)
     turns = [{n: cpu_seconds(f, byte) for n, f in forwards.items()} for _ in range(repeats)]
     return [
-        Measured(n, math.exp(losses[n]), linear_bytes(f), statistics.median(turn[n] for turn in turns))
+        Measured(
+            n,
+            math.exp(losses[n]),
+            agreement[n],
+            linear_bytes(f),
+            statistics.median(turn[n] for turn in turns),
+        )
         for n, f in forwards.items()
     ]
 
@@ -107,13 +126,12 @@ def measured(model: Llama, held_out: Tensor, chosen: argparse.Namespace, repeats
 def print_table(rows: list[Measured]) -> None:
     """Print a line for each storage."""
     first = rows[0]
-    print(f"{'':12} {'perplexity':>10} {'weights':>9} {'of fp32':>8} {'one byte':>9} {'of fp32':>8}")
+    print(f"{'':12} {'perplexity':>10} {'same byte':>9}", end=" ")
+    print(f"{'weights':>9} {'of fp32':>8} {'one byte':>9} {'of fp32':>8}")
     for row in rows:
         memory, speed = row.weight_bytes / first.weight_bytes, row.seconds / first.seconds
-        print(
-            f"{row.name:12} {row.perplexity:10.4f} {row.weight_bytes / 1e3:6.0f} kB {memory:8.3f} "
-            f"{row.seconds * 1e3:6.2f} ms {speed:8.2f}"
-        )
+        print(f"{row.name:12} {row.perplexity:10.4f} {row.agreement:9.1%}", end=" ")
+        print(f"{row.weight_bytes / 1e3:6.0f} kB {memory:8.3f} {row.seconds * 1e3:6.2f} ms {speed:8.2f}")
 
 
 def draw(rows: list[Measured], losses: list[float], path: Path) -> None:

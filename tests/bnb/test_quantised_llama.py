@@ -19,6 +19,8 @@ def test_the_example_compares_fine_tunes_and_draws(tmp_path: Path, capsys: pytes
     assert sizes["nf4"] == sizes["fp4"] < 0.16
     assert sizes["int8"] < 0.27
     assert all(abs(row.perplexity / rows[0].perplexity - 1) < 0.1 for row in rows)
+    assert rows[0].agreement == 1
+    assert all(row.agreement > 0.9 for row in rows)
     assert losses[-1] < losses[0]
     assert picture.read_bytes().startswith(b"\x89PNG")
     printed = capsys.readouterr().out

@@ -5,14 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 import thunder
+from thunder_onednn.quantised import four_bits
 from thunder_onednn.quantised.quantize_weights import QuantizeWeights
 from thunder_transforms.frozen.freezing import Freezing
 
 SCHEMES = "int8-dynamic", "int8", "int4"
+needs_vnni = pytest.mark.skipif(not torch.cpu._is_vnni_supported(), reason="the CPU has no VNNI")
+needs_blocks = pytest.mark.skipif(four_bits.block_rows() is None, reason="the CPU has no AVX2")
+every_scheme = pytest.mark.parametrize(
+    "scheme",
+    [pytest.param("int8-dynamic", marks=needs_vnni), "int8", pytest.param("int4", marks=needs_blocks)],
+)
 
 
 def weight_of(compiled: Any, name: str = "weight") -> Tensor:

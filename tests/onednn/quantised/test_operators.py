@@ -8,12 +8,19 @@ import torch.nn.functional as F
 from torch import nn
 
 import thunder
-from onednn.quantised.reference import SCHEMES, Case, calls, compiled_with, expected
-from thunder_onednn.quantised import eight_bits, four_bits, operators
+from onednn.quantised.reference import (
+    SCHEMES,
+    Case,
+    calls,
+    compiled_with,
+    every_scheme,
+    expected,
+    needs_blocks,
+    needs_vnni,
+)
+from thunder_onednn.quantised import eight_bits, operators
 
-every_scheme = pytest.mark.parametrize("scheme", SCHEMES)
-needs_vnni = pytest.mark.skipif(not torch.cpu._is_vnni_supported(), reason="the CPU has no VNNI")
-needs_blocks = pytest.mark.skipif(four_bits.block_rows() != 64, reason="the CPU has no AVX-512")
+both_in_bfloat16 = pytest.mark.parametrize("scheme", ["int8", pytest.param("int4", marks=needs_blocks)])
 KERNELS = {"int8-dynamic": "onednn_int8_dynamic", "int8": "onednn_int8", "int4": "onednn_int4"}
 
 
@@ -26,8 +33,6 @@ def assert_close(scheme: str, y: torch.Tensor, exact: torch.Tensor, x: torch.Ten
     torch.testing.assert_close(y.double(), exact, rtol=2 * eps, atol=4 * eps * size + 1e-30)
 
 
-@needs_vnni
-@needs_blocks
 @every_scheme
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("number", range(30))
@@ -45,8 +50,6 @@ def test_products_are_those_of_the_stored_weight_in_float64(scheme, number, thre
     assert y.stride() == layer(x).stride()
 
 
-@needs_vnni
-@needs_blocks
 @every_scheme
 def test_inputs_with_other_strides_and_addresses(scheme):
     layer = nn.Linear(64, 64).bfloat16()
@@ -63,8 +66,7 @@ def test_inputs_with_other_strides_and_addresses(scheme):
     assert KERNELS[scheme] in calls(compiled)
 
 
-@needs_blocks
-@pytest.mark.parametrize("scheme", ["int8", "int4"])
+@both_in_bfloat16
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_product_of_many_rows_is_computed_in_parts(scheme, bias, monkeypatch):
     monkeypatch.setattr(operators, "_PART", 0)
@@ -74,8 +76,6 @@ def test_a_product_of_many_rows_is_computed_in_parts(scheme, bias, monkeypatch):
     assert calls(compiled) == [KERNELS[scheme]]
 
 
-@needs_vnni
-@needs_blocks
 @every_scheme
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_weight_with_other_strides_is_stored_as_any(scheme, rows):
@@ -126,8 +126,7 @@ def test_a_row_with_an_infinity_or_a_nan_is_lost_and_no_other_row():
     assert not compiled(x[1]).isfinite().any()
 
 
-@needs_blocks
-@pytest.mark.parametrize("scheme", ["int8", "int4"])
+@both_in_bfloat16
 def test_infinities_and_nans_go_through_products_in_bfloat16_as_in_eager(scheme):
     compiled = compiled_with(nn.Linear(64, 64, bias=False).bfloat16(), scheme)
     plain = compiled.original_state_dict()["weight"]
@@ -138,8 +137,6 @@ def test_infinities_and_nans_go_through_products_in_bfloat16_as_in_eager(scheme)
         assert torch.equal(same(y), same(eager))
 
 
-@needs_vnni
-@needs_blocks
 @every_scheme
 def test_extreme_values(scheme):
     layer = nn.Linear(64, 128).bfloat16()
@@ -177,6 +174,7 @@ def why(compiled, *args) -> str:
     return next(r.code for r in rows[0].refusals if r.executor == "onednn")
 
 
+@needs_blocks
 def test_why_a_kernel_does_not_take_a_product(monkeypatch):
     assert why(compiled_with(nn.Linear(64, 64), "int4"), torch.randn(2, 64)) == "dtype"
     assert why(compiled_with(nn.Linear(64, 64), "int8"), torch.randn(2, 64)) == "dtype"
@@ -188,7 +186,6 @@ def test_why_a_kernel_does_not_take_a_product(monkeypatch):
     assert why(compiled_with(nn.Linear(64, 64), "int8-dynamic"), torch.randn(2, 64)) == "device"
 
 
-@needs_blocks
 @every_scheme
 def test_a_product_that_is_refused_is_that_of_the_dequantised_weight(scheme, monkeypatch):
     monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)

@@ -12,15 +12,14 @@ import torch
 from torch import nn
 
 import thunder
-from onednn.quantised.reference import SCHEMES, calls, compiled_with, weight_of
+from onednn.quantised.reference import calls, compiled_with, every_scheme, needs_blocks, weight_of
 from thunder.core.errors import InvalidArgument, RequirementNotMet
 from thunder_onednn.quantised import four_bits
 from thunder_onednn.quantised.quantize_weights import QuantizeWeights
 from thunder_transforms.materialization import MaterializationTransform
 
-every_scheme = pytest.mark.parametrize("scheme", SCHEMES)
 every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-needs_blocks = pytest.mark.skipif(four_bits.block_rows() != 64, reason="the CPU has no AVX-512")
+needs_avx512 = pytest.mark.skipif(four_bits.block_rows() != 64, reason="the CPU has no AVX-512")
 
 
 def mlp(dtype: torch.dtype = torch.float32) -> nn.Sequential:
@@ -28,7 +27,6 @@ def mlp(dtype: torch.dtype = torch.float32) -> nn.Sequential:
     return nn.Sequential(*layers).requires_grad_(False).to(dtype)
 
 
-@needs_blocks
 @every_dtype
 @every_scheme
 def test_an_element_is_off_by_half_a_step_at_most(scheme, dtype):
@@ -49,7 +47,6 @@ def test_an_element_is_off_by_half_a_step_at_most(scheme, dtype):
     assert (error <= bound * (1 + 1e-4)).all()
 
 
-@needs_blocks
 @every_dtype
 @every_scheme
 def test_the_original_state_dict_has_the_stored_weight_rounded_once(scheme, dtype):
@@ -65,7 +62,6 @@ def test_the_original_state_dict_has_the_stored_weight_rounded_once(scheme, dtyp
         )
 
 
-@needs_blocks
 @every_scheme
 def test_an_original_state_dict_gives_what_compiling_gives(scheme):
     other = mlp()
@@ -79,7 +75,6 @@ def test_an_original_state_dict_gives_what_compiling_gives(scheme):
     assert torch.equal(compiled(x), expected(x))
 
 
-@needs_blocks
 @every_scheme
 def test_a_saved_state_dict_is_loaded(scheme, tmp_path):
     first, second = (compiled_with(mlp(), scheme) for _ in range(2))
@@ -105,7 +100,7 @@ print("onednn_int4" in str(thunder.last_traces(compiled)[-1]), tuple(compiled.st
 """
 
 
-@needs_blocks
+@needs_avx512
 def test_weights_in_four_bits_have_another_shape_on_a_cpu_with_other_instructions():
     environment = {**os.environ, "ATEN_CPU_CAPABILITY": "avx2"}
     command = [sys.executable, "-c", OF_ANOTHER_CPU]
