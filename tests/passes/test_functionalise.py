@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -413,23 +414,34 @@ def test_a_leaf_may_be_written_without_grad_if_nobody_differentiates_it_after() 
     assert trace.bound_symbols[-2].kwargs == {"grad_enabled": False}
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_leaves_that_are_written_with_each_other_get_eagers_numbers(seed: int) -> None:
-    """Copies, swaps and sums of parameters, without grad: what is copied to one may be another's memory."""
-    r = random.Random(seed)
-    moves = [(r.choice(["copy_", "copy_", "add_", "set"]), r.randrange(4), r.randrange(4)) for _ in range(6)]
+def _in_turn(r: random.Random, leaves: list[torch.Tensor]) -> None:
+    """Give each parameter the numbers of another one."""
+    order = r.sample(range(len(leaves)), len(leaves))
+    first = leaves[order[0]].clone()
+    for i, j in itertools.pairwise(order):
+        leaves[i].copy_(leaves[j])
+    leaves[order[-1]].copy_(first)
+
+
+def _at_random(r: random.Random, leaves: list[torch.Tensor]) -> None:
+    for _ in range(6):
+        i, j = r.sample(range(len(leaves)), 2)
+        getattr(leaves[i], r.choice(["copy_", "copy_", "add_"]))(leaves[j])
+
+
+@pytest.mark.parametrize("move", [_in_turn, _at_random])
+@pytest.mark.parametrize("seed", range(6))
+def test_leaves_that_are_written_with_each_other_get_eagers_numbers(
+    move: Callable[[random.Random, list[torch.Tensor]], None], seed: int
+) -> None:
+    """What is copied to a parameter may be the memory of another one, which is written too."""
 
     def program(*leaves: torch.Tensor) -> torch.Tensor:
-        values = list(leaves)
         with torch.no_grad():
-            for kind, i, j in moves:
-                if kind == "set":
-                    values[i] = values[j].clone()
-                else:
-                    getattr(values[i], kind)(values[j])
-        return sum(value.sum() for value in values).detach()  # type: ignore[union-attr]
+            move(random.Random(seed), list(leaves))
+        return sum(leaf.sum() for leaf in leaves).detach()  # type: ignore[union-attr]
 
-    ours = [torch.nn.Parameter(torch.arange(3.0) + n) for n in range(4)]
+    ours = [torch.nn.Parameter(torch.arange(3.0) + 10**n) for n in range(4)]
     theirs = [torch.nn.Parameter(p.detach().clone()) for p in ours]
     compiled = thunder.jit(program)
     for _ in range(2):
