@@ -2,7 +2,7 @@
 
     python -m thunder_benchmarks TABLE… [--quick] [--workloads …] [--peer-python PATH] [--out FOLDER]
 
-Each way runs in processes of its own with one thread; a way's first results are compared with eager's before
+Each way runs in processes of its own with one thread (`--threads`); a way's first results are compared with eager's before
 it is measured, and a way whose results differ is an error. A table is printed and
 written as markdown, as a picture and, with every measured value, as lines of JSON.
 """
@@ -45,6 +45,7 @@ def command_line() -> argparse.ArgumentParser:
         "--modes", nargs="+", choices=(*MODES, *STEP), metavar="MODE", help=f"of {', '.join((*MODES, *STEP))}"
     )
     add("--rounds", type=int, help="times that each value is measured")
+    add("--threads", type=int, default=1, help="of torch; with several the time that passes is measured")
     add("--jobs", type=int, default=2, help="ways that are compiled at once (default: %(default)s)")
     add("--peer-python", metavar="PATH", help="an interpreter that has lightning-thunder")
     add("--caches", type=Path, metavar="FOLDER", help="compiled code is kept there for later runs")
@@ -102,7 +103,7 @@ def update(document: Path, name: str, text: str) -> None:
 
 def run(name: str, plan: Plan, arguments: argparse.Namespace) -> list[Entry]:
     """Measure a table, print it and write its files; return what was measured."""
-    facts, folder = machine_facts(arguments.peer_python), arguments.out
+    facts, folder = machine_facts(arguments.peer_python, arguments.threads), arguments.out
     start = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     entries = []
@@ -133,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the tables of a command line; return 1 if a way failed or computed something else, else 0."""
     chosen = command_line().parse_args(arguments)
     names = list(TABLES) if "all" in chosen.tables else list(dict.fromkeys(chosen.tables))
-    interpreters = Interpreters(chosen.peer_python)
+    interpreters = Interpreters(chosen.peer_python, chosen.threads)
     failed = False
     with tempfile.TemporaryDirectory(prefix="thunder-benchmarks-") as folder:
         caches = chosen.caches.resolve() if chosen.caches else Path(folder)

@@ -13,10 +13,10 @@ __all__ = ["machine_facts", "one_line"]
 PACKAGES = ("torch", "thunder-core", "thunder-inductor", "litgpt")
 
 
-def machine_facts(peer: str | None) -> dict[str, str | int]:
+def machine_facts(peer: str | None, threads: int = 1) -> dict[str, str | int]:
     """Return versions, processor and compiler; with a peer's interpreter, also its versions."""
     facts: dict[str, str | int] = {"python": platform.python_version(), "machine": platform.machine()}
-    facts |= {"cpus": os.cpu_count() or 0, "threads": 1, "processor": _processor(), "load": _load()}
+    facts |= {"cpus": os.cpu_count() or 0, "threads": threads, "processor": _processor(), "load": _load()}
     for name in PACKAGES:
         try:
             facts[name] = importlib.metadata.version(name)

@@ -94,8 +94,9 @@ def _times(table: Table, entries: Sequence[Entry]) -> Rendered:
     means = [f"{geometric_mean(values):.2f}" if values else "-" for values in ratios.values()]
     result.rows.append(("geometric mean", "", "", "", *means))
     result.notes.append(
-        "CPU time. Ratios are taken in each round; ± is half the distance between the quartiles. "
-        f"In columns `÷ {WAYS[base].label}` less is faster, in columns `torch.compile ÷` more is."
+        "CPU time; with several threads the time that passes. Ratios are taken in each round; ± is half the "
+        f"distance between the quartiles. In columns `÷ {WAYS[base].label}` less is faster, in columns "
+        "`torch.compile ÷` more is."
     )
     return result
 

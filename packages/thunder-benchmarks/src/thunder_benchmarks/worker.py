@@ -98,7 +98,7 @@ def main() -> None:
     A request `{"do": method of Session, …}` is answered by `{"ok": result}` or `{"failed": why}`.
     """
     replies = _private_output()
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     session: Session | None = None
     for line in sys.stdin:
         request = json.loads(line)

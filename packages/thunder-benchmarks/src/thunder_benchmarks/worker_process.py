@@ -27,8 +27,8 @@ class Interpreters:
     other packages: both thunders have the same import name.
     """
 
-    def __init__(self, peer: str | None) -> None:
-        self.peer = peer
+    def __init__(self, peer: str | None, threads: int = 1) -> None:
+        self.peer, self.threads = peer, threads
         self._folder = tempfile.TemporaryDirectory(prefix="thunder-benchmarks-")
         (Path(self._folder.name) / "thunder_benchmarks").symlink_to(Path(__file__).parent)
 
@@ -42,9 +42,9 @@ class Interpreters:
         return [program, "-m", "thunder_benchmarks.worker", way]
 
     def environment(self, way: str, caches: Path) -> dict[str, str]:
-        """Return the environment of a worker: one thread, the caches on disk in a folder."""
+        """Return the environment of a worker: its threads, the caches on disk in a folder."""
         environment = dict(os.environ)
-        environment |= {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        environment |= {"OMP_NUM_THREADS": str(self.threads), "PYTHONHASHSEED": "0"}
         environment |= {
             "THUNDER_CACHE_DIR": str(caches / "thunder"),
             "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),

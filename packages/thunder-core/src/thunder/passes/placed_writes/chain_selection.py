@@ -140,9 +140,9 @@ class ChainSelection:
     def _allowed(self, link: Link) -> Raises:
         """Return the worst that later statements may raise if a call keeps nothing of what it overwrites.
 
-        Where memory runs out, the error passes on what is written, as in eager, unless the program may end it.
-        So does any error if what is overwritten is not known, all effects of the program are such writes, and
-        it has no handler.
+        Where memory runs out, the error passes on what is written, as in eager, unless the program may end
+        it. So does any error if what is overwritten is not known, all effects of the program are such writes,
+        and it has no handler.
         """
         if self.effects.catches_errors:
             return Raises.NOTHING
