@@ -2,7 +2,7 @@
 
     python -m thunder_benchmarks TABLE… [--quick] [--workloads …] [--peer-python PATH] [--out FOLDER]
 
-Each way runs in processes of its own with one thread (`--threads`); a way's first results are compared with eager's before
+Each way runs in processes of its own, with one thread; a way's first results are compared with eager's before
 it is measured, and a way whose results differ is an error. A table is printed and
 written as markdown, as a picture and, with every measured value, as lines of JSON.
 """
