@@ -64,12 +64,7 @@ FAULTS = {
     "an unknown operator": (SIN, "  t0 = torch.sinn(x)", "'torch.sinn' is not an operator", "registered"),
     "an unknown value": (SIN, "  t0 = torch.sin(z)", "'z' is not defined here", "a value of the program"),
     "an unknown type": ('# t0: "cpu f32[4]"', '# t0: "cpu f33[4]"', "dtype 'f33'", "a type"),
-    "no type": (
-        '# t0: "cpu f32[4]"',
-        "",
-        "t0 has no type, and sin has no meta function",
-        "a type at the end",
-    ),
+    "no type": (SIN, f"  z = torch.sin(x)\n{SIN}", "z has no type, and sin has no", "a type at the end"),
     "another type": ('# x: "cpu f32[4]"', '# x: "cpu f32[5]"', "the meta function of", "check_trace accepts"),
     "an unknown fact": ('# t0: "cpu f32[4]"', '# t0: "cpu f32[4]"(shape=3)', "'shape'", "metadata"),
     "a number as text": ("1.5", "1.5.5", "not Python", "a statement"),
@@ -174,10 +169,17 @@ def texts() -> list[Printed]:
     listed = (thunder.last_prologue_traces, thunder.last_traces, thunder.last_backward_traces)
     traces = [traces(fn)[-1] for traces in (*listed, thunder.last_epilogue_traces)]
     region = toy("region", like, lambda x: x)
-    return [dump(t) for t in (TRACE, *traces, final(lambda x: region(x.exp()) * float("inf"), "x"))]
+    dumped = [dump(t) for t in (TRACE, *traces, final(lambda x: region(x.exp()) * float("inf"), "x"))]
+    constants = [
+        {**p.constants, **t.python_ctx()} for p, t in zip(dumped, (TRACE, *traces[:3]), strict=False)
+    ]
+    return dumped + [Printed(str(t), c) for t, c in zip((TRACE, *traces[:3]), constants, strict=True)]
 
 
-KINDS = ("claimed", "prologue", "computation", "backward", "epilogue", "of a region")
+KINDS = (
+    *("claimed", "prologue", "computation", "backward", "epilogue", "of a region"),
+    *("printed", "printed prologue", "printed computation", "printed backward"),
+)
 
 
 @functools.cache

@@ -262,6 +262,15 @@ def test_what_is_read_is_compiled_as_what_was_written() -> None:
     assert text(found) == text(expected)
 
 
+def test_what_a_trace_prints_is_read_with_its_namespace() -> None:
+    local = toy("local", like, lambda x: x + 1)
+    trace = final(lambda x: local(torch.topk(torch.sin(x), 2)[0]) * 2, "x")
+    loaded = load(str(trace), trace.python_ctx())
+    assert str(loaded) == str(trace)
+    x = torch.randn(4)
+    assert torch.equal(loaded.python_callable()(x), trace.python_callable()(x))
+
+
 def test_a_trace_without_types_and_decompositions_has_those_of_its_operators() -> None:
     trace = traced(lambda x: torch.nn.functional.gelu(torch.sin(x)) + 1, "x")
     bare = "\n".join(

@@ -16,6 +16,8 @@ COMMENT: Final = "prims.comment"
 BLOCK: Final = "thunder.below_autograd"
 BLOCK_END: Final = "thunder.end_below_autograd"
 
+#: the elements of a collection
+UNPACK: Final = "prims.unpack_sequence"
 #: lines of Python that a prologue or an epilogue consists of
 LINES: Final = "prims.python_lines"
 

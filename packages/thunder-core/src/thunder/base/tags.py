@@ -23,6 +23,8 @@ class OpenTag(metaclass=_TagMeta):
     """Base class of tags. Each subclass has its own members, one object per name."""
 
     members: ClassVar[dict[str, Any]] = {}
+    #: what the class is called with for a tag that is no member
+    arguments: tuple[Any, ...] = ()
 
     def __init_subclass__(cls) -> None:
         cls.members = {}

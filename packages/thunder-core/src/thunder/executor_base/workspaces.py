@@ -13,7 +13,13 @@ class Workspace(OpenTag):
 
     def __init__(self, count: int) -> None:
         super().__init__(f"workspace of {count} bytes")
-        self.count = count
+        self.count, self.arguments = count, (count,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Workspace) and other.count == self.count
+
+    def __hash__(self) -> int:
+        return hash(self.count)
 
 
 def with_workspace(bsym: BoundSymbol, count: int) -> BoundSymbol:

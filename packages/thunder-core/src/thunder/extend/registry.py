@@ -301,7 +301,8 @@ def _run_under(name: OperatorName) -> Iterator[Symbol]:
     """Yield the operators of executors that a name in a text may mean."""
     rows = list(symbols_named(name))
     ids = dict.fromkeys([*(row.id for row in rows), name.id or name.callee])
-    for ex in get_registry().get_all_executors():
+    executors = get_registry().get_all_executors()
+    for ex in executors:
         if name.by not in (None, ex.name):
             continue
         own = ex.opmap.get(name.callee.rpartition(".")[2])
@@ -309,6 +310,10 @@ def _run_under(name: OperatorName) -> Iterator[Symbol]:
         yield from (symbol for symbol in (own, *run) if symbol is not None)
         if name.by is not None:
             yield from (replace(row, executor=ex) for row in rows)
+    if name.id is None:  # as a printed text has it
+        for ex in executors:
+            infos = (ex.implmap[i] for i in ex.implmap)
+            yield from (info.symbol for info in infos if info.symbol is not None)
 
 
 declare_finder(_run_under)

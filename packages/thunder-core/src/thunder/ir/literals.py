@@ -240,10 +240,15 @@ def named_value(path: str) -> Any:
             return value
     if module == "dtypes":
         return next(d for d in dtypes.all_dtypes if d.name == name) if name in _DTYPES else _refuse(path)
-    tags = {kind.__name__: kind for kind in OpenTag.__subclasses__()}
+    tags = kinds_of_tags()
     if module in tags and name in tags[module].members:
         return tags[module].members[name]
     return _refuse(path)
+
+
+def kinds_of_tags() -> dict[str, type[OpenTag]]:
+    """Return the classes of tags, by name."""
+    return {kind.__name__: kind for kind in OpenTag.__subclasses__()}
 
 
 _DTYPES: Final = frozenset(d.name for d in dtypes.all_dtypes)
@@ -272,6 +277,8 @@ def _structured(x: Any, names: Names) -> str:
     """Return the text of a value without literal: a call of its type, else a bound name."""
     if names.for_reading and isinstance(x, OpenTag) and type(x).members.get(x.name) is x:
         return repr(x)
+    if names.for_reading and isinstance(x, OpenTag) and x.arguments:
+        return f"{type(x).__name__}({_items(x.arguments, names)})"
     if isinstance(x, enum.Enum):
         return names.fresh(x, re.sub(r"\W", "_", f"{type(x).__name__}_{x.name}"))
     if isinstance(x, tuple) and hasattr(x, "_fields"):

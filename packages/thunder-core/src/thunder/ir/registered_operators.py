@@ -6,13 +6,21 @@ Layers above the IR have the registers; each declares a function that looks into
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from thunder.ir.symbol import Symbol
+from thunder.ir.verify import META_ERRORS
 
-__all__ = ["OperatorName", "callee_of", "declare_finder", "declared_symbol", "name_of", "written_operators"]
+__all__ = [
+    "OperatorName",
+    "callee_of",
+    "declare_finder",
+    "declared_symbol",
+    "name_of",
+    "takes",
+    "written_operators",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,16 +37,28 @@ class OperatorName:
 
     def is_of(self, symbol: Symbol) -> bool:
         """Return whether a statement that calls a symbol may have the name."""
-        return self.callee in (callee_of(symbol), symbol.name)
+        by = getattr(symbol.executor, "name", None)
+        is_called = self.callee in (callee_of(symbol), symbol.name)
+        return is_called and self.id in (None, symbol.id) and self.by in (None, by)
 
-    def _is_run_by(self, symbol: Symbol) -> bool:
-        return self.by is None or getattr(symbol.executor, "name", None) == self.by
+    @property
+    def symbols(self) -> Iterator[Symbol]:
+        """The operators that may have the name, in the order of the finders."""
+        return (s for find in _finders for s in find(self) if self.is_of(s))
 
-    @cached_property
+    @property
     def symbol(self) -> Symbol | None:
-        """The operator: the first one of a finder that may have the name; None if there is none."""
-        found = (s for find in _finders for s in find(self) if self.is_of(s) and self._is_run_by(s))
-        return next(found, None)
+        """The first operator that may have the name; None if there is none."""
+        return next(self.symbols, None)
+
+
+def takes(symbol: Symbol, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a call of an operator with arguments is one, as far as its signature says."""
+    try:
+        symbol.normalize(*args, **kwargs)
+    except META_ERRORS:
+        return False
+    return True
 
 
 #: returns operators with a name, the likeliest first; some may have other ones

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch
 
-from thunder.base.structural_ids import DEL, RETURN
+from thunder.base.structural_ids import DEL, RETURN, UNPACK
 from thunder.base.tags import OpenTag
 from thunder.ir.literals import Names
 from thunder.ir.proxies import is_proxy
 from thunder.ir.proxy_leaves import proxies_in
-from thunder.ir.registered_operators import OperatorName, written_operators
+from thunder.ir.registered_operators import OperatorName, takes, written_operators
 from thunder.ir.substitution import substitute
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.text_parts import Part, facts_in, named_types, parts_of, path_of, types_of
@@ -26,6 +27,8 @@ __all__ = ["Block", "Node", "StatementReader", "check_form", "structural"]
 
 #: what the second comment of a statement may say
 _FACTS: Final = ("id", "by", "reads", "output", "tags", "header", "at")
+#: primitives that print as calls of other names
+_PRINTED: Final = {"perform": "prims.python_call", "print": "prims.python_print"}
 
 
 @dataclass
@@ -39,6 +42,8 @@ class Node:
     output: Any
     more: dict[str, Any] = field(default_factory=dict)
     recorded: BoundSymbol | None = None
+    #: the left-hand side, while it is not known what it is
+    target: ast.expr | None = None
 
     def __post_init__(self) -> None:
         self.parts = Block(source_of_parts(self.symbol, self.more.get("source")))
@@ -66,14 +71,18 @@ class StatementReader:
         self.values, self.taken = values, taken
         #: the last line of the user's program that is shown
         self.shown: Source | None = None
+        #: the statement that is read, below those of whose decompositions it is
+        self.path: list[Node] = []
+        #: the results of the last statement that nothing reads, which a text calls ``_``
+        self.unread: list[Any] = []
         self.operators: dict[OperatorName, Symbol | None] = {}
 
-    def read(self, part: Part, into: Block) -> None:
+    def read(self, part: Part, into: Block, depth: int) -> None:
         """Read a statement into a block; raise TraceTextError for what is none."""
+        self.settle(depth)
         code, types, facts = parts_of(part.text, part.line, part.number, part.start)
         facts, more = facts_in(facts, _FACTS, "a statement")
-        if "reads" in more:
-            self._declare_reads(facts, more["reads"])
+        self.declare_reads(facts, more.get("reads"))
         tree = code.parsed()
         targets = tree.targets[0] if isinstance(tree, ast.Assign) else None
         symbol, args, kwargs = self._called(code, tree, facts, more)
@@ -86,10 +95,26 @@ class StatementReader:
             if not shown <= {p.name for p in proxies_in(node.output)}:
                 raise code.error("the targets are not those of output=", "the values in output=", targets)
         elif targets is not None:
-            self._assign(node, targets)
-        into.nodes.append(node)
+            self._assign(node, targets, [typed[1] for typed in types_of(types)])
+        self.add(node, into)
 
-    def _declare_reads(self, facts: Part, node: ast.expr) -> None:
+    def add(self, node: Node, into: Block) -> None:
+        """Add a statement to a block."""
+        into.nodes.append(node)
+        self.path.append(node)
+
+    def settle(self, depth: int) -> None:
+        """End the statements from a depth on: their results are known now, or are derived."""
+        while len(self.path) >= depth:
+            node = self.path.pop()
+            if node.target is not None:
+                self._settle(node, node.target)
+                node.target = None
+
+    def declare_reads(self, facts: Part, node: ast.expr | None) -> None:
+        """Note the types of operands that the lines before say others of, or none."""
+        if node is None:
+            return
         if not isinstance(node, ast.Dict):
             raise facts.error("reads= has no types", '{x: "cpu f32[4]"}', node)
         for typed in named_types(facts, node):
@@ -104,10 +129,17 @@ class StatementReader:
                 nodes = [] if value is None else _returned(value)
                 return structural(RETURN), tuple(self.values.value(code, n) for n in nodes), {}
             case ast.Delete(targets=nodes):
-                return structural(DEL), tuple(self.values.value(code, n) for n in nodes), {}
+                return structural(DEL), tuple(p for n in nodes for p in self._deleted(code, n)), {}
+            case ast.Assign(targets=[ast.Tuple(elts=elements)], value=ast.Name() as collection):
+                return structural(UNPACK), (self.values.named(code, collection), len(elements)), {}
             case ast.Assign(targets=[_], value=ast.Call() as call) | ast.Expr(value=ast.Call() as call):
                 return self._operator_and_arguments(code, call, facts, more)
         raise code.error("the line is not a statement of a trace", "y = operator(x), del, or return", tree)
+
+    def _deleted(self, code: Part, node: ast.expr) -> list[Any]:
+        if isinstance(node, ast.Name) and node.id == "_" and self.unread:
+            return self.unread
+        return [self.values.value(code, node)]
 
     def _operator_and_arguments(
         self, code: Part, call: ast.Call, facts: Part, more: Mapping[str, ast.expr]
@@ -116,18 +148,27 @@ class StatementReader:
         if path is None:
             raise code.error("what is called is not an operator", "the name of an operator", call.func)
         names = {k: self.values.value(facts, more[k]) for k in ("id", "by") if k in more}
-        symbol = self._operator(code, call.func, path, names)
         args, kwargs = [self.values.value(code, argument) for argument in call.args], {}
         for keyword in call.keywords:
             if keyword.arg is None:
                 raise code.error("** has no name", "arguments", keyword.value)
             kwargs[keyword.arg] = self.values.value(code, keyword.value)
-        return symbol, tuple(args), kwargs
+        return self._operator(code, call.func, path, names, (tuple(args), kwargs)), tuple(args), kwargs
 
-    def _operator(self, code: Part, node: ast.expr, path: str, names: Mapping[str, Any]) -> Symbol:
+    def _operator(
+        self,
+        code: Part,
+        node: ast.expr,
+        path: str,
+        names: Mapping[str, Any],
+        arguments: tuple[tuple[Any, ...], dict[str, Any]],
+    ) -> Symbol:
         constant = self.values.constants.get(path)
         if isinstance(constant, Symbol):
             return constant
+        if callable(constant) and not isinstance(constant, type):
+            printed = _PRINTED.get(path)
+            return self._function(path, constant, code) if printed is None else structural(printed)
         callee = f"torch.{path}" if path.startswith("Tensor.") else path
         if not all(isinstance(v, str) for v in names.values()):
             raise code.error("id= and by= are texts", "the id of an operator, the name of an executor", node)
@@ -135,6 +176,8 @@ class StatementReader:
         if name not in self.operators:
             self.operators[name] = name.symbol
         symbol = self.operators[name]
+        if symbol is not None and not takes(symbol, *arguments):  # another one with the name may
+            symbol = next((s for s in name.symbols if takes(s, *arguments)), symbol)
         if symbol is None:
             told = "".join(f", {k}={v!r}" for k, v in names.items())
             known = {
@@ -144,6 +187,13 @@ class StatementReader:
             expected = "an operator that is registered, or a Symbol in the table of constants"
             code.unknown(f"an operator that thunder knows{told}", path, known, expected, node)
         return symbol
+
+    def _function(self, name: str, fn: Callable[..., Any], code: Part) -> Symbol:
+        """Return the operator that runs a function of the table: a region returns a list."""
+        registered = OperatorName(name).symbol
+        if registered is not None and registered.python_impl is fn:
+            return registered
+        return Symbol(name, name, python_impl=fn, is_fusion=code.text.startswith("["))
 
     def facts_of_call(
         self, symbol: Symbol, facts: Part, more: Mapping[str, ast.expr], into: Block
@@ -168,21 +218,45 @@ class StatementReader:
 
     # -- results -------------------------------------------------------------------------------------------
 
-    def _assign(self, node: Node, target: ast.expr) -> None:
-        """Give a call the output that the left-hand side shows; derive what the text has no types of."""
-        names = list(_names_in(node.part, target))
+    def _assign(self, node: Node, target: ast.expr, typed: Sequence[str]) -> None:
+        """Give a call the output that the left-hand side shows, or note that it is not known yet."""
         known = self.values.proxies
-        unknown = [n for n in names if n.id not in known]
-        if unknown and node.symbol.meta is None:
+        if isinstance(target, ast.Name) and target.id == "_" and len(typed) == 1:
+            node.output = known[typed[0]]
+            self.unread = [node.output]
+        elif all(name.id in known for name in _names_in(node.part, target)):
+            node.output = _tree(target, known)
+        else:
+            node.target = target
+
+    def _settle(self, node: Node, target: ast.expr) -> None:
+        """Give a call the output that its decomposition or the lines below show, or that is derived."""
+        shown = dict(self._shown_below(node, target))
+        unknown = [n for n in _names_in(node.part, target) if not self._is_known(n, shown)]
+        if not unknown:
+            node.output = _tree(target, self.values.proxies, shown)
+        elif node.symbol.meta is not None:
+            self._derive(node, target)
+        else:
             raise node.part.error(
                 f"{unknown[0].id} has no type, and {node.symbol.name} has no meta function",
                 f'a type at the end of the line: # {unknown[0].id}: "cpu f32[4]"',
                 unknown[0],
             )
-        if unknown:
-            self._derive(node, target)
-        else:
-            node.output = _tree(target, known)
+        names = {n.id for n in _names_in(node.part, target)}
+        self.unread = [p for p in proxies_in(node.output) if p.name not in names]
+
+    def _is_known(self, name: ast.Name, shown: Mapping[int, Any]) -> bool:
+        return name.id in self.values.proxies if name.id != "_" else id(name) in shown
+
+    def _shown_below(self, node: Node, target: ast.expr) -> Iterator[tuple[int, Any]]:
+        """Yield what ``_`` is among the targets, by ``id``, if a part of the call has the other targets."""
+        known = {n.id for n in _names_in(node.part, target)} - {"_"}
+        for part in reversed(node.parts.nodes):
+            pairs = list(_aligned(target, part.output))
+            if pairs and known <= {p.name for _, p in pairs if is_proxy(p)}:
+                yield from ((id(n), p) for n, p in pairs if n.id == "_")
+                return
 
     def _derive(self, node: Node, target: ast.expr) -> None:
         """Record the call, for the types of its results and its decomposition."""
@@ -201,35 +275,43 @@ class StatementReader:
                 "the calls that it becomes",
                 part.parsed(),
             )
+        aligned = list(_aligned(target, result))
+        pairs = [(n, p) for n, p in aligned if n.id != "_"]
+        if [n for n, p in pairs if is_proxy(p)] != [n for n in _names_in(part, target) if n.id != "_"]:
+            raise part.error("the call has other results", "a target for each value", target)
         self.taken |= scratch.names
-        renamed = dict(self._pairs(part, target, result))
-        values = {p.name: p.replace(name=new) for p, new in renamed.values()}
+        known = self.values.known
+        values = {
+            p.name: known[n.id] if n.id in known else p.replace(name=n.id)
+            for n, p in pairs
+            if p.name not in known
+        }
+        values |= _computed_below(node, [p for n, p in aligned if n.id == "_" and is_proxy(p)], values)
         bsym = substitute(bsym, values)
         node.recorded, node.symbol = bsym, bsym.sym
         node.args, node.kwargs, node.output = bsym.args, bsym.kwargs, bsym.output
-        self.values.known.update({p.name: p for p in proxies_in(bsym.output)})
+        known.update({p.name: p for p in proxies_in(bsym.output)})
 
-    def _pairs(self, part: Part, target: ast.expr, result: Any) -> Iterator[tuple[str, tuple[Any, str]]]:
-        """Yield the new names of results."""
-        match target:
-            case ast.Name(id=name):
-                if not is_proxy(result):
-                    raise part.error(
-                        f"{name} is not a value of the program", "a statement with a result", target
-                    )
-                if result.name not in self.values.known and name != "_":
-                    yield result.name, (result, name)
-            case ast.Tuple(elts=items) | ast.List(elts=items):
-                if not isinstance(result, tuple | list) or len(result) != len(items):
-                    raise part.error("the call has another number of results", "a target for each", target)
-                for item, value in zip(items, result, strict=True):
-                    if is_proxy(value) or not (isinstance(item, ast.Name) and item.id == "_"):
-                        yield from self._pairs(part, item, value)
+
+def _computed_below(node: Node, unread: Sequence[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values of the decomposition for results that nothing reads, by the names of these.
+
+    Which of several values of a type it is, a text that shows ``_`` does not say.
+    """
+    computed = [p for part in node.parts.nodes for p in proxies_in(part.output)]
+    left = [p for p in computed if p.name not in {value.name for value in values.values()}]
+    found = dict[str, Any]()
+    for result in unread:
+        same = next((p for p in left if p.type_string() == result.type_string()), None)
+        if same is not None:
+            left = [p for p in left if p is not same]
+            found[result.name] = same
+    return found
 
 
 def structural(operator_id: str) -> Symbol:
     """Return a primitive that structures a program."""
-    symbol = OperatorName(operator_id).symbol
+    symbol = OperatorName(operator_id.rpartition(".")[2], operator_id).symbol
     assert symbol is not None, "the primitives are registered"
     return symbol
 
@@ -244,6 +326,8 @@ def check_form(node: Node) -> None:
         except Exception as error:  # of a function that packages write too
             asked = f"{symbol.name} does not take these arguments: {error}"
             raise node.part.error(asked, f"a statement of {symbol.name}") from error
+    for part in node.parts.nodes:
+        check_form(part)
 
 
 # -- parts of statements -----------------------------------------------------------------------------------
@@ -267,14 +351,25 @@ def _names_in(part: Part, target: ast.expr) -> Iterator[ast.Name]:
             raise part.error("the target is not a name", "names, in tuples or lists", target)
 
 
-def _tree(target: ast.expr, known: Mapping[str, Any]) -> Any:
+def _tree(target: ast.expr, known: Mapping[str, Any], shown: Mapping[int, Any] = MappingProxyType({})) -> Any:
     match target:
         case ast.Tuple(elts=items):
-            return tuple(_tree(item, known) for item in items)
+            return tuple(_tree(item, known, shown) for item in items)
         case ast.List(elts=items):
-            return [_tree(item, known) for item in items]
+            return [_tree(item, known, shown) for item in items]
     assert isinstance(target, ast.Name), "the targets are names"
-    return known[target.id]
+    return shown[id(target)] if id(target) in shown else known[target.id]
+
+
+def _aligned(target: ast.expr, output: Any) -> Iterator[tuple[ast.Name, Any]]:
+    """Yield targets with the values that they are of an output, as far as the two have one structure."""
+    match target:
+        case ast.Name():
+            yield target, output
+        case ast.Tuple(elts=items) | ast.List(elts=items):
+            if isinstance(output, tuple | list) and len(output) == len(items):
+                for item, value in zip(items, output, strict=True):
+                    yield from _aligned(item, value)
 
 
 def _source(fact: Any, current: Source | None) -> Source | None:

@@ -52,9 +52,10 @@ SIZES: Final = "sizes"
 #: what the last line says of the program: the name of the fact → its value in a trace without it
 PROGRAM_FACTS: Final[Mapping[str, Any]] = MappingProxyType(
     {
-        "plain": None,
+        "reads": {},
+        "plain": None,  # as the text shows
         "grad_enabled": False,
-        "args": None,
+        "args": None,  # the parameters
         "kwargs": {},
         "tags": set(),
         "input_aliases": (),
@@ -162,6 +163,7 @@ class _Writer:
         decorated = bool(decorators_of(trace))
         sizes = getattr(self.names.objects.get(SIZES), "names", ())
         has_others = not all(_is_parameter(a) and not (type(a) is str and a in sizes) for a in trace.args)
+        reads = self._new_facts(tuple(alias.proxy for group in trace.input_aliases for alias in group))
         facts = {
             "plain": None if trace.plain is is_plain(trace.star_args, decorated) else trace.plain,
             "grad_enabled": trace.grad_enabled and not decorated,
@@ -175,8 +177,13 @@ class _Writer:
             "next_numbers": trace._next_numbers,
             "other_names": sorted(trace.names - self.known.keys()),
         }
-        written = [f"{k}={value_text(v, self.names)}" for k, v in facts.items() if v != PROGRAM_FACTS[k]]
-        return [f"{INDENT}# program: {', '.join(written)}"] if written else []
+        written = [
+            f"{k}={value_text(v, self.names)}"
+            for k, v in facts.items()
+            if v != PROGRAM_FACTS[k] or k == "counter"  # a reader knows the text by this line
+        ]
+        written = [f"reads={{{', '.join(reads)}}}", *written] if reads else written
+        return [f"{INDENT}# program: {', '.join(written)}"]
 
     # -- statements ----------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 
 from thunder.base.errors import TraceTextError
-from thunder.ir.literals import READERS, named_value, rebuilds
+from thunder.ir.literals import READERS, kinds_of_tags, named_value, rebuilds
 from thunder.ir.proxy_text import have_same_facts, proxy_of
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.size_reading import size_of, sizes_by_name
@@ -99,7 +99,7 @@ class ValueReader:
             return rebuilds(self.constants[path]) or READERS.get(path)
         if path.startswith(_RETURN_TYPES):
             return getattr(torch.return_types, path.removeprefix(_RETURN_TYPES), None)
-        return READERS.get(path)
+        return READERS.get(path) or kinds_of_tags().get(path)
 
     def _attribute(self, part: Part, node: ast.Attribute) -> Any:
         path = path_of(node)
@@ -113,6 +113,8 @@ class ValueReader:
 
     def declare(self, part: Part, name: str, node: ast.expr) -> None:
         """Note a type that a text says of a name."""
+        if name in self.sizes:  # whose type a printed text shows
+            return
         facts: dict[str, Any] = {}
         expected = 'a type: "cpu f32[4]", "int 2", "Any", and metadata in parentheses'
         if isinstance(node, ast.Call) and not node.args:

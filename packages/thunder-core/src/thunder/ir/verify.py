@@ -14,7 +14,7 @@ import torch
 
 from thunder.base.errors import PluginTraceError, ThunderError, TraceError
 from thunder.base.plugin_calls import as_plugin_error
-from thunder.base.structural_ids import COMMENT, DEL, LINES, RELEASES, RETURN, STRUCTURAL
+from thunder.base.structural_ids import COMMENT, DEL, LINES, RELEASES, RETURN, STRUCTURAL, UNPACK
 from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.symbol import BoundSymbol, Symbol
@@ -28,8 +28,6 @@ _AROUND = 3
 
 #: what a meta function raises for arguments that it cannot take
 META_ERRORS = (ThunderError, TypeError, ValueError, RuntimeError, LookupError, AttributeError)
-
-UNPACK_SEQUENCE = "prims.unpack_sequence"
 
 
 def check_trace(
@@ -173,7 +171,7 @@ def _excerpt(bsyms: Sequence[BoundSymbol], index: int) -> str:
 
 
 def _unpacking_fault(bsym: BoundSymbol) -> str | None:
-    if bsym.sym.id != UNPACK_SEQUENCE:
+    if bsym.sym.id != UNPACK:
         return None
     targets, n = len(bsym.output or ()), bsym.args[1]
     return None if targets == n else f"{n} elements are unpacked into {targets} targets"

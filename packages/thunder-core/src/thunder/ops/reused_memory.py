@@ -17,7 +17,7 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.registered_operators import OperatorName, declare_finder
 from thunder.ir.symbol import BoundSymbol, Symbol
-from thunder.ops.operator import row_of
+from thunder.ops.operator import row_of, symbols_named
 
 __all__ = ["has_out", "operands_of", "reusing"]
 
@@ -64,11 +64,13 @@ def reusing(operator_id: str, position: int, *, is_saved: bool) -> Symbol:
 
 def _named(name: OperatorName) -> Iterator[Symbol]:
     """Yield the operator that a text names, such as ``mul_reuses_0``."""
-    operator_id, _, ending = (name.id or "").rpartition("_")
-    position = name.callee.rpartition("_")[2]
-    row = row_of(operator_id) if ending in ("takes", "reuses") and position.isdecimal() else None
-    if row is not None and row.eager is not None and row.with_out is not None:
-        yield reusing(operator_id, int(position), is_saved=ending == "takes")
+    called, _, position = name.callee.rpartition("_")
+    called, _, ending = called.rpartition("_")
+    if ending in ("takes", "reuses") and position.isdecimal():
+        for symbol in symbols_named(OperatorName(called)):
+            row = row_of(symbol)
+            if row is not None and row.eager is not None and row.with_out is not None:
+                yield reusing(symbol.id, int(position), is_saved=ending == "takes")
 
 
 declare_finder(_named)

@@ -20,7 +20,7 @@ from thunder.ir.symbolic_sizes import are_same
 from thunder.ir.trace import TraceCtx, TraceTag
 from thunder.ops.data_errors import has_opaque
 from thunder.ops.in_place import ENDING, InPlaceForm
-from thunder.ops.operator import row_of
+from thunder.ops.operator import row_of, symbols_named
 from thunder.passes.placed_writes.raising_calls import runs_kernel_of_core
 
 __all__ = [
@@ -120,10 +120,11 @@ def _symbol(form: InPlaceForm, name: str, operator_id: str, tag: OpenTag | None)
 
 def _named(name: OperatorName) -> Iterator[Symbol]:
     """Yield the in-place forms of the operator that a text names, such as ``mul_in_place``."""
-    operator_id, ending, _ = (name.id or "").rpartition(ENDING)
-    row = row_of(operator_id) if ending else None
-    if row is not None and row.in_place is not None:
-        yield from (_symbol(row.in_place, row.name, operator_id, tag) for tag in _ENDINGS)
+    called, ending, _ = name.callee.rpartition("_in_place")
+    for symbol in symbols_named(OperatorName(called)) if ending else ():
+        row = row_of(symbol)
+        if row is not None and row.in_place is not None:
+            yield from (_symbol(row.in_place, row.name, row.id, tag) for tag in _ENDINGS)
 
 
 declare_finder(_named)
