@@ -114,7 +114,7 @@ def test_any_regions_of_any_program_compute_the_same(seed: int) -> None:
     bounds = Bounds(operators=chooser.choice([None, None, 1, 3]), values=chooser.choice([None, None, 4]))
     executor = Interpreted(supported, bounds=bounds, horizontal=chooser.choice((False, True, "siblings")))
     executor.cuts = chooser.choice(
-        (None, Cuts(after=lambda bsym: True, calls=chooser.randint(1, 3), values=4))
+        (None, Cuts(after=lambda bsym: True, calls=chooser.randint(1, 3), values=4, repeats=2))
     )
     program = random_program(seed)
     compiled = thunder.jit(

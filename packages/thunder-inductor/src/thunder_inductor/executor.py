@@ -35,7 +35,7 @@ from thunder.plugins import is_strict
 from .background import AwaitedCode
 from .kept_code import load_region, open_cache, store_region
 from .kernels import VERSION, WORKSPACE, Code, RegionKernel, Strides, failure
-from .operators import CHECKERS, MODES, WORTH_A_REGION, is_product
+from .operators import CHECKERS, MODES, WORTH_A_REGION, is_matrix_product, is_product
 from .products import left_to_torch
 from .run_time_numbers import is_number, takes_number
 from .sent_regions import can_be_sent
@@ -56,7 +56,7 @@ class InductorExecutor(FusionExecutor):
     symbolic_sizes = True
     horizontal = "siblings"
     #: a product is a kernel of its own, so that a cut after one separates nothing that would be fused
-    cuts = Cuts(after=is_product, calls=128, values=4)
+    cuts = Cuts(after=is_matrix_product, calls=64, values=4, repeats=3)
     dtypes = arithmetic_dtypes
     numbers = False
     writes = True

@@ -12,7 +12,11 @@ from thunder import TensorProxy, dtypes
 from thunder.core.symbol import BoundSymbol
 from thunder.extend import Refusal, consists_of_views
 
-__all__ = ["CHECKERS", "MAXIMA", "MODES", "PRODUCTS", "WORTH_A_REGION", "Mode", "is_product"]
+# fmt: off
+__all__ = [
+    "CHECKERS", "MAXIMA", "MODES", "PRODUCTS", "WORTH_A_REGION", "Mode", "is_matrix_product", "is_product",
+]
+# fmt: on
 
 Mode = Literal["auto", "pointwise", "full"]
 
@@ -33,7 +37,9 @@ VIEWS = _primitives(
     "reshape view slice_prim squeeze transpose broadcast_in_dim diagonal detach shallow_copy unfold"
 )
 MOVES = _primitives("cat pad flip tril triu")
-PRODUCTS = _primitives("matmul linear convolution") | {
+MATRIX_PRODUCTS = _primitives("matmul linear")
+PRODUCTS = MATRIX_PRODUCTS | {
+    "prims.convolution",
     "torch.nn.functional.scaled_dot_product_attention",
     "ltorch.flash_attention_for_cpu",
     "ltorch.flash_attention_for_cpu_backward",
@@ -58,12 +64,17 @@ MODES: Mapping[Mode, frozenset[str]] = {
 WORTH_A_REGION = frozenset({*MAXIMA, "torch.nn.functional.rms_norm", "ltorch.rms_norm_backward"})
 
 
-def is_product(bsym: BoundSymbol) -> bool:
+def is_product(bsym: BoundSymbol, operators: frozenset[str] = PRODUCTS) -> bool:
     """Return whether a call is one of a library's kernel, as far as its operators tell."""
-    if bsym.sym.id in PRODUCTS:
+    if bsym.sym.id in operators:
         return True
     parts = [part for part in bsym.subsymbols if not consists_of_views(part)]
-    return bool(parts) and all(map(is_product, parts))
+    return bool(parts) and all(is_product(part, operators) for part in parts)
+
+
+def is_matrix_product(bsym: BoundSymbol) -> bool:
+    """Return whether a call is one of a library's kernel for matrices, whose result is contiguous."""
+    return is_product(bsym, MATRIX_PRODUCTS)
 
 
 def _of_numbers_with_fractions(*args: Any, **kwargs: Any) -> bool | Refusal:

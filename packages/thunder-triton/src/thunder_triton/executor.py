@@ -16,7 +16,6 @@ from thunder.core.errors import UnknownOption
 from thunder.core.proxies import Proxy
 from thunder.core.symbol import BoundSymbol
 from thunder.extend import (
-    Cuts,
     FusionExecutor,
     Rank,
     Refusal,
@@ -44,7 +43,6 @@ class TritonExecutor(FusionExecutor):
 
     fusion_name = "TritonFusion"
     horizontal = "siblings"
-    cuts = Cuts(after=lambda bsym: False, calls=96, values=4)
     dtypes = arithmetic_dtypes
     numbers = False
     rules = (refuse_package, refuse_draws)
