@@ -110,11 +110,10 @@ class InductorExecutor(FusionExecutor):
         """Return the functions of regions, whose code is compiled together, or refusals for the ledger."""
         compiler = _Compiler(current_settings())
         symbolic = [region for region in regions if sizes_of(region)]
-        strides = {
-            region: tuple(() if is_number(p) else self.expected_strides(p) for p in region.inputs)
-            for region in regions
-            if region not in symbolic
-        }
+        static = [region for region in regions if region not in symbolic]
+        tensors = [p for region in static for p in region.inputs if not is_number(p)]
+        found = iter(self.kept_strides(tensors, open_cache()))
+        strides = {r: tuple(() if is_number(p) else next(found) for p in r.inputs) for r in static}
         kernels: dict[Region, RegionKernel] = {}
         others: dict[Region, RegionFunction | Refusal] = {}
         for region in regions:

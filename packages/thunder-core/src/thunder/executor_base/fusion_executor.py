@@ -9,6 +9,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from thunder.base.artefact_cache import ArtefactCache
 from thunder.base.context_variables import assigned
 from thunder.base.current_options import noted_reads
 from thunder.base.errors import InvalidArgument, PluginError
@@ -262,13 +263,11 @@ class FusionExecutor(Executor):
         Code that is compiled for them checks them (`ExpectedStrides`). Raises InvalidArgument outside of
         `fusion_pass`.
         """
-        strides = _strides.get()
-        if strides is None:
-            raise InvalidArgument(
-                f"the strides of {p.name} were asked for while no regions are compiled",
-                hint="ExpectedStrides(trace).of(proxy) returns those of any program.",
-            )
-        return strides.of(p)
+        return _strides_of_program().of(p)
+
+    def kept_strides(self, values: Sequence[TensorProxy], cache: ArtefactCache) -> list[tuple[int, ...]]:
+        """Return the `expected_strides` of values, which a cache on disk keeps (`ExpectedStrides.of_all`)."""
+        return _strides_of_program().of_all(values, cache)
 
     def fuse(self, region: Region, fusion_counter: int) -> BoundSymbol | Refusal:
         """Return the bound symbol of a region, printed `[t3, t4] = <name><counter>(t0)`.
@@ -434,3 +433,14 @@ class FusionExecutor(Executor):
             return False
         self._fuel -= amount
         return True
+
+
+def _strides_of_program() -> ExpectedStrides:
+    """Return the strides of the program whose regions are compiled."""
+    strides = _strides.get()
+    if strides is None:
+        raise InvalidArgument(
+            "the strides of a value were asked for while no regions are compiled",
+            hint="ExpectedStrides(trace).of(proxy) returns those of any program.",
+        )
+    return strides

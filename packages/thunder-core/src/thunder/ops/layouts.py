@@ -63,6 +63,11 @@ def without_touching_device(kind: str) -> AbstractContextManager[None]:
     return assigned(_absent_device, kind)
 
 
+def absent_device() -> str | None:
+    """Return the kind of device whose layouts are those of the CPU here, or None."""
+    return _absent_device.get()
+
+
 def _fake_device(device: Any) -> torch.device:
     torch_device = to_torch_device(device)
     return torch.device("cpu") if torch_device.type == _absent_device.get() else torch_device
@@ -153,6 +158,10 @@ class Layouts:
             return contiguous_strides(proxy.shape)
         with torch._C.DisableTorchFunction():  # not a call of the program
             return tuple(map(size_in, self.of(proxy).stride()))
+
+    def runs_calls_for(self, proxy: TensorProxy) -> bool:
+        """Return whether `strides` runs calls on tensors without data."""
+        return proxy.strides is None and proxy.name not in self._inputs and not self.is_contiguous(proxy)
 
     def is_contiguous(self, proxy: TensorProxy) -> bool:
         """Return whether declared strides or the operator say that a tensor is contiguous."""

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import cached_property
 from threading import Lock
 from typing import Any, Final
 
 import torch
 
+from thunder.base.artefact_cache import ArtefactCache
 from thunder.base.context_variables import assigned
 from thunder.base.errors import OperatorError, UnsupportedProgram
+from thunder.base.extension_origin import module_of
 from thunder.base.memory_layout import contiguous_strides
 from thunder.ir.fusion_regions import Region
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.region_keys import structural_key
 from thunder.ir.region_sizes import region_for_sizes, sizes_in, sizes_of, without_sizes
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.symbolic_sizes import SymbolicInt, hint_of
 from thunder.ir.trace import TraceCtx
-from thunder.ops.layouts import Layouts, MetaLayouts, reads_memory
-from thunder.ops.operator import row_of
+from thunder.ops.layouts import Layouts, MetaLayouts, absent_device, reads_memory
+from thunder.ops.operator import row_of, symbol_of
 
 __all__ = ["EagerStrides", "ExpectedStrides", "after_forward"]
 
@@ -116,6 +121,32 @@ class ExpectedStrides:
         calls = [bsym for part in self._traces for bsym in part.bound_symbols]
         return tuple(kind(inputs, calls, fixes=False) for kind in (MetaLayouts, Layouts))
 
+    def of_all(self, values: Sequence[TensorProxy], cache: ArtefactCache) -> list[Strides]:
+        """Return the expected strides (elements) of values; `cache` keeps those for which calls are run.
+
+        Torch imports sympy and TorchDynamo to run calls without data, which takes a second. A later process
+        has the strides of an equal program from the cache, whose versions are those of core and torch.
+        """
+        computed = {p.name: p for p in values if self._layouts[0].runs_calls_for(p)}
+        key = self._key(computed.values()) if computed else None
+        content = None if key is None else cache.get(key)
+        if content is None:
+            found = {name: self.of(p) for name, p in computed.items()}
+            if key is not None:
+                cache.put(key, json.dumps([*found.values()]).encode())
+        else:
+            found = dict(zip(computed, map(tuple, json.loads(content)), strict=True))
+        return [found[p.name] if p.name in found else self.of(p) for p in values]
+
+    def _key(self, values: Iterable[TensorProxy]) -> str | None:
+        """Return a text that determines the strides of values, with the versions; None if there is none."""
+        region = Region.of((call for part in self._traces for call in _unfused(part)), ())
+        if sizes_of(region) or not all(map(_is_of_torch, region.bsyms)):
+            return None
+        structure = structural_key(replace(region, outputs=tuple(values)))
+        strides = [p.strides for p in region.inputs if isinstance(p, TensorProxy)]
+        return structure and f"expected strides {structure} {strides} {absent_device()}"
+
     def of(self, proxy: TensorProxy) -> Strides:
         """Return the expected strides (elements) of a value of the program."""
         with self._lock:  # regions may be compiled in threads
@@ -166,6 +197,22 @@ def _runs_without_data(bsym: BoundSymbol) -> bool:
     if row is None or row.eager is None or reads_memory(row.eager):
         return bool(bsym.subsymbols) and all(map(_runs_without_data, bsym.subsymbols))
     return True
+
+
+def _unfused(trace: TraceCtx) -> Iterator[BoundSymbol]:
+    """Yield the calls of a program, with the calls of a region in its place."""
+    for call in trace.bound_symbols:
+        yield from call.subsymbols if call.sym.is_fusion else (call,)
+
+
+def _is_of_torch(call: BoundSymbol) -> bool:
+    """Return whether the versions of core and torch determine an operator, and not those of a package."""
+    row = row_of(call.sym)
+    if row is None:
+        return not call.sym.is_of_package
+    if symbol_of(call.sym.id).is_of_package or (row.eager is not None and reads_memory(row.eager)):
+        return False
+    return module_of(row.eager).partition("torch._ops.")[2] in ("", "aten")
 
 
 def _with_strides(output: Any, strides: Strides | None) -> Any:

@@ -211,11 +211,11 @@ def _error_on_zeros(fn: Callable[..., Any], call: BoundSymbol, most: int) -> Exc
     return None
 
 
-def _to_zeros(x: Any, *, most: int, device: torch.device | None = None) -> Any:
+def _to_zeros(x: Any, *, most: int, least: int = 0, device: torch.device | None = None) -> Any:
     if not isinstance(x, TensorProxy):
         return to_hinted_meta(x)
     own = devices.to_torch_device(x.device)
-    return stand_in_tensor(x, device or own, size=lambda n: min(hint_of(n), most), zeros=True)
+    return stand_in_tensor(x, device or own, size=lambda n: max(least, min(hint_of(n), most)), zeros=True)
 
 
 def _to_identity(to_zeros: Callable[[Any], Any], x: Any) -> Any:
@@ -232,19 +232,22 @@ def _underivable(fn: Callable[..., Any], call: BoundSymbol) -> Underivable | Non
     tensors are there. Where torch refuses that one for another reason, one on identity matrices does, which
     have inverses, then one on tensors without data: for these, torch imports its functions in Python, which
     takes most of a second. Some backwards read memory that a tensor without elements does not have, and end
-    the process; without data they do not run.
+    the process; without data they do not run. So lengths of 0 are 1 on the CPU, where only a call whose
+    backward runs is an answer about one without elements.
     """
     tensors = [x for x in tree_iter((call.args, call.kwargs)) if isinstance(x, TensorProxy)]
     shapes = [tuple(map(hint_of, x.shape)) for x in tensors]
     on_cpu = all(x.device.type == "cpu" for x in tensors)
     most = 2 if sum(map(math.prod, shapes)) > SMALL else max(chain.from_iterable(shapes), default=1)
     cpu, meta = torch.device("cpu"), torch.device("meta")
-    zeros = partial(_to_zeros, most=most, device=cpu)
+    zeros = partial(_to_zeros, least=1, most=most, device=cpu)
     ways = ((cpu, zeros), (cpu, partial(_to_identity, zeros)), (meta, to_hinted_meta))
-    for device, stand_in in ways if all(map(math.prod, shapes)) else ways[2:]:
+    for device, stand_in in ways:
         refused = _differentiated(fn, call, stand_in, device)
         if refused is None:
             return None
+        if device is cpu and not all(map(math.prod, shapes)):
+            continue
         pattern = _NOT_DERIVED if refused.in_backward else _REFUSES_GRAD
         if pattern.search(str(refused.error)) is not None:
             return refused
