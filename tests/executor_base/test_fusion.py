@@ -164,7 +164,7 @@ def test_a_region_is_compiled_for_the_strides_that_its_inputs_will_have() -> Non
     compiled, x = thunder.jit(lambda x: x.sin().cos(), executors=[ex]), torch.ones(3, 2).t()
     torch.testing.assert_close(compiled(x), x.sin().cos())
     assert ex.strides == [(1, 2)]
-    with pytest.raises(InvalidArgument, match="strides of a value were asked for while no regions are compiled"):
+    with pytest.raises(InvalidArgument, match="asked for while no regions are compiled"):
         ex.expected_strides(call(thunder.torch.sin).args[0])
 
 
