@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pkgutil
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,39 @@ def test_functions_of_a_library_that_the_program_imports_are_replaced(
         for _ in range(2):
             torch.testing.assert_close(compiled(x), torch.sin(x))
     sys.modules.pop("late_library")
+    assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("function", "compiles"), [("late_library.doubled", 1), ("torch.nn.functional.relu", 2)]
+)
+def test_replacements_in_a_library_that_a_stage_imports_cost_no_compile(
+    function: str, compiles: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "late_library.py").write_text("def doubled(x):\n    return x * 2\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    stages: list[str] = []
+
+    class Late:
+        def stage(self, trace: Any, context: Any) -> Any:
+            stages.append(import_module("late_library").__name__)
+            return trace
+
+        @hookimpl
+        def thunder_pipeline(self, pipeline: Any) -> None:
+            pipeline.add("importing", self.stage, after="cse")
+
+        @hookimpl
+        def thunder_lookasides(self) -> list[Lookaside]:
+            is_imported = "late_library" in sys.modules
+            return [Lookaside(pkgutil.resolve_name(function), lambda x: torch.sin(x))] if is_imported else []
+
+    compiled, x = thunder.jit(program), torch.ones(2)
+    with get_manager().temporary(Late(), name="late"):
+        for _ in range(2):
+            assert torch.equal(compiled(x), x + 2)
+    sys.modules.pop("late_library")
+    assert len(stages) == compiles
     assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (1, 1)
 
 

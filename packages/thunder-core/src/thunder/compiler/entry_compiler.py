@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from time import perf_counter_ns
@@ -36,6 +37,7 @@ from thunder.compiler.new_entries import dropped_facts, new_entry
 from thunder.compiler.pipeline import Compiled, configured_pipeline
 from thunder.compiler.plugin_contributions import (
     PluginContributions,
+    contributions_since,
     lookasides_of,
     plugin_contributions,
     replacements_of,
@@ -234,7 +236,7 @@ class EntryCompiler:
         started = perf_counter_ns()
         baked: list[str] = []
         program = acquire_stable(self._request(plan, call, choice, contributions, baked))
-        acquired = perf_counter_ns()
+        acquired, loaded = perf_counter_ns(), frozenset(sys.modules)
         stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log
         try:
             compiled = self._run_pipeline(program)
@@ -258,6 +260,7 @@ class EntryCompiler:
             self._complete_sizes(program.sizes, choice)
             facts = (*facts, *program.size_facts())
         inputs = _inputs(plan, choice)
+        contributions = contributions_since(contributions, loaded)
         entry = new_entry(program, compiled, baked, contributions, prologues, facts, dropped, inputs)
         stats.stage_times = {
             "acquire": acquired - started,

@@ -10,8 +10,9 @@ No call checks for this: the manager notifies the compiled objects when its plug
 
 from __future__ import annotations
 
+import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +24,13 @@ from thunder.plugins.contributions import isolated, lookasides
 from thunder.plugins.manager import PluginManager, get_manager
 from thunder.plugins.specs import Lookaside
 
-__all__ = ["PluginContributions", "lookasides_of", "plugin_contributions", "replacements_of"]
+__all__ = [
+    "PluginContributions",
+    "contributions_since",
+    "lookasides_of",
+    "plugin_contributions",
+    "replacements_of",
+]
 
 
 #: the hooks of core whose implementations change what is compiled, and what has changed in words; those that
@@ -70,6 +77,25 @@ def plugin_contributions() -> PluginContributions:
         for hook in (*_HOOKS, *manager.added_hooks())
     }
     return PluginContributions(isolated(manager, lambda: _replacements(manager)), hooks)
+
+
+def contributions_since(before: PluginContributions, loaded: Container[str]) -> PluginContributions:
+    """Return the contributions of now, if a program that was read under those before is the same with them.
+
+    A compiler of regions imports libraries, for which plugins have replacements. If these are functions of
+    modules that were not `loaded` when the program had been read, it cannot have called them. Else the
+    contributions before are returned.
+    """
+    now = plugin_contributions()
+    kept = tuple(r for r in now.replacements if not _is_of_module_since(r.function, loaded))
+    return now if replace(now, replacements=kept) == before else before
+
+
+def _is_of_module_since(function: Any, loaded: Container[str]) -> bool:
+    """Return whether a function was defined by a module that was not loaded."""
+    module = sys.modules.get(function.__module__)
+    is_there = module is not None and vars(module) is getattr(function, "__globals__", None)
+    return is_there and function.__module__ not in loaded
 
 
 _Key = tuple[int, type | None]

@@ -15,7 +15,8 @@ __all__ = ["replacements"]
 
 
 def replacements() -> Iterator[Lookaside]:
-    """Yield the replacements, if the program has imported Triton: without it no program has a kernel."""
+    """Yield the replacements; those of Triton, if it is imported: without it no program has a kernel."""
+    yield Lookaside(torch.library.wrap_triton, _unwrapped)
     if "triton.runtime.jit" not in sys.modules:
         return
     launches: Any = import_module("thunder_triton.user_kernels.launches")
@@ -29,7 +30,6 @@ def replacements() -> Iterator[Lookaside]:
     interpreter = sys.modules.get("triton.runtime.interpreter")
     if interpreter is not None:
         yield Lookaside(interpreter.InterpretedFunction.run, launch, reads_code=True)
-    yield Lookaside(torch.library.wrap_triton, _unwrapped)
 
 
 def _unwrapped(triton_kernel: Any, /) -> Any:
