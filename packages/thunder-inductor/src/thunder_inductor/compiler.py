@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch._guards import TracingContext, tracing
-from torch._inductor import config
+from torch._inductor import codecache, config
 from torch._inductor.compile_fx import compile_fx_inner
 from torch._inductor.graph import GraphLowering
 from torch._inductor.output_code import CompiledFxGraph, CompiledFxGraphConstants
@@ -23,6 +23,7 @@ from torch._inductor.select_algorithm import extern_kernels
 from thunder.extend import ArtefactCache, Region, SymbolicInt, compile_together, compile_workers
 
 from .graphs import Graph, graph_of
+from .index_strides import with_linear_indices  # noqa: F401  (TorchInductor uses it once it is imported)
 from .instructions import are_assumed, find_instructions, keep_instructions, try_instructions
 from .kept_code import InductorCode, KeptCode, KernelPlace, add_library, code_of
 from .kernels import Strides
@@ -112,6 +113,21 @@ def _caught(function: Callable[[], Any]) -> Any:
 # -- generating code
 
 
+def _describe_system() -> None:
+    """Let TorchInductor find once on what it runs: without a GPU by no hash of Triton's files.
+
+    The hash takes a third of a second, and is in no description of a machine without a GPU.
+    """
+    if torch.cuda.is_available():
+        return
+    of_triton = codecache.triton_key
+    codecache.triton_key = lambda: None
+    try:
+        codecache.CacheBase.get_system()
+    finally:
+        codecache.triton_key = of_triton
+
+
 @contextmanager
 def _configured(settings: Settings) -> Iterator[None]:
     """Set what holds while TorchInductor generates code; one thread at a time does."""
@@ -123,6 +139,7 @@ def _configured(settings: Settings) -> Iterator[None]:
         torch.inference_mode(False),
         torch.no_grad(),
     ):
+        _describe_system()
         yield
 
 

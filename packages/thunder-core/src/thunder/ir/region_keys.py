@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -43,6 +44,17 @@ def structural_key(region: Region, *, requires_grad: bool = False) -> str | None
 
     Returns None for a region with a constant that has no complete text, such as a function or a generator.
     """
+    keys = _keys.setdefault(region, {})
+    if requires_grad not in keys:
+        keys[requires_grad] = _key(region, requires_grad)
+    return keys[requires_grad]
+
+
+#: the keys of regions, by whether `requires_grad` is set; several stages of a compile ask for one
+_keys: WeakKeyDictionary[Region, dict[bool, str | None]] = WeakKeyDictionary()
+
+
+def _key(region: Region, requires_grad: bool) -> str | None:
     writer = _Writer(requires_grad)
     try:
         lines = [writer.definitions(map(_without_strides, region.inputs))]
