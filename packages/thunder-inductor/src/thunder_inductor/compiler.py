@@ -45,6 +45,8 @@ _SETTINGS: dict[str, Any] = {
     "size_asserts": False,
     # regions are kept in thunder's own cache, under keys that need no graph
     "fx_graph_cache": False,
+    # a region is one graph for TorchInductor, which else looks for parts of it for CUDA graphs
+    "graph_partition": False,
     # a failed region is reported by thunder
     "triton.cudagraphs": False,
 }

@@ -23,6 +23,8 @@ _PRINTED = (
     *(type(None), bool, int, float, complex, str, bytes, type(...), range),
     *(torch.dtype, torch.layout, torch.memory_format, torch.device, dtypes.dtype, devices.Device),
 )
+#: those of them that `repr` writes as statements have them
+_BY_REPR = frozenset({type(None), bool, int, str})
 
 
 class _NotPrinted(Exception):
@@ -96,19 +98,24 @@ class _Writer:
 
     def text(self, value: Any) -> str:
         """Return the text of an argument; raises _NotPrinted."""
+        kind = type(value)
+        if kind in _BY_REPR:
+            return f"{kind.__name__} {value!r}"
+        if kind is TensorProxy:
+            return f"%{self._numbers.setdefault(value.name, len(self._numbers))}"
         if isinstance(value, SymbolicNumber):  # sizes by number, in the order of their first occurrence
             return f"({value.formula.text(lambda v: self._size(value.facts.names[v]))})"
-        if isinstance(value, TensorProxy | Proxy):
+        if isinstance(value, TensorProxy | Proxy):  # of a subclass
             return f"%{self._numbers.setdefault(value.name, len(self._numbers))}"
         if isinstance(value, slice):
             return f"slice{self.text((value.start, value.stop, value.step))}"
-        if type(value) in (tuple, list, torch.Size):
-            return f"{type(value).__name__}({', '.join(map(self.text, value))})"
-        if type(value) is dict:
+        if kind in (tuple, list, torch.Size):
+            return f"{kind.__name__}({', '.join(map(self.text, value))})"
+        if kind is dict:
             return f"{{{', '.join(f'{self.text(k)}: {self.text(v)}' for k, v in value.items())}}}"
-        if type(value) not in _PRINTED:
+        if kind not in _PRINTED:
             raise _NotPrinted(value)
-        return f"{type(value).__name__} {value_text(value, Names())}"
+        return f"{kind.__name__} {value_text(value, Names())}"
 
     def _size(self, name: str) -> str:
         return f"size{self._numbers.setdefault(name, len(self._numbers))}"
