@@ -28,6 +28,7 @@ from thunder.ir.symbolic_sizes import SymbolicInt, hint_of
 from thunder.ir.trace import TraceCtx
 from thunder.ops.layouts import Layouts, MetaLayouts, absent_device, reads_memory
 from thunder.ops.operator import row_of, symbol_of
+from thunder.ops.prims.backend_flags import FLAGS, flag_values
 
 __all__ = ["EagerStrides", "ExpectedStrides", "after_forward"]
 
@@ -139,13 +140,17 @@ class ExpectedStrides:
         return [found[p.name] if p.name in found else self.of(p) for p in values]
 
     def _key(self, values: Iterable[TensorProxy]) -> str | None:
-        """Return a text that determines the strides of values, with the versions; None if there is none."""
+        """Return a text that determines the strides of values, with the versions; None if there is none.
+
+        Torch's flags are in it, by which functions of torch choose kernels.
+        """
         region = Region.of((call for part in self._traces for call in _unfused(part)), ())
         if sizes_of(region) or not all(map(_is_of_torch, region.bsyms)):
             return None
         structure = structural_key(replace(region, outputs=tuple(values)))
         strides = [p.strides for p in region.inputs if isinstance(p, TensorProxy)]
-        return structure and f"expected strides {structure} {strides} {absent_device()}"
+        state = f"{absent_device()} {flag_values(FLAGS)}"
+        return structure and f"expected strides {structure} {strides} {state}"
 
     def of(self, proxy: TensorProxy) -> Strides:
         """Return the expected strides (elements) of a value of the program."""
