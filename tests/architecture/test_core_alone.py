@@ -25,7 +25,7 @@ MOST_LINES = {
     "compiler": 6_500,
     "core": 430,
     "examine": 300,
-    "executor_base": 2_320,
+    "executor_base": 2_330,
     "executors": 200,
     "extend": 900,
     "frontend": 35_200,
