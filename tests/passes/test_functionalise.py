@@ -447,3 +447,19 @@ def test_leaves_that_are_written_with_each_other_get_eagers_numbers(
     for _ in range(2):
         torch.testing.assert_close(compiled(*ours), program(*theirs))
         torch.testing.assert_close(ours, theirs)
+
+
+def test_a_leaf_that_is_written_twice_around_its_use_has_the_gradient_of_that_use() -> None:
+    def program(leaf: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            leaf[-1] = leaf[0] * 2
+        picked = leaf[[0, 1]]
+        with torch.no_grad():
+            leaf[-1] = leaf[0] * 3
+        return (picked * 2).sum()
+
+    ours, theirs = (torch.ones(3, 4).requires_grad_() for _ in range(2))
+    thunder.jit(program)(ours).backward()
+    program(theirs).backward()
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(ours.grad, theirs.grad)

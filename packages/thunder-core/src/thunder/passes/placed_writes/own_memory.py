@@ -65,8 +65,10 @@ def parts_of_own(
             continue
         if facts.is_recorded(link.bsym):
             continue
-        if facts.is_training and facts.memory(copy) in facts.returned:
-            continue  # what is saved for the backward keeps its name
+        if facts.is_training and (
+            facts.memory(copy) in facts.returned or base.requires_grad > copy.requires_grad
+        ):
+            continue  # what is saved for the backward keeps its name, and a result its gradient
         if facts.memory(base) in facts.read_later:
             continue
         try:
