@@ -205,6 +205,15 @@ def test_bytes_are_compared_with_eager() -> None:
     ]
 
 
+def test_a_whole_step_has_a_peak_and_nothing_that_is_saved(tmp_path: Path) -> None:
+    plots = pytest.importorskip("thunder_benchmarks.plots", reason="matplotlib draws")
+    entries = [entry("eager", saved=None, peak=2**23), entry("thunder-torch", saved=None, peak=2**22)]
+    rows = rendered(TABLES["memory"], entries).rows
+    assert [row[4:] for row in rows] == [("-", "-", "8.00", "1.000"), ("-", "-", "4.00", "0.500")]
+    plots.draw(TABLES["memory"], entries, tmp_path / "memory.png")
+    assert (tmp_path / "memory.png").stat().st_size > 0
+
+
 def test_spreads_are_medians_and_half_the_distance_of_quartiles() -> None:
     assert Spread.of([3.0]) == Spread(3.0, 0.0)
     assert Spread.of([1.0, 2.0, 3.0, 4.0, 100.0]) == Spread(3.0, 1.0)

@@ -25,7 +25,7 @@ DRAWN: dict[str, list[tuple[str, Value, bool]]] = {
         ("CPU time with filled caches, s", lambda entry: median(entry.values["warm_s"]), False),
     ],
     "memory": [
-        ("saved, MiB", lambda entry: entry.values["saved"] / 2**20, False),
+        ("saved, MiB", lambda entry: (entry.values["saved"] or 0) / 2**20, False),  # none of whole steps
         ("peak, MiB", lambda entry: entry.values["peak"] / 2**20, False),
     ],
 }
