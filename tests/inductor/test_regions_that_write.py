@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import random
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -127,6 +129,21 @@ def test_numbers_of_the_program_are_those_of_eager(dtype: torch.dtype) -> None:
     assert thunder.cache_misses(compiled) == 1
     fused = [row for row in thunder.explain(compiled).rows if row.via == "fusion"]
     assert bool(fused) == (dtype is not torch.bfloat16), "bfloat16 rounds numbers otherwise"
+
+
+def test_the_code_of_a_region_ends_with_the_program() -> None:
+    """It is kept by the programs that use it, and by no table of symbols."""
+    compiled = thunder.jit(lambda p: p.mul_(3).add_(0.25))
+    compiled(torch.rand(5, 7))
+    (kernel,) = [
+        weakref.ref(b.sym.python_impl)
+        for b in thunder.last_traces(compiled)[-1].bound_symbols
+        if b.sym.is_fusion
+    ]
+    assert kernel() is not None
+    del compiled
+    gc.collect()
+    assert kernel() is None
 
 
 def random_program(r: random.Random) -> tuple[Callable[..., Any], str]:

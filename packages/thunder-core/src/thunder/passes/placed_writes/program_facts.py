@@ -86,17 +86,18 @@ class Link:
 
     def in_place(self, values: Mapping[str, TensorProxy]) -> BoundSymbol:
         """Return the call that writes, on the operands that ``values`` names."""
-        call = substitute_operands(self.bsym, values)
-        symbol = _symbol(self.form, self.bsym.sym.name, self.bsym.sym.id, self.tag)
-        is_region, executor = self.bsym.sym.is_fusion, self.bsym.sym.executor
-        if is_region:
-            symbol = replace(symbol, is_fusion=True, executor=executor)
+        call, own = substitute_operands(self.bsym, values), self.bsym.sym
+        if own.is_fusion:  # its form has its code, which ends with the program
+            made = _made_symbol(self.form, own.name, own.id, self.tag)
+            symbol = replace(made, is_fusion=True, executor=own.executor)
+        else:
+            symbol = _symbol(self.form, own.name, own.id, self.tag)
         return self.bsym.from_bsym(
             sym=symbol,
             args=call.args,
             kwargs=call.kwargs,
             output=self.form.results(self.bsym.output),
-            subsymbols=self.bsym.subsymbols if is_region else (),
+            subsymbols=self.bsym.subsymbols if own.is_fusion else (),
         )
 
 
@@ -108,14 +109,17 @@ _ENDINGS = {
 }
 
 
-@cache
-def _symbol(form: InPlaceForm, name: str, operator_id: str, tag: OpenTag | None) -> Symbol:
+def _made_symbol(form: InPlaceForm, name: str, operator_id: str, tag: OpenTag | None) -> Symbol:
     """Return the symbol of an in-place form."""
     row = row_of(operator_id)
     tags = frozenset({OpTags.IN_PLACE} if tag is None else {OpTags.IN_PLACE, tag})
     name = f"{name if row is None else row.name}{_ENDINGS[tag]}"
     kernel = form.kernel(keeps_overwritten=tag is OpTags.KEEPS_OVERWRITTEN)
     return Symbol(name, f"{operator_id}{ENDING}", tags=tags, python_impl=kernel)
+
+
+#: the same, once for each form of a row or of a package's kernel
+_symbol = cache(_made_symbol)
 
 
 def _named(name: OperatorName) -> Iterator[Symbol]:
