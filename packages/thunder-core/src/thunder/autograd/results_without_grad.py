@@ -12,6 +12,7 @@ from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, from_trace
 from thunder.ir.trace_context import tracectx
 from thunder.ops import prims
+from thunder.passes.functionalisation.view_creation import GradModes
 
 __all__ = ["depends_on_grad_mode", "detach_results_without_grad", "without_gradients"]
 
@@ -38,8 +39,7 @@ def without_gradients(trace: TraceCtx) -> TraceCtx:
     write that torch's autograd tracks, and one with a result that is computed where gradients are on: torch
     says when it runs whether that of a view requires grad.
     """
-    switches = [b for b in trace.bound_symbols if b.sym is prims.set_grad_enabled]
-    if not switches or switches[-1].args[0] != trace.grad_enabled or _tracks(trace):
+    if all(b.sym is not prims.set_grad_enabled for b in trace.bound_symbols) or _needs_modes(trace):
         return trace
     new = from_trace(trace)
     new.provenance, new.grad_enabled = trace.provenance, False
@@ -55,20 +55,18 @@ def without_gradients(trace: TraceCtx) -> TraceCtx:
     return new
 
 
-def _tracks(trace: TraceCtx) -> bool:
-    """Return whether torch's autograd tracks a write, or might track a result, of a program."""
-    is_on, tracked = trace.grad_enabled, set[str]()
+def _needs_modes(trace: TraceCtx) -> bool:
+    """Return whether a program leaves another mode behind, or autograd may track a write or a result."""
+    modes, tracked = GradModes(trace.grad_enabled, is_tracked=True), set[str]()
     for bsym in trace.bound_symbols:
-        if bsym.sym is prims.set_grad_enabled:
-            is_on = bsym.args[0]
-        elif bsym.sym is prims.copy_ and bsym.kwargs["grad_enabled"]:
+        modes.follow(bsym)
+        if bsym.sym is prims.copy_ and bsym.kwargs["grad_enabled"]:
             return True
-        elif is_on:
+        if modes.is_grad_on:
             detached = {view.output.name for view in views_of(bsym) if view.is_detached}
             tracked.update(p.name for p in bsym.flat_proxy_outs if p.name not in detached)
-    return any(
-        isinstance(p, TensorProxy) and p.name in tracked for p in trace.bound_symbols[-1].flat_proxy_args
-    )
+    results = {p.name for p in trace.bound_symbols[-1].flat_proxy_args if isinstance(p, TensorProxy)}
+    return modes.is_grad_on != trace.grad_enabled or not tracked.isdisjoint(results)
 
 
 def detach_results_without_grad(trace: TraceCtx) -> TraceCtx:

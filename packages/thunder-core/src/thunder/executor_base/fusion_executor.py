@@ -29,7 +29,7 @@ from thunder.ir.fusion_regions import UNBOUNDED, Bounds, Horizontal, Region, par
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.region_cuts import Cuts
 from thunder.ir.region_keys import structural_key
-from thunder.ir.region_sizes import sizes_of, with_sizes
+from thunder.ir.region_sizes import with_sizes
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.symbolic_sizes import SymbolicInt
@@ -210,7 +210,7 @@ class FusionExecutor(Executor):
         if self.symbolic_sizes:
             regions = list(map(with_sizes, regions))
         if self.writes and (copied := copied_to_inputs(trace)):
-            regions = [r if sizes_of(r) else with_copied(r, copied) for r in regions]
+            regions = [with_copied(region, copied) for region in regions]
         is_sketched = region_mode() == "sketched"
         fueled = regions if is_sketched else [region for region in regions if self.get_fuel()]
         functions: dict[Region, RegionFunction | Refusal] = {} if is_sketched else self._left(fueled)

@@ -23,6 +23,7 @@ from dataclasses import replace
 from thunder.ir.effects import COPY
 from thunder.ir.fusion_regions import Region
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.region_sizes import sizes_of
 from thunder.ir.trace import TraceCtx
 
 __all__ = ["copied_to_inputs", "with_copied"]
@@ -46,9 +47,12 @@ def copied_to_inputs(trace: TraceCtx) -> dict[str, TensorProxy]:
 
 
 def with_copied(region: Region, copied: Mapping[str, TensorProxy]) -> Region:
-    """Return a region with those of its outputs that the program copies to inputs."""
+    """Return a region with those of its outputs that the program copies to inputs.
+
+    One with symbolic sizes, or with calls that run after it as well, has none.
+    """
     written = {i: copied[p.name] for i, p in enumerate(region.outputs) if p.name in copied}
-    if not written or region.repeated:
+    if not written or region.repeated or sizes_of(region):
         return region
     inputs = {p.name: p for p in (*region.inputs, *written.values())}
     positions = {name: i for i, name in enumerate(inputs)}

@@ -5,6 +5,8 @@ Results share storage where they do in eager.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.substitution import substitute_in_tree
@@ -50,8 +52,9 @@ class _WriteBack:
             if tracked:
                 refuse_lost_gradient(self.storages.of(self.info.inputs[name]))
         values = self._result_values(in_no_input)
-        data_of = self._replaced_data()
-        for name, value in self._last_values().items():
+        roots = self._value_roots()
+        data_of = self._replaced_data(roots)
+        for name, value in self._last_values(roots).items():
             target = self.info.inputs[name]  # if it does not require grad, its last write may be one without
             tracked = self.written_inputs[name] and target.requires_grad
             if not tracked and value.requires_grad:
@@ -129,30 +132,27 @@ class _WriteBack:
                     roots[view.output.name] = roots.get(view.source.name, view.source.name)
         return roots
 
-    def _last_values(self) -> dict[str, TensorProxy]:
+    def _last_values(self, roots: Mapping[str, str]) -> dict[str, TensorProxy]:
         """Map the name of each written input to the value to write back.
 
         A value that shares storage with an input is copied first: another write-back may change it.
         """
-        roots = self._value_roots()
         last_values: dict[str, TensorProxy] = {}
         for name, proxy in self.info.inputs.items():
             if name in self.written_inputs:
                 value = self.storages.read(proxy)
                 if value is not proxy:
-                    in_input = roots.get(value.name, value.name) in self.info.inputs
-                    last_values[name] = prims.clone(value) if in_input else value
+                    last_values[name] = prims.clone(value) if self._is_in_input(value, roots) else value
         return last_values
 
-    def _replaced_data(self) -> dict[str, TensorProxy]:
+    def _replaced_data(self, roots: Mapping[str, str]) -> dict[str, TensorProxy]:
         """Map the results of ``replace_data`` to the data, in memory that no write to an input changes."""
-        roots = self._value_roots()
-        return {
-            b.output.name: b.args[0]
-            for b in self.new.bound_symbols
-            if b.sym is prims.replace_data
-            and roots.get(b.args[0].name, b.args[0].name) not in self.info.inputs
-        }
+        calls = (b for b in self.new.bound_symbols if b.sym is prims.replace_data)
+        return {b.output.name: b.args[0] for b in calls if not self._is_in_input(b.args[0], roots)}
+
+    def _is_in_input(self, value: TensorProxy, roots: Mapping[str, str]) -> bool:
+        """Return whether a value may share storage with an input."""
+        return roots.get(value.name, value.name) in self.info.inputs
 
     def _view_of_input(self, tensor: TensorState, views: dict[str, TensorProxy]) -> TensorProxy:
         """Return a tensor in an input's storage after the write-back: the input or a new view.
