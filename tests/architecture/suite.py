@@ -22,6 +22,7 @@ MIRRORED = {
     "migration": "thunder-migration/src/thunder_migration",
     "nvfuser": "thunder-nvfuser/src/thunder_nvfuser",
     "onednn": "thunder-onednn/src/thunder_onednn",
+    "bisecting": "thunder-bisect/src/thunder_bisect",
     "te": "thunder-te/src/thunder_te",
     "testing": "thunder-testing/src/thunder_testing",
     "torch_language": "thunder-core/src/thunder/torch",  # `import torch` would find a folder of this name

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from thunder_testing.sample_call import SampleCall
     from thunder_testing.subjects import Subject
 
-__all__ = ["call_text", "callee_text", "elements", "function_of", "operator_lines", "program_of"]
+__all__ = [
+    "call_text",
+    "callee_text",
+    "elements",
+    "executor_lines",
+    "function_of",
+    "operator_lines",
+    "program_of",
+]
 
 #: the largest tensor whose elements are written out
 MAX_WRITTEN = 96
@@ -33,7 +41,7 @@ def program_of(call: SampleCall) -> str:
     if any("nan" in v or "inf" in v for v in values):
         lines.append("from math import inf, nan")
     subject = call.subject
-    lines += [*_executor_lines(subject.executor), *values]
+    lines += [*executor_lines(subject.executor), *values]
     parameters = ", ".join(names.values())
     setup, body = call.body(names)
     lines += setup
@@ -150,7 +158,8 @@ def elements(x: torch.Tensor) -> Any:
 # -- the executor --------------------------------------------------------------------------------------------
 
 
-def _executor_lines(executor: Executor) -> list[str]:
+def executor_lines(executor: Executor) -> list[str]:
+    """Return lines that bind an executor to the name `ex`."""
     if any(spec.name == executor.name for spec in get_manager().executor_specs()):
         return [f"ex = thunder.get_executor({executor.name!r})"]
     for name, module in list(sys.modules.items()):

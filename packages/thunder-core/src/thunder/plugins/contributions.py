@@ -25,6 +25,7 @@ from thunder.plugins.specs import CompileEvent, DeviceProfile, Lookaside, load_t
 
 __all__ = [
     "cache_state",
+    "commands",
     "configure_pipeline",
     "contribute",
     "declared_options",
@@ -273,6 +274,13 @@ def _recipes(manager: PluginManager) -> dict[str, tuple[str, type[Any]]]:
 
 
 _recipes_of = per_generation(_recipes)
+
+
+def commands(manager: PluginManager) -> list[Any]:
+    """Return the modules of the commands that plugins add, in the order of the plugins."""
+    hook = "thunder_commands"
+    names = [n for plugin, r in manager.call(hook) for n in list_of(str, manager, plugin, hook, r)]
+    return [load_target(name) for name in names]
 
 
 def names_of_modules(manager: PluginManager) -> NamesOfModules:

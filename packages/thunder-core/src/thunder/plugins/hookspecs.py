@@ -190,3 +190,11 @@ def thunder_names() -> NamesOfModules:  # type: ignore[empty-body]
     was registered or unregistered. A name that a module has is not looked up; of two plugins with one module,
     both add names to it, and they must not add the same.
     """
+
+
+@hookspec
+def thunder_commands() -> Iterable[str]:  # type: ignore[empty-body]
+    """Add commands to `python -m thunder`: names of modules with a function `add(commands)`, as core's have.
+
+    Called when a command that core does not have is named, and for the list of commands.
+    """

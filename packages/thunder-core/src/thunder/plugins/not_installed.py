@@ -75,7 +75,7 @@ DOCUMENTED_HOOKS: Final[dict[str, str]] = {"thunder_rewrites": "thunder.core.pat
 FIRST_PARTY: Final = frozenset(
     f"thunder-{name}"
     for name in (
-        *("benchmarks", "bnb", "distributed", "inductor", "migration", "nvfuser", "onednn"),
+        *("benchmarks", "bisect", "bnb", "distributed", "inductor", "migration", "nvfuser", "onednn"),
         *("te", "testing", "transforms", "triton"),
     )
 )

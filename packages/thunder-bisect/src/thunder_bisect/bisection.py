@@ -1,0 +1,178 @@
+"""`bisect`: the statement, stage or gradient rule that makes a program wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import thunder
+from thunder.core.errors import InvalidArgument
+from thunder.extend import FusionExecutor, resolve_executors
+from thunder_bisect.calls import reference_calls
+from thunder_bisect.findings import gradient_finding, stage_finding, statement_finding
+from thunder_bisect.gradient_checks import gradient_faults
+from thunder_bisect.judgement import Expected
+from thunder_bisect.program_runs import ProgramCall, differences
+from thunder_bisect.report import Finding, Report
+from thunder_bisect.shadows import Shadows
+from thunder_bisect.smallest_sets import Replacing, smallest
+from thunder_bisect.stage_checks import Evaluated, stage_fault
+from thunder_bisect.statement_checks import StatementChecks, StatementFault
+
+__all__ = ["bisect"]
+
+
+def bisect(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    reference: Any = "eager",
+    executors: Any = None,
+    transforms: Sequence[Any] = (),
+    tolerance: float = 1.0,
+    backward: bool | None = None,
+    seed: int = 0,
+    folder: str | Path | None = None,
+    **options: Any,
+) -> Report:
+    """Find where a compiled program differs from eager by more than rounding explains.
+
+    The program runs several times from the same state: as it was written, compiled, and compiled with
+    statements replaced. Each statement that other executors than torch run is compared with torch on the
+    statement's own inputs, in forward and backward, with the exact values in float64 as the judge: one that
+    is nearer to them than eager is right. If the statements do not explain a difference, the traces after
+    each stage are compared with each other, and the gradient of each call with torch's autograd.
+
+    Args:
+        fn: a function, a module, or an object that `thunder.jit` or `thunder.compile` returned, whose
+            settings are used.
+        args: the arguments of one call. They are not written to.
+        kwargs: its keyword arguments.
+        reference: ``"eager"``, or executors, whose results then take the place of eager's.
+        executors: as `thunder.jit` takes them.
+        transforms: as `thunder.jit` takes them; they are copied for each compile.
+        tolerance: how many times what rounding explains is accepted.
+        backward: whether gradients are compared; by default if a result requires grad.
+        seed: of the generators of random numbers, in each run.
+        folder: where reproducers are written, `bisect_0.py` and so on.
+        options: more options of `thunder.jit`.
+
+    Raises InvalidArgument for a tolerance that is not positive, and what the program raises in eager.
+    """
+    if not tolerance > 0:
+        raise InvalidArgument(f"tolerance={tolerance!r} is not positive")
+    call = ProgramCall(
+        fn=fn,
+        args=args,
+        kwargs=kwargs or {},
+        executors=executors,
+        transforms=transforms,
+        options=options,
+        backward=backward,
+        seed=seed,
+    )
+    expected = call.expected(reference)
+    checks = StatementChecks(tolerance)
+    compiled: list[Any] = []
+
+    def compile(program: Any) -> Any:
+        compiled[:] = [call.compiled(program, checks)]
+        return compiled[0]
+
+    found = call.run(compile)
+    wrong = differences(expected, found, tolerance)
+    search = _Search(call, expected, compiled[0], checks, tolerance)
+    findings = search.statements(bool(wrong))
+    if wrong and not any(f.decisive for f in findings):
+        findings += search.stages() or search.gradients() or search.stages(strict=True)
+    findings = [_written(f, folder, i) for i, f in enumerate(findings)]
+    unjudged = dict.fromkeys(f"{bsym.line.partition('  # ')[0]}: {why}" for bsym, why in checks.unjudged)
+    return Report(differences=wrong, findings=findings, compared=checks.judged, unjudged=tuple(unjudged))
+
+
+class _Search:
+    """The steps of one bisection, from the statements that run to the rules of gradients."""
+
+    def __init__(
+        self,
+        call: ProgramCall,
+        expected: Mapping[str, Expected],
+        compiled: Any,
+        checks: StatementChecks,
+        tolerance: float,
+    ) -> None:
+        self.call, self.expected, self.compiled = call, expected, compiled
+        self.checks, self.tolerance = checks, tolerance
+        self._evaluated: list[Evaluated] = []
+
+    def statements(self, is_wrong: bool) -> list[Finding]:
+        """Return the statements that are wrong on their own inputs.
+
+        Those of the smallest set are decisive.
+        """
+        faults = list({fault.place: fault for fault in self.checks.faults}.values())
+        if not faults:
+            return []
+        enough = smallest(faults, self._is_right_without) if is_wrong else []
+        findings: list[Finding] = []
+        shown: set[tuple[Any, ...]] = set()
+        for fault in faults:
+            decisive = None if enough is None else fault in enough
+            calls = (fault.bsym.sym.executor, *(call.sym.id for call in reference_calls(fault.bsym)))
+            is_first = calls not in shown
+            shown.add(calls)
+            findings.append(
+                statement_finding(fault, self.compiled, self.tolerance, decisive=decisive, alone=is_first)
+            )
+        return findings
+
+    def _is_right_without(self, faults: Sequence[StatementFault]) -> bool:
+        """Return whether the program is right where torch computes some statements."""
+        replacing = Replacing([fault.place for fault in faults])
+        found = self.call.run(lambda program: self.call.compiled(program, replacing))
+        return not differences(self.expected, found, self.tolerance)
+
+    def stages(self, *, strict: bool = False) -> list[Finding]:
+        """Return the first stage that changes what the forward or the backward computes.
+
+        If `strict`, also one that only computes it less exactly.
+        """
+        inputs = self.checks.values
+        with torch.random.fork_rng(devices=()), Shadows() as shadows:
+            forward = thunder.last_traces(self.compiled)[:-1]
+            fault, self._evaluated = stage_fault(forward, inputs, shadows, self.tolerance, strict=strict)
+            branch = "forward"
+            backward = thunder.last_backward_traces(self.compiled)[:-1]
+            if fault is None and backward:
+                known = {k: x for e in self._evaluated for k, x in e.values.items()} | dict(inputs)
+                joint = [e.trace for e in self._evaluated if len(e.trace.args) > len(forward[0].args)][-1:]
+                fault, _ = stage_fault([*joint, *backward], known, shadows, self.tolerance, strict=strict)
+                branch = "backward"
+            return [] if fault is None else [stage_finding(fault, branch, inputs, self._evaluated)]
+
+    def gradients(self) -> list[Finding]:
+        """Return the first calls whose gradient rule is wrong."""
+        executors = [ex for ex in self._executors() if not isinstance(ex, FusionExecutor)]
+        for state in self._evaluated[:1]:
+            faults = gradient_faults(state.trace, state.values, executors, self.tolerance)
+            return [gradient_finding(fault, executors) for fault in faults]
+        return []
+
+    def _executors(self) -> Sequence[Any]:
+        used = self.call.used_executors
+        return resolve_executors(used) if used is not None else thunder.get_default_executors()
+
+
+def _written(finding: Finding, folder: str | Path | None, number: int) -> Finding:
+    """Return a finding whose reproducer is in a file of a folder."""
+    if folder is None or finding.reproducer is None:
+        return finding
+    path = Path(folder) / f"bisect_{number}.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(finding.reproducer, encoding="utf-8")
+    return replace(finding, file=path)

@@ -1,0 +1,71 @@
+"""`python -m thunder bisect`: the statement that makes a compiled program wrong.
+
+    python -m thunder bisect mymodel.py:forward --args "torch.randn(2, 8)" --executors inductor
+
+The part before the colon is a module, as `import` names it, or a file; without a colon the file's `program`
+is taken. The part after it is an expression in that module: a function, a compiled one, or a call that
+returns an nn.Module. The arguments are the values of the expression `--args`, or the result of the module's
+function `inputs()`. The program runs. Reproducers are written into `--folder`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from thunder.core.errors import InvalidArgument, ThunderError
+from thunder.examine import named_program
+from thunder_bisect.bisection import bisect
+
+__all__ = ["add"]
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "bisect",
+        help="the statement by which a compiled program differs from eager; the program runs",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("target", metavar="FILE[:FUNCTION]")
+    parser.add_argument("--args", metavar="EXPRESSION", help="the positional arguments, 'x, y'")
+    parser.add_argument("--executors", metavar="A,B", help="the executors; the default ones if not given")
+    parser.add_argument(
+        "--reference", metavar="A,B", help="executors whose results are the reference, in place of eager"
+    )
+    parser.add_argument(
+        "--tolerance", type=float, default=1.0, help="how many times what rounding explains is accepted"
+    )
+    parser.add_argument(
+        "--folder", default=".", help="where reproducers are written; the working directory if not given"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the report; return 1 if something differs, 2 for wrong arguments."""
+    target = options.target if ":" in options.target else f"{options.target}:program"
+    try:
+        function, arguments = named_program(target, options.args)
+        report = bisect(
+            function,
+            arguments,
+            executors=_names(options.executors),
+            reference=_names(options.reference) or "eager",
+            tolerance=options.tolerance,
+            folder=options.folder,
+        )
+    except InvalidArgument as error:
+        print(error, file=sys.stderr)
+        return 2
+    except ThunderError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    print(report)
+    return int(not report.ok)
+
+
+def _names(executors: str | None) -> list[str] | None:
+    return None if executors is None else [name.strip() for name in executors.split(",") if name.strip()]

@@ -1,0 +1,170 @@
+"""A program that is run several times from the same state."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+import thunder
+from thunder.core.pytree import tree_iter
+from thunder.core.transforms import add_transform
+from thunder_bisect.judgement import Expected, expected_of, fault_of
+from thunder_bisect.shadows import Shadows
+from thunder_bisect.statement_checks import scale_of
+
+__all__ = ["ProgramCall", "differences"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramCall:
+    """One call of a program, and how it is compiled.
+
+    `fn` is a function, a module, or an object that `thunder.jit` returned, which has its own settings.
+    `backward` says whether gradients of the results are computed; None means where a result requires grad.
+    """
+
+    fn: Callable[..., Any]
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    executors: Any = None
+    transforms: Sequence[Any] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    backward: bool | None = None
+    seed: int = 0
+
+    @property
+    def eager(self) -> Callable[..., Any]:
+        """The program as it was written."""
+        data = thunder.compile_data(self.fn)
+        return self.fn if data is None else data.fn
+
+    @property
+    def used_executors(self) -> Any:
+        """The executors of the compile."""
+        data = thunder.compile_data(self.fn)
+        return self.executors if data is None else data.executors_list
+
+    def compiled(self, fn: Callable[..., Any], *extra: Any) -> Any:
+        """Return a compiled object with more transforms, which come last."""
+        if thunder.compile_data(self.fn) is not None:
+            return add_transform(self.fn, transform=list(extra))
+        transforms = [*copy.deepcopy(list(self.transforms)), *extra]
+        return thunder.jit(fn, executors=self.executors, transforms=transforms, **self.options)
+
+    # -- runs
+
+    def expected(self, reference: Any = "eager") -> dict[str, Expected]:
+        """Return the right values of everything that the call computes or writes.
+
+        `reference` is ``"eager"``, or executors: their results then are the reference, beside the exact ones.
+        """
+        with self._copies() as (fn, args, kwargs), Shadows() as shadows:
+            scale = scale_of(dict(_named_tensors(fn, args, kwargs)))
+            found = self._outcome(fn, args, kwargs)
+            expected = {name: expected_of(x, shadows, scale) for name, x in found.items()}
+        if reference == "eager":
+            return expected
+        other = self.run(lambda fn: thunder.jit(fn, executors=reference))
+        return {
+            name: Expected(other[name], e.others, e.scale) if name in other else e
+            for name, e in expected.items()
+        }
+
+    def run(self, compile: Callable[[Any], Any]) -> dict[str, torch.Tensor]:
+        """Return everything that a call of `compile(program)` computes or writes, by name."""
+        with self._copies() as (fn, args, kwargs):
+            run = compile(fn)
+            return {k: x.detach().clone() for k, x in self._outcome(run, args, kwargs, fn).items()}
+
+    @contextmanager
+    def _copies(self) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+        """Enter the state before the call: copies of what it gets, and seeded generators.
+
+        The module of a compiled object is used itself; its tensors get their values back.
+        """
+        fn = self.eager
+        is_shared = thunder.compile_data(self.fn) is not None or not isinstance(fn, torch.nn.Module)
+        given = (None if is_shared else fn, tuple(self.args), dict(self.kwargs))
+        memo = {
+            id(x): x.detach().clone().requires_grad_()
+            for x in tree_iter((given[1], given[2]))
+            if isinstance(x, torch.Tensor) and not x.is_leaf
+        }
+        own, args, kwargs = copy.deepcopy(given, memo)
+        state = dict(_module_tensors(fn)) if is_shared else {}
+        saved = {name: x.detach().clone() for name, x in state.items()}
+        devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
+        with torch.random.fork_rng(devices):
+            torch.manual_seed(self.seed)
+            try:
+                yield (fn if is_shared else own), args, kwargs
+            finally:
+                with torch.no_grad():
+                    for name, x in state.items():
+                        x.copy_(saved[name])
+
+    def _outcome(self, run: Any, args: Any, kwargs: Any, module: Any = None) -> dict[str, torch.Tensor]:
+        result = run(*args, **kwargs)
+        tensors = dict(_named_tensors(module if module is not None else run, args, kwargs))
+        outputs = [x for x in tree_iter(result) if isinstance(x, torch.Tensor)]
+        found = {f"result {i}": x for i, x in enumerate(outputs)}
+        sources = [x for x in outputs if x.requires_grad and x.grad_fn is not None]
+        leaves = {name: x for name, x in tensors.items() if x.requires_grad and x.is_leaf}
+        if sources and leaves and self.backward is not False:
+            cotangents = [_cotangent(x, i) for i, x in enumerate(sources)]
+            gradients = torch.autograd.grad(sources, list(leaves.values()), cotangents, allow_unused=True)
+            found |= {
+                f"gradient of {name}": g for name, g in zip(leaves, gradients, strict=True) if g is not None
+            }
+        written = {
+            f"{name}, afterwards": x for name, x in tensors.items() if x._version or not x.requires_grad
+        }
+        return found | written
+
+
+def differences(
+    expected: Mapping[str, Expected], found: Mapping[str, torch.Tensor], factor: float = 1.0
+) -> dict[str, str]:
+    """Return which results, gradients and written tensors of a run are wrong, and how."""
+    wrong = {}
+    for name, right in expected.items():
+        if name not in found:
+            wrong[name] = "there is none"
+        elif (fault := fault_of(found[name], right, factor, whole=True)) is not None:
+            wrong[name] = fault
+    return wrong | {name: "eager has none" for name in found.keys() - expected.keys()}
+
+
+def _cotangent(x: torch.Tensor, i: int) -> torch.Tensor:
+    """Return the cotangent of a result: equal in all runs, of the order of 1."""
+    with torch.utils._python_dispatch._disable_current_modes():
+        generator = torch.Generator().manual_seed(i)
+        values = torch.randn(x.shape, generator=generator, dtype=torch.float64)
+        return values.to(dtype=x.dtype, device=x.device)
+
+
+def _named_tensors(
+    fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    for i, value in enumerate(args):
+        yield from _numbered(f"args[{i}]", value)
+    for key, value in kwargs.items():
+        yield from _numbered(f"kwargs[{key!r}]", value)
+    yield from _module_tensors(fn)
+
+
+def _numbered(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    tensors = [x for x in tree_iter(value) if isinstance(x, torch.Tensor)]
+    for i, x in enumerate(tensors):
+        yield (name if len(tensors) == 1 else f"{name}, tensor {i}"), x
+
+
+def _module_tensors(fn: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(fn, torch.nn.Module):
+        yield from fn.named_parameters()
+        yield from fn.named_buffers()

@@ -1,0 +1,111 @@
+"""What was found: the report of a bisection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from thunder.core.errors import Location
+
+__all__ = ["Finding", "Report"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One fault of a compiled program.
+
+    Attributes:
+        kind: ``"statement"`` (what runs computes something else than torch on the same inputs), ``"stage"``
+            (a pass or a transform changed what the program computes) or ``"gradient"`` (the rule of an
+            operator is wrong).
+        what: how the first wrong value differs.
+        branch: ``"forward"``, ``"backward"`` or ``"inference"``.
+        statement: the statement as the trace prints it; of a stage, the one before it.
+        after: of a stage, the statement after it, or None.
+        executor: the name of the executor that runs the statement, or None.
+        stage: the name of the stage or transform, or None.
+        where: the user's lines.
+        row: the ledger's row of the call, or None.
+        decisive: whether the whole result is right once this, and what else is decisive, is replaced; None
+            where that cannot be tried.
+        types: of the inputs with which the reproducer shows the fault.
+        reproducer: a program that shows it alone, or None where a value of it has no text.
+        file: where the reproducer was written.
+    """
+
+    kind: str
+    what: str
+    branch: str = "forward"
+    statement: str | None = None
+    after: str | None = None
+    executor: str | None = None
+    stage: str | None = None
+    where: Sequence[Location] = ()
+    row: str | None = None
+    decisive: bool | None = None
+    types: str | None = None
+    reproducer: str | None = None
+    file: Path | None = None
+
+    def __str__(self) -> str:
+        by = {
+            "statement": f"by {self.executor}",
+            "stage": f"in the stage {self.stage!r}",
+            "gradient": "by its rule",
+        }
+        subject = "the gradient of a call is wrong" if self.kind == "gradient" else "a value is wrong"
+        lines = [f"{subject}, {by[self.kind]}: {self.what}"]
+        lines += [f"  at  {location}" for location in self.where]
+        lines += [f"  {self.branch}:  {self.statement}"] if self.statement else []
+        lines += [f"  after it:  {self.after}"] if self.after else []
+        lines += [f"  ledger:  {self.row}"] if self.row else []
+        if self.decisive is not None:
+            lines.append(
+                "  with it computed by torch the results are right"
+                if self.decisive
+                else "  the results are as right with it as without it"
+            )
+        lines += [f"  still wrong with  {self.types}"] if self.types else []
+        lines += [f"  reproducer:  {self.file}"] if self.file else []
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The outcome of a bisection.
+
+    Attributes:
+        differences: the results, gradients and written tensors that differ by more than rounding explains,
+            and how.
+        findings: what explains them, the first that runs first.
+        compared: how many statements were compared with torch.
+        unjudged: statements that torch has no function for, which were not.
+    """
+
+    differences: Mapping[str, str]
+    findings: Sequence[Finding] = ()
+    compared: int = 0
+    unjudged: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing differs by more than rounding explains."""
+        return not self.differences and not self.findings
+
+    def __str__(self) -> str:
+        if self.ok:
+            lines = [f"no difference beyond rounding; {self.compared} statements compared"]
+        else:
+            lines = [f"{name}: {what}" for name, what in self.differences.items()]
+            lines = lines or ["the results differ by no more than rounding explains, and a statement does"]
+            lines += (
+                ["", *map(str, self.findings)] if self.findings else ["", "no single statement explains it"]
+            )
+        if self.unjudged:
+            lines += [
+                "",
+                "not compared, as torch has no function for them:",
+                *(f"  {x}" for x in self.unjudged),
+            ]
+        return "\n".join(lines)
