@@ -72,6 +72,10 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
         "estimates and budgets of the benchmarks' workloads, with TorchInductor too",
         [*TESTS, "tests/transforms", "tests/compiler/test_memory.py"],
     ),
+    "bisecting": (
+        "every seeded fault, which a bisection must name, and right programs in regions of a compiler",
+        [*TESTS, "tests/bisecting"],
+    ),
     "triton": (
         "generated Triton kernels: the conformance kit, random programs, code for each GPU",
         [*TESTS, "tests/triton_executor"],

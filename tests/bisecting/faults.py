@@ -21,7 +21,7 @@ from thunder.core.rewrite import eval_trace, replace_calls
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from thunder.core.transforms import get_grad, put_grad
-from thunder.extend import FusionExecutor, OperatorExecutor, Region, evaluate_calls, symbol_of
+from thunder.extend import FusionExecutor, OperatorExecutor, Region, evaluate_calls, row_of, symbol_of
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 
@@ -51,7 +51,8 @@ def executor_of(name: str) -> Any:
     make = FAULTS[name].executor
     assert make is not None, "a fault of a transform has no executor"
     if name not in _EXECUTORS:
-        _EXECUTORS[name] = globals()[f"executor_{name}"] = make(f"wrong_{name}")
+        made: Any = make(f"wrong_{name}")
+        _EXECUTORS[name] = globals()[f"executor_{name}"] = made
     return _EXECUTORS[name]
 
 
@@ -60,6 +61,13 @@ def __getattr__(attribute: str) -> Any:
     if name == attribute or name not in FAULTS:
         raise AttributeError(attribute)
     return executor_of(name)
+
+
+def eager_of(symbol: Any) -> Callable[..., Any]:
+    """Torch's function of an operator."""
+    row = row_of(symbol)
+    assert row is not None and row.eager is not None, "the operators here are torch's"  # noqa: PT018
+    return row.eager
 
 
 # -- wrong kernels -------------------------------------------------------------------------------------------
@@ -73,7 +81,7 @@ def kernel(operator: str, wrong: Wrong) -> Callable[[str], OperatorExecutor]:
     def make(name: str) -> OperatorExecutor:
         ex = OperatorExecutor(name)
         symbol = symbol_of(operator)
-        right = thunder.extend.row_of(symbol).eager  # type: ignore[union-attr]
+        right = eager_of(symbol)
 
         def run(*args: Any, **kwargs: Any) -> Tensor:
             return wrong(right(*args, **kwargs), args)
@@ -152,7 +160,7 @@ def sometimes(wrong: Wrong) -> Wrong:
 
 
 def noisy(out: Tensor, args: Any) -> Tensor:
-    generator = torch.Generator().manual_seed(torch.randint(2**30, (), generator=_SOURCE).item())
+    generator = torch.Generator().manual_seed(int(torch.randint(2**30, (), generator=_SOURCE)))
     return out * (1 + 0.1 * torch.rand(out.shape, generator=generator).to(out.dtype))
 
 
@@ -254,7 +262,7 @@ def gradient(operator: str, change: Callable[..., Any]) -> Callable[[str], Opera
         own = ex.register_operator(
             operator.rpartition(".")[2],
             like=symbol,
-            fn=thunder.extend.row_of(symbol).eager,  # type: ignore[union-attr]
+            fn=eager_of(symbol),
         )
 
         def rule(*args: Any, **kwargs: Any) -> Any:
@@ -472,7 +480,8 @@ class DropsCasts(thunder.Transform):
                 and bsym.output.dtype is thunder.float32
             ):
                 return lambda a, *_, **__: a
-            return bsym.sym
+            operator: Callable[..., Any] = bsym.sym
+            return operator
 
         new = from_trace(computation_trace)
         with tracectx(new):

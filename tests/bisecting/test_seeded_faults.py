@@ -20,7 +20,14 @@ IMPORTED = ("torch", "thunder")
 
 #: of each kind one, which a default run bisects
 QUICK = {
-    *("gelu_of_bfloat16", "exp_of_a_layout", "sum_low_precision", "gelu_writes", "tanh_noisy", "gelu_gradient"),
+    *(
+        "gelu_of_bfloat16",
+        "exp_of_a_layout",
+        "sum_low_precision",
+        "gelu_writes",
+        "tanh_noisy",
+        "gelu_gradient",
+    ),
     *("softmax_decomposed", "region_swaps", "drops_a_cast", "changes_epsilon"),
 }
 
@@ -29,7 +36,9 @@ def executors_of(name: str, fault: Fault) -> list[object]:
     return [executor_of(name), "torch"] if fault.executor is not None else ["torch"]
 
 
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.sweep) for n in FAULTS])
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.sweep) for n in FAULTS]
+)
 def test_a_fault_is_found_and_named(name: str, tmp_path: Path, whole_run: bool) -> None:
     fault = FAULTS[name]
     program, args = PROGRAMS[fault.program](fault.dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -268,3 +269,51 @@ def test_the_command_line_lists_its_commands() -> None:
     assert {"plugins", "doctor", "explain"} <= set(done.stdout.split())
     alone = run_python("-m", "thunder")
     assert (alone.returncode, alone.stdout) == (2, done.stdout)
+
+
+# -- commands of plugins, and pipes
+
+
+class _Greeting:
+    @hookimpl
+    def thunder_commands(self) -> list[str]:
+        return ["greeting_command"]
+
+
+GREETING = """
+def add(commands):
+    parser = commands.add_parser("greet", help="a command of a plugin")
+    parser.set_defaults(run=lambda options: print("hello") or 3)
+"""
+
+
+def test_a_plugin_adds_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "greeting_command.py").write_text(GREETING, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with get_manager().temporary(_Greeting(), name="greeting"):
+        assert main(["greet"]) == 3
+        assert main([]) == 2
+    printed = capsys.readouterr().out
+    assert printed.startswith("hello\n")
+    assert "a command of a plugin" in printed
+
+
+def test_a_command_of_no_plugin_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["greet"])
+    assert "invalid choice: 'greet'" in capsys.readouterr().err
+
+
+def test_a_reader_that_ends_early_ends_a_command_quietly() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "thunder", "doctor"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    errors = process.stderr.read()
+    assert process.wait() == 141
+    assert "Traceback" not in errors
+    assert "BrokenPipe" not in errors

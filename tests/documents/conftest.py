@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import thunder_bisect
 import thunder_distributed
 import thunder_migration
 import thunder_nvfuser
@@ -20,6 +21,7 @@ def _plugins() -> Iterator[None]:
     manager = get_manager()
     with (
         manager.temporary(thunder_transforms, name="transforms-of-pages"),
+        manager.temporary(thunder_bisect, name="bisect-of-pages"),
         manager.temporary(thunder_migration, name="migration-of-pages"),
         manager.temporary(thunder_te, name="te-of-pages"),
         manager.temporary(thunder_nvfuser, name="nvfuser-of-pages"),

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from thunder.core.prims import python_return
-from thunder.core.proxies import Proxy, TensorProxy, is_proxy
+from thunder.core.proxies import TensorProxy, is_proxy
 from thunder.core.pytree import tree_iter, tree_map
 from thunder.core.symbol import BoundSymbol
 from thunder.core.tags import OpTags
@@ -83,7 +83,7 @@ def results_of(bsym: BoundSymbol) -> list[TensorProxy]:
     return [p for p in found.values() if p.name not in given]
 
 
-def program_of(bsyms: Sequence[BoundSymbol], inputs: Iterable[Proxy], outputs: Iterable[Proxy]) -> TraceCtx:
+def program_of(bsyms: Sequence[BoundSymbol], inputs: Iterable[Any], outputs: Iterable[Any]) -> TraceCtx:
     """Return the trace that computes `outputs` from `inputs` by some statements."""
     trace = TraceCtx(args=inputs)
     names = {p.name for p in trace.args}

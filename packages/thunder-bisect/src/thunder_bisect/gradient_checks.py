@@ -144,7 +144,14 @@ def _function(
 
     None if an argument has no text.
     """
-    namespace = {"op": called, "torch": torch, "dtypes": dtypes, "devices": devices, "nan": nan, "inf": inf}
+    namespace: dict[str, Any] = {
+        "op": called,
+        "torch": torch,
+        "dtypes": dtypes,
+        "devices": devices,
+        "nan": nan,
+        "inf": inf,
+    }
     try:
         exec("\n".join(call_lines(bsym, names)), namespace)
     except (SyntaxError, NameError):

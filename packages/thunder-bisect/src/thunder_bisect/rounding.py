@@ -62,7 +62,8 @@ def _products(args: Sequence[Any], out: torch.Tensor) -> int:
 
 def _reduced(args: Sequence[Any], out: torch.Tensor) -> int:
     """Return how many elements are added for each element of a result."""
-    return max(1, args[0].numel() // max(1, out.numel()))
+    operand: torch.Tensor = args[0]
+    return max(1, operand.numel() // max(1, out.numel()))
 
 
 def _scanned(args: Sequence[Any], out: torch.Tensor) -> int:

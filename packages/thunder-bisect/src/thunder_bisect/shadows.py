@@ -52,7 +52,7 @@ class Shadows(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._shadows: dict[tuple[Any, ...], list[torch.Tensor]] = {}
         self._computed: set[tuple[Any, ...]] = set()
         self._alive: list[torch.Tensor] = []

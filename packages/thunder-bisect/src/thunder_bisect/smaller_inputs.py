@@ -63,7 +63,13 @@ def smaller(
             return False
         try:
             return is_faulty(program)
-        except (ThunderError, RuntimeError, ValueError, TypeError, IndexError):  # sizes that do not fit together
+        except (
+            ThunderError,
+            RuntimeError,
+            ValueError,
+            TypeError,
+            IndexError,
+        ):  # sizes that do not fit together
             return False
 
     best = alone(calls, values)
@@ -118,7 +124,8 @@ def _narrowed(x: torch.Tensor, size: int, new: int, start: int) -> torch.Tensor:
     part = x
     for d, n in enumerate(x.shape):
         part = part.narrow(d, start, new) if n == size else part
-    order = sorted(range(x.ndim), key=lambda d: (-x.stride(d), d))
+    strides = x.stride()
+    order = sorted(range(x.ndim), key=lambda d: (-strides[d], d))
     spread = 2 if not _is_dense(x) else 1  # a layout with holes keeps holes
     memory = torch.empty([*(part.shape[d] for d in order), spread], dtype=x.dtype, device=x.device)[..., 0]
     back = [order.index(d) for d in range(x.ndim)]

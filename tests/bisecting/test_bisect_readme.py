@@ -1,0 +1,12 @@
+"""The README of thunder-bisect shows what happens."""
+
+from __future__ import annotations
+
+from documents.blocks import comparable, run
+from documents.test_documents import ROOT
+
+
+def test_the_examples_print_what_the_readme_shows() -> None:
+    for example, printed in run(ROOT / "packages/thunder-bisect/README.md"):
+        if example.output is not None:
+            assert comparable(printed) == comparable(example.output)
