@@ -72,7 +72,7 @@ class Node:
         results: Sequence[TensorProxy] | None = None,
     ) -> None:
         self.wiring = wiring
-        self._variant, self._derivative, self.results = variant, derivative, results
+        self.variant, self.derivative, self.results = variant, derivative, results
         self._backwards: dict[Present, Variants] = {}
         if backward_fn is not None:
             self._backwards[wiring.usual] = [((), backward_fn)]
@@ -87,11 +87,11 @@ class Node:
         grad_outputs = [c for c in cotangents if c is not None]
         if torch.is_grad_enabled():
             variants = self._derivatives.setdefault(present, [])
-            derivative = compiled_for(variants, ctx.sizes, lambda: self._derivative(present))
+            derivative = compiled_for(variants, ctx.sizes, lambda: self.derivative(present))
             grads = derivative(ctx.sizes, *self._saved(ctx), *ctx.others, *grad_outputs)
         else:
             variants = self._backwards.setdefault(present, [])
-            backward = compiled_for(variants, ctx.sizes, lambda: self._variant(present))
+            backward = compiled_for(variants, ctx.sizes, lambda: self.variant(present))
             grads = self._run(backward, ctx, grad_outputs)
         return [grads[i] for i in self.wiring.gradients]
 
@@ -134,7 +134,7 @@ class Connected:
         bases: Sequence[int],
         sizes: Callable[[Sequence[Any]], CallSizes | None],
     ) -> None:
-        self.forward_fn, self.nodes, self._bases, self.sizes = forward_fn, nodes, bases, sizes
+        self.forward_fn, self.nodes, self.bases, self.sizes = forward_fn, nodes, bases, sizes
 
     def __call__(self, *args: Any) -> Any:
         """Run the program; its results are connected to ``args`` where gradients are tracked."""
@@ -147,7 +147,7 @@ class Connected:
         try:
             returned, (saved, others) = self.forward_fn(*args)
             output, results = returned["output"], returned["flat_output"]
-            views = [t for i in self._bases if (t := results[i])._is_view()]
+            views = [t for i in self.bases if (t := results[i])._is_view()]
             if views:
                 output, results = _untracked(views, (output, results))
         finally:

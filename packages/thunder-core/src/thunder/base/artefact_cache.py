@@ -72,19 +72,22 @@ class ArtefactCache:
         package: the name of the distribution, which names the directory. Letters, digits, `-`, `_`, `.`.
         versions: what an artefact depends on beside its key: the package, the compiler, the device, … An
             artefact that was written under other versions is not found.
+        directory: where they are; by default `cache_directory`.
 
     Raises InvalidArgument for another name of a package.
     """
 
-    def __init__(self, package: str, versions: Mapping[str, str]) -> None:
+    def __init__(
+        self, package: str, versions: Mapping[str, str], *, directory: Path | None = None
+    ) -> None:
         if not re.fullmatch(r"\w[\w.-]*", package):
             raise InvalidArgument(f"{package!r} does not name a package", hint="It names a directory.")
-        self.package, self.versions = package, dict(versions)
+        self.package, self.versions, self.directory = package, dict(versions), directory
 
     def path(self, key: str) -> Path:
         """Return the path of the artefact of a key, which need not exist."""
         name = hashlib.sha256(self._header(key)).hexdigest()
-        return cache_directory() / self.package / f"{name}{_SUFFIX}"
+        return (self.directory or cache_directory()) / self.package / f"{name}{_SUFFIX}"
 
     def get(self, key: str) -> bytes | None:
         """Return the artefact of a key, or None; with an ArtefactWarning if its file cannot be trusted."""
@@ -111,7 +114,7 @@ class ArtefactCache:
         except OSError as error:
             _warn_once(f"nothing can be written to {path.parent}: {error.strerror or error}")
             return
-        _shrink(size_limit())
+        _shrink(size_limit(), self.directory)
 
     def get_or_make(self, key: str, make: Callable[[], bytes]) -> bytes:
         """Return the artefact of a key; if there is none, make it and write it."""
@@ -165,9 +168,9 @@ def _digest(header: bytes, artefact: bytes) -> bytes:
     return hashlib.sha256(header + artefact).digest()
 
 
-def entries() -> Iterator[Entry]:
+def entries(directory: Path | None = None) -> Iterator[Entry]:
     """Yield the files of the cache, of all packages."""
-    for path in sorted(cache_directory().glob(f"*/*{_SUFFIX}")):
+    for path in sorted((directory or cache_directory()).glob(f"*/*{_SUFFIX}")):
         try:
             status = path.stat()
         except FileNotFoundError:  # another process removed it
@@ -175,17 +178,17 @@ def entries() -> Iterator[Entry]:
         yield Entry(path, path.parent.name, status.st_size, status.st_mtime)
 
 
-def clear(package: str | None = None) -> int:
+def clear(package: str | None = None, directory: Path | None = None) -> int:
     """Remove the artefacts of a package, or of all; return how many there were."""
-    chosen = [entry for entry in entries() if package in (None, entry.package)]
+    chosen = [entry for entry in entries(directory) if package in (None, entry.package)]
     for entry in chosen:
         entry.path.unlink(missing_ok=True)
     return len(chosen)
 
 
-def _shrink(limit: int) -> None:
+def _shrink(limit: int, directory: Path | None) -> None:
     """Remove the artefacts that were not used for the longest time, until the others fit into `limit`."""
-    files = sorted(entries(), key=lambda entry: entry.used)
+    files = sorted(entries(directory), key=lambda entry: entry.used)
     excess = sum(entry.size for entry in files) - limit
     for entry in files:
         if excess <= 0:

@@ -32,6 +32,7 @@ from thunder.compiler.compile_plan import Answers, CompilePlan, CompileStep, Few
 from thunder.compiler.contributed_state import contributed_state
 from thunder.compiler.declared_devices import refuse_without_values
 from thunder.compiler.failed_calls import effects_of
+from thunder.compiler.kept_programs import keep_entry, kept_entry
 from thunder.compiler.ledger import check_requirements, explain_placements
 from thunder.compiler.new_entries import dropped_facts, new_entry
 from thunder.compiler.pipeline import Compiled, configured_pipeline
@@ -235,7 +236,14 @@ class EntryCompiler:
         contributions = plugin_contributions()
         started = perf_counter_ns()
         baked: list[str] = []
-        program = acquire_stable(self._request(plan, call, choice, contributions, baked))
+        request = self._request(plan, call, choice, contributions, baked)
+        can_be_kept = call.device is None and choice is None and not plan.answers
+        kept = kept_entry(request, data) if can_be_kept else None
+        if kept is not None:
+            kept.contributions, kept.plan = contributions, _inputs(plan, choice)
+            stats.stage_times = {"kept": perf_counter_ns() - started}
+            return kept
+        program = acquire_stable(request)
         acquired, loaded = perf_counter_ns(), frozenset(sys.modules)
         stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log
         try:
@@ -267,6 +275,8 @@ class EntryCompiler:
             **compiled.stage_times,
             "prologue": perf_counter_ns() - before,
         }
+        if can_be_kept:
+            keep_entry(entry, request, data)
         return entry
 
     def _complete_sizes(self, sizes: SizeFacts, choice: SizeChoice) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from thunder.compiler.compile_plan import CompilePlan
-from thunder.compiler.failed_calls import plan_for_failures
+from thunder.compiler.failed_calls import effects_of, plan_for_failures
 from thunder.compiler.pipeline import Compiled
 from thunder.compiler.plugin_contributions import PluginContributions
-from thunder.compiler.stats import CacheEntry
+from thunder.compiler.stats import CacheEntry, ProgramOrigin
 from thunder.frontend.acquire import Acquisition
 from thunder.frontend.facts import Fact
 from thunder.ir.trace import TraceCtx
@@ -65,6 +65,9 @@ def new_entry(
         replaced=program.replaced,
         decisions=program.decisions,
         written=program.written,
+        origin=ProgramOrigin(
+            code=program.code, effects=effects_of(program), grad_requests=program.grad_requests
+        ),
         plan=plan,
         free_sizes=frozenset(n for n, value in values.items() if value is None),
         fixed_sizes=frozenset(n for n, value in values.items() if value is not None),

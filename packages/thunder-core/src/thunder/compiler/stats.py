@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 from thunder.base.equal_values import same_leaf
@@ -19,6 +20,7 @@ from thunder.frontend.traced_replacements import ReplacedFunction
 from thunder.ir.trace import TraceCtx
 from thunder.passes.below_autograd import BelowAutograd
 from thunder.passes.notes import Note
+from thunder.passes.placed_writes.raising_calls import ProgramEffects
 from thunder.passes.write_in_place import InputWrite
 from thunder.plugins.specs import Lookaside
 
@@ -39,6 +41,15 @@ class CompileData:
     transforms: tuple[Any, ...]
     require: dict[str, str]
     lookasides: tuple[Lookaside, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramOrigin:
+    """What was acquired beside traces and facts: the code that was read, and what the stages were told."""
+
+    code: tuple[CodeType, ...]
+    effects: ProgramEffects
+    grad_requests: frozenset[str]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -87,6 +98,8 @@ class CacheEntry:
     free_sizes: frozenset[str] = frozenset()
     #: those that the program has fixed, though they were chosen
     fixed_sizes: frozenset[str] = frozenset()
+    #: from which a store of programs makes the entry again
+    origin: ProgramOrigin | None = None
     #: answers to the first questions for which the program has raised
     raising: set[Answers] = field(default_factory=set)
 

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 import torch
@@ -94,6 +95,8 @@ class Acquisition:
     inputs: tuple[Input, ...] = ()
     #: the inputs, by name, that require grad before the computation runs, because the program sets it
     grad_requests: frozenset[str] = frozenset()
+    #: the code of the functions that were interpreted and that the program has not made itself
+    code: tuple[CodeType, ...] = ()
 
     @property
     def may_leave(self) -> bool:
@@ -247,7 +250,7 @@ def _checked(result: Any, session: TracingSession, computed: ComputedSizes) -> A
 
 
 def _reported(
-    session: TracingSession, machine: Machine, finalizer: TraceFinalizer, sizes: SizeFacts | None
+    session: Tracer, machine: Machine, finalizer: TraceFinalizer, sizes: SizeFacts | None
 ) -> dict[str, Any]:
     """Return the fields of an Acquisition that the session and the interpreter have collected."""
     return {
@@ -264,6 +267,7 @@ def _reported(
         "calls_symbols": session.calls_symbols,
         "replaced": session.state(ReplacedCalls).summary(),
         "grad_requests": session.state(GradRequests).early_inputs(),
+        "code": session.interpreted_code(),
         "decisions": () if session.speculation is None else tuple(session.speculation.decisions),
     }
 
@@ -285,7 +289,7 @@ def _object_table(
             assert sizes is not None, "a number is an input only as a symbol"
             inputs.append((new_number(sizes, t, path.source), path))
             return inputs[-1][0]
-        proxy = _input_proxy(t, path, original, device)
+        proxy = input_proxy(t, path, original, device)
         trace.grad_enabled |= tracks_grad and requires_grad(proxy)
         if free is not None and sizes is not None and isinstance(t, torch.Tensor):
             assert isinstance(proxy, TensorProxy), "the proxy of a tensor is one"
@@ -330,7 +334,7 @@ def _end_grad_modes(session: TracingSession, inputs: list[Input], disable_grad: 
         )
 
 
-def _input_proxy(
+def input_proxy(
     t: torch.Tensor | torch.Generator,
     path: Path,
     original: torch.Tensor | None,

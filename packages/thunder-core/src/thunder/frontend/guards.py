@@ -49,7 +49,8 @@ class Prologue(TraceCtx):
         super().__init__(name="prologue")
         self.star_args = True
         self._lines = lines
-        self._interface: Interface | None = interface
+        self.interface = interface
+        self._has_statements = False
         self._sizes = interface.sizes
         self.set_provenance(TraceProvenance("Guard grouping"))
 
@@ -65,9 +66,9 @@ class Prologue(TraceCtx):
     @property
     def bound_symbols(self) -> list[BoundSymbol]:
         """The statements: unpackings, checks, and the return."""
-        if self._interface is not None:
-            trace = structured(self._interface)
-            self.scopes[0], self.names, self._interface = trace.bound_symbols, trace.names, None
+        if not self._has_statements:
+            trace = structured(self.interface)
+            self.scopes[0], self.names, self._has_statements = trace.bound_symbols, trace.names, True
         return self.scopes[0]
 
     @bound_symbols.setter

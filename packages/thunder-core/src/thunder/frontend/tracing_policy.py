@@ -302,6 +302,10 @@ class Tracer(AttributePolicy):
         kwdefaults = self.adopt(fn.__kwdefaults__, path.step("attribute", "__kwdefaults__"))
         return FunctionParts(fn.__code__, fn.__globals__, defaults, kwdefaults, fn.__closure__)
 
+    def interpreted_code(self) -> tuple[types.CodeType, ...]:
+        """Return the code of the functions that were interpreted and that the program has not made."""
+        return tuple({id(parts.code): parts.code for _, parts in self._parts.values()}.values())
+
     def is_code_constant(self, value: Any) -> bool:
         """Return whether a tuple or frozenset is a constant of code: one object in all calls."""
         if self._constants is None:

@@ -38,6 +38,7 @@ __all__ = [
     "names_by_plugin",
     "names_of_modules",
     "notify_compiled",
+    "program_store",
     "recipes",
     "transform_names",
 ]
@@ -251,6 +252,11 @@ def mesh_planner(manager: PluginManager) -> Callable[..., Any] | None:
             raise manager.fault(plugin, text, "thunder_mesh_planner")
         return result  # type: ignore[no-any-return]
     return None
+
+
+def program_store(manager: PluginManager) -> tuple[str, Any] | None:
+    """Return the first plugin that keeps programs, and its store; None without one."""
+    return next((found for found in manager.call("thunder_program_store") if found[1] is not None), None)
 
 
 def recipes(manager: PluginManager) -> Mapping[str, tuple[str, type[Any]]]:

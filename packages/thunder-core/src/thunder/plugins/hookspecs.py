@@ -173,6 +173,16 @@ def thunder_default_executors(executors: tuple[Executor, ...]) -> Iterable[Execu
 
 
 @hookspec
+def thunder_program_store() -> Any:
+    """Provide the object that keeps programs from one process to the next; None leaves it to the next plugin.
+
+    Called at each compile. The object has two methods (`thunder.compiler.kept_programs.ProgramStore`): one
+    returns the cache entry of a call, before the program is read, the other takes a new entry. The first
+    result that is not None is used.
+    """
+
+
+@hookspec
 def thunder_mesh_planner() -> Callable[..., Any] | None:
     """Provide the function that plans for a mesh of devices; None leaves it to the next plugin.
 

@@ -1,0 +1,284 @@
+"""A cache entry as a document of JSON, and back: facts, the programs that run, what a failing call does."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from thunder.autograd.torch_node import Connected, Node
+from thunder.autograd.wiring import Wiring
+from thunder.base.provenance import Path
+from thunder.compiler.compile_plan import CompilePlan
+from thunder.compiler.failed_calls import FailurePlan
+from thunder.compiler.stats import CacheEntry, CompileData
+from thunder.frontend.acquire import input_proxy
+from thunder.frontend.ambient_state import Modes, full_ambient_state
+from thunder.frontend.guards import Prologue, ambient_fact, prologue_trace
+from thunder.frontend.prologue_statements import Interface
+from thunder.frontend.trace_request import TraceRequest
+from thunder.frontend.traced_replacements import ReplacedFunction
+from thunder.ir.proxies import GeneratorProxy, TensorProxy
+from thunder.ir.symbol import with_parts
+from thunder.ir.trace import TraceCtx, detached_trace
+from thunder.passes.below_autograd import BelowAutograd
+from thunder.passes.write_in_place import InputWrite
+from thunder_store.descriptions import codes_of
+from thunder_store.digests import codes_within
+from thunder_store.facts import FactReader, FactWriter, module_with
+from thunder_store.later import Later, text_of_acquired
+from thunder_store.reasons import NotKept, NotUsed
+from thunder_store.run_text import read_program, write_program
+from thunder_store.set_order import hash_probe, orders_sets
+from thunder_store.values import read_value, write_value
+
+__all__ = ["read_entry", "write_entry"]
+
+
+def write_entry(entry: CacheEntry, request: TraceRequest, data: CompileData) -> dict[str, Any]:
+    """Return an entry as a document; raise NotKept with the reason for one that is not kept."""
+    _refuse(entry)
+    assert entry.origin is not None, "an entry that was compiled has its origin"
+    prologue = entry.prologue_traces[-1]
+    if not isinstance(prologue, Prologue):
+        raise NotKept("transforms", "the prologue")
+    interface = prologue.interface
+    writer = FactWriter(request.fn, request.contributed, request.overrides)
+    writer.written(interface.facts)
+    _check_code(entry, writer)
+    inputs = [_written_input(proxy, path, writer) for proxy, path in interface.inputs]
+    programs = _Programs(entry, writer)
+    document = {
+        "ambient": write_value(full_ambient_state(), writer.refer),
+        "inputs": inputs,
+        "reached": [writer.path(path) for path in interface.reached],
+        "programs": programs.written(),
+        "failures": _written_failures(entry.failures),
+        "written": sorted(entry.written),
+        "replaced": [[r.function, r.replacement, r.provided_by, r.calls] for r in entry.replaced],
+        "writes": [[w.target, list(w.lines), w.reason] for w in entry.input_writes],
+        "below": None if entry.below_autograd is None else dataclasses.astuple(entry.below_autograd),
+        "acquired": text_of_acquired(entry, writer),
+        "hash": hash_probe() if writer.makes_sets or orders_sets(entry.origin.code) else None,
+    }
+    return {**document, "paths": writer.paths, "objects": writer.objects, "facts": writer.facts}
+
+
+def _refuse(entry: CacheEntry) -> None:
+    if entry.is_for_one_call:
+        raise NotKept("one call", "what it reads has changed while it was read")
+    if entry.baked:
+        raise NotKept("promises", f"sharp edges: {', '.join(entry.baked)}")
+    if entry.decisions:
+        raise NotKept("decisions", str(entry.decisions[0]))
+    if entry.free_sizes or entry.fixed_sizes or entry.plan.sizes or entry.plan.places:
+        raise NotKept("sizes", str(entry.plan))
+
+
+def _check_code(entry: CacheEntry, writer: FactWriter) -> None:
+    """Raise NotKept for code that was read and that no object of the facts has."""
+    assert entry.origin is not None, "an entry that was compiled has its origin"
+    known = {id(c) for x in writer.described() for code in codes_of(x) for c in codes_within(code)}
+    for code in entry.origin.code:
+        if id(code) not in known:
+            raise NotKept("code", f"{code.co_qualname}, {code.co_filename}:{code.co_firstlineno}")
+
+
+# -- parts -----------------------------------------------------------------------------------------------------
+
+
+def _written_input(proxy: Any, path: Path, writer: FactWriter) -> list[Any]:
+    if not isinstance(proxy, TensorProxy | GeneratorProxy):
+        raise NotKept("sizes", f"{path.source} is a number")
+    return [proxy.name, writer.path(path)]
+
+
+def _written_failures(plan: FailurePlan) -> dict[str, Any]:
+    if plan.host_generators or plan.decides or plan.decides_on_made:
+        raise NotKept("object", "a generator of random numbers of Python or NumPy")
+    values = {f.name: getattr(plan, f.name) for f in dataclasses.fields(plan)}
+    modes = {f.name: getattr(plan.modes, f.name) for f in dataclasses.fields(plan.modes)}
+    del values["modes"], values["host_generators"]
+    return {"modes": write_value(modes, _no_object), **{k: write_value(v, _no_object) for k, v in values.items()}}
+
+
+def _read_failures(document: Mapping[str, Any]) -> FailurePlan:
+    values = {name: read_value(j, _no_reference) for name, j in document.items()}
+    return FailurePlan(**{**values, "modes": Modes(**values["modes"])}, host_generators=())
+
+
+def _no_object(x: Any) -> Any:
+    raise NotKept("object", f"an object of type {type(x).__qualname__}")
+
+
+def _no_reference(j: Any) -> Any:
+    raise NotUsed(f"{j!r} is not a value")
+
+
+class _Programs:
+    """The generated functions of an entry."""
+
+    def __init__(self, entry: CacheEntry, writer: FactWriter) -> None:
+        self.entry, self.writer = entry, writer
+        self.forward: Any = None
+
+    def written(self) -> dict[str, Any]:
+        """Return the programs as a document."""
+        entry, run, around = self.entry, self.entry.computation_fn, None
+        if entry.epilogue_traces and entry.epilogue_traces[-1].name == "connected":
+            connected: TraceCtx | None = entry.epilogue_traces[-1]
+        else:
+            connected = next((t for t in entry.epilogue_traces if t.name == "connected"), None)
+        if connected is not None:
+            around, run = run, _called_by(connected)
+        self.forward = run
+        connection = None
+        if isinstance(run, Connected):
+            connection = _written_connection(run)
+            run = run.forward_fn
+        epilogue = None
+        if entry.epilogue_fn is not None:
+            epilogue = self._program(entry.epilogue_fn, entry.epilogue_traces[-1])
+        return {
+            "forward": self._program(run, entry.computation_traces[-1]),
+            "decorated": hasattr(run, "__wrapped__"),
+            "connection": connection,
+            "backward": None
+            if entry.backward_fn is None or connection is None
+            else self._program(entry.backward_fn, entry.backward_traces[-1]),
+            "around": None if around is None or connected is None else self._program(around, connected),
+            "epilogue": epilogue,
+        }
+
+    def _program(self, fn: Any, trace: TraceCtx) -> dict[str, Any]:
+        return write_program(fn, with_parts(trace.running_symbols), self._refer)
+
+    def _refer(self, x: Any) -> Any:
+        if x is self.forward:
+            return ["forward"]
+        if type(x) is dict and (module := module_with(x)) is not None:
+            return ["globals", module]
+        return self.writer.value(x)
+
+
+def _called_by(connected: TraceCtx) -> Any:
+    return next(b.sym.python_impl for b in connected.bound_symbols if b.sym.id == "connected.forward")
+
+
+def _written_connection(run: Connected) -> dict[str, Any]:
+    if any(node.results is not None for node in run.nodes):
+        raise NotKept("transforms", "the backward")
+    nodes = [
+        {f.name: list(getattr(node.wiring, f.name)) for f in dataclasses.fields(Wiring)} for node in run.nodes
+    ]
+    return {"nodes": nodes, "bases": list(run.bases)}
+
+
+# -- reading ---------------------------------------------------------------------------------------------------
+
+
+def read_entry(document: Mapping[str, Any], request: TraceRequest, data: CompileData) -> CacheEntry:
+    """Return the entry of a document for a call; raise NotUsed where it is not for the call."""
+    if document["hash"] not in (None, hash_probe()):
+        raise NotUsed("the seed of hashes is another one")
+    ambient = {k: v for k, v in read_value(document["ambient"], _no_reference).items()}
+    if ambient != full_ambient_state():
+        raise NotUsed("torch's ambient state is another one")
+    with torch._C.DisableTorchFunction():
+        reader = FactReader(document, request)
+        facts = reader.read(document["facts"])
+        inputs = [_read_input(name, place, reader) for name, place in document["inputs"]]
+        reached = [reader.path(place) for place in document["reached"]]
+        interface = Interface(facts, inputs, reached)
+        prologue = prologue_trace(interface, reader.roots, request.trusted)
+    failures = _read_failures(document["failures"])
+    later = Later(document["acquired"], reader, request, data, prologue, failures.modes)
+    run, backward, epilogue = _read_programs(document["programs"], reader, later)
+    prologue_fn = prologue.python_callable()
+    if prologue_fn(*request.args, **request.kwargs) is None:
+        raise NotUsed("a guard does not hold")
+    return CacheEntry(
+        prologue_fn=prologue_fn,
+        prologue_traces=[prologue],
+        computation_fn=run,
+        computation_traces=later.list("computation_traces"),
+        backward_fn=backward,
+        backward_traces=later.list("backward_traces"),
+        epilogue_fn=epilogue,
+        epilogue_traces=later.list("epilogue_traces"),
+        ledger=later.list("ledger"),
+        backward_ledger=later.list("backward_ledger"),
+        notes=later.list("notes"),
+        input_writes=tuple(InputWrite(t, tuple(lines), reason) for t, lines, reason in document["writes"]),
+        below_autograd=_read_below(document["below"]),
+        guards=(ambient_fact(), *facts),
+        failures=failures,
+        can_be_undone=failures.can_be_undone,
+        replaced=tuple(ReplacedFunction(*r) for r in document["replaced"]),
+        plan=CompilePlan(answers=request.answers),
+        written=frozenset(document["written"]),
+    )
+
+
+def _read_below(below: Sequence[Any] | None) -> BelowAutograd | None:
+    return None if below is None else BelowAutograd(below[0], tuple((r, n) for r, n in below[1]))
+
+
+def _read_input(name: str, place: int, reader: FactReader) -> Any:
+    path, value = reader.path(place), reader.at(place)
+    if not isinstance(value, torch.Tensor | torch.Generator):
+        raise NotUsed(f"{path.source} is not a tensor")
+    with detached_trace():
+        return input_proxy(value, path, None, None).replace(name=name), path
+
+
+def _read_programs(document: Mapping[str, Any], reader: FactReader, later: Later) -> tuple[Any, Any, Any]:
+    forward = _Reader(reader, None).program(document["forward"])
+    run, backward = forward, None
+    if document["connection"] is not None:
+        if document["backward"] is not None:
+            backward = _Reader(reader, None).program(document["backward"])
+        run = _read_connection(document["connection"], forward, backward, later)
+    if document["around"] is not None:
+        run = _Reader(reader, run).program(document["around"])
+    epilogue = None
+    if document["epilogue"] is not None:
+        epilogue = _Reader(reader, None).program(document["epilogue"])
+    return run, backward, epilogue
+
+
+class _Reader:
+    def __init__(self, reader: FactReader, forward: Any) -> None:
+        self.reader, self.forward = reader, forward
+
+    def program(self, document: Mapping[str, Any]) -> Any:
+        return read_program(document, self.refer)
+
+    def refer(self, j: Any) -> Any:
+        if j == ["forward"] and self.forward is not None:
+            return self.forward
+        if type(j) is list and j[:1] == ["globals"]:
+            module = sys.modules.get(j[1])
+            if module is None:
+                raise NotUsed(f"the module {j[1]} is not loaded")
+            return vars(module)
+        return read_value(j, self.reader.refer)
+
+
+def _read_connection(document: Mapping[str, Any], forward: Any, backward: Any, later: Later) -> Connected:
+    wirings = [Wiring(**{k: tuple(v) for k, v in node.items()}) for node in document["nodes"]]
+    only = backward if len(wirings) == 1 else None
+    nodes = [
+        Node(
+            wiring,
+            partial(later.variant, i, wiring),
+            partial(later.derivative, i, wiring),
+            only,
+        )
+        for i, wiring in enumerate(wirings)
+    ]
+    return Connected(forward, nodes, tuple(document["bases"]), lambda args: None)

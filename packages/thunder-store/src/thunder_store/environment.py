@@ -1,0 +1,111 @@
+"""What kept programs depend on beside their own facts: versions, plugins, machine, files of modules."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+import thunder
+from thunder.plugins import get_manager
+from thunder_store.digests import digest_of
+
+__all__ = ["changed_file", "environment", "files_of_modules"]
+
+#: the beginnings of variables that libraries read when they are imported
+_VARIABLES = (
+    *("TORCH", "PYTORCH", "ATEN_", "THUNDER_", "OMP_", "MKL_", "KMP_", "GOMP_", "CUDA_", "NVIDIA_", "TRITON_"),
+    *("HF_", "TRANSFORMERS_", "NPY_", "NUMPY_", "CUBLAS_", "CUDNN_", "DNNL_", "ONEDNN_"),
+)
+#: those of them that say where files are kept, and nothing else
+_PLACES = frozenset(
+    {"THUNDER_PROGRAM_CACHE", "THUNDER_CACHE_DIR", "THUNDER_CACHE_LIMIT", "TORCHINDUCTOR_CACHE_DIR"}
+    | {"TORCH_HOME", "HF_HOME", "TRITON_CACHE_DIR"}
+)
+
+
+def environment() -> dict[str, str]:
+    """Return name → text of what decides how any program is read and compiled."""
+    return {**_of_process(), **_of_plugins(), **_that_may_change()}
+
+
+@functools.cache
+def _of_process() -> Mapping[str, str]:
+    flags = sys.flags
+    return {
+        "python": f"{sys.version} {sys.implementation.cache_tag} {flags.optimize} {flags.dev_mode}",
+        "machine": f"{sys.platform} {platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "torch": f"{torch.__version__} {torch.version.git_version} {digest_of(torch.__config__.show())}",
+        "thunder": thunder.__version__,
+    }
+
+
+def _of_plugins() -> dict[str, str]:
+    manager = get_manager()
+    names = sorted(f"{info.name} {info.state.name} {info.source}" for info in manager.loaded())
+    return {"plugins": ", ".join(names)}
+
+
+def _that_may_change() -> dict[str, str]:
+    chosen = {k: v for k, v in os.environ.items() if k.startswith(_VARIABLES) and k not in _PLACES}
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    devices = [(torch.cuda.get_device_name(i), torch.cuda.get_device_capability(i)) for i in range(count)]
+    return {
+        "variables": digest_of(repr(sorted(chosen.items()))),
+        "devices": repr(devices),
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+# -- files ---------------------------------------------------------------------------------------------------
+
+_STANDARD = tuple({os.path.realpath(sysconfig.get_path(n)) + os.sep for n in ("stdlib", "platstdlib")})
+
+
+def files_of_modules() -> dict[str, list[Any]]:
+    """Return module → file, size and time of all modules that are loaded, but Python's own.
+
+    The time is what Python itself looks at before it compiles a file again.
+    """
+    found = {}
+    for name, module in tuple(sys.modules.items()):
+        file = _file_of(module)
+        if file is not None:
+            found[name] = [file, *_stamp(file)]
+    return found
+
+
+def changed_file(files: Mapping[str, Any]) -> str | None:
+    """Return the first module whose file is another one than it was, or None."""
+    for name, (file, *stamp) in files.items():
+        loaded = _file_of(sys.modules.get(name))
+        if loaded not in (None, file) or _stamp(file) != stamp:
+            return name
+    return None
+
+
+def _file_of(module: Any) -> str | None:
+    namespace = getattr(module, "__dict__", None)
+    file = namespace.get("__file__") if type(namespace) is dict else None
+    if type(file) is not str or (file.startswith(_STANDARD) and "-packages" not in file):
+        return None
+    return file
+
+
+def _stamp(file: str) -> list[int]:
+    try:
+        status = os.stat(file)
+    except OSError:
+        return []
+    return [status.st_size, status.st_mtime_ns]
+
+
+def modules_with_files() -> Iterator[str]:
+    """Yield the names of the modules that :func:`files_of_modules` has."""
+    yield from files_of_modules()

@@ -1,0 +1,183 @@
+"""What a kept program needs rarely: its traces and ledger, backwards for other cotangents, second derivatives.
+
+They are derived again, from the program as it was acquired, by the stages that compiled it.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from thunder.autograd.torch_node import Connected, Node
+from thunder.autograd.wiring import Wiring
+from thunder.base.default_generators import default_generators_kept
+from thunder.base.errors import InternalError
+from thunder.compiler.pipeline import Compiled, configured_pipeline
+from thunder.compiler.running_compile import compiling
+from thunder.compiler.stats import CacheEntry, CompileData
+from thunder.core.trace import dump, load
+from thunder.frontend.ambient_state import Modes
+from thunder.frontend.guards import Prologue
+from thunder.frontend.trace_request import TraceRequest
+from thunder.ir.trace import TraceCtx
+from thunder.passes.placed_writes.raising_calls import ProgramEffects
+from thunder_store.facts import FactReader, FactWriter, module_with
+from thunder_store.reasons import NotUsed
+from thunder_store.values import read_value
+
+__all__ = ["Later", "text_of_acquired"]
+
+
+def text_of_acquired(entry: CacheEntry, writer: FactWriter) -> dict[str, Any]:
+    """Return the program as acquired, as text with a table of constants, and what the stages are told."""
+    origin = entry.origin
+    assert origin is not None, "an entry that was compiled has its origin"
+    epilogue = entry.epilogue_traces[-1] if entry.epilogue_fn is not None else None
+    return {
+        "computation": _written(entry.computation_traces[0], writer),
+        "epilogue": None if epilogue is None else _written(epilogue, writer),
+        "effects": list(dataclasses.astuple(origin.effects)),
+        "grad requests": sorted(origin.grad_requests),
+    }
+
+
+def _written(trace: TraceCtx, writer: FactWriter) -> list[Any]:
+    printed = dump(trace)
+    constants = {name: _constant(x, writer) for name, x in printed.constants.items()}
+    return [base64.b85encode(zlib.compress(printed.text.encode())).decode(), constants]
+
+
+def _constant(x: Any, writer: FactWriter) -> Any:
+    if type(x) is dict and (module := module_with(x)) is not None:
+        return ["globals", module]
+    return writer.value(x)
+
+
+class Later:
+    """The program of a kept entry, compiled again when something needs it."""
+
+    def __init__(
+        self,
+        document: Mapping[str, Any],
+        reader: FactReader,
+        request: TraceRequest,
+        data: CompileData,
+        prologue: Prologue,
+        modes: Modes,
+    ) -> None:
+        self._document, self._refer = document, reader.refer
+        self._data, self._prologue, self._modes = data, prologue, modes
+        self._compiled: Compiled | None = None
+
+    def compiled(self) -> Compiled:
+        """Return the result of the stages for the program as it was acquired."""
+        if self._compiled is None:
+            self._compiled = self._compile()
+        return self._compiled
+
+    def _compile(self) -> Compiled:
+        data, document, now = self._data, self._document, Modes.now()
+        computation = self._trace(document["computation"])
+        self._modes.restore()
+        try:
+            with compiling(data), default_generators_kept():
+                return configured_pipeline((), data.compile_options, data.executors_list).run(
+                    computation,
+                    data.executors_list,
+                    (),
+                    data.compile_options,
+                    check=data.debug_options.check_traces,
+                    prologue=self._prologue,
+                    epilogue=self._epilogue(),
+                    grad_requests=frozenset(document["grad requests"]),
+                    effects=ProgramEffects(*map(bool, document["effects"])),
+                )
+        finally:
+            now.restore()
+
+    def _epilogue(self) -> TraceCtx | None:
+        text = self._document["epilogue"]
+        return None if text is None else self._trace(text)
+
+    def _trace(self, written: Sequence[Any]) -> TraceCtx:
+        text, constants = written
+        return load(unpacked(text), {name: self._read(j) for name, j in constants.items()})
+
+    def _read(self, j: Any) -> Any:
+        if type(j) is list and j[:1] == ["globals"]:
+            return vars(sys.modules[j[1]])
+        return read_value(j, self._refer)
+
+    # -- what an entry has ---------------------------------------------------------------------------------
+
+    def list(self, name: str) -> Any:
+        """Return a list of the entry, which is made when it is read."""
+        return _LateList(lambda: _PARTS[name](self))
+
+    def variant(self, position: int, wiring: Wiring, present: Any) -> Callable[..., Any]:
+        """Return the backward of a node for other cotangents."""
+        return self._node(position, wiring).variant(present)
+
+    def derivative(self, position: int, wiring: Wiring, present: Any) -> Callable[..., Any]:
+        """Return the backward of a node that can be differentiated."""
+        return self._node(position, wiring).derivative(present)
+
+    def _node(self, position: int, wiring: Wiring) -> Node:
+        run = self.compiled().fn
+        for trace in self.compiled().connected_traces:
+            for bsym in trace.bound_symbols:
+                if bsym.sym.id == "connected.forward":
+                    run = bsym.sym.python_impl
+        if not isinstance(run, Connected) or run.nodes[position].wiring != wiring:
+            raise InternalError("a kept program is compiled to another one when its backward is needed")
+        return run.nodes[position]
+
+
+def unpacked(text: str) -> str:
+    """Return a text that was compressed; raise NotUsed for another one."""
+    try:
+        return zlib.decompress(base64.b85decode(text)).decode()
+    except (ValueError, zlib.error) as error:
+        raise NotUsed(f"a text is damaged: {error}") from error
+
+
+def _epilogues(later: Later) -> list[Any]:
+    compiled = later.compiled()
+    last = [] if compiled.epilogue is None else [compiled.epilogue]
+    return [*compiled.connected_traces, *last]
+
+
+#: the lists of an entry
+_PARTS: Final[Mapping[str, Callable[[Later], Sequence[Any]]]] = {
+    "computation_traces": lambda later: later.compiled().traces,
+    "backward_traces": lambda later: later.compiled().backward_traces,
+    "epilogue_traces": _epilogues,
+    "ledger": lambda later: later.compiled().ledger,
+    "backward_ledger": lambda later: later.compiled().backward_ledger,
+    "notes": lambda later: later.compiled().notes,
+}
+
+
+class _LateList(Sequence[Any]):
+    """A list that is made when it is first read."""
+
+    def __init__(self, make: Callable[[], Sequence[Any]]) -> None:
+        self._make, self._items = make, None
+
+    def _all(self) -> Sequence[Any]:
+        if self._items is None:
+            self._items = self._make()
+        return self._items
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._all())

@@ -1,0 +1,135 @@
+"""The persistent cache of programs: a first call looks for its program before it reads it.
+
+Each program is one file of thunder's cache of artefacts, which writes a file whole or not at all, and ignores
+one that was not written as it is. The key has the callable with the digest of its code, the settings and the
+environment; what else a program depends on is in its facts, which are checked before it is used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections import deque
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from thunder.base.artefact_cache import ArtefactCache
+from thunder.base.provenance import own_name
+from thunder.compiler.stats import CacheEntry, CompileData
+from thunder.frontend.trace_request import TraceRequest
+from thunder_store.entries import read_entry, write_entry
+from thunder_store.environment import changed_file, environment, files_of_modules
+from thunder_store.reasons import NotKept, NotUsed
+from thunder_store.settings import key_of
+
+__all__ = ["PACKAGE", "Event", "ProgramCache", "cache_of", "events"]
+
+PACKAGE: Final = "thunder-store"
+VARIABLE: Final = "THUNDER_PROGRAM_CACHE"
+#: the most programs of one key; beyond it the one is replaced that was not used for the longest time
+_SLOTS: Final = 8
+
+
+class Event(NamedTuple):
+    """What became of one compile: ``"hit"``, ``"kept"``, ``"not kept"`` or ``"not used"``, and why."""
+
+    kind: str
+    name: str
+    reason: str = ""
+
+
+#: the last events of the process
+_events: deque[Event] = deque(maxlen=256)
+
+
+def events() -> list[Event]:
+    """Return the last 256 events of this process, oldest first."""
+    return list(_events)
+
+
+def directory_of(data: CompileData) -> Path | None:
+    """Return the directory of the cache that a compile uses: the option, else the variable; None for none."""
+    chosen = data.compile_options.value("program_cache") or os.environ.get(VARIABLE)
+    return Path(chosen).expanduser() if chosen else None
+
+
+def cache_of(directory: Path) -> ArtefactCache:
+    """Return the files of programs in a directory, for the environment of now."""
+    return ArtefactCache(PACKAGE, environment(), directory=directory)
+
+
+class ProgramCache:
+    """Finds and keeps programs, in the directory that the option or the environment names."""
+
+    def find(self, request: TraceRequest, data: CompileData) -> CacheEntry | None:
+        """Return a kept program whose facts hold for the call, or None."""
+        directory = directory_of(data)
+        if directory is None:
+            return None
+        try:
+            key = key_of(request, data)
+        except NotKept:  # `keep` says why
+            return None
+        cache = cache_of(directory)
+        for slot in range(_SLOTS):
+            content = cache.get(f"{key} {slot}")
+            if content is None:
+                continue
+            try:
+                entry = read_entry(opened(content), request, data)
+            except NotUsed as reason:
+                _events.append(Event("not used", _name(data), str(reason)))
+                continue
+            _events.append(Event("hit", _name(data)))
+            return entry
+        return None
+
+    def keep(self, entry: CacheEntry, request: TraceRequest, data: CompileData) -> None:
+        """Keep a program that was compiled, or note why not."""
+        directory = directory_of(data)
+        if directory is None:
+            return
+        try:
+            key = key_of(request, data)
+            content = closed(write_entry(entry, request, data))
+        except NotKept as reason:
+            _events.append(Event("not kept", _name(data), str(reason)))
+            return
+        cache = cache_of(directory)
+        cache.put(_slot(cache, key), content)
+        _events.append(Event("kept", _name(data)))
+
+
+def _slot(cache: ArtefactCache, key: str) -> str:
+    """Return the key of a free slot, or of that which was not used for the longest time."""
+    used = {}
+    for slot in range(_SLOTS):
+        try:
+            used[f"{key} {slot}"] = cache.path(f"{key} {slot}").stat().st_mtime
+        except OSError:
+            return f"{key} {slot}"
+    return min(used, key=used.__getitem__)
+
+
+def closed(document: dict[str, Any]) -> bytes:
+    """Return a program as bytes, with the files of the modules that are loaded."""
+    text = json.dumps({**document, "files": files_of_modules()}, separators=(",", ":"))
+    return zlib.compress(text.encode(), 1)
+
+
+def opened(content: bytes) -> dict[str, Any]:
+    """Return the document of a program; raise NotUsed if it has none, or if a file of a module has changed."""
+    try:
+        document: dict[str, Any] = json.loads(zlib.decompress(content))
+        files = document["files"]
+    except (ValueError, zlib.error, KeyError, TypeError, RecursionError) as error:
+        raise NotUsed(f"the file has no program: {error!r}") from error
+    changed = changed_file(files)
+    if changed is not None:
+        raise NotUsed(f"the file of the module {changed} is another one")
+    return document
+
+
+def _name(data: CompileData) -> str:
+    return own_name(data.fn, "__qualname__") or type(data.fn).__qualname__

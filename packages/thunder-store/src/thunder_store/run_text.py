@@ -1,0 +1,276 @@
+"""The text of a program that runs, with the objects that it names: kept, checked, and run again.
+
+The text is the one that thunder generates. Before it is compiled in another process, each node of its syntax
+tree is looked at: statements assign results of calls, calls are of operators that are registered here, of
+torch's literals, or of names in the table. What a name is has one of few forms, and none of them is an
+arbitrary function.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import torch
+
+from thunder.base.generated_source import compile_text
+from thunder.ir.dotted_paths import bind_paths
+from thunder.ir.registered_operators import OperatorName, callee_of, name_of
+from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder_store.descriptions import name_of as name_of_object
+from thunder_store.descriptions import named
+from thunder_store.reasons import NotKept, NotUsed
+
+__all__ = ["read_program", "write_program"]
+
+#: writes or reads an object that is not an operator: (object or JSON) → JSON or object
+Refer = Callable[[Any], Any]
+
+
+def write_program(fn: Any, calls: Iterable[BoundSymbol], refer: Refer) -> dict[str, Any]:
+    """Return the text of a generated function and its table of names.
+
+    ``calls`` are those of its trace. Raises NotKept for an object or a statement of another form.
+    """
+    fn = _innermost(fn)
+    calls = list(calls)
+    file, code = fn.__code__.co_filename, fn.__code__
+    text = "".join(linecache.getlines(file))
+    if not text or code.co_filename != file:
+        raise NotKept("replaced", f"{fn.__name__} has no text")
+    operators = _operators(calls)
+    names = {
+        name: _name_form(value, operators, refer)
+        for name, value in fn.__globals__.items()
+        if name not in _IMPLICIT
+    }
+    paths = {callee: form for callee, form in _paths(calls).items() if callee in text}
+    program = {"name": fn.__name__, "text": text, "names": names, "paths": paths}
+    try:
+        _Checker(program).check()
+    except NotUsed as reason:
+        raise NotKept("statement", str(reason)) from reason
+    return program
+
+
+#: names of a namespace that the text imports, or that thunder adds
+_IMPLICIT: Final = frozenset({"__builtins__", "__text_lifetime__", "torch", "Tensor", "no_autocast"})
+
+
+def _innermost(fn: Any) -> Any:
+    while True:
+        inner = getattr(fn, "__wrapped__", None)
+        if inner is None:
+            break
+        fn = inner
+    if not isinstance(fn, types.FunctionType) or not fn.__code__.co_filename.startswith("<thunder."):
+        raise NotKept("replaced", f"{fn!r} is not a generated function")
+    return fn
+
+
+def _operators(calls: Iterable[BoundSymbol]) -> dict[int, Symbol]:
+    return {id(b.sym.python_impl): b.sym for b in calls if b.sym.python_impl is not None}
+
+
+def _paths(calls: Iterable[BoundSymbol]) -> dict[str, list[Any]]:
+    """Return the dotted path of each operator that is called by one, with how it is found."""
+    found: dict[str, list[Any]] = {}
+    for symbol in {id(b.sym): b.sym for b in calls if b.sym.call_path is not None}.values():
+        name = name_of(symbol)
+        if name is None:
+            if symbol.python_impl is None and symbol.python_printer is None:
+                raise NotKept("operator", symbol.name)
+            continue
+        found[symbol.call_path] = [name.callee, name.id, name.by]
+    return found
+
+
+def _name_form(value: Any, operators: Mapping[int, Symbol], refer: Refer) -> list[Any]:
+    symbol = operators.get(id(value))
+    if symbol is not None:
+        name = name_of(symbol)
+        if name is not None:
+            return ["operator", name.callee, name.id, name.by]
+    if _is_helper(value):
+        return ["helper", *name_of_object(value)]
+    if isinstance(value, types.ModuleType):
+        return ["module", value.__name__]
+    return ["value", refer(value)]
+
+
+def _is_helper(value: Any) -> bool:
+    """Return whether a value is a function or class of thunder that a name leads to."""
+    module, name = name_of_object(value) if callable(value) else ("", "")
+    return module.partition(".")[0] == "thunder" and named(module, name) is value
+
+
+def read_program(program: Mapping[str, Any], refer: Refer) -> Callable[..., Any]:
+    """Return the function of a kept text; raise NotUsed for a text that is not one of a program."""
+    _Checker(program).check()
+    namespace: dict[str, Any] = {}
+    for name, form in program["names"].items():
+        namespace[name] = _object(form, refer)
+    targets = {}
+    for callee, form in program["paths"].items():
+        target = _symbol(form).call_target
+        if target is not None:
+            targets[callee] = target
+    code = compile_text(program["text"], f"thunder.{program['name']}", namespace)
+    bind_paths(namespace, code, targets)
+    return namespace.pop(program["name"])  # type: ignore[no-any-return]
+
+
+def _symbol(form: Any) -> Symbol:
+    callee, identifier, by = form
+    symbol = OperatorName(callee, identifier, by).symbol
+    if symbol is None or callee_of(symbol) not in (callee, symbol.name):
+        raise NotUsed(f"{callee} is not an operator here")
+    return symbol
+
+
+def _object(form: Any, refer: Refer) -> Any:
+    kind, *rest = form
+    if kind == "operator":
+        implementation = _symbol(rest).python_impl
+        if implementation is None:
+            raise NotUsed(f"the operator {rest[0]} does not run here")
+        return implementation
+    if kind == "helper":
+        value = named(*rest)
+        if not _is_helper(value):
+            raise NotUsed(f"{rest} is not a function of thunder")
+        return value
+    if kind == "module":
+        if rest[0] not in _MODULES or rest[0] not in sys.modules:
+            raise NotUsed(f"the module {rest[0]} is not one that programs name")
+        return sys.modules[rest[0]]
+    if kind == "value":
+        return refer(rest[0])
+    raise NotUsed(f"{kind!r} is not a kind of names")
+
+
+#: modules that texts name, beside torch's
+_MODULES: Final = frozenset({"math", "operator"})
+#: callees that make literals
+_LITERALS: Final = frozenset(
+    {"torch.device", "torch.Size", "slice", "float", "complex", "set", "frozenset", "range", "bytes"}
+)
+#: methods that epilogues call of the containers of a program, and of tensors that require grad
+_METHODS: Final = frozenset(
+    {"extend", "append", "insert", "pop", "clear", "update", "move_to_end", "popleft", "add", "discard"}
+    | {"appendleft", "extendleft", "remove", "requires_grad_", "__new__", "__setattr__", "__delattr__", "repeat"}
+)
+_STATEMENTS: Final = (ast.Assign, ast.Expr, ast.Delete, ast.Return, ast.With, ast.Pass)
+_EXPRESSIONS: Final = (
+    *(ast.Constant, ast.Name, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp, ast.BinOp, ast.Compare),
+    *(ast.Attribute, ast.Subscript, ast.Call, ast.keyword, ast.Starred, ast.expr_context, ast.operator),
+    *(ast.unaryop, ast.cmpop, ast.Slice, ast.withitem),
+)
+_IMPORTS: Final = {"import torch", "from thunder.executors.torchex import no_autocast"}
+
+
+class _Checker:
+    """Checks that a text is a program of calls of operators."""
+
+    def __init__(self, program: Mapping[str, Any]) -> None:
+        self.program, self.names = program, program["names"]
+        self.paths = program["paths"]
+
+    def check(self) -> None:
+        try:
+            module = ast.parse(self.program["text"])
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise NotUsed(f"a text is not Python: {error}") from error
+        *imports, definition = module.body
+        for line in imports:
+            self._check_import(line)
+        if type(definition) is not ast.FunctionDef or definition.name != self.program["name"]:
+            raise NotUsed("a text does not define its function")
+        for decorator in definition.decorator_list:
+            if ast.unparse(decorator) not in ("torch.no_grad()", "no_autocast"):
+                raise NotUsed(f"the decorator {ast.unparse(decorator)}")
+        arguments = definition.args
+        if arguments.defaults or arguments.kwonlyargs or arguments.vararg or arguments.kwarg:
+            raise NotUsed("parameters with defaults")
+        if any(a.annotation for a in arguments.args) or definition.returns is not None:
+            raise NotUsed("an annotation")
+        for statement in definition.body:
+            self._check_statement(statement)
+
+    def _check_import(self, line: ast.stmt) -> None:
+        text = ast.unparse(line)
+        module = text.removeprefix("import ")
+        is_of_torch = type(line) is ast.Import and module.startswith("torch.") and module in _TORCH
+        is_known = type(line) is ast.Import and module in _MODULES
+        if text not in _IMPORTS and not is_of_torch and not is_known and text != "from torch import Tensor":
+            raise NotUsed(f"the line {text!r}")
+
+    def _check_statement(self, statement: ast.stmt) -> None:
+        if type(statement) not in _STATEMENTS:
+            raise NotUsed(f"the statement {ast.unparse(statement)!r}")
+        if type(statement) is ast.With:
+            for item in statement.items:
+                self._check_expression(item.context_expr)
+                if item.optional_vars is not None:
+                    raise NotUsed("a name of a context")
+            for inner in statement.body:
+                self._check_statement(inner)
+            return
+        for child in ast.iter_child_nodes(statement):
+            self._check_expression(child)
+
+    def _check_expression(self, node: ast.AST) -> None:
+        if not isinstance(node, _EXPRESSIONS):
+            raise NotUsed(f"the expression {ast.unparse(node)!r}")
+        if type(node) is ast.Call:
+            self._check_callee(node.func)
+            for child in (*node.args, *node.keywords):
+                self._check_expression(child)
+            return
+        if type(node) is ast.Attribute:
+            self._check_attribute(node)
+            return
+        for child in ast.iter_child_nodes(node):
+            self._check_expression(child)
+
+    def _check_callee(self, callee: ast.expr) -> None:
+        text = ast.unparse(callee)
+        if text in self.paths or text in _LITERALS:
+            return
+        if type(callee) is ast.Name and self.names.get(callee.id, [""])[0] in ("operator", "helper", "value"):
+            if self.names[callee.id][0] == "value" and not _may_be_called(self.names[callee.id][1]):
+                raise NotUsed(f"a call of {callee.id}")
+            return
+        if type(callee) is ast.Attribute and callee.attr in _METHODS:
+            self._check_expression(callee.value)
+            return
+        raise NotUsed(f"a call of {text}")
+
+    def _check_attribute(self, node: ast.Attribute) -> None:
+        text = ast.unparse(node)
+        if text.startswith("torch.") and text.count(".") == 1:
+            value = vars(torch).get(text.removeprefix("torch."))
+            if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
+                return
+        if type(node.ctx) is ast.Store and node.attr.isidentifier() and not node.attr.startswith("__"):
+            self._check_expression(node.value)
+            return
+        if node.attr in ("__dict__", "cell_contents", "_buffers", "_parameters", "__closure__"):
+            self._check_expression(node.value)
+            return
+        raise NotUsed(f"the attribute {text}")
+
+
+def _may_be_called(form: Any) -> bool:
+    """Return whether a name of the table is something that a program calls: a region, a forward, a class."""
+    return type(form) is list and form[:1] in (["forward"], ["region"], ["class"])
+
+
+#: the modules of torch that texts import
+_TORCH: Final = frozenset(
+    f"torch.{name}" for name in ("nn.functional", "nn", "ops", "special", "linalg", "fft", "nested", "_C._nn")
+) | {"torch._C", "torch.backends", "torch.autograd"}

@@ -1,0 +1,46 @@
+"""The order of sets, which differs between processes: the seed of hashes, and who depends on it."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterable
+from types import CodeType
+from typing import Final
+
+from thunder_store.digests import codes_within
+
+__all__ = ["hash_probe", "orders_sets"]
+
+_OPERATIONS: Final = frozenset({"BUILD_SET", "SET_ADD", "SET_UPDATE"})
+_COMBINING: Final = frozenset({"&", "|", "^", "-", "&=", "|=", "^=", "-="})
+
+
+def hash_probe() -> int:
+    """Return a number that processes with the same seed of hashes have in common."""
+    return hash("the order of sets of texts")
+
+
+def orders_sets(codes: Iterable[CodeType]) -> bool:
+    """Return whether code may iterate over a set that it makes; a test of membership needs no order."""
+    return any(map(_orders_sets, (c for code in codes for c in codes_within(code))))
+
+
+def _orders_sets(code: CodeType) -> bool:
+    names = set(code.co_names)
+    if names & {"set", "frozenset", "union", "intersection", "difference", "symmetric_difference"}:
+        return True
+    views = bool(names & {"keys", "items"})
+    last = None
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in _OPERATIONS:
+            return True
+        if instruction.opname == "GET_ITER" and last is not None and _is_constant_set(last):
+            return True
+        if views and instruction.opname == "BINARY_OP" and instruction.argrepr in _COMBINING:
+            return True
+        last = instruction
+    return False
+
+
+def _is_constant_set(instruction: dis.Instruction) -> bool:
+    return instruction.opname == "LOAD_CONST" and isinstance(instruction.argval, frozenset)

@@ -1,0 +1,89 @@
+"""The settings of a compile and the identity of what is compiled, as texts: the key of kept programs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from thunder.base.options import CACHE_OPTIONS
+from thunder.compiler.stats import CompileData
+from thunder.extend import get_executor
+from thunder.frontend.trace_request import TraceRequest
+from thunder.frontend.traced_replacements import full_name
+from thunder.plugins import get_manager
+from thunder_store.descriptions import description
+from thunder_store.digests import class_digest, digest_of
+from thunder_store.reasons import NotKept
+
+__all__ = ["key_of", "settings_of"]
+
+#: options that say where programs are kept, or how a compile shows itself
+_PLACES = frozenset({"program_cache", "compile_progress", "compile_workers"})
+
+
+def key_of(request: TraceRequest, data: CompileData) -> str:
+    """Return the key of the programs of a call; raise NotKept for settings that name objects."""
+    return digest_of(json.dumps(settings_of(request, data), sort_keys=True))
+
+
+def settings_of(request: TraceRequest, data: CompileData) -> dict[str, Any]:
+    """Return what a program depends on beside facts and environment, as JSON."""
+    _refuse(request, data)
+    options = data.compile_options
+    return {
+        "callable": _callable_text(request.fn),
+        "language": data.langctx.name,
+        "executors": [_executor_text(executor) for executor in data.executors_list],
+        "cache": data.cache_option.name,
+        "sharp edges": data.sharp_edges.name,
+        "disables grad": request.disable_grad,
+        "disjoint": request.inputs_are_disjoint,
+        "answers": request.answers is not None,
+        "options": {name: _plain(name, options.value(name)) for name in sorted(options) if name not in _PLACES},
+        "debug": [
+            [name, repr(getattr(data.debug_options, name))] for name in sorted(data.debug_options._declared)
+        ],
+        "replacements": [f"{full_name(r.function)} {full_name(r.replace_with)}" for r in request.replacements],
+    }
+
+
+def _refuse(request: TraceRequest, data: CompileData) -> None:
+    if data.transforms:
+        raise NotKept("transforms", ", ".join(type(t).__name__ for t in data.transforms))
+    if data.lookasides or data.require or data.compile_options.value("opaque"):
+        raise NotKept("options", "lookasides=, require= or opaque=")
+    if data.debug_options.record_interpreter_history:
+        raise NotKept("options", "record_interpreter_history")
+    if request.overrides is not None and request.overrides.tensors:
+        raise NotKept("overrides", ", ".join(sorted(request.overrides.tensors)[:3]))
+    if request.trusted != "nothing" or data.cache_option in (
+        CACHE_OPTIONS.SAME_INPUT,
+        CACHE_OPTIONS.NO_CACHING,
+    ):
+        raise NotKept("promises", "frozen=True, or cache='same input' or 'no caching'")
+
+
+def _callable_text(fn: Any) -> str:
+    try:
+        return description(fn)
+    except NotKept:
+        kind = type(fn)
+        return f"{kind.__module__}:{kind.__qualname__} {class_digest(kind)}"
+
+
+def _executor_text(executor: Any) -> str:
+    """Return the name of an executor that an installed package, or thunder, has; raise NotKept for another."""
+    owner = get_manager().owner_of(executor.name)
+    if owner is None or get_executor(executor.name) is not executor:
+        raise NotKept("options", f"the executor {executor.name} is made in the program")
+    return f"{executor.name} {owner.name} {executor.version}"
+
+
+def _plain(name: str, value: Any) -> Any:
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if type(value) in (tuple, list):
+        return [_plain(name, v) for v in value]
+    if type(value) is dict:
+        return [[_plain(name, k), _plain(name, v)] for k, v in value.items()]
+    raise NotKept("options", f"{name} is an object")
