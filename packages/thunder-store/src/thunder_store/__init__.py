@@ -7,10 +7,10 @@ The plugin of the program cache (`THUNDER_PROGRAM_CACHE`, the option `program_ca
 from importlib import import_module
 from typing import Any
 
-from thunder.base.options import Option
-from thunder.plugins import hookimpl
+from thunder.plugins import Alias, NamesOfModules, Option, hookimpl
+from thunder_store.outcomes import events
 
-__all__ = ["events", "thunder_options", "thunder_program_store"]
+__all__ = ["events", "thunder_names", "thunder_options", "thunder_program_store"]
 
 
 @hookimpl
@@ -23,7 +23,8 @@ def thunder_options() -> list[Option]:
             None,
             "Directory in which compiled programs are kept for later processes; by default "
             "THUNDER_PROGRAM_CACHE, and without both none is kept.",
-        )
+        ),
+        Option("artefact", object, None, "The artefact whose programs are used: that of `thunder.load`."),
     ]
 
 
@@ -33,6 +34,25 @@ def thunder_program_store() -> Any:
     return import_module("thunder_store.program_cache").ProgramCache()
 
 
-def events() -> Any:
-    """Return what became of the last compiles of this process, see `program_cache.Event`."""
-    return import_module("thunder_store.program_cache").events()
+@hookimpl
+def thunder_names() -> NamesOfModules:
+    """Add `thunder.save` and `thunder.load`."""
+    names = {name: Alias(f"thunder_store.artefacts:{name}") for name in ("load", "save")}
+    return {"thunder": names}
+
+
+def __getattr__(name: str) -> Any:
+    """Return a public name, whose module is imported at its first use."""
+    module = _PUBLIC.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    return getattr(import_module(f"thunder_store.{module}"), name)
+
+
+_PUBLIC = {
+    "Artefact": "artefacts",
+    "ArtefactError": "artefacts",
+    "Event": "outcomes",
+    "load": "artefacts",
+    "save": "artefacts",
+}

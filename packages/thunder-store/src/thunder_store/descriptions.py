@@ -7,6 +7,7 @@ code, a class's what it defines. What a program reads of an object beyond that h
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
 import re
@@ -21,7 +22,7 @@ import torch
 from thunder.base.cache_queries import CACHED
 from thunder.base.provenance import own_name
 from thunder.frontend.natives.libraries import is_guarded_whole
-from thunder.frontend.objects.class_kinds import is_immutable, is_python_class
+from thunder.frontend.objects.class_kinds import CONTAINERS, is_immutable, is_python_class
 from thunder_store.digests import class_digest, code_digest, value_text
 from thunder_store.reasons import NotKept
 
@@ -35,6 +36,10 @@ _NATIVE: tuple[type, ...] = (
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
 )
+
+_TUPLE_GETTER = type(collections.namedtuple("_Probe", "field").field)  # type: ignore[attr-defined]
+#: types of Python that are not where they say
+_OF_TYPES = {v: ("types", name) for name, v in vars(types).items() if isinstance(v, type)}
 
 
 def description(x: Any) -> str:
@@ -68,6 +73,12 @@ def description(x: Any) -> str:
         return f"{kind.__name__} {x!r}"
     if kind is CACHED:
         return f"cached {x.cache_parameters()} {description(x.__wrapped__)}"
+    if kind in CONTAINERS:  # what is read of it has guards
+        return f"container {kind.__module__}:{kind.__qualname__}"
+    if kind is torch.Generator:
+        return f"generator {x.device}"
+    if kind is _TUPLE_GETTER:
+        return f"field {x.__reduce__()[1][0]} of a tuple"
     if isinstance(x, torch.nn.Module) or _is_plain_instance(kind):
         return f"instance of {_of_class(kind)}"
     raise NotKept("content", f"an object of type {kind.__module__}.{kind.__qualname__}")
@@ -130,6 +141,8 @@ def name_of(x: Any) -> tuple[str, str]:
     """Return the module and the qualified name that an object says of itself; empty texts without one."""
     if isinstance(x, types.ModuleType):
         return x.__name__, ""
+    if isinstance(x, type) and x in _OF_TYPES:
+        return _OF_TYPES[x]
     module, name = own_name(x, "__module__"), own_name(x, "__qualname__")
     return (module, name) if module and name else ("", "")
 

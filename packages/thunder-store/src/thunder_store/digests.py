@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import sys
 import types
 import weakref
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["class_digest", "code_digest", "codes_within", "digest_of", "value_text"]
+__all__ = ["class_digest", "code_digest", "codes_within", "digest_of", "relative", "value_text"]
 
 _known: dict[int, tuple[weakref.ref[Any], str]] = {}
 
@@ -39,10 +41,16 @@ def _code_text(code: types.CodeType) -> str:
     parts = (
         *(code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars),
         *(code.co_flags, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount),
-        *(code.co_exceptiontable, code.co_name, code.co_qualname, code.co_filename),
+        *(code.co_exceptiontable, code.co_name, code.co_qualname, relative(code.co_filename)),
         *(code.co_firstlineno, code.co_linetable, code.co_stacksize),
     )
     return f"{parts!r} {[value_text(c) for c in code.co_consts]}"
+
+
+def relative(file: str) -> str:
+    """Return the path of a file from where its module is looked for, which differs between machines."""
+    roots = [p for p in sys.path if p and file.startswith(p.rstrip(os.sep) + os.sep)]
+    return os.path.relpath(file, max(roots, key=len)) if roots else file
 
 
 def codes_within(code: types.CodeType) -> Iterator[types.CodeType]:

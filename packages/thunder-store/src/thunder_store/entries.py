@@ -6,12 +6,13 @@ import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from thunder.autograd.torch_node import Connected, Node
 from thunder.autograd.wiring import Wiring
+from thunder.base.errors import ThunderError
 from thunder.base.provenance import Path
 from thunder.compiler.compile_plan import CompilePlan
 from thunder.compiler.failed_calls import FailurePlan
@@ -22,6 +23,7 @@ from thunder.frontend.guards import Prologue, ambient_fact, prologue_trace
 from thunder.frontend.prologue_statements import Interface
 from thunder.frontend.trace_request import TraceRequest
 from thunder.frontend.traced_replacements import ReplacedFunction
+from thunder.ir.object_names import is_attribute_name
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
 from thunder.ir.symbol import with_parts
 from thunder.ir.trace import TraceCtx, detached_trace
@@ -181,8 +183,19 @@ def _written_connection(run: Connected) -> dict[str, Any]:
 # -- reading ---------------------------------------------------------------------------------------------------
 
 
-def read_entry(document: Mapping[str, Any], request: TraceRequest, data: CompileData) -> CacheEntry:
-    """Return the entry of a document for a call; raise NotUsed where it is not for the call."""
+#: what a document of another form makes its reader raise
+_DAMAGE: Final = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError)
+
+
+def read_entry(document: Any, request: TraceRequest, data: CompileData) -> CacheEntry:
+    """Return the entry of a document for a call; raise NotUsed where it is not for the call, or damaged."""
+    try:
+        return _read_entry(document, request, data)
+    except (*_DAMAGE, ThunderError) as error:
+        raise NotUsed(f"the text is damaged: {error!r}") from error
+
+
+def _read_entry(document: Mapping[str, Any], request: TraceRequest, data: CompileData) -> CacheEntry:
     if document["hash"] not in (None, hash_probe()):
         raise NotUsed("the seed of hashes is another one")
     ambient = {k: v for k, v in read_value(document["ambient"], _no_reference).items()}
@@ -196,7 +209,7 @@ def read_entry(document: Mapping[str, Any], request: TraceRequest, data: Compile
         interface = Interface(facts, inputs, reached)
         prologue = prologue_trace(interface, reader.roots, request.trusted)
     failures = _read_failures(document["failures"])
-    later = Later(document["acquired"], reader, request, data, prologue, failures.modes)
+    later = Later(document["acquired"], reader.refer, data, prologue, failures.modes)
     run, backward, epilogue = _read_programs(document["programs"], reader, later)
     prologue_fn = prologue.python_callable()
     if prologue_fn(*request.args, **request.kwargs) is None:
@@ -230,6 +243,8 @@ def _read_below(below: Sequence[Any] | None) -> BelowAutograd | None:
 
 def _read_input(name: str, place: int, reader: FactReader) -> Any:
     path, value = reader.path(place), reader.at(place)
+    if type(name) is not str or not is_attribute_name(name):
+        raise NotUsed(f"{name!r} does not name an input")
     if not isinstance(value, torch.Tensor | torch.Generator):
         raise NotUsed(f"{path.source} is not a tensor")
     with detached_trace():

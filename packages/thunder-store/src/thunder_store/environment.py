@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import platform
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ import thunder
 from thunder.plugins import get_manager
 from thunder_store.digests import digest_of
 
-__all__ = ["changed_file", "environment", "files_of_modules"]
+__all__ = ["changed_content", "changed_file", "contents_of_modules", "environment", "files_of_modules"]
 
 #: the beginnings of variables that libraries read when they are imported
 _VARIABLES = (
@@ -106,6 +107,34 @@ def _stamp(file: str) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def modules_with_files() -> Iterator[str]:
-    """Yield the names of the modules that :func:`files_of_modules` has."""
-    yield from files_of_modules()
+# -- contents, of artefacts that move between machines ---------------------------------------------------------
+
+
+def contents_of_modules() -> dict[str, str]:
+    """Return module → digest of its file's content, of all modules that are loaded, but Python's own."""
+    found = {}
+    for name, module in tuple(sys.modules.items()):
+        file = _file_of(module)
+        if file is not None:
+            found[name] = _content_digest(file)
+    return found
+
+
+def changed_content(contents: Mapping[str, Any]) -> str | None:
+    """Return the first module that is loaded from a file of another content, or None."""
+    for name, digest in contents.items():
+        file = _file_of(sys.modules.get(name))
+        if file is not None and _content_digest(file) != digest:
+            return name
+    return None
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _digest_of_file(file: str, *stamp: int) -> str:
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()[:32]
+
+
+def _content_digest(file: str) -> str:
+    stamp = _stamp(file)
+    return _digest_of_file(file, *stamp) if stamp else "no file"

@@ -18,7 +18,8 @@ from typing import Any, Final
 
 import torch
 
-from thunder.base.cache_queries import CacheQuery
+from thunder.base.cache_queries import CACHED, CacheQuery
+from thunder.base.equal_values import COMPARISONS
 from thunder.base.provenance import ABSENT, STEPS, Path, object_root, root
 from thunder.frontend.facts import Fact, TensorFacts
 from thunder.frontend.lookasides import environment_queries
@@ -30,7 +31,7 @@ from thunder.ops import prims
 from thunder.ops.prims.prologue_checks import CHECKS
 from thunder_store.descriptions import description, name_of, named
 from thunder_store.reasons import NotKept, NotUsed
-from thunder_store.values import read_value, state_text, write_value
+from thunder_store.values import is_singleton, read_value, state_text, write_value
 
 __all__ = ["FactReader", "FactWriter", "module_with"]
 
@@ -39,6 +40,7 @@ _ATTRIBUTES: Final = frozenset(
     {"__mro__", "__code__", "__defaults__", "__kwdefaults__", "__func__", "__self__", "__dict__", "__wrapped__"}
     | {"func", "args", "keywords", "device", "start", "stop", "step", "maxlen", "default_factory", "obj"}
     | {"readonly", "format", "shape", "strides", "typecode", "tobytes", "__closure__", "modes"}
+    | {"grad", "is_leaf", "requires_grad", "retains_grad"}
 )
 #: checks that call a function → its position in the arguments, without the path; and these functions
 _FUNCTIONS: Final = {prims.check_overlap.id: 1, prims.check_apart.id: 0}
@@ -82,11 +84,10 @@ class FactWriter:
             raise NotKept("sizes", str(fact))
         if check is prims.check_set and len(rest[0]) > 1:
             self.makes_sets = True
+        if check is prims.check_state and path.parent is None:
+            place = self._called(path)
+            return [check.id, place, self._state(place, *rest)]
         place = self.path(path)
-        if check is prims.check_state:
-            if path.parent is None and self.paths[place][0] not in _CALLED:
-                raise NotKept("query", path.source)
-            return [check.id, place, self._state(path, *rest)]
         if check is prims.check_same_object and rest[0] is not ABSENT and type(rest[0]) is not Path:
             return [check.id, place, self._sighted(rest[0], place, "value")]
         if check is prims.check_type:
@@ -100,14 +101,30 @@ class FactWriter:
 
     def _sighted(self, x: Any, place: int, how: str) -> Any:
         """Return an object that is found at a path at the latest."""
-        if x is None or type(x) is bool:
-            return x
+        if is_singleton(x):
+            return self.value(x)
         return ["o", self._object(x, [how, place])]
 
-    def _state(self, path: Path, expected: Any) -> Any:
-        if path.parent is None and self.contributed.get(str(path.key)) is path.root_object:
+    def _state(self, place: int, expected: Any) -> Any:
+        if self.paths[place][0] == "contributed":
             return {"text": [ord(c) for c in state_text(expected)]}
         return self.value(expected)
+
+    def _called(self, path: Path) -> int:
+        """Return the position of the root of a function that guards call."""
+        obj, name = path.root_object, str(path.key)
+        if id(path) not in self._paths:
+            if name in self.contributed and type(self.contributed[name]) is type(obj):
+                row: list[Any] = ["contributed", name]
+            elif type(obj) is AbstractAnswers:
+                row = ["abstract", [[*map(self._named, pair), a] for pair, a in obj._answers.items()], name]
+            else:
+                row = [*self._query(obj), name]
+            self._add_path(path, row)
+        return self._paths[id(path)][0]
+
+    def _named(self, x: Any) -> int:
+        return self._object(x, None)
 
     # -- values --------------------------------------------------------------------------------------------
 
@@ -126,6 +143,8 @@ class FactWriter:
             return ["releases", keys, x.has_weak_containers]
         if type(x) is Member:
             return ["member", *x]
+        if type(x) is CacheQuery:
+            return self._cache_query(x)
         return ["o", self._object(x, None)]
 
     def _tensor_facts(self, x: TensorFacts) -> list[Any]:
@@ -164,6 +183,9 @@ class FactWriter:
             if path.kind not in _STEPS or (path.kind == "attribute" and path.key not in _ATTRIBUTES):
                 raise NotKept("content", f"{path.source} is read by the step {path.kind} {path.key!r}")
             row = [self.path(path.parent), path.kind, self.value(path.key)]
+        return self._add_path(path, row)
+
+    def _add_path(self, path: Path, row: list[Any]) -> int:
         position = len(self.paths)
         self.paths.append(row)
         self._paths[id(path)] = position, path
@@ -177,27 +199,17 @@ class FactWriter:
             return ["fn", name]
         if self.overrides is not None and obj is self.overrides.path.root_object:
             return ["overrides", name]
-        if self.contributed.get(name) is obj:
-            return ["contributed", name]
         if name in _DICTIONARIES and _DICTIONARIES[name]() is obj:
             return ["dictionary", name]
         if type(obj) is dict and (module := module_with(obj)) is not None:
             return ["globals", module, name]
         if type(obj) is types.MappingProxyType:
-            raise NotKept("object", f"{name}, a view")
+            own = obj.get("__dict__")
+            if type(own) is not types.GetSetDescriptorType or own.__objclass__.__dict__ != obj:
+                raise NotKept("object", f"{name}, a view")
+            return ["view", self._object(own.__objclass__, None), name]
         if type(obj) is CacheQuery:
-            parts = [self.value(obj.args), self.value(obj.kwargs)]
-            return ["query", self._object(obj.fn, None), *parts, obj.name, name]
-        if type(obj) is AbstractAnswers:
-            answers = [
-                [self._object(c, None), self._object(b, None), answer]
-                for (c, b), answer in obj._answers.items()
-            ]
-            return ["abstract", answers, name]
-        if type(obj) is functools.partial or isinstance(obj, types.FunctionType | types.BuiltinFunctionType):
-            state = self._query(obj)
-            if state is not None:
-                return [*state, name]
+            return [*self._cache_query(obj), name]
         if id(obj) in self._objects or named(*name_of(obj)) is obj:
             return ["object", self._object(obj, None), name]
         dotted = _dotted(name)
@@ -205,13 +217,17 @@ class FactWriter:
             return ["member", *dotted, name]
         raise NotKept("object", f"{name}, {_short(obj)}, which no name leads to")
 
-    def _query(self, obj: Any) -> list[Any] | None:
+    def _cache_query(self, query: CacheQuery) -> list[Any]:
+        parts = [self.value(query.args), self.value(query.kwargs)]
+        return ["query", self._object(query.fn, None), *parts, query.name]
+
+    def _query(self, obj: Any) -> list[Any]:
+        if not callable(obj):
+            raise NotKept("query", _short(obj))
         call = obj if type(obj) is functools.partial else functools.partial(obj)
         fn = call.func
         if not _is_query(fn):
-            if type(obj) is functools.partial:
-                raise NotKept("query", f"{getattr(fn, '__qualname__', fn)}")
-            return None
+            raise NotKept("query", f"{getattr(fn, '__qualname__', fn)}")
         where = _place_of_query(fn)
         if where is None:
             raise NotKept("query", f"{getattr(fn, '__qualname__', fn)}, which no name leads to")
@@ -263,6 +279,8 @@ class FactReader:
             is_object = type(form) is list and form[:1] == ["o"]
             return Fact(check, (path, self._sighted(form) if is_object else read_value(form, self.refer)))
         args = [read_value(a, self.refer) for a in rest]
+        if check is prims.check_compare and args[0] not in COMPARISONS:
+            raise NotUsed("a comparison by another operator")
         called = _FUNCTIONS.get(check.id)
         if called is not None and args[called] not in _OF_MEMORY:
             raise NotUsed(f"{check.id} does not compare by one of thunder's functions")
@@ -291,6 +309,8 @@ class FactReader:
             return Releases(keys, bool(rest[1]))
         if kind == "member":
             return Member(*map(int, rest))
+        if kind == "query":
+            return self._cache_query(*rest)
         if kind == "o":
             return self.object(rest[0])
         raise NotUsed(f"{kind!r} is not a kind of references")
@@ -379,6 +399,12 @@ class FactReader:
         self._values[position] = value
         return value
 
+    def _cache_query(self, fn: int, args: Any, kwargs: Any, text: str) -> CacheQuery:
+        cached = self.object(fn)
+        if type(cached) is not CACHED:
+            raise NotUsed(f"{text} is not a call of a function with a cache")
+        return CacheQuery(cached, read_value(args, self.refer), read_value(kwargs, self.refer), str(text))
+
     def _root(self, row: list[Any]) -> Path:
         kind, *rest = row
         if kind == "call" and rest[0] in ("args", "kwargs"):
@@ -404,13 +430,15 @@ class FactReader:
                 raise NotUsed(f"{rest[2]} is not there")
             return object_root(rest[2], found)
         if kind == "query":
-            fn, args, kwargs, text, name = rest
-            query = CacheQuery(
-                self.object(fn), read_value(args, self.refer), read_value(kwargs, self.refer), text
-            )
-            return object_root(name, query)
+            *parts, name = rest
+            return object_root(name, self._cache_query(*parts))
+        if kind == "view":
+            cls = self.object(rest[0])
+            if not isinstance(cls, type):
+                raise NotUsed(f"{rest[1]} is not of a class")
+            return object_root(rest[1], cls.__dict__)
         if kind == "abstract":
-            answers = AbstractAnswers.__new__(AbstractAnswers)
+            answers = object.__new__(AbstractAnswers)
             answers._token = -1
             answers._answers = {(self.object(c), self.object(b)): bool(a) for c, b, a in rest[0]}
             return object_root(rest[1], answers)
@@ -432,9 +460,12 @@ def _short(x: Any) -> str:
 
 def module_with(namespace: dict[str, Any]) -> str | None:
     """Return the name of the loaded module with this namespace, or None."""
-    name = namespace.get("__name__")
-    module = sys.modules.get(name) if type(name) is str else None
-    return name if module is not None and getattr(module, "__dict__", None) is namespace else None
+    names = (namespace.get("__name__"), getattr(namespace.get("__spec__"), "name", None))
+    for name in names:
+        module = sys.modules.get(name) if type(name) is str else None
+        if module is not None and getattr(module, "__dict__", None) is namespace:
+            return str(name)
+    return None
 
 
 def _dotted(name: str) -> tuple[str, str] | None:

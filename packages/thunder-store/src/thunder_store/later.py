@@ -22,10 +22,9 @@ from thunder.compiler.stats import CacheEntry, CompileData
 from thunder.core.trace import dump, load
 from thunder.frontend.ambient_state import Modes
 from thunder.frontend.guards import Prologue
-from thunder.frontend.trace_request import TraceRequest
 from thunder.ir.trace import TraceCtx
 from thunder.passes.placed_writes.raising_calls import ProgramEffects
-from thunder_store.facts import FactReader, FactWriter, module_with
+from thunder_store.facts import FactWriter, module_with
 from thunder_store.reasons import NotUsed
 from thunder_store.values import read_value
 
@@ -63,14 +62,16 @@ class Later:
     def __init__(
         self,
         document: Mapping[str, Any],
-        reader: FactReader,
-        request: TraceRequest,
+        refer: Callable[[Any], Any],
         data: CompileData,
         prologue: Prologue,
         modes: Modes,
     ) -> None:
-        self._document, self._refer = document, reader.refer
+        self._effects = ProgramEffects(*map(bool, document["effects"]))
+        self._grad_requests = frozenset(map(str, document["grad requests"]))
         self._data, self._prologue, self._modes = data, prologue, modes
+        self._computation = _Text(document["computation"], refer)
+        self._epilogue = None if document["epilogue"] is None else _Text(document["epilogue"], refer)
         self._compiled: Compiled | None = None
 
     def compiled(self) -> Compiled:
@@ -80,8 +81,8 @@ class Later:
         return self._compiled
 
     def _compile(self) -> Compiled:
-        data, document, now = self._data, self._document, Modes.now()
-        computation = self._trace(document["computation"])
+        data, now = self._data, Modes.now()
+        computation = self._computation.trace()
         self._modes.restore()
         try:
             with compiling(data), default_generators_kept():
@@ -92,25 +93,12 @@ class Later:
                     data.compile_options,
                     check=data.debug_options.check_traces,
                     prologue=self._prologue,
-                    epilogue=self._epilogue(),
-                    grad_requests=frozenset(document["grad requests"]),
-                    effects=ProgramEffects(*map(bool, document["effects"])),
+                    epilogue=None if self._epilogue is None else self._epilogue.trace(),
+                    grad_requests=self._grad_requests,
+                    effects=self._effects,
                 )
         finally:
             now.restore()
-
-    def _epilogue(self) -> TraceCtx | None:
-        text = self._document["epilogue"]
-        return None if text is None else self._trace(text)
-
-    def _trace(self, written: Sequence[Any]) -> TraceCtx:
-        text, constants = written
-        return load(unpacked(text), {name: self._read(j) for name, j in constants.items()})
-
-    def _read(self, j: Any) -> Any:
-        if type(j) is list and j[:1] == ["globals"]:
-            return vars(sys.modules[j[1]])
-        return read_value(j, self._refer)
 
     # -- what an entry has ---------------------------------------------------------------------------------
 
@@ -135,6 +123,28 @@ class Later:
         if not isinstance(run, Connected) or run.nodes[position].wiring != wiring:
             raise InternalError("a kept program is compiled to another one when its backward is needed")
         return run.nodes[position]
+
+
+class _Text:
+    """The text of a trace, with the constants of this process, that is read when it is needed."""
+
+    def __init__(self, written: Sequence[Any], refer: Callable[[Any], Any]) -> None:
+        text, constants = written
+        self._text = str(text)
+        self._constants = {str(name): _read(j, refer) for name, j in constants.items()}
+
+    def trace(self) -> TraceCtx:
+        """Return the trace."""
+        return load(unpacked(self._text), self._constants)
+
+
+def _read(j: Any, refer: Callable[[Any], Any]) -> Any:
+    if type(j) is list and j[:1] == ["globals"]:
+        module = sys.modules.get(j[1])
+        if module is None:
+            raise NotUsed(f"the module {j[1]} is not loaded")
+        return vars(module)
+    return read_value(j, refer)
 
 
 def unpacked(text: str) -> str:

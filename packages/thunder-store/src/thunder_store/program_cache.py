@@ -10,42 +10,26 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections import deque
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from thunder.base.artefact_cache import ArtefactCache
 from thunder.base.provenance import own_name
 from thunder.compiler.stats import CacheEntry, CompileData
 from thunder.frontend.trace_request import TraceRequest
+from thunder_store.artefacts import Artefact
 from thunder_store.entries import read_entry, write_entry
 from thunder_store.environment import changed_file, environment, files_of_modules
+from thunder_store.outcomes import note
 from thunder_store.reasons import NotKept, NotUsed
 from thunder_store.settings import key_of
 
-__all__ = ["PACKAGE", "Event", "ProgramCache", "cache_of", "events"]
+__all__ = ["PACKAGE", "ProgramCache", "cache_of"]
 
 PACKAGE: Final = "thunder-store"
 VARIABLE: Final = "THUNDER_PROGRAM_CACHE"
 #: the most programs of one key; beyond it the one is replaced that was not used for the longest time
 _SLOTS: Final = 8
-
-
-class Event(NamedTuple):
-    """What became of one compile: ``"hit"``, ``"kept"``, ``"not kept"`` or ``"not used"``, and why."""
-
-    kind: str
-    name: str
-    reason: str = ""
-
-
-#: the last events of the process
-_events: deque[Event] = deque(maxlen=256)
-
-
-def events() -> list[Event]:
-    """Return the last 256 events of this process, oldest first."""
-    return list(_events)
 
 
 def directory_of(data: CompileData) -> Path | None:
@@ -64,9 +48,10 @@ class ProgramCache:
 
     def find(self, request: TraceRequest, data: CompileData) -> CacheEntry | None:
         """Return a kept program whose facts hold for the call, or None."""
-        directory = directory_of(data)
-        if directory is None:
-            return None
+        artefact, directory = data.compile_options.value("artefact"), directory_of(data)
+        found = artefact.find(request, data) if isinstance(artefact, Artefact) else None
+        if found is not None or directory is None:
+            return found
         try:
             key = key_of(request, data)
         except NotKept:  # `keep` says why
@@ -79,9 +64,9 @@ class ProgramCache:
             try:
                 entry = read_entry(opened(content), request, data)
             except NotUsed as reason:
-                _events.append(Event("not used", _name(data), str(reason)))
+                note("not used", _name(data), str(reason))
                 continue
-            _events.append(Event("hit", _name(data)))
+            note("hit", _name(data))
             return entry
         return None
 
@@ -94,11 +79,11 @@ class ProgramCache:
             key = key_of(request, data)
             content = closed(write_entry(entry, request, data))
         except NotKept as reason:
-            _events.append(Event("not kept", _name(data), str(reason)))
+            note("not kept", _name(data), str(reason))
             return
         cache = cache_of(directory)
         cache.put(_slot(cache, key), content)
-        _events.append(Event("kept", _name(data)))
+        note("kept", _name(data))
 
 
 def _slot(cache: ArtefactCache, key: str) -> str:

@@ -48,7 +48,7 @@ def write_program(fn: Any, calls: Iterable[BoundSymbol], refer: Refer) -> dict[s
         for name, value in fn.__globals__.items()
         if name not in _IMPLICIT
     }
-    paths = {callee: form for callee, form in _paths(calls).items() if callee in text}
+    paths = {callee: form for callee, form in _paths(calls).items() if _printed(callee) in text}
     program = {"name": fn.__name__, "text": text, "names": names, "paths": paths}
     try:
         _Checker(program).check()
@@ -59,6 +59,11 @@ def write_program(fn: Any, calls: Iterable[BoundSymbol], refer: Refer) -> dict[s
 
 #: names of a namespace that the text imports, or that thunder adds
 _IMPLICIT: Final = frozenset({"__builtins__", "__text_lifetime__", "torch", "Tensor", "no_autocast"})
+
+
+def _printed(callee: str) -> str:
+    """Return how a text has the path of an operator."""
+    return callee.removeprefix("torch.") if callee.startswith("torch.Tensor.") else callee
 
 
 def _innermost(fn: Any) -> Any:
@@ -95,9 +100,14 @@ def _name_form(value: Any, operators: Mapping[int, Symbol], refer: Refer) -> lis
         name = name_of(symbol)
         if name is not None:
             return ["operator", name.callee, name.id, name.by]
+    for context, manager in _CONTEXTS.items():
+        if value is manager:
+            return ["context", context]
     if _is_helper(value):
         return ["helper", *name_of_object(value)]
     if isinstance(value, types.ModuleType):
+        if value.__name__ not in _MODULES:
+            raise NotKept("statement", f"the module {value.__name__}")
         return ["module", value.__name__]
     return ["value", refer(value)]
 
@@ -139,6 +149,8 @@ def _object(form: Any, refer: Refer) -> Any:
         if implementation is None:
             raise NotUsed(f"the operator {rest[0]} does not run here")
         return implementation
+    if kind == "context":
+        return _CONTEXTS[rest[0]]
     if kind == "helper":
         value = named(*rest)
         if not _is_helper(value):
@@ -153,6 +165,12 @@ def _object(form: Any, refer: Refer) -> Any:
     raise NotUsed(f"{kind!r} is not a kind of names")
 
 
+#: what statements run in
+_CONTEXTS: Final = {
+    "below autograd": torch._C._AutoDispatchBelowADInplaceOrView,
+    "enable grad": torch.enable_grad,
+    "no grad": torch.no_grad,
+}
 #: modules that texts name, beside torch's
 _MODULES: Final = frozenset({"math", "operator"})
 #: callees that make literals
@@ -164,6 +182,7 @@ _METHODS: Final = frozenset(
     {"extend", "append", "insert", "pop", "clear", "update", "move_to_end", "popleft", "add", "discard"}
     | {"appendleft", "extendleft", "remove", "requires_grad_", "__new__", "__setattr__", "__delattr__", "repeat"}
 )
+_CALLABLE: Final = frozenset({"operator", "helper", "context", "value"})
 _STATEMENTS: Final = (ast.Assign, ast.Expr, ast.Delete, ast.Return, ast.With, ast.Pass)
 _EXPRESSIONS: Final = (
     *(ast.Constant, ast.Name, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp, ast.BinOp, ast.Compare),
@@ -239,9 +258,9 @@ class _Checker:
 
     def _check_callee(self, callee: ast.expr) -> None:
         text = ast.unparse(callee)
-        if text in self.paths or text in _LITERALS:
+        if text in self.paths or f"torch.{text}" in self.paths or text in _LITERALS:
             return
-        if type(callee) is ast.Name and self.names.get(callee.id, [""])[0] in ("operator", "helper", "value"):
+        if type(callee) is ast.Name and self.names.get(callee.id, [""])[0] in _CALLABLE:
             if self.names[callee.id][0] == "value" and not _may_be_called(self.names[callee.id][1]):
                 raise NotUsed(f"a call of {callee.id}")
             return

@@ -15,10 +15,10 @@ from thunder_store.descriptions import description
 from thunder_store.digests import class_digest, digest_of
 from thunder_store.reasons import NotKept
 
-__all__ = ["key_of", "settings_of"]
+__all__ = ["given_settings", "key_of", "settings_of"]
 
 #: options that say where programs are kept, or how a compile shows itself
-_PLACES = frozenset({"program_cache", "compile_progress", "compile_workers"})
+_PLACES = frozenset({"program_cache", "artefact", "compile_progress", "compile_workers"})
 
 
 def key_of(request: TraceRequest, data: CompileData) -> str:
@@ -44,6 +44,19 @@ def settings_of(request: TraceRequest, data: CompileData) -> dict[str, Any]:
             [name, repr(getattr(data.debug_options, name))] for name in sorted(data.debug_options._declared)
         ],
         "replacements": [f"{full_name(r.function)} {full_name(r.replace_with)}" for r in request.replacements],
+    }
+
+
+def given_settings(data: CompileData) -> dict[str, Any]:
+    """Return the arguments of `thunder.jit` that give these settings."""
+    options = data.compile_options
+    given = {name: _plain(name, options.value(name)) for name in options.given if name not in _PLACES}
+    return {
+        "executors": [executor.name for executor in data.executors_list],
+        "cache": data.cache_option.value,
+        "sharp_edges": data.sharp_edges.value,
+        "disable_torch_autograd": data.disable_torch_autograd_support,
+        **given,
     }
 
 

@@ -16,7 +16,7 @@ from thunder.base.equal_values import ThisObject
 from thunder.base.provenance import ABSENT
 from thunder_store.reasons import NotKept, NotUsed
 
-__all__ = ["read_value", "write_value"]
+__all__ = ["is_singleton", "read_value", "state_text", "write_value"]
 
 #: what a value that is not a literal becomes: (path or object) → JSON
 Refer = Callable[[Any], Any]
@@ -56,6 +56,12 @@ _LITERALS: Final[dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any
     "date": (datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
 }
 _KIND_OF: Final = {row[0]: kind for kind, row in _LITERALS.items()}
+
+
+def is_singleton(x: Any) -> bool:
+    """Return whether a value is one object in each process."""
+    kinds = (type(None), bool, type(...), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format)
+    return type(x) in kinds or x is ABSENT
 
 
 def write_value(x: Any, refer: Refer) -> Any:

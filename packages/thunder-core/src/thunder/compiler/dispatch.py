@@ -23,7 +23,7 @@ from thunder.base.errors import (
 from thunder.base.options import CACHE_OPTIONS
 from thunder.compiler.collector import collector_paused
 from thunder.compiler.compile_events import notify_of_compile
-from thunder.compiler.compile_plan import Answers
+from thunder.compiler.compile_plan import Answers, CompilePlan
 from thunder.compiler.entry_compiler import EntryCompiler
 from thunder.compiler.failed_calls import RunningCall, undo
 from thunder.compiler.idle_extensions import warn_of_idle_extensions
@@ -44,6 +44,7 @@ from thunder.frontend.active_modes import has_active_modes, modes_held
 from thunder.frontend.ambient_state import torch_traces
 from thunder.frontend.guards import first_failure
 from thunder.frontend.ran_code import refuse_another_trace
+from thunder.frontend.trace_request import TraceRequest
 from thunder.frontend.types.patches import refuse_replaced_builtins
 from thunder.plugins.manager import get_manager
 from thunder.wrappers.dynamo_boundary import opaque_to_dynamo
@@ -286,6 +287,10 @@ class Dispatcher:
         """Return whether the program has been compiled for as many answers and sizes as it may."""
         limit = self.data.compile_options["recompile_limit"]
         return limit is not None and self._compiled_for_answers >= limit and self._python.is_possible()
+
+    def request(self, plan: CompilePlan) -> TraceRequest:
+        """Return what is asked of a trace by a plan, without the arguments of a call."""
+        return self._compiler.request(plan)
 
     def plugins_changed(self) -> None:
         """Set all entries aside; the next call selects those that it may use."""

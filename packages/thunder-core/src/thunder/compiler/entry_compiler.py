@@ -288,6 +288,10 @@ class EntryCompiler:
         self.stats.last_static_reason = choice.why_fixed(sizes) or self.stats.last_static_reason
         self.varying.note_values(sizes.all_values())
 
+    def request(self, plan: CompilePlan) -> TraceRequest:
+        """Return the request for a trace by a plan, without a call: what the settings say."""
+        return self._request(plan, _Call((), {}, None), None, plugin_contributions(), [])
+
     def _request(
         self,
         plan: CompilePlan,

@@ -1,0 +1,195 @@
+"""Artefacts: the programs of a compiled object in one file, and back on a live function or module.
+
+An artefact is a zip file of texts: `artefact.json` has settings, environment and the digest of each other file,
+`programs/<n>.json` a program, `traces/<n>.<name>.py` the texts that run, as they run. Nothing in it is executed
+but these texts, after :mod:`~thunder_store.run_text` has looked at each statement.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from thunder.base.errors import ThunderError
+from thunder.compiler.inspection import compile_data, compile_stats
+from thunder.compiler.jit import jit
+from thunder.compiler.stats import CacheEntry, CompileData
+from thunder.frontend.trace_request import TraceRequest
+from thunder.wrappers.thunder_module import dispatcher_of
+from thunder_store.entries import read_entry, write_entry
+from thunder_store.environment import changed_content, contents_of_modules, environment
+from thunder_store.outcomes import note
+from thunder_store.reasons import NotKept, NotUsed
+from thunder_store.settings import given_settings, settings_of
+
+__all__ = ["Artefact", "ArtefactError", "load", "save"]
+
+_FORMAT: Final = "thunder artefact 1"
+_INDEX: Final = "artefact.json"
+#: the most bytes of one text, and the most texts
+_MOST_BYTES: Final = 1 << 30
+_MOST_TEXTS: Final = 1 << 12
+
+
+class ArtefactError(ThunderError):
+    """A file is not an artefact, or it is damaged; or a compiled object has nothing to save."""
+
+
+def save(compiled: Any, path: str | os.PathLike[str]) -> list[str]:
+    """Write the programs of a compiled object to one file, and return why others are not in it.
+
+    Raises NotCompiled for another object, ArtefactError if no program can be kept, OSError.
+    """
+    data, stats = compile_data(compiled), compile_stats(compiled)
+    dispatcher = dispatcher_of(compiled)
+    if data is None or stats is None or dispatcher is None:
+        raise ArtefactError(f"{compiled!r} is not compiled", hint="Pass what thunder.jit returned.")
+    programs, reasons = list[dict[str, Any]](), list[str]()
+    for entry in stats.interpreter_cache:
+        try:
+            request = dispatcher.request(entry.plan)
+            programs.append(
+                {**write_entry(entry, request, data), "settings": settings_of(request, data)}
+            )
+        except NotKept as reason:
+            reasons.append(str(reason))
+    if not programs:
+        raise ArtefactError(
+            "no program of the compiled object can be kept",
+            found={"reasons": "; ".join(reasons) or "it was not called yet"},
+            hint="Call it first; docs/kept_programs.md says what is kept.",
+        )
+    _write(Path(path), programs, given_settings(data))
+    return reasons
+
+
+def _write(path: Path, programs: list[dict[str, Any]], given: Mapping[str, Any]) -> None:
+    texts: dict[str, str] = {}
+    for n, program in enumerate(programs):
+        runs = {}
+        for name, part in program["programs"].items():
+            if isinstance(part, dict) and "text" in part:
+                texts[f"traces/{n}.{name}.py"] = part["text"]
+                part = {**part, "text": f"traces/{n}.{name}.py"}
+            runs[name] = part
+        texts[f"programs/{n}.json"] = json.dumps({**program, "programs": runs}, separators=(",", ":"))
+    index = {
+        "format": _FORMAT,
+        "environment": environment(),
+        "given": given,
+        "programs": len(programs),
+        "modules": contents_of_modules(),
+        "files": {name: _digest(text.encode("utf-8", "surrogatepass")) for name, text in texts.items()},
+    }
+    body = json.dumps(index, separators=(",", ":"), sort_keys=True)
+    texts[_INDEX] = json.dumps({"digest": _digest(body.encode()), "index": body})
+    with tempfile.TemporaryDirectory(dir=path.resolve().parent) as folder:
+        whole = Path(folder) / "whole"
+        with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as file:
+            for name, text in texts.items():
+                file.writestr(zipfile.ZipInfo(name), text.encode("utf-8", "surrogatepass"))
+        os.replace(whole, path)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+class Artefact:
+    """The programs in a file; raises ArtefactError for a file that is not what `save` wrote."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        try:
+            texts = _texts(self.path)
+            outer = json.loads(texts[_INDEX])
+            if _digest(outer["index"].encode()) != outer["digest"]:
+                raise ValueError("its index is not what was written")
+            index = json.loads(outer["index"])
+            if index["format"] != _FORMAT:
+                raise ValueError(f"its format is {index['format']!r}")
+            for name, digest in index["files"].items():
+                if _digest(texts[name].encode("utf-8", "surrogatepass")) != digest:
+                    raise ValueError(f"{name} is not what was written")
+            self.environment: dict[str, str] = dict(index["environment"])
+            self.modules: dict[str, str] = dict(index["modules"])
+            self.given: dict[str, Any] = dict(index["given"])
+            self.programs = [_program(n, texts) for n in range(index["programs"])]
+        except OSError:
+            raise
+        except _DAMAGE as error:
+            raise ArtefactError(
+                f"{self.path} is not an artefact of thunder, or it is damaged", found={"error": repr(error)}
+            ) from error
+
+    def find(self, request: TraceRequest, data: CompileData) -> CacheEntry | None:
+        """Return the program for a call, or None; what did not hold is among the events."""
+        name = str(self.path)
+        try:
+            self._check_environment()
+        except NotUsed as reason:
+            note("not used", name, str(reason))
+            return None
+        for program in self.programs:
+            try:
+                if program["settings"] != json.loads(json.dumps(settings_of(request, data))):
+                    raise NotUsed("the code of the callable, or a setting, is another one")
+                entry = read_entry(program, request, data)
+            except (NotUsed, NotKept) as reason:
+                note("not used", name, str(reason))
+                continue
+            note("hit", name)
+            return entry
+        return None
+
+    def _check_environment(self) -> None:
+        now = environment()
+        for name, text in self.environment.items():
+            if now.get(name) != text:
+                raise NotUsed(f"{name} is {now.get(name)!r} and was {text!r}")
+        changed = changed_content(self.modules)
+        if changed is not None:
+            raise NotUsed(f"the content of the module {changed} is another one")
+
+
+#: what reading a file of another form raises
+_DAMAGE: Final = (
+    *(zipfile.BadZipFile, zlib.error, KeyError, TypeError, ValueError, AttributeError, IndexError),
+    *(EOFError, NotImplementedError, RuntimeError, RecursionError, OverflowError),
+)
+
+
+def _texts(path: Path) -> dict[str, str]:
+    with zipfile.ZipFile(path) as file:
+        members = file.infolist()
+        if len(members) > _MOST_TEXTS or any(m.file_size > _MOST_BYTES for m in members):
+            raise ValueError("it has too many texts, or too long ones")
+        return {m.filename: file.read(m).decode("utf-8", "surrogatepass") for m in members}
+
+
+def _program(n: int, texts: Mapping[str, str]) -> dict[str, Any]:
+    program: dict[str, Any] = json.loads(texts[f"programs/{n}.json"])
+    for part in program["programs"].values():
+        if isinstance(part, dict) and "text" in part:
+            part["text"] = texts[part["text"]]
+    return program
+
+
+def load(path: str | os.PathLike[str], fn: Callable[..., Any], **settings: Any) -> Any:
+    """Return a compiled object of a function or module that uses the programs of an artefact.
+
+    A program is used for a call if all that it depends on is as it was: settings, versions, the content of
+    loaded modules, the code that was read, and each of its guards. Else the call is compiled; `events` says
+    why. ``settings`` are those of `thunder.jit`, by default those with which the programs were compiled.
+
+    Raises ArtefactError for a file that is not one that `save` wrote, and what `thunder.jit` raises.
+    """
+    artefact = Artefact(path)
+    return jit(fn, **{**artefact.given, **settings, "artefact": artefact})

@@ -1,0 +1,195 @@
+"""A second process finds the program that a first one has kept, and never one that is another now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from store.kept_worlds import call, rewrite_unseen, write
+from sweeping import one_in
+
+PROGRAM = """
+import os, enum, dataclasses
+import torch
+from torch import nn
+from library.outer import through
+
+torch.manual_seed(int(os.environ.get("SEED_OF_TEST", "0")))
+SCALE = 2.0
+LOG = []
+
+class Kind(enum.Enum):
+    A = 3.0
+
+@dataclasses.dataclass
+class Settings:
+    shift: float = 0.5
+
+def helper(x, by=1.5):
+    return torch.sin(x) * by
+
+def made(n):
+    def inner(x):
+        return x - n
+    return inner
+
+inner = made(4)
+
+class Block(nn.Module):
+    factor = 2.0
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+        self.settings = Settings()
+        self.note = ''
+
+    def forward(self, x):
+        self.note = "called"
+        LOG.append(self.note)
+        x = nn.functional.relu(self.fc(x)) * self.factor + self.settings.shift
+        x = inner(helper(x)) * SCALE + Kind.A.value + float(os.environ.get("SHIFT_OF_TEST", "0"))
+        return through(x)
+
+model = Block()
+
+def call(jit):
+    fn = jit(model)
+    x = torch.linspace(-1, 1, 6).reshape(2, 3).requires_grad_()
+    def run():
+        y = fn(x)
+        x.grad = None
+        y.sum().backward()
+        with torch.no_grad():
+            return y, x.grad, fn(x)
+    return run
+
+def state():
+    return [model.note, LOG]
+
+def reset():
+    model.note = ''
+    LOG.clear()
+"""
+FILES = {
+    "program.py": PROGRAM,
+    "library/__init__.py": "",
+    "library/outer.py": "from library import inner\n\ndef through(x):\n    return inner.last(x)\n",
+    "library/inner.py": "import torch\nPOWER = 2\n\ndef last(x):\n    return torch.cos(x) ** POWER\n",
+}
+
+
+def replacing(file: str, old: str, new: str, *, unseen: bool = False) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        text = FILES[file].replace(old, new)
+        assert text != FILES[file], "the change changes something"
+        if unseen:
+            rewrite_unseen(folder / file, text)
+        else:
+            (folder / file).write_text(text, encoding="utf-8")
+
+    return change
+
+
+#: changes between two processes, after each of which the first process's program would be wrong
+CHANGES = {
+    "code, unseen by size and time": replacing("program.py", "torch.sin(x) * by", "torch.cos(x) * by", unseen=True),
+    "a global": replacing("program.py", "SCALE = 2.0", "SCALE = 3.0", unseen=True),
+    "a default": replacing("program.py", "by=1.5", "by=1.0", unseen=True),
+    "a closure": replacing("program.py", "made(4)", "made(5)", unseen=True),
+    "a class attribute": replacing("program.py", "factor = 2.0", "factor = 4.0", unseen=True),
+    "a member": replacing("program.py", "A = 3.0", "A = 3.5", unseen=True),
+    "a field": replacing("program.py", "shift: float = 0.5", "shift: float = 0.7", unseen=True),
+    "a library through another": replacing("library/inner.py", "torch.cos(x)", "torch.sin(x)", unseen=True),
+    "a constant of a library": replacing("library/inner.py", "POWER = 2", "POWER = 3", unseen=True),
+    "another function of torch": replacing("program.py", "nn.functional.relu", "nn.functional.silu", unseen=True),
+    "a patch of torch": replacing(
+        "program.py", "model = Block()", "nn.functional.relu = lambda x: x * 2\nmodel = Block()"
+    ),
+    "a hook": replacing(
+        "program.py",
+        "model = Block()",
+        "model = Block()\nmodel.fc.register_forward_hook(lambda m, a, out: out * 2)",
+    ),
+    "autocast": replacing("program.py", "        y = fn(x)", "        with torch.autocast('cpu'):\n            y = fn(x)"),
+    "a dtype": replacing(
+        "program.py", "model = Block()", "model = Block().double(); torch.set_default_dtype(torch.float64)"
+    ),
+    "a shape": replacing("program.py", "6).reshape(2, 3)", "12).reshape(4, 3)"),
+    "tied weights": replacing("program.py", "        self.note = ''", "        self.note = ''; self.fc.bias = nn.Parameter(self.fc.weight[0].detach())"),
+}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a program that a process has kept."""
+    folder = tmp_path_factory.mktemp("kept")
+    write(folder, FILES)
+    first = call(folder)
+    assert first.kinds.count("kept") == 2, first.events
+    assert first.compiled == first.eager
+    return folder
+
+
+def test_a_second_process_reads_nothing(kept: Path) -> None:
+    again = call(kept)
+    assert again.compiled == again.eager
+    assert again.kinds.count("hit") == 2
+    assert not {"kept", "not kept"} & set(again.kinds)
+
+
+@pytest.mark.parametrize("name", one_in(4, CHANGES))
+def test_a_change_between_processes_is_noticed(kept: Path, name: str) -> None:
+    first = call(kept)
+    times = {file: (kept / file).stat() for file in FILES}
+    try:
+        CHANGES[name](kept)
+        second = call(kept)
+    finally:
+        write(kept, FILES)
+        for file, status in times.items():
+            os.utime(kept / file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert second.compiled == second.eager
+    assert second.eager != first.eager, "a stale program would be seen"
+    assert "hit" not in second.kinds[:2]
+
+
+def test_other_weights_are_read_by_the_same_program(kept: Path) -> None:
+    first, second = call(kept), call(kept, SEED_OF_TEST="7")
+    assert second.compiled == second.eager != first.eager
+    assert second.kinds.count("hit") == 2
+
+
+@pytest.mark.parametrize("variables", [{"SHIFT_OF_TEST": "2"}, {"TORCH_OF_TEST": "1"}], ids=str)
+def test_a_variable_of_the_environment_is_noticed(kept: Path, variables: dict[str, str]) -> None:
+    second = call(kept, **variables)
+    assert second.compiled == second.eager
+    assert "hit" not in second.kinds
+
+
+def test_damaged_files_are_ignored_with_a_reason(tmp_path: Path) -> None:
+    write(tmp_path, FILES)
+    call(tmp_path)
+    for file in (tmp_path / "kept").rglob("*.artefact"):
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    second = call(tmp_path)
+    assert second.compiled == second.eager
+    assert "hit" not in second.kinds
+    assert any("its content is not what was written" in text for text in second.warnings)
+
+
+def test_processes_at_the_same_time_share_a_cache(tmp_path: Path) -> None:
+    write(tmp_path, FILES)
+    call(tmp_path)  # the first process that forks others
+    for file in (tmp_path / "kept").rglob("*.artefact"):
+        file.unlink()
+    with ThreadPoolExecutor(3) as pool:
+        runs = list(pool.map(call, [tmp_path] * 1))
+    assert all(run.compiled == run.eager for run in runs)
+    assert call(tmp_path).kinds.count("hit") == 2
