@@ -22,7 +22,7 @@ from thunder.frontend.ambient_state import Modes, full_ambient_state
 from thunder.frontend.guards import Prologue, ambient_fact, prologue_trace
 from thunder.frontend.prologue_statements import Interface
 from thunder.frontend.trace_request import TraceRequest
-from thunder.frontend.traced_replacements import ReplacedFunction
+from thunder.frontend.traced_replacements import ReplacedFunction, full_name
 from thunder.ir.object_names import is_attribute_name
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
 from thunder.ir.symbol import with_parts
@@ -34,6 +34,7 @@ from thunder_store.digests import codes_within
 from thunder_store.facts import FactReader, FactWriter, module_with
 from thunder_store.later import Later, text_of_acquired
 from thunder_store.reasons import NotKept, NotUsed
+from thunder_store.regions import RegionWriter, function_at, read_regions, written_regions
 from thunder_store.run_text import read_program, write_program
 from thunder_store.set_order import hash_probe, orders_sets
 from thunder_store.values import read_value, write_value
@@ -53,14 +54,17 @@ def write_entry(entry: CacheEntry, request: TraceRequest, data: CompileData) -> 
     writer.written(interface.facts)
     _check_code(entry, writer)
     inputs = [_written_input(proxy, path, writer) for proxy, path in interface.inputs]
-    programs = _Programs(entry, writer)
+    regions = written_regions(entry)
+    programs = _Programs(entry, writer, regions)
     document = {
         "ambient": write_value(full_ambient_state(), writer.refer),
         "inputs": inputs,
         "reached": [writer.path(path) for path in interface.reached],
         "programs": programs.written(),
+        "regions": regions.rows,
         "failures": _written_failures(entry.failures),
         "written": sorted(entry.written),
+        "replacements": [full_name(r.function) for r in request.replacements],
         "replaced": [[r.function, r.replacement, r.provided_by, r.calls] for r in entry.replaced],
         "writes": [[w.target, list(w.lines), w.reason] for w in entry.input_writes],
         "below": None if entry.below_autograd is None else dataclasses.astuple(entry.below_autograd),
@@ -124,8 +128,8 @@ def _no_reference(j: Any) -> Any:
 class _Programs:
     """The generated functions of an entry."""
 
-    def __init__(self, entry: CacheEntry, writer: FactWriter) -> None:
-        self.entry, self.writer = entry, writer
+    def __init__(self, entry: CacheEntry, writer: FactWriter, regions: RegionWriter) -> None:
+        self.entry, self.writer, self.regions = entry, writer, regions
         self.forward: Any = None
 
     def written(self) -> dict[str, Any]:
@@ -162,6 +166,8 @@ class _Programs:
     def _refer(self, x: Any) -> Any:
         if x is self.forward:
             return ["forward"]
+        if id(x) in self.regions.forms:
+            return self.regions.forms[id(x)]
         if type(x) is dict and (module := module_with(x)) is not None:
             return ["globals", module]
         return self.writer.value(x)
@@ -204,13 +210,15 @@ def _read_entry(document: Mapping[str, Any], request: TraceRequest, data: Compil
     with torch._C.DisableTorchFunction():
         reader = FactReader(document, request)
         facts = reader.read(document["facts"])
+        _check_replacements(document, request, reader)
         inputs = [_read_input(name, place, reader) for name, place in document["inputs"]]
         reached = [reader.path(place) for place in document["reached"]]
         interface = Interface(facts, inputs, reached)
         prologue = prologue_trace(interface, reader.roots, request.trusted)
     failures = _read_failures(document["failures"])
     later = Later(document["acquired"], reader.refer, data, prologue, failures.modes)
-    run, backward, epilogue = _read_programs(document["programs"], reader, later)
+    regions = read_regions(document["regions"], data)
+    run, backward, epilogue = _read_programs(document["programs"], reader, later, regions)
     prologue_fn = prologue.python_callable()
     if prologue_fn(*request.args, **request.kwargs) is None:
         raise NotUsed("a guard does not hold")
@@ -237,6 +245,22 @@ def _read_entry(document: Mapping[str, Any], request: TraceRequest, data: Compil
     )
 
 
+def _check_replacements(document: Mapping[str, Any], request: TraceRequest, reader: FactReader) -> None:
+    """Raise NotUsed if a function is replaced that the program has called as it is, or the other way round.
+
+    A plugin has replacements for the functions of modules that are loaded. A function of another module is
+    none of those that the program called: it would be in a guard.
+    """
+    before = frozenset(document["replacements"])
+    for replacement in request.replacements:
+        if full_name(replacement.function) not in before and reader.has_found(replacement.function):
+            raise NotUsed(f"{full_name(replacement.function)} is replaced now")
+    now = {full_name(r.function) for r in request.replacements}
+    for function, *_ in document["replaced"]:
+        if function not in now:
+            raise NotUsed(f"{function} is not replaced now")
+
+
 def _read_below(below: Sequence[Any] | None) -> BelowAutograd | None:
     return None if below is None else BelowAutograd(below[0], tuple((r, n) for r, n in below[1]))
 
@@ -251,24 +275,26 @@ def _read_input(name: str, place: int, reader: FactReader) -> Any:
         return input_proxy(value, path, None, None).replace(name=name), path
 
 
-def _read_programs(document: Mapping[str, Any], reader: FactReader, later: Later) -> tuple[Any, Any, Any]:
-    forward = _Reader(reader, None).program(document["forward"])
+def _read_programs(
+    document: Mapping[str, Any], reader: FactReader, later: Later, regions: Sequence[Any]
+) -> tuple[Any, Any, Any]:
+    forward = _Reader(reader, None, regions).program(document["forward"])
     run, backward = forward, None
     if document["connection"] is not None:
         if document["backward"] is not None:
-            backward = _Reader(reader, None).program(document["backward"])
+            backward = _Reader(reader, None, regions).program(document["backward"])
         run = _read_connection(document["connection"], forward, backward, later)
     if document["around"] is not None:
-        run = _Reader(reader, run).program(document["around"])
+        run = _Reader(reader, run, ()).program(document["around"])
     epilogue = None
     if document["epilogue"] is not None:
-        epilogue = _Reader(reader, None).program(document["epilogue"])
+        epilogue = _Reader(reader, None, ()).program(document["epilogue"])
     return run, backward, epilogue
 
 
 class _Reader:
-    def __init__(self, reader: FactReader, forward: Any) -> None:
-        self.reader, self.forward = reader, forward
+    def __init__(self, reader: FactReader, forward: Any, regions: Sequence[Any]) -> None:
+        self.reader, self.forward, self.regions = reader, forward, regions
 
     def program(self, document: Mapping[str, Any]) -> Any:
         return read_program(document, self.refer)
@@ -276,6 +302,8 @@ class _Reader:
     def refer(self, j: Any) -> Any:
         if j == ["forward"] and self.forward is not None:
             return self.forward
+        if type(j) is list and j[:1] == ["region"]:
+            return function_at(self.regions, *j[1:])
         if type(j) is list and j[:1] == ["globals"]:
             module = sys.modules.get(j[1])
             if module is None:

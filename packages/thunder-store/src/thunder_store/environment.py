@@ -9,7 +9,7 @@ import platform
 import sys
 import sysconfig
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -21,13 +21,16 @@ __all__ = ["changed_content", "changed_file", "contents_of_modules", "environmen
 
 #: the beginnings of variables that libraries read when they are imported
 _VARIABLES = (
-    *("TORCH", "PYTORCH", "ATEN_", "THUNDER_", "OMP_", "MKL_", "KMP_", "GOMP_", "CUDA_", "NVIDIA_", "TRITON_"),
+    *("TORCH_", "PYTORCH", "ATEN_", "THUNDER_", "OMP_", "MKL_", "KMP_", "GOMP_", "CUDA_", "NVIDIA_"),
     *("HF_", "TRANSFORMERS_", "NPY_", "NUMPY_", "CUBLAS_", "CUDNN_", "DNNL_", "ONEDNN_"),
 )
+#: the environment of the process when this package was imported: libraries add variables later. Settings of
+#: compilers of regions are not in it, since their executors compile regions, or find their code, again
+_AT_START: Final = dict(os.environ)
 #: those of them that say where files are kept, and nothing else
 _PLACES = frozenset(
-    {"THUNDER_PROGRAM_CACHE", "THUNDER_CACHE_DIR", "THUNDER_CACHE_LIMIT", "TORCHINDUCTOR_CACHE_DIR"}
-    | {"TORCH_HOME", "HF_HOME", "TRITON_CACHE_DIR"}
+    {"THUNDER_PROGRAM_CACHE", "THUNDER_CACHE_DIR", "THUNDER_CACHE_LIMIT"}
+    | {"TORCH_HOME", "HF_HOME"}
 )
 
 
@@ -54,7 +57,7 @@ def _of_plugins() -> dict[str, str]:
 
 
 def _that_may_change() -> dict[str, str]:
-    chosen = {k: v for k, v in os.environ.items() if k.startswith(_VARIABLES) and k not in _PLACES}
+    chosen = {k: v for k, v in _AT_START.items() if k.startswith(_VARIABLES) and k not in _PLACES}
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     devices = [(torch.cuda.get_device_name(i), torch.cuda.get_device_capability(i)) for i in range(count)]
     return {

@@ -334,6 +334,10 @@ class FactReader:
             raise NotUsed(f"{expected.partition(' ')[0]} {'.'.join(name)} is not there")
         return self._enter(position, found)
 
+    def has_found(self, x: Any) -> bool:
+        """Return whether an object is one of those that the program depends on."""
+        return id(x) in self._ids
+
     def _sighted(self, form: Any) -> Any:
         kind, position = form
         if kind != "o":

@@ -9,7 +9,6 @@ from thunder.base.options import CACHE_OPTIONS
 from thunder.compiler.stats import CompileData
 from thunder.extend import get_executor
 from thunder.frontend.trace_request import TraceRequest
-from thunder.frontend.traced_replacements import full_name
 from thunder.plugins import get_manager
 from thunder_store.descriptions import description
 from thunder_store.digests import class_digest, digest_of
@@ -43,7 +42,6 @@ def settings_of(request: TraceRequest, data: CompileData) -> dict[str, Any]:
         "debug": [
             [name, repr(getattr(data.debug_options, name))] for name in sorted(data.debug_options._declared)
         ],
-        "replacements": [f"{full_name(r.function)} {full_name(r.replace_with)}" for r in request.replacements],
     }
 
 

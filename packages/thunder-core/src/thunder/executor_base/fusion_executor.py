@@ -319,6 +319,21 @@ class FusionExecutor(Executor):
                 self._compiled.add(key, result, options)
         return [functions[key] for key in keys]
 
+    def compile_alone(
+        self, trace: TraceCtx, copied: Sequence[tuple[int, int]] = ()
+    ) -> RegionFunction | Refusal:
+        """Return the function of a region that is a trace by itself, as one that was kept as text.
+
+        The inputs of the trace have the strides that they will probably have when it runs. `copied` are
+        those of the region.
+        """
+        *calls, last = trace.bound_symbols
+        region = Region(tuple(calls), tuple(trace.args), tuple(last.args[0]), (), tuple(copied))
+        with assigned(_strides, ExpectedStrides(trace)):
+            refusal = self.refuse_region(region)
+            (function,) = self.compile_regions([region]) if refusal is None else (refusal,)
+        return function
+
     def _compiled_with_reads(self, region: Region) -> tuple[RegionFunction | Refusal, Mapping[str, Any]]:
         """Return what `compile_region` returns, and the options that it has read."""
         with noted_reads() as options:

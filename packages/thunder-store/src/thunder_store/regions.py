@@ -1,0 +1,138 @@
+"""Fusion regions: each distinct one is kept as the text of a trace, and compiled again by its executor.
+
+What a compiler of regions generates is of its process, and executors that keep code on disk find it there by
+the structure of the region, which its text determines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from thunder.compiler.stats import CacheEntry, CompileData
+from thunder.core.trace import dump, load
+from thunder.executor_base.fusion_executor import FusionExecutor
+from thunder.ir.copied_outputs import copied_to_inputs, with_copied
+from thunder.ir.fusion_regions import Region
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.region_keys import structural_key
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx
+from thunder.ir.trace_context import tracectx
+from thunder.ops import prims
+from thunder.ops.region_strides import ExpectedStrides, after_forward
+from thunder_store.reasons import NotKept, NotUsed
+
+__all__ = ["RegionWriter", "function_at", "read_regions", "written_regions"]
+
+
+#: what a region that writes to its inputs is called, after the name of the region
+_IN_PLACE: Final = "_in_place"
+_KEPT: Final = "_in_place_kept"
+_FORMS: Final = (_IN_PLACE, _KEPT, "_in_place_own")
+
+
+class RegionWriter:
+    """The distinct regions of an entry, and the functions that compute them."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[Any]] = []
+        #: id of a region's function, or of its form that writes to inputs → how it is found
+        self.forms: dict[int, list[Any]] = {}
+        self._known: dict[Any, int] = {}
+        self._named: dict[str, int] = {}
+
+    def add(self, traces: Sequence[TraceCtx], forward: TraceCtx | None) -> None:
+        """Write the regions of the last of these traces; with ``forward`` they are those of its backward.
+
+        Raises NotKept for one of an executor that makes calls of regions itself, and for one with a constant
+        that has no text.
+        """
+        fused = next((i for i, t in enumerate(traces) if any(map(_is_fusion, t.bound_symbols))), None)
+        if fused is None:
+            return
+        if not fused:
+            raise NotKept("region", "there is no trace before fusion")
+        copied = copied_to_inputs(traces[fused - 1])
+        with after_forward(forward):
+            strides = ExpectedStrides(traces[fused - 1])
+            for call in filter(_is_fusion, traces[fused].bound_symbols):
+                self._add(call, copied, strides)
+        for symbol in (b.sym for b in traces[-1].bound_symbols if b.sym.is_fusion):
+            name, in_place, kept = symbol.name.partition(_IN_PLACE)
+            if in_place and id(symbol.python_impl) not in self.forms and name in self._named:
+                self.forms[id(symbol.python_impl)] = ["region", self._named[name], f"{in_place}{kept}"]
+        self._named.clear()
+
+    def _add(self, call: BoundSymbol, copied: Mapping[str, TensorProxy], strides: ExpectedStrides) -> None:
+        executor, function = call.sym.executor, call.sym.python_impl
+        is_general = isinstance(executor, FusionExecutor) and type(executor).fuse is FusionExecutor.fuse
+        if not is_general or not all(isinstance(p, TensorProxy) for p in call.args):
+            raise NotKept("region", f"{call.sym.name} of the executor {executor.name}")
+        inputs = tuple(p.replace(strides=strides.of(p)) for p in call.args)
+        region = Region(tuple(call.subsymbols), inputs, tuple(call.output))
+        form = getattr(function, "in_place", None)
+        if form is not None:
+            region = with_copied(region, copied)
+            if len(region.inputs) != len(inputs):
+                raise NotKept("region", f"{call.sym.name} writes to what it does not take")
+        key = structural_key(region, requires_grad=True)
+        if key is None:
+            raise NotKept("region", f"{call.sym.name} has a constant without a text")
+        known = executor.name, key, tuple(p.strides for p in inputs)
+        position = self._known.get(known)
+        if position is None:
+            printed = dump(_as_trace(region))
+            if printed.constants:
+                raise NotKept("region", f"{call.sym.name} has the constants {', '.join(printed.constants)}")
+            position = self._known[known] = len(self.rows)
+            self.rows.append([executor.name, printed.text, [list(pair) for pair in region.copied]])
+        self.forms[id(function)] = ["region", position]
+        self._named[call.sym.name] = position
+
+
+def _is_fusion(bsym: BoundSymbol) -> bool:
+    return bool(bsym.sym.is_fusion)
+
+
+def _as_trace(region: Region) -> TraceCtx:
+    trace = TraceCtx(name="region")
+    trace.args = list(region.inputs)
+    trace.names = {p.name for b in region.bsyms for p in (*b.flat_proxy_args, *b.flat_proxy_outs)}
+    with tracectx(trace):
+        trace.bound_symbols += [*region.bsyms, prims.python_return.bind(list(region.outputs), output=None)]
+    return trace
+
+
+def written_regions(entry: CacheEntry) -> RegionWriter:
+    """Return the regions of an entry."""
+    writer, forward = RegionWriter(), entry.computation_traces
+    writer.add(forward, None)
+    writer.add(entry.backward_traces, forward[-1])
+    return writer
+
+
+def function_at(functions: Sequence[Any], position: int, form: str = "") -> Any:
+    """Return the function of a region, or its form that writes to inputs."""
+    function = functions[position]
+    if not form:
+        return function
+    in_place = getattr(function, "in_place", None)
+    if in_place is None or form not in _FORMS:
+        raise NotUsed("a region has no form that writes to inputs")
+    return in_place.kernel(keeps_overwritten=form == _KEPT)
+
+
+def read_regions(rows: Sequence[Any], data: CompileData) -> list[Callable[..., Any]]:
+    """Return the functions of kept regions; raise NotUsed for one that its executor does not compile."""
+    executors: Mapping[str, Any] = {executor.name: executor for executor in data.executors_list}
+    functions = []
+    for name, text, copied in rows:
+        executor = executors.get(name)
+        if not isinstance(executor, FusionExecutor):
+            raise NotUsed(f"the executor {name} compiles no regions")
+        function = executor.compile_alone(load(str(text)), [(int(i), int(j)) for i, j in copied])
+        if not callable(function):
+            raise NotUsed(f"the executor {name} refuses a region: {function}")
+        functions.append(function)
+    return functions
