@@ -1,9 +1,10 @@
-"""A plugin of pytest: each program that is compiled is kept and read again, and what is read runs in its place.
+"""A plugin of pytest: each program that is compiled is kept, and what is read of it runs in its place.
 
     hatch run sweep kept-programs
 
-So the programs of the suites judge that a kept entry is the entry: its guards see each change, and its results,
-writes and gradients are eager's. `THUNDER_KEPT_LOG` names a file for the reasons of the programs that are not kept.
+So the programs of the suites judge that a kept entry is the entry: its guards see each change, and its
+results, writes and gradients are eager's. `THUNDER_KEPT_LOG` names a file for the reasons of those that
+are not kept.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class _Substituting:
 @contextmanager
 def running_what_is_kept() -> Iterator[None]:
     """Within the context, each new entry is written, and what is read of it is the entry."""
-    import thunder.compiler.entry_compiler as module  # noqa: PLC0415
+    import thunder.compiler.entry_compiler as module
 
     store = _Substituting()
     keep, find = module.keep_entry, module.kept_entry

@@ -17,7 +17,7 @@ DOCUMENTED_PATHS = frozenset({"thunder.core.utils"})
 # Names of first-party plugins and of the libraries behind them. Core knows none of them; the file that says
 # which package to install for a documented path is the one exception.
 PLUGIN_NAMES = re.compile(
-    r"thunder[-_](?:bnb|onednn|te|distributed|benchmarks|testing|migration)\b"
+    r"thunder[-_](?:bnb|onednn|store|te|distributed|benchmarks|testing|migration)\b"
     r"|thunder-transforms"  # thunder_transforms is a hook
     r"|nvfuser|inductor|triton|bitsandbytes|transformer_engine",
     re.IGNORECASE,

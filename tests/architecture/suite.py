@@ -23,6 +23,7 @@ MIRRORED = {
     "nvfuser": "thunder-nvfuser/src/thunder_nvfuser",
     "onednn": "thunder-onednn/src/thunder_onednn",
     "bisecting": "thunder-bisect/src/thunder_bisect",
+    "store": "thunder-store/src/thunder_store",
     "te": "thunder-te/src/thunder_te",
     "testing": "thunder-testing/src/thunder_testing",
     "torch_language": "thunder-core/src/thunder/torch",  # `import torch` would find a folder of this name

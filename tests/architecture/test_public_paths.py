@@ -16,6 +16,7 @@ PUBLIC = {
     "thunder.core.prims": ("OpTags", "PrimIDs", "add", "python_return"),
     "thunder.core.proxies": ("TensorProxy", "NumberProxy", "Proxy"),
     "thunder.core.trace": ("TraceCtx", "from_trace", "tracectx"),
+    "thunder.core.entries": ("CacheEntry", "Fact", "FailurePlan", "ProgramStore", "prologue_trace"),
     "thunder.core.session": ("SessionRules", "Handler", "LookasideTable", "SessionState"),
     "thunder.core.symbol": ("Symbol", "BoundSymbol"),
     "thunder.core.dtypes": ("float32", "to_torch_dtype"),

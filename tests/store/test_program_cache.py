@@ -97,7 +97,9 @@ def replacing(file: str, old: str, new: str, *, unseen: bool = False) -> Callabl
 
 #: changes between two processes, after each of which the first process's program would be wrong
 CHANGES = {
-    "code, unseen by size and time": replacing("program.py", "torch.sin(x) * by", "torch.cos(x) * by", unseen=True),
+    "code, unseen by size and time": replacing(
+        "program.py", "torch.sin(x) * by", "torch.cos(x) * by", unseen=True
+    ),
     "a global": replacing("program.py", "SCALE = 2.0", "SCALE = 3.0", unseen=True),
     "a default": replacing("program.py", "by=1.5", "by=1.0", unseen=True),
     "a closure": replacing("program.py", "made(4)", "made(5)", unseen=True),
@@ -106,7 +108,9 @@ CHANGES = {
     "a field": replacing("program.py", "shift: float = 0.5", "shift: float = 0.7", unseen=True),
     "a library through another": replacing("library/inner.py", "torch.cos(x)", "torch.sin(x)", unseen=True),
     "a constant of a library": replacing("library/inner.py", "POWER = 2", "POWER = 3", unseen=True),
-    "another function of torch": replacing("program.py", "nn.functional.relu", "nn.functional.silu", unseen=True),
+    "another function of torch": replacing(
+        "program.py", "nn.functional.relu", "nn.functional.silu", unseen=True
+    ),
     "a patch of torch": replacing(
         "program.py", "model = Block()", "nn.functional.relu = lambda x: x * 2\nmodel = Block()"
     ),
@@ -115,12 +119,18 @@ CHANGES = {
         "model = Block()",
         "model = Block()\nmodel.fc.register_forward_hook(lambda m, a, out: out * 2)",
     ),
-    "autocast": replacing("program.py", "        y = fn(x)", "        with torch.autocast('cpu'):\n            y = fn(x)"),
+    "autocast": replacing(
+        "program.py", "        y = fn(x)", "        with torch.autocast('cpu'):\n            y = fn(x)"
+    ),
     "a dtype": replacing(
         "program.py", "model = Block()", "model = Block().double(); torch.set_default_dtype(torch.float64)"
     ),
     "a shape": replacing("program.py", "6).reshape(2, 3)", "12).reshape(4, 3)"),
-    "tied weights": replacing("program.py", "        self.note = ''", "        self.note = ''; self.fc.bias = nn.Parameter(self.fc.weight[0].detach())"),
+    "tied weights": replacing(
+        "program.py",
+        "        self.note = ''",
+        "        self.note = ''; self.fc.bias = nn.Parameter(self.fc.weight[0].detach())",
+    ),
 }
 
 

@@ -1,7 +1,7 @@
 """Programs that are kept: a later process loads them, and reads and compiles nothing.
 
-The plugin of the program cache (`THUNDER_PROGRAM_CACHE`, the option `program_cache`), and of `thunder.save` and
-`thunder.load`.
+The plugin of the program cache (`THUNDER_PROGRAM_CACHE`, the option `program_cache`), and of `thunder.save`
+and `thunder.load`.
 """
 
 from importlib import import_module

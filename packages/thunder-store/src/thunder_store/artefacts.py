@@ -1,8 +1,8 @@
 """Artefacts: the programs of a compiled object in one file, and back on a live function or module.
 
-An artefact is a zip file of texts: `artefact.json` has settings, environment and the digest of each other file,
-`programs/<n>.json` a program, `traces/<n>.<name>.py` the texts that run, as they run. Nothing in it is executed
-but these texts, after :mod:`~thunder_store.run_text` has looked at each statement.
+An artefact is a zip file of texts: `artefact.json` has settings, environment and the digest of each other
+file, `programs/<n>.json` a program, `traces/<n>.<name>.py` the texts that run, as they run. Nothing in it is
+executed but these texts, after :mod:`~thunder_store.run_text` has looked at each statement.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from thunder.base.errors import ThunderError
-from thunder.compiler.inspection import compile_data, compile_stats
-from thunder.compiler.jit import jit
-from thunder.compiler.stats import CacheEntry, CompileData
-from thunder.frontend.trace_request import TraceRequest
-from thunder.wrappers.thunder_module import dispatcher_of
+from thunder.core.entries import (
+    CacheEntry,
+    CompileData,
+    ThunderError,
+    TraceRequest,
+    compile_data,
+    compile_stats,
+    dispatcher_of,
+    jit,
+)
 from thunder_store.entries import read_entry, write_entry
 from thunder_store.environment import changed_content, contents_of_modules, environment
 from thunder_store.outcomes import note
@@ -55,9 +59,7 @@ def save(compiled: Any, path: str | os.PathLike[str]) -> list[str]:
     for entry in stats.interpreter_cache:
         try:
             request = dispatcher.request(entry.plan)
-            programs.append(
-                {**write_entry(entry, request, data), "settings": settings_of(request, data)}
-            )
+            programs.append({**write_entry(entry, request, data), "settings": settings_of(request, data)})
         except NotKept as reason:
             reasons.append(str(reason))
     if not programs:

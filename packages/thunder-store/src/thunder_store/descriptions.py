@@ -19,10 +19,14 @@ from typing import Any
 
 import torch
 
-from thunder.base.cache_queries import CACHED
-from thunder.base.provenance import own_name
-from thunder.frontend.natives.libraries import is_guarded_whole
-from thunder.frontend.objects.class_kinds import CONTAINERS, is_immutable, is_python_class
+from thunder.core.entries import (
+    CACHED,
+    CONTAINERS,
+    is_guarded_whole,
+    is_immutable,
+    is_python_class,
+    own_name,
+)
 from thunder_store.digests import class_digest, code_digest, value_text
 from thunder_store.reasons import NotKept
 

@@ -10,28 +10,40 @@ from typing import Any, Final
 
 import torch
 
-from thunder.autograd.torch_node import Connected, Node
-from thunder.autograd.wiring import Wiring
-from thunder.base.errors import ThunderError
-from thunder.base.provenance import Path
-from thunder.compiler.compile_plan import CompilePlan
-from thunder.compiler.failed_calls import FailurePlan
-from thunder.compiler.stats import CacheEntry, CompileData
-from thunder.frontend.acquire import input_proxy
-from thunder.frontend.ambient_state import Modes, full_ambient_state
-from thunder.frontend.guards import Prologue, ambient_fact, prologue_trace
-from thunder.frontend.prologue_statements import Interface
-from thunder.frontend.trace_request import TraceRequest
-from thunder.frontend.traced_replacements import ReplacedFunction, full_name
-from thunder.ir.object_names import is_attribute_name
-from thunder.ir.proxies import GeneratorProxy, TensorProxy
-from thunder.ir.symbol import with_parts
-from thunder.ir.trace import TraceCtx, detached_trace
-from thunder.passes.below_autograd import BelowAutograd
-from thunder.passes.write_in_place import InputWrite
+from thunder.core.entries import (
+    BelowAutograd,
+    CacheEntry,
+    CompileData,
+    CompilePlan,
+    Connected,
+    FailurePlan,
+    GeneratorProxy,
+    InputWrite,
+    Interface,
+    Modes,
+    Node,
+    Path,
+    Prologue,
+    ReplacedFunction,
+    TensorProxy,
+    ThunderError,
+    TraceCtx,
+    TraceRequest,
+    Wiring,
+    ambient_fact,
+    detached_trace,
+    full_ambient_state,
+    full_name,
+    input_proxy,
+    is_attribute_name,
+    prologue_trace,
+    with_parts,
+)
 from thunder_store.descriptions import codes_of
 from thunder_store.digests import codes_within
-from thunder_store.facts import FactReader, FactWriter, module_with
+from thunder_store.fact_forms import module_with
+from thunder_store.fact_reader import FactReader
+from thunder_store.fact_writer import FactWriter
 from thunder_store.later import Later, text_of_acquired
 from thunder_store.reasons import NotKept, NotUsed
 from thunder_store.regions import RegionWriter, function_at, read_regions, written_regions
@@ -94,7 +106,7 @@ def _check_code(entry: CacheEntry, writer: FactWriter) -> None:
             raise NotKept("code", f"{code.co_qualname}, {code.co_filename}:{code.co_firstlineno}")
 
 
-# -- parts -----------------------------------------------------------------------------------------------------
+# -- parts ---------------------------------------------------------------------------------------------------
 
 
 def _written_input(proxy: Any, path: Path, writer: FactWriter) -> list[Any]:
@@ -109,7 +121,10 @@ def _written_failures(plan: FailurePlan) -> dict[str, Any]:
     values = {f.name: getattr(plan, f.name) for f in dataclasses.fields(plan)}
     modes = {f.name: getattr(plan.modes, f.name) for f in dataclasses.fields(plan.modes)}
     del values["modes"], values["host_generators"]
-    return {"modes": write_value(modes, _no_object), **{k: write_value(v, _no_object) for k, v in values.items()}}
+    return {
+        "modes": write_value(modes, _no_object),
+        **{k: write_value(v, _no_object) for k, v in values.items()},
+    }
 
 
 def _read_failures(document: Mapping[str, Any]) -> FailurePlan:
@@ -186,7 +201,7 @@ def _written_connection(run: Connected) -> dict[str, Any]:
     return {"nodes": nodes, "bases": list(run.bases)}
 
 
-# -- reading ---------------------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------------------
 
 
 #: what a document of another form makes its reader raise

@@ -29,8 +29,7 @@ _VARIABLES = (
 _AT_START: Final = dict(os.environ)
 #: those of them that say where files are kept, and nothing else
 _PLACES = frozenset(
-    {"THUNDER_PROGRAM_CACHE", "THUNDER_CACHE_DIR", "THUNDER_CACHE_LIMIT"}
-    | {"TORCH_HOME", "HF_HOME"}
+    {"THUNDER_PROGRAM_CACHE", "THUNDER_CACHE_DIR", "THUNDER_CACHE_LIMIT"} | {"TORCH_HOME", "HF_HOME"}
 )
 
 
@@ -110,7 +109,7 @@ def _stamp(file: str) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-# -- contents, of artefacts that move between machines ---------------------------------------------------------
+# -- contents, of artefacts that move between machines -------------------------------------------------------
 
 
 def contents_of_modules() -> dict[str, str]:

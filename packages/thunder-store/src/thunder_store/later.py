@@ -1,4 +1,4 @@
-"""What a kept program needs rarely: its traces and ledger, backwards for other cotangents, second derivatives.
+"""What a kept program needs rarely: traces and ledger, backwards for other cotangents, second derivatives.
 
 They are derived again, from the program as it was acquired, by the stages that compiled it.
 """
@@ -12,19 +12,25 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from thunder.autograd.torch_node import Connected, Node
-from thunder.autograd.wiring import Wiring
-from thunder.base.default_generators import default_generators_kept
-from thunder.base.errors import InternalError
-from thunder.compiler.pipeline import Compiled, configured_pipeline
-from thunder.compiler.running_compile import compiling
-from thunder.compiler.stats import CacheEntry, CompileData
+from thunder.core.entries import (
+    CacheEntry,
+    Compiled,
+    CompileData,
+    Connected,
+    InternalError,
+    Modes,
+    Node,
+    ProgramEffects,
+    Prologue,
+    TraceCtx,
+    Wiring,
+    compiling,
+    configured_pipeline,
+    default_generators_kept,
+)
 from thunder.core.trace import dump, load
-from thunder.frontend.ambient_state import Modes
-from thunder.frontend.guards import Prologue
-from thunder.ir.trace import TraceCtx
-from thunder.passes.placed_writes.raising_calls import ProgramEffects
-from thunder_store.facts import FactWriter, module_with
+from thunder_store.fact_forms import module_with
+from thunder_store.fact_writer import FactWriter
 from thunder_store.reasons import NotUsed
 from thunder_store.values import read_value
 
@@ -176,7 +182,8 @@ class _LateList(Sequence[Any]):
     """A list that is made when it is first read."""
 
     def __init__(self, make: Callable[[], Sequence[Any]]) -> None:
-        self._make, self._items = make, None
+        self._make = make
+        self._items: Sequence[Any] | None = None
 
     def _all(self) -> Sequence[Any]:
         if self._items is None:

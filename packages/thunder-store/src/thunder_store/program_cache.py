@@ -13,10 +13,13 @@ import zlib
 from pathlib import Path
 from typing import Any, Final
 
-from thunder.base.artefact_cache import ArtefactCache
-from thunder.base.provenance import own_name
-from thunder.compiler.stats import CacheEntry, CompileData
-from thunder.frontend.trace_request import TraceRequest
+from thunder.core.entries import (
+    ArtefactCache,
+    CacheEntry,
+    CompileData,
+    TraceRequest,
+    own_name,
+)
 from thunder_store.artefacts import Artefact
 from thunder_store.entries import read_entry, write_entry
 from thunder_store.environment import changed_file, environment, files_of_modules
@@ -104,7 +107,7 @@ def closed(document: dict[str, Any]) -> bytes:
 
 
 def opened(content: bytes) -> dict[str, Any]:
-    """Return the document of a program; raise NotUsed if it has none, or if a file of a module has changed."""
+    """Return the document of a program; raise NotUsed without one, and if a file of a module has changed."""
     try:
         document: dict[str, Any] = json.loads(zlib.decompress(content))
         files = document["files"]

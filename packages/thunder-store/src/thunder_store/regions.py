@@ -9,18 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from thunder.compiler.stats import CacheEntry, CompileData
+from thunder.core.entries import (
+    BoundSymbol,
+    CacheEntry,
+    CompileData,
+    ExpectedStrides,
+    FusionExecutor,
+    Region,
+    TensorProxy,
+    TraceCtx,
+    after_forward,
+    copied_to_inputs,
+    prims,
+    structural_key,
+    tracectx,
+    with_copied,
+)
 from thunder.core.trace import dump, load
-from thunder.executor_base.fusion_executor import FusionExecutor
-from thunder.ir.copied_outputs import copied_to_inputs, with_copied
-from thunder.ir.fusion_regions import Region
-from thunder.ir.proxies import TensorProxy
-from thunder.ir.region_keys import structural_key
-from thunder.ir.symbol import BoundSymbol
-from thunder.ir.trace import TraceCtx
-from thunder.ir.trace_context import tracectx
-from thunder.ops import prims
-from thunder.ops.region_strides import ExpectedStrides, after_forward
 from thunder_store.reasons import NotKept, NotUsed
 
 __all__ = ["RegionWriter", "function_at", "read_regions", "written_regions"]

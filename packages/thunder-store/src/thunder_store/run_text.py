@@ -17,10 +17,18 @@ from typing import Any, Final
 
 import torch
 
-from thunder.base.generated_source import compile_text
-from thunder.ir.dotted_paths import bind_paths
-from thunder.ir.registered_operators import OperatorName, callee_of, name_of
-from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.core.entries import (
+    BoundSymbol,
+    CacheQuery,
+    OperatorName,
+    Symbol,
+    bind_paths,
+    callee_of,
+    compile_text,
+)
+from thunder.core.entries import (
+    operator_name as name_of,
+)
 from thunder_store.descriptions import name_of as name_of_object
 from thunder_store.descriptions import named
 from thunder_store.reasons import NotKept, NotUsed
@@ -109,13 +117,36 @@ def _name_form(value: Any, operators: Mapping[int, Symbol], refer: Refer) -> lis
         if value.__name__ not in _MODULES:
             raise NotKept("statement", f"the module {value.__name__}")
         return ["module", value.__name__]
-    return ["value", refer(value)]
+    form = refer(value)
+    if _is_function(value) and not _may_be_called(form):
+        name = getattr(value, "__qualname__", type(value).__qualname__)
+        raise NotKept("statement", f"the program has the function {name}")
+    return ["value", form]
+
+
+def _is_function(value: Any) -> bool:
+    """Return whether a value may be called by what receives it: no class, no module of torch."""
+    return callable(value) and not isinstance(value, type | CacheQuery | torch.nn.Module)
+
+
+#: functions of thunder that texts call beside operators; none of them calls what it is passed
+_HELPERS: Final[Mapping[str, frozenset[str]]] = {
+    "thunder.passes.runtime_checks": frozenset({"_check_result"}),
+    "thunder.base.held_output": frozenset({"show"}),
+    "thunder.frontend.epilogue.reconstruction": frozenset({"make_instance"}),
+    "thunder.frontend.objects.object_entry": frozenset({"discard_attribute"}),
+    "thunder.frontend.objects.shadow_copies": frozenset({"put_items"}),
+    "thunder.frontend.natives.decimal_context": frozenset({"update_context"}),
+    "thunder.frontend.output.output_replay": frozenset(
+        {"filters_changed", "flush", "print_text", "print_to", "write_to"}
+    ),
+}
 
 
 def _is_helper(value: Any) -> bool:
-    """Return whether a value is a function or class of thunder that a name leads to."""
+    """Return whether a value is one of the functions of the table."""
     module, name = name_of_object(value) if callable(value) else ("", "")
-    return module.partition(".")[0] == "thunder" and named(module, name) is value
+    return name in _HELPERS.get(module, ()) and named(module, name) is value
 
 
 def read_program(program: Mapping[str, Any], refer: Refer) -> Callable[..., Any]:
@@ -150,6 +181,8 @@ def _object(form: Any, refer: Refer) -> Any:
             raise NotUsed(f"the operator {rest[0]} does not run here")
         return implementation
     if kind == "context":
+        if rest[0] not in _CONTEXTS:
+            raise NotUsed(f"{rest[0]!r} is not a context of statements")
         return _CONTEXTS[rest[0]]
     if kind == "helper":
         value = named(*rest)
@@ -161,7 +194,10 @@ def _object(form: Any, refer: Refer) -> Any:
             raise NotUsed(f"the module {rest[0]} is not one that programs name")
         return sys.modules[rest[0]]
     if kind == "value":
-        return refer(rest[0])
+        value = refer(rest[0])
+        if _is_function(value) and not _may_be_called(rest[0]):
+            raise NotUsed("a function is among the values of a program")
+        return value
     raise NotUsed(f"{kind!r} is not a kind of names")
 
 
@@ -180,7 +216,24 @@ _LITERALS: Final = frozenset(
 #: methods that epilogues call of the containers of a program, and of tensors that require grad
 _METHODS: Final = frozenset(
     {"extend", "append", "insert", "pop", "clear", "update", "move_to_end", "popleft", "add", "discard"}
-    | {"appendleft", "extendleft", "remove", "requires_grad_", "__new__", "__setattr__", "__delattr__", "repeat"}
+    | {
+        "appendleft",
+        "extendleft",
+        "remove",
+        "requires_grad_",
+        "repeat",
+    }
+)
+#: methods that are called as those of a class of Python, and these classes
+_OF_CLASSES: Final[Mapping[str, frozenset[str]]] = {
+    "__new__": frozenset({"tuple", "object"}),
+    "__setattr__": frozenset({"object", "type"}),
+    "__delattr__": frozenset({"object", "type"}),
+}
+#: names of Python that texts read
+_BUILTINS: Final = frozenset(
+    {"tuple", "list", "dict", "set", "frozenset", "object", "type", "float", "complex", "slice", "range"}
+    | {"bytes", "torch", "Tensor", "no_autocast"}
 )
 _CALLABLE: Final = frozenset({"operator", "helper", "context", "value"})
 _STATEMENTS: Final = (ast.Assign, ast.Expr, ast.Delete, ast.Return, ast.With, ast.Pass)
@@ -198,6 +251,8 @@ class _Checker:
     def __init__(self, program: Mapping[str, Any]) -> None:
         self.program, self.names = program, program["names"]
         self.paths = program["paths"]
+        #: the names that have a value where the next statement runs
+        self.known = set(self.names) | _BUILTINS
 
     def check(self) -> None:
         try:
@@ -217,6 +272,8 @@ class _Checker:
             raise NotUsed("parameters with defaults")
         if any(a.annotation for a in arguments.args) or definition.returns is not None:
             raise NotUsed("an annotation")
+        for argument in arguments.args:
+            self._bind(argument.arg)
         for statement in definition.body:
             self._check_statement(statement)
 
@@ -241,6 +298,15 @@ class _Checker:
             return
         for child in ast.iter_child_nodes(statement):
             self._check_expression(child)
+        for node in ast.walk(statement):
+            if type(node) is ast.Name and type(node.ctx) is ast.Store:
+                self._bind(node.id)
+
+    def _bind(self, name: str) -> None:
+        """Enter a variable; its name is none of those that texts call."""
+        if name in self.names or name in _BUILTINS:
+            raise NotUsed(f"{name} is assigned")
+        self.known.add(name)
 
     def _check_expression(self, node: ast.AST) -> None:
         if not isinstance(node, _EXPRESSIONS):
@@ -253,6 +319,8 @@ class _Checker:
         if type(node) is ast.Attribute:
             self._check_attribute(node)
             return
+        if type(node) is ast.Name and type(node.ctx) is ast.Load and node.id not in self.known:
+            raise NotUsed(f"the name {node.id}")
         for child in ast.iter_child_nodes(node):
             self._check_expression(child)
 
@@ -264,7 +332,10 @@ class _Checker:
             if self.names[callee.id][0] == "value" and not _may_be_called(self.names[callee.id][1]):
                 raise NotUsed(f"a call of {callee.id}")
             return
-        if type(callee) is ast.Attribute and callee.attr in _METHODS:
+        if type(callee) is ast.Attribute and callee.attr in _OF_CLASSES:
+            if type(callee.value) is ast.Name and callee.value.id in _OF_CLASSES[callee.attr]:
+                return
+        elif type(callee) is ast.Attribute and callee.attr in _METHODS:
             self._check_expression(callee.value)
             return
         raise NotUsed(f"a call of {text}")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
-from thunder.base.options import CACHE_OPTIONS
-from thunder.compiler.stats import CompileData
+from thunder.core.entries import (
+    CACHE_OPTIONS,
+    CompileData,
+    PluginInfo,
+    PluginState,
+    TraceRequest,
+)
 from thunder.extend import get_executor
-from thunder.frontend.trace_request import TraceRequest
 from thunder.plugins import get_manager
 from thunder_store.descriptions import description
 from thunder_store.digests import class_digest, digest_of
@@ -38,7 +43,9 @@ def settings_of(request: TraceRequest, data: CompileData) -> dict[str, Any]:
         "disables grad": request.disable_grad,
         "disjoint": request.inputs_are_disjoint,
         "answers": request.answers is not None,
-        "options": {name: _plain(name, options.value(name)) for name in sorted(options) if name not in _PLACES},
+        "options": {
+            name: _plain(name, options.value(name)) for name in sorted(options) if name not in _PLACES
+        },
         "debug": [
             [name, repr(getattr(data.debug_options, name))] for name in sorted(data.debug_options._declared)
         ],
@@ -61,6 +68,9 @@ def given_settings(data: CompileData) -> dict[str, Any]:
 def _refuse(request: TraceRequest, data: CompileData) -> None:
     if data.transforms:
         raise NotKept("transforms", ", ".join(type(t).__name__ for t in data.transforms))
+    for info in get_manager().loaded():
+        if info.state is PluginState.RUNTIME and not _is_module(info):
+            raise NotKept("options", f"the plugin {info.name} is an object of the program")
     if data.lookasides or data.require or data.compile_options.value("opaque"):
         raise NotKept("options", "lookasides=, require= or opaque=")
     if data.debug_options.record_interpreter_history:
@@ -83,11 +93,21 @@ def _callable_text(fn: Any) -> str:
 
 
 def _executor_text(executor: Any) -> str:
-    """Return the name of an executor that an installed package, or thunder, has; raise NotKept for another."""
+    """Return the name of an executor that a package, or thunder, has; raise NotKept for another one."""
     owner = get_manager().owner_of(executor.name)
-    if owner is None or get_executor(executor.name) is not executor:
+    if owner is None or (owner.state is PluginState.RUNTIME and not _is_module(owner)):
+        raise NotKept("options", f"the executor {executor.name} is made in the program")
+    if get_executor(executor.name) is not executor:
         raise NotKept("options", f"the executor {executor.name} is made in the program")
     return f"{executor.name} {owner.name} {executor.version}"
+
+
+def _is_module(info: PluginInfo) -> bool:
+    """Return whether a plugin that the program has registered is a module, whose file says what it is."""
+    module = sys.modules.get(info.module or "")
+    return any(
+        name.startswith("thunder_") and callable(v) for name, v in getattr(module, "__dict__", {}).items()
+    )
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -12,8 +12,10 @@ from typing import Any, Final
 
 import torch
 
-from thunder.base.equal_values import ThisObject
-from thunder.base.provenance import ABSENT
+from thunder.core.entries import (
+    ABSENT,
+    ThisObject,
+)
 from thunder_store.reasons import NotKept, NotUsed
 
 __all__ = ["is_singleton", "read_value", "state_text", "write_value"]
@@ -60,7 +62,15 @@ _KIND_OF: Final = {row[0]: kind for kind, row in _LITERALS.items()}
 
 def is_singleton(x: Any) -> bool:
     """Return whether a value is one object in each process."""
-    kinds = (type(None), bool, type(...), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format)
+    kinds = (
+        type(None),
+        bool,
+        type(...),
+        type(NotImplemented),
+        torch.dtype,
+        torch.layout,
+        torch.memory_format,
+    )
     return type(x) in kinds or x is ABSENT
 
 
@@ -136,5 +146,3 @@ def state_text(x: Any) -> str:
     if x is None or type(x) in (bool, int, str, float, bytes, torch.dtype, torch.device):
         return repr(x)
     raise NotKept("content", f"a value of type {type(x).__qualname__} among the state of plugins")
-
-

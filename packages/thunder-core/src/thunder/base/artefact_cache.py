@@ -77,9 +77,7 @@ class ArtefactCache:
     Raises InvalidArgument for another name of a package.
     """
 
-    def __init__(
-        self, package: str, versions: Mapping[str, str], *, directory: Path | None = None
-    ) -> None:
+    def __init__(self, package: str, versions: Mapping[str, str], *, directory: Path | None = None) -> None:
         if not re.fullmatch(r"\w[\w.-]*", package):
             raise InvalidArgument(f"{package!r} does not name a package", hint="It names a directory.")
         self.package, self.versions, self.directory = package, dict(versions), directory

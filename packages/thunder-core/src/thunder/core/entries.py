@@ -1,0 +1,144 @@
+"""What a package that keeps programs reads of cache entries, and makes them of: a documented path.
+
+`docs/hooks.md` has the hook of such a package, `thunder_program_store`. An entry is its facts, the functions
+that run, and what a failing call does; a package writes them, and makes an entry of what it reads.
+"""
+
+from functools import partial
+
+from thunder.autograd.torch_node import Connected, Node
+from thunder.autograd.wiring import Wiring
+from thunder.base.artefact_cache import ArtefactCache
+from thunder.base.cache_queries import CACHED, CacheQuery
+from thunder.base.default_generators import default_generators_kept
+from thunder.base.equal_values import COMPARISONS, ThisObject
+from thunder.base.errors import InternalError, ThunderError
+from thunder.base.generated_source import compile_text
+from thunder.base.options import CACHE_OPTIONS
+from thunder.base.provenance import ABSENT, STEPS, Path, object_root, own_name, root
+from thunder.base.public_names import missing_name
+from thunder.compiler.compile_plan import CompilePlan
+from thunder.compiler.failed_calls import FailurePlan
+from thunder.compiler.inspection import compile_data, compile_stats
+from thunder.compiler.jit import jit
+from thunder.compiler.kept_programs import ProgramStore
+from thunder.compiler.pipeline import Compiled, configured_pipeline
+from thunder.compiler.running_compile import compiling
+from thunder.compiler.stats import CacheEntry, CompileData
+from thunder.executor_base.fusion_executor import FusionExecutor
+from thunder.frontend.acquire import input_proxy
+from thunder.frontend.ambient_state import Modes, full_ambient_state
+from thunder.frontend.facts import Fact, TensorFacts
+from thunder.frontend.guards import Prologue, ambient_fact, prologue_trace
+from thunder.frontend.lookasides import environment_queries
+from thunder.frontend.lookasides.python_functions import AbstractAnswers
+from thunder.frontend.natives.libraries import is_guarded_whole
+from thunder.frontend.objects.class_kinds import CONTAINERS, is_immutable, is_python_class
+from thunder.frontend.objects.input_overlap import Member, overlapping_groups
+from thunder.frontend.objects.object_deaths import Releases
+from thunder.frontend.prologue_statements import Interface
+from thunder.frontend.trace_request import TraceRequest
+from thunder.frontend.traced_replacements import ReplacedFunction, full_name
+from thunder.ir.copied_outputs import copied_to_inputs, with_copied
+from thunder.ir.dotted_paths import bind_paths
+from thunder.ir.fusion_regions import Region
+from thunder.ir.object_names import is_attribute_name
+from thunder.ir.proxies import GeneratorProxy, TensorProxy
+from thunder.ir.region_keys import structural_key
+from thunder.ir.registered_operators import OperatorName, callee_of
+from thunder.ir.registered_operators import name_of as operator_name
+from thunder.ir.symbol import BoundSymbol, Symbol, with_parts
+from thunder.ir.trace import TraceCtx, detached_trace
+from thunder.ir.trace_context import tracectx
+from thunder.ops import prims
+from thunder.ops.prims.prologue_checks import CHECKS
+from thunder.ops.region_strides import ExpectedStrides, after_forward
+from thunder.passes.below_autograd import BelowAutograd
+from thunder.passes.placed_writes.raising_calls import ProgramEffects
+from thunder.passes.write_in_place import InputWrite
+from thunder.plugins.plugin_info import PluginInfo, PluginState
+from thunder.wrappers.thunder_module import dispatcher_of
+
+__all__ = [
+    "ABSENT",
+    "CACHED",
+    "CACHE_OPTIONS",
+    "CHECKS",
+    "COMPARISONS",
+    "CONTAINERS",
+    "STEPS",
+    "AbstractAnswers",
+    "ArtefactCache",
+    "BelowAutograd",
+    "BoundSymbol",
+    "CacheEntry",
+    "CacheQuery",
+    "CompileData",
+    "CompilePlan",
+    "Compiled",
+    "Connected",
+    "ExpectedStrides",
+    "Fact",
+    "FailurePlan",
+    "FusionExecutor",
+    "GeneratorProxy",
+    "InputWrite",
+    "Interface",
+    "InternalError",
+    "Member",
+    "Modes",
+    "Node",
+    "OperatorName",
+    "Path",
+    "PluginInfo",
+    "PluginState",
+    "ProgramEffects",
+    "ProgramStore",
+    "Prologue",
+    "Region",
+    "Releases",
+    "ReplacedFunction",
+    "Symbol",
+    "TensorFacts",
+    "TensorProxy",
+    "ThisObject",
+    "ThunderError",
+    "TraceCtx",
+    "TraceRequest",
+    "Wiring",
+    "after_forward",
+    "ambient_fact",
+    "bind_paths",
+    "callee_of",
+    "compile_data",
+    "compile_stats",
+    "compile_text",
+    "compiling",
+    "configured_pipeline",
+    "copied_to_inputs",
+    "default_generators_kept",
+    "detached_trace",
+    "dispatcher_of",
+    "environment_queries",
+    "full_ambient_state",
+    "full_name",
+    "input_proxy",
+    "is_attribute_name",
+    "is_guarded_whole",
+    "is_immutable",
+    "is_python_class",
+    "jit",
+    "object_root",
+    "operator_name",
+    "overlapping_groups",
+    "own_name",
+    "prims",
+    "prologue_trace",
+    "root",
+    "structural_key",
+    "tracectx",
+    "with_copied",
+    "with_parts",
+]
+
+__getattr__ = partial(missing_name, __name__)

@@ -1,0 +1,268 @@
+"""The facts of a program, read for a call of another process: see :mod:`~thunder_store.fact_writer`."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from thunder.core.entries import (
+    ABSENT,
+    CACHED,
+    CHECKS,
+    COMPARISONS,
+    STEPS,
+    AbstractAnswers,
+    CacheQuery,
+    Fact,
+    Member,
+    Path,
+    Releases,
+    TensorFacts,
+    TraceRequest,
+    object_root,
+    prims,
+    root,
+)
+from thunder_store.descriptions import description, named
+from thunder_store.fact_forms import (
+    ATTRIBUTES,
+    CALLED,
+    DICTIONARIES,
+    FUNCTIONS,
+    KEPT_STEPS,
+    OF_MEMORY,
+    REGISTRIES,
+    query_at,
+    short,
+)
+from thunder_store.reasons import NotKept, NotUsed
+from thunder_store.values import read_value, state_text
+
+__all__ = ["FactReader"]
+
+
+class FactReader:
+    """Reads the facts of a program for a call of another process.
+
+    Raises NotUsed where an object is not found, or is not what it was.
+    """
+
+    def __init__(self, tables: Mapping[str, Any], request: TraceRequest) -> None:
+        self._rows, self._forms = tables["paths"], tables["objects"]
+        self.request = request
+        self.roots = {"args": request.args, "kwargs": request.kwargs}
+        self._paths: dict[int, Path] = {}
+        self._values: dict[int, Any] = {}
+        self._found: dict[int, Any] = {}
+        self._ids: dict[int, int] = {}
+        self.facts: list[Fact] = []
+
+    def read(self, rows: Sequence[Any]) -> list[Fact]:
+        """Return the facts; those with a value that is not the expected one end it with NotUsed."""
+        for check_id, place, *rest in rows:
+            check = CHECKS.get(check_id)
+            if check is None:
+                raise NotUsed(f"{check_id!r} is not a check")
+            fact = self._fact(check, self.path(place), place, rest)
+            failure = self._failure(fact, place)
+            if failure is not None:
+                raise NotUsed(f"{fact}: expected {short(fact.expected)}, found {short(failure[0])}")
+            self.facts.append(fact)
+        return self.facts
+
+    def _fact(self, check: Any, path: Path, place: int, rest: Sequence[Any]) -> Fact:
+        if check is prims.check_state and path.parent is None:
+            if self._rows[place][0] not in CALLED:
+                raise NotUsed(f"{path.source} is not a query")
+            if self._rows[place][0] == "contributed":
+                state = dict(path.root_object())
+                if state_text(state) != read_value(rest[0], self.refer):
+                    raise NotUsed(f"the state of {path.source} is another one")
+                return Fact(check, (path, state))
+        if check is prims.check_referent:
+            return Fact(check, (path, weakref.ref(self._sighted(rest[0]))))
+        if check in (prims.check_same_object, prims.check_type):
+            (form,) = rest
+            is_object = type(form) is list and form[:1] == ["o"]
+            return Fact(check, (path, self._sighted(form) if is_object else read_value(form, self.refer)))
+        args = [read_value(a, self.refer) for a in rest]
+        if check is prims.check_compare and args[0] not in COMPARISONS:
+            raise NotUsed("a comparison by another operator")
+        called = FUNCTIONS.get(check.id)
+        if called is not None and args[called] not in OF_MEMORY:
+            raise NotUsed(f"{check.id} does not compare by one of thunder's functions")
+        return Fact(check, (path, *args))
+
+    def _failure(self, fact: Fact, place: int) -> tuple[Any] | None:
+        """Return what there is instead, as `Fact.failure` does, with the values of paths that are known."""
+        if fact.sym.relation or any(type(a) is Path for a in fact.args[1:]):
+            return fact.failure(self.roots)
+        value, rest = self.at(place), fact.args[1:]
+        if value is ABSENT:
+            return None if rest and rest[0] is ABSENT else (ABSENT,)
+        return None if fact.sym.holds(value, *rest) else (fact.sym.found(value, *rest),)
+
+    # -- objects -------------------------------------------------------------------------------------------
+
+    def refer(self, j: list[Any]) -> Any:
+        """Return what a path or an object is."""
+        kind, *rest = j
+        if kind == "p":
+            return self.path(rest[0])
+        if kind == "t":
+            return self._tensor_facts(*rest)
+        if kind == "releases":
+            keys = None if rest[0] is None else tuple(read_value(k, self.refer) for k in rest[0])
+            return Releases(keys, bool(rest[1]))
+        if kind == "member":
+            return Member(*map(int, rest))
+        if kind == "query":
+            return self._cache_query(*rest)
+        if kind == "o":
+            return self.object(rest[0])
+        raise NotUsed(f"{kind!r} is not a kind of references")
+
+    def _tensor_facts(
+        self, cls: int, shape: Any, strides: Any, dtype: str, device: str, grad: bool, keys: str
+    ) -> TensorFacts:
+        dtype_of = read_value({"dtype": dtype.removeprefix("torch.")}, self.refer)
+        strides = None if strides is None else tuple(strides)
+        return TensorFacts(
+            self.object(cls), tuple(shape), strides, dtype_of, torch.device(device), bool(grad), keys
+        )
+
+    def object(self, position: int) -> Any:
+        """Return an object that a name leads to, or that was found."""
+        if position in self._found:
+            return self._found[position]
+        expected, name, _ = self._forms[position]
+        found = named(*name) if name else None
+        if found is None:
+            raise NotUsed(f"{expected.partition(' ')[0]} {'.'.join(name)} is not there")
+        return self._enter(position, found)
+
+    def has_found(self, x: Any) -> bool:
+        """Return whether an object is one of those that the program depends on."""
+        return id(x) in self._ids
+
+    def _sighted(self, form: Any) -> Any:
+        kind, position = form
+        if kind != "o":
+            raise NotUsed(f"{kind!r} is not a kind of objects")
+        if position not in self._found and not self._forms[position][1]:
+            how, place = self._forms[position][2]
+            found = self.at(place)
+            if found is ABSENT:
+                raise NotUsed(f"there is nothing at {self.path(place).source}")
+            self._enter(position, type(found) if how == "type" else found)
+        return self.object(position)
+
+    def _enter(self, position: int, found: Any) -> Any:
+        expected = self._forms[position][0]
+        try:
+            actual = description(found)
+        except NotKept as reason:
+            raise NotUsed(str(reason)) from reason
+        if actual != expected:
+            raise NotUsed(
+                f"another one than {' '.join(expected.split(' ')[:2])}: {' '.join(actual.split(' ')[:2])}"
+            )
+        if self._ids.setdefault(id(found), position) != position:
+            raise NotUsed("one object is there for two")
+        self._found[position] = found
+        return found
+
+    # -- paths ---------------------------------------------------------------------------------------------
+
+    def path(self, position: int) -> Path:
+        """Return a path of the table."""
+        path = self._paths.get(position)
+        if path is None:
+            if type(position) is not int or not 0 <= position < len(self._rows):
+                raise NotUsed("a path is not in the table")
+            path = self._paths[position] = self._path(self._rows[position], position)
+        return path
+
+    def _path(self, row: list[Any], position: int) -> Path:
+        parent, kind, *rest = row
+        if type(parent) is not int:
+            return self._root(row)
+        if parent >= position or kind not in KEPT_STEPS:
+            raise NotUsed("a path is not a step from one before")
+        key = read_value(rest[0], self.refer)
+        if kind == "attribute" and key not in ATTRIBUTES:
+            raise NotUsed(f"the attribute {key!r} is not one that guards read")
+        return self.path(parent).step(kind, key)
+
+    def at(self, position: int) -> Any:
+        """Return the value at a path, or ABSENT."""
+        if position in self._values:
+            return self._values[position]
+        path = self.path(position)
+        row = self._rows[position]
+        if path.parent is None or type(row[0]) is not int:
+            value = self.roots[path.key] if path.root_object is ABSENT else path.root_object
+        else:
+            value = self.at(row[0])
+            if value is not ABSENT:
+                try:
+                    value = STEPS[path.kind].fetch(value, path.key)
+                except (KeyError, AttributeError, IndexError, TypeError, ValueError) as error:
+                    raise NotUsed(f"{path.source} cannot be read: {error!r}") from error
+        self._values[position] = value
+        return value
+
+    def _cache_query(self, fn: int, args: Any, kwargs: Any, text: str) -> CacheQuery:
+        cached = self.object(fn)
+        if type(cached) is not CACHED:
+            raise NotUsed(f"{text} is not a call of a function with a cache")
+        return CacheQuery(cached, read_value(args, self.refer), read_value(kwargs, self.refer), str(text))
+
+    def _root(self, row: list[Any]) -> Path:
+        kind, *rest = row
+        if kind == "call" and rest[0] in ("args", "kwargs"):
+            return root(rest[0])
+        if kind == "fn":
+            return object_root(rest[0], self.request.fn)
+        if kind == "overrides" and self.request.overrides is not None:
+            return self.request.overrides.path
+        if kind == "contributed" and rest[0] in self.request.contributed:
+            return object_root(rest[0], self.request.contributed[rest[0]])
+        if kind == "dictionary" and rest[0] in DICTIONARIES:
+            return object_root(rest[0], DICTIONARIES[rest[0]]())
+        if kind == "globals":
+            module = sys.modules.get(rest[0])
+            if module is None:
+                raise NotUsed(f"the module {rest[0]} is not loaded")
+            return object_root(rest[1], vars(module))
+        if kind == "object":
+            return object_root(rest[1], self.object(rest[0]))
+        if kind == "member":
+            found = named(*rest[:2])
+            if type(found) not in REGISTRIES:
+                raise NotUsed(f"{rest[2]} is not there")
+            return object_root(rest[2], found)
+        if kind == "query":
+            *parts, name = rest
+            return object_root(name, self._cache_query(*parts))
+        if kind == "view":
+            cls = self.object(rest[0])
+            if not isinstance(cls, type):
+                raise NotUsed(f"{rest[1]} is not of a class")
+            return object_root(rest[1], cls.__dict__)
+        if kind == "abstract":
+            answers = object.__new__(AbstractAnswers)
+            answers._token = -1
+            answers._answers = {(self.object(c), self.object(b)): bool(a) for c, b, a in rest[0]}
+            return object_root(rest[1], answers)
+        if kind == "state":
+            where, args, kwargs, name = rest
+            fn = query_at(where)
+            read = [read_value(a, self.refer) for a in args]
+            return object_root(name, functools.partial(fn, *read, **read_value(kwargs, self.refer)))
+        raise NotUsed(f"{kind!r} is not a kind of roots")

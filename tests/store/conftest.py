@@ -1,0 +1,19 @@
+"""The plugin of thunder-store, which the tests of other folders run without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import thunder_store
+from thunder.plugins import get_manager
+
+
+@pytest.fixture(autouse=True)
+def _plugin() -> Iterator[None]:
+    """Register the plugin, as that of an installed package is."""
+    with get_manager().temporary(thunder_store, name="store-under-test"):
+        torch.manual_seed(0)
+        yield
