@@ -103,6 +103,11 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
         "programs of the suites, run as what is read of their traces' texts",
         ["-m", "pytest", "-q", "-p", "loaded_traces", *(f"tests/{name}" for name in _OF_PROGRAMS)],
     ),
+    "kept-programs": (
+        "programs of the suites, run as what is read of the entries that were kept",
+        ["-m", "pytest", "-q", "-p", "kept_programs", *(f"tests/{name}" for name in _OF_PROGRAMS)],
+    ),
+    "store": ("changes between processes, damaged artefacts", [*TESTS, "tests/store"]),
     "edited-texts": (
         "texts of traces with random edits",
         [*TESTS, "tests/ir/test_loaded_traces.py", "tests/ir/test_edited_texts.py"],

@@ -254,6 +254,18 @@ def with_rules(rule: Any = None, handler: Any = None, **methods: Any) -> None:
         run(lambda x: (subject(x), THING.__class__, THING.factor if rule is None else THING)[0])
 
 
+def with_store(**methods: Any) -> None:
+    store = type("Store", (), {"find": lambda *args: None, "keep": lambda *args: None} | methods)()
+
+    class Store:
+        @hookimpl
+        def thunder_program_store(self) -> Any:
+            return store
+
+    with get_manager().temporary(Store(), "faulty rows"):
+        run(torch.sin)
+
+
 FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
     "a meta function raises": (
         lambda: with_operator(raising),
@@ -284,6 +296,14 @@ FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
     "a meta function lies about gradients": (
         lambda: with_operator(lambda x: TensorProxy(like=x, requires_grad=True)),
         "returned a result that requires grad",
+    ),
+    "a store raises when it looks for a program": (
+        lambda: with_store(find=raising),
+        "find of the program store raised KeyError",
+    ),
+    "a store raises when it keeps a program": (
+        lambda: with_store(keep=raising),
+        "keep of the program store raised KeyError",
     ),
     "a decomposition raises": (lambda: with_decomposition(raising), "the decomposition of operator"),
     "a meta function of a row raises": (

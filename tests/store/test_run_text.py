@@ -61,6 +61,10 @@ HOSTILE = {
 }
 
 
+#: the words with which statements are refused
+_WORDS = r"^(the line|the statement|the expression|a call of|the attribute|a text|the name)"
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_foreign_statement_is_refused(name: str) -> None:
     program = program_of(lambda x: torch.sin(x) * 2, torch.randn(3))
@@ -69,7 +73,7 @@ def test_a_foreign_statement_is_refused(name: str) -> None:
     first, _, body = rest.partition("\n")
     program["text"] = f"{before}{head}def {first}\n  {statement or 'pass'}\n{body}"
     RAN.clear()
-    with pytest.raises(NotUsed):
+    with pytest.raises(NotUsed, match=_WORDS):
         read_program(program, lambda j: j)(torch.randn(3))
     assert RAN == []
 
@@ -88,7 +92,7 @@ FORMS = {
 def test_a_foreign_name_is_refused(name: str) -> None:
     program = program_of(lambda x: torch.sin(x) * 2, torch.randn(3))
     program["names"]["note"] = FORMS[name]
-    with pytest.raises(NotUsed):
+    with pytest.raises(NotUsed, match=r"is not|a function"):
         read_program(program, lambda j: j)
 
 
@@ -98,6 +102,6 @@ def test_a_decorator_and_a_default_are_refused() -> None:
     for wrong in (text.replace("def ", "@note\ndef ", 1), text.replace("(x):", "(x=note('default')):", 1)):
         assert wrong != text
         RAN.clear()
-        with pytest.raises(NotUsed):
+        with pytest.raises(NotUsed, match="decorator|defaults"):
             read_program({**program, "text": wrong}, lambda j: j)
         assert RAN == []

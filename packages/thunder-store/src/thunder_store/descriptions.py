@@ -58,7 +58,8 @@ def description(x: Any) -> str:
     if kind is types.ModuleType or (isinstance(x, types.ModuleType) and sys.modules.get(x.__name__) is x):
         return f"module {x.__name__}"
     if isinstance(x, _NATIVE):
-        return f"{kind.__name__} {_owner_of(x)} {x.__name__} {getattr(x, '__qualname__', '')}"
+        name = getattr(x, "__name__", ""), getattr(x, "__qualname__", "")
+        return f"{kind.__name__} {_owner_of(x)} {' '.join(name)}"
     if kind is types.MethodWrapperType:
         return f"method wrapper {x.__name__} of {description(x.__self__)}"
     if kind is tuple:

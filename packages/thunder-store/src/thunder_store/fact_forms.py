@@ -6,6 +6,7 @@ import os
 import sys
 import types
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
@@ -42,7 +43,10 @@ OF_MEMORY: Final = (overlapping_groups,)
 CALLED: Final = frozenset({"state", "contributed", "abstract"})
 #: the kinds of steps that are kept
 KEPT_STEPS: Final = STEPS.keys() - {"called", "iterated", "array"}
-DICTIONARIES: Final = {"sys.modules": lambda: sys.modules, "os.environ": lambda: os.environ._data}  # type: ignore[attr-defined]
+DICTIONARIES: Final[Mapping[str, Callable[[], Any]]] = {
+    "sys.modules": lambda: sys.modules,
+    "os.environ": lambda: os.environ._data,
+}  # type: ignore[attr-defined]
 
 
 #: the types of objects that are found as members of modules: those of registries of torch

@@ -68,9 +68,7 @@ def given_settings(data: CompileData) -> dict[str, Any]:
 def _refuse(request: TraceRequest, data: CompileData) -> None:
     if data.transforms:
         raise NotKept("transforms", ", ".join(type(t).__name__ for t in data.transforms))
-    for info in get_manager().loaded():
-        if info.state is PluginState.RUNTIME and not _is_module(info):
-            raise NotKept("options", f"the plugin {info.name} is an object of the program")
+    _refuse_plugins()
     if data.lookasides or data.require or data.compile_options.value("opaque"):
         raise NotKept("options", "lookasides=, require= or opaque=")
     if data.debug_options.record_interpreter_history:
@@ -82,6 +80,23 @@ def _refuse(request: TraceRequest, data: CompileData) -> None:
         CACHE_OPTIONS.NO_CACHING,
     ):
         raise NotKept("promises", "frozen=True, or cache='same input' or 'no caching'")
+
+
+#: hooks whose implementations decide how programs are read or compiled
+_DECIDING = (
+    *("thunder_operators", "thunder_checkers", "thunder_execution_transforms", "thunder_grad_transforms"),
+    *("thunder_costs", "thunder_lookasides", "thunder_session_rules", "thunder_pipeline"),
+)
+
+
+def _refuse_plugins() -> None:
+    """Raise NotKept for a plugin that decides how programs are compiled, and whose code no file shows."""
+    manager = get_manager()
+    inline = {i.name for i in manager.loaded() if i.state is PluginState.RUNTIME and not _is_module(i)}
+    for hook in _DECIDING if inline else ():
+        for implementation in manager.implementations(hook):
+            if implementation.plugin_name in inline:
+                raise NotKept("options", f"{hook} of the plugin {implementation.plugin_name}")
 
 
 def _callable_text(fn: Any) -> str:
