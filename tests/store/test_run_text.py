@@ -102,6 +102,6 @@ def test_a_decorator_and_a_default_are_refused() -> None:
     for wrong in (text.replace("def ", "@note\ndef ", 1), text.replace("(x):", "(x=note('default')):", 1)):
         assert wrong != text
         RAN.clear()
-        with pytest.raises(NotUsed, match="decorator|defaults"):
+        with pytest.raises(NotUsed, match=r"decorator|defaults"):
             read_program({**program, "text": wrong}, lambda j: j)
         assert RAN == []
