@@ -45,8 +45,8 @@ CALLED: Final = frozenset({"state", "contributed", "abstract"})
 KEPT_STEPS: Final = STEPS.keys() - {"called", "iterated", "array"}
 DICTIONARIES: Final[Mapping[str, Callable[[], Any]]] = {
     "sys.modules": lambda: sys.modules,
-    "os.environ": lambda: os.environ._data,
-}  # type: ignore[attr-defined]
+    "os.environ": lambda: os.environ._data,  # type: ignore[attr-defined]
+}
 
 
 #: the types of objects that are found as members of modules: those of registries of torch

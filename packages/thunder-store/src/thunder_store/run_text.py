@@ -119,8 +119,8 @@ def _name_form(value: Any, operators: Mapping[int, Symbol], refer: Refer) -> lis
         return ["module", value.__name__]
     form = refer(value)
     if _is_function(value) and not _may_be_called(form):
-        name = getattr(value, "__qualname__", type(value).__qualname__)
-        raise NotKept("statement", f"the program has the function {name}")
+        text = getattr(value, "__qualname__", type(value).__qualname__)
+        raise NotKept("statement", f"the program has the function {text}")
     return ["value", form]
 
 
