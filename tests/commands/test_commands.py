@@ -301,7 +301,7 @@ def test_a_plugin_adds_a_command(
 
 
 def test_a_command_of_no_plugin_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="^2$"):
+    with pytest.raises(SystemExit, match=r"^2$"):
         main(["greet"])
     assert "invalid choice: 'greet'" in capsys.readouterr().err
 

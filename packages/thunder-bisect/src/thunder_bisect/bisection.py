@@ -13,7 +13,12 @@ import thunder
 from thunder.core.errors import InvalidArgument
 from thunder.extend import FusionExecutor, resolve_executors
 from thunder_bisect.calls import reference_calls
-from thunder_bisect.findings import gradient_finding, stage_finding, statement_finding
+from thunder_bisect.findings import (
+    gradient_finding,
+    stage_finding,
+    statement_finding,
+    statement_text,
+)
 from thunder_bisect.gradient_checks import gradient_faults
 from thunder_bisect.judgement import Expected
 from thunder_bisect.program_runs import ProgramCall, differences
@@ -24,6 +29,8 @@ from thunder_bisect.stage_checks import Evaluated, stage_fault
 from thunder_bisect.statement_checks import StatementChecks, StatementFault
 
 __all__ = ["bisect"]
+
+_OWN_DRAWS = "it draws other random numbers than torch, so that results of the whole are not compared"
 
 
 def bisect(
@@ -84,14 +91,21 @@ def bisect(
         compiled[:] = [call.compiled(program, checks)]
         return compiled[0]
 
-    found = call.run(compile)
-    wrong = differences(expected, found, tolerance)
+    try:
+        wrong = differences(expected, call.run(compile), tolerance)
+    except Exception as error:  # eager has run: it is an error of the compiled program
+        if checks.error is not None or not compiled:
+            raise
+        wrong = {"the compiled program": f"raises {type(error).__name__}: {str(error).splitlines()[0]}"}
+    if checks.own_draws:
+        wrong = {}
     search = _Search(call, expected, compiled[0], checks, tolerance)
     findings = search.statements(bool(wrong))
     if wrong and not any(f.decisive for f in findings):
         findings += search.stages() or search.gradients() or search.stages(strict=True)
     findings = [_written(f, folder, i) for i, f in enumerate(findings)]
-    unjudged = dict.fromkeys(f"{bsym.line.partition('  # ')[0]}: {why}" for bsym, why in checks.unjudged)
+    unjudged = dict.fromkeys(f"{statement_text(bsym)}: {why}" for bsym, why in checks.unjudged)
+    unjudged |= dict.fromkeys(f"{statement_text(bsym)}: {_OWN_DRAWS}" for bsym in checks.own_draws)
     return Report(differences=wrong, findings=findings, compared=checks.judged, unjudged=tuple(unjudged))
 
 

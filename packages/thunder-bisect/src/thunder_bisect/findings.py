@@ -18,7 +18,7 @@ from thunder_bisect.stage_checks import Evaluated, StageFault
 from thunder_bisect.statement_checks import StatementFault
 from thunder_transforms.observing import statement_of
 
-__all__ = ["gradient_finding", "stage_finding", "statement_finding"]
+__all__ = ["gradient_finding", "stage_finding", "statement_finding", "statement_text"]
 
 
 def statement_finding(
@@ -126,8 +126,13 @@ def gradient_finding(fault: GradientFault, executors: Sequence[Any]) -> Finding:
     )
 
 
+def statement_text(bsym: BoundSymbol) -> str:
+    """Return a statement as the trace prints it, without the types of its results."""
+    return bsym.line.partition("  # ")[0]
+
+
 def _line(bsym: BoundSymbol | None) -> str | None:
-    return None if bsym is None else bsym.line.partition("  # ")[0]
+    return None if bsym is None else statement_text(bsym)
 
 
 def _locations(bsym: BoundSymbol | None) -> Sequence[Location]:

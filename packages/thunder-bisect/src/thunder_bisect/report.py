@@ -80,7 +80,7 @@ class Report:
             and how.
         findings: what explains them, the first that runs first.
         compared: how many statements were compared with torch.
-        unjudged: statements that torch has no function for, which were not.
+        unjudged: what was not compared, and why.
     """
 
     differences: Mapping[str, str]
@@ -105,7 +105,7 @@ class Report:
         if self.unjudged:
             lines += [
                 "",
-                "not compared, as torch has no function for them:",
+                "not compared:",
                 *(f"  {x}" for x in self.unjudged),
             ]
         return "\n".join(lines)

@@ -80,7 +80,9 @@ class StatementChecks(thunder.Transform):
         faults: the statements that are wrong, in the order in which they ran.
         unjudged: those that torch has no function for, with the reason.
         values: what the program's inputs and gradients are in this run, by name.
+        own_draws: statements that draw other random numbers than torch from the same state.
         judged: how many statements were compared.
+        error: an exception of a comparison, which is no exception of the program.
     """
 
     observes = True
@@ -90,19 +92,14 @@ class StatementChecks(thunder.Transform):
         self.faults: list[StatementFault] = []
         self.unjudged: list[tuple[BoundSymbol, str]] = []
         self.values: dict[str, Any] = {}
+        self.own_draws: list[BoundSymbol] = []
         self.judged = 0
+        self.error: Exception | None = None
         self._running: dict[int, _Call] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without what was found; a copy begins again."""
-        return {
-            "factor": self.factor,
-            "faults": [],
-            "unjudged": [],
-            "values": {},
-            "judged": 0,
-            "_running": {},
-        }
+        return vars(StatementChecks(self.factor))
 
     def transform_trace_post_optimization(self, computation_trace: TraceCtx, **kwargs: Any) -> TraceCtx:
         branch = branch_of(computation_trace)
@@ -145,8 +142,12 @@ class StatementChecks(thunder.Transform):
             call = self._running.pop(id(bsym))
             found = dict(zip([p.name for p in results], outputs, strict=True))
             after = dict(zip([p.name for p in given], inputs, strict=True))
-            with torch.no_grad(), torch.random.fork_rng(devices=()):
-                self._check(bsym, branch, call, found, after)
+            try:
+                with torch.no_grad(), torch.random.fork_rng(devices=()):
+                    self._check(bsym, branch, call, found, after)
+            except Exception as error:
+                self.error = error
+                raise
 
         return [observer(f"compare_{bsym.sym.name}", run).bind(tuple(results), tuple(given), output=None)]
 
@@ -197,8 +198,12 @@ class StatementChecks(thunder.Transform):
             if not isinstance(values.get(name), torch.Tensor):
                 continue
             fault = fault_of(ours, expected_of(values[name], shadows, scale), self.factor)
-            if fault is not None and not is_random(bsym):
-                return f"{name}: {fault}"
+            if fault is None:
+                continue
+            if is_random(bsym):
+                self.own_draws.append(bsym)
+                return None
+            return f"{name}: {fault}"
         return None
 
     def _runs_again(self, bsym: BoundSymbol, branch: str) -> bool:
