@@ -30,7 +30,7 @@ from thunder_bisect.statement_checks import StatementChecks, StatementFault
 
 __all__ = ["bisect"]
 
-_OWN_DRAWS = "it draws other random numbers than torch, so that results of the whole are not compared"
+_OWN_DRAWS = "it draws other numbers than torch, so that results of the whole are not compared"
 
 
 def bisect(
@@ -84,22 +84,10 @@ def bisect(
         seed=seed,
     )
     expected = call.expected(reference)
-    checks = StatementChecks(tolerance)
-    compiled: list[Any] = []
-
-    def compile(program: Any) -> Any:
-        compiled[:] = [call.compiled(program, checks)]
-        return compiled[0]
-
-    try:
-        wrong = differences(expected, call.run(compile), tolerance)
-    except Exception as error:  # eager has run: it is an error of the compiled program
-        if checks.error is not None or not compiled:
-            raise
-        wrong = {"the compiled program": f"raises {type(error).__name__}: {str(error).splitlines()[0]}"}
+    compiled, checks, wrong = _observed(call, expected, tolerance)
     if checks.own_draws:
         wrong = {}
-    search = _Search(call, expected, compiled[0], checks, tolerance)
+    search = _Search(call, expected, compiled, checks, tolerance)
     findings = search.statements(bool(wrong))
     if wrong and not any(f.decisive for f in findings):
         findings += search.stages() or search.gradients() or search.stages(strict=True)
@@ -107,6 +95,41 @@ def bisect(
     unjudged = dict.fromkeys(f"{statement_text(bsym)}: {why}" for bsym, why in checks.unjudged)
     unjudged |= dict.fromkeys(f"{statement_text(bsym)}: {_OWN_DRAWS}" for bsym in checks.own_draws)
     return Report(differences=wrong, findings=findings, compared=checks.judged, unjudged=tuple(unjudged))
+
+
+def _observed(
+    call: ProgramCall, expected: Mapping[str, Expected], tolerance: float
+) -> tuple[Any, StatementChecks, dict[str, str]]:
+    """Run the compiled program with its statements compared; return it, what was found, and the differences.
+
+    If it raises, it is run again with the statements found so far computed by torch, to compare those after
+    them.
+    """
+    first = checks = StatementChecks(tolerance)
+    wrong: dict[str, str] = {}
+    compiled: list[Any] = []
+    while True:
+
+        def compile(program: Any, checks: StatementChecks = checks) -> Any:
+            replacing = [Replacing(first.places())] if compiled else []
+            compiled.append(call.compiled(program, checks, *replacing))
+            return compiled[-1]
+
+        try:
+            found = call.run(compile)
+        except Exception as error:  # eager has run: it is an error of the compiled program
+            if checks.error is not None or not compiled:
+                raise
+            text = f"raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            wrong = wrong or {"the program": text}
+        else:
+            return compiled[0], first, wrong or differences(expected, found, tolerance)
+        finally:
+            new = first is checks or not first.places() >= checks.places()
+            first.add(checks)
+        if not new or not checks.faults:
+            return compiled[0], first, wrong
+        checks = StatementChecks(tolerance)
 
 
 class _Search:
@@ -129,7 +152,7 @@ class _Search:
 
         Those of the smallest set are decisive.
         """
-        faults = list({fault.place: fault for fault in self.checks.faults}.values())
+        faults = self.checks.faults
         if not faults:
             return []
         enough = smallest(faults, self._is_right_without) if is_wrong else []
@@ -148,7 +171,10 @@ class _Search:
     def _is_right_without(self, faults: Sequence[StatementFault]) -> bool:
         """Return whether the program is right where torch computes some statements."""
         replacing = Replacing([fault.place for fault in faults])
-        found = self.call.run(lambda program: self.call.compiled(program, replacing))
+        try:
+            found = self.call.run(lambda program: self.call.compiled(program, replacing))
+        except Exception:  # it raises, or cannot be compiled, without them too
+            return False
         return not differences(self.expected, found, self.tolerance)
 
     def stages(self, *, strict: bool = False) -> list[Finding]:

@@ -101,6 +101,20 @@ class StatementChecks(thunder.Transform):
         """Return the state without what was found; a copy begins again."""
         return vars(StatementChecks(self.factor))
 
+    def places(self) -> frozenset[Any]:
+        """Return what identifies the statements that are wrong."""
+        return frozenset(fault.place for fault in self.faults)
+
+    def add(self, others: StatementChecks) -> None:
+        """Add what another run has found; a statement stays as it was found first."""
+        faults = [*self.faults, *(others.faults if others is not self else ())]
+        self.faults = list({fault.place: fault for fault in reversed(faults)}.values())[::-1]
+        if others is not self:
+            self.unjudged += others.unjudged
+            self.own_draws += others.own_draws
+            self.values = {**others.values, **self.values}
+            self.judged += others.judged
+
     def transform_trace_post_optimization(self, computation_trace: TraceCtx, **kwargs: Any) -> TraceCtx:
         branch = branch_of(computation_trace)
         first = next((b for b in computation_trace.bound_symbols if is_computing(b)), None)
