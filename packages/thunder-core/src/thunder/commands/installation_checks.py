@@ -172,6 +172,8 @@ VARIABLES: Final[Mapping[str, str]] = {
     "THUNDER_DISABLE_PLUGINS": "these plugins are not loaded",
     "THUNDER_PLUGIN_AUTOLOAD": "0: no installed plugin is loaded",
     "THUNDER_PLUGIN_STRICT": "1: a plugin that cannot be loaded is an error",
+    "THUNDER_LOGS": "these subjects of compiles are shown",
+    "THUNDER_LOG_FILE": "events of compiles are written to this file",
     "CUDA_VISIBLE_DEVICES": "the devices that CUDA sees",
     "CUDA_LAUNCH_BLOCKING": "1: kernels run one by one, which is slow",
     "OMP_NUM_THREADS": "threads of a CPU kernel",
