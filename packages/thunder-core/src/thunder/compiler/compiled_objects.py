@@ -12,6 +12,7 @@ import torch
 from thunder.base.errors import InvalidArgument, ThunderError
 from thunder.base.langctx import LanguageContext, resolve_language
 from thunder.base.options import resolve_options
+from thunder.compiler.compile_logs import configure_logs
 from thunder.compiler.dispatch import Dispatcher
 from thunder.compiler.stats import CompileData, CompileStats
 from thunder.executor_base.executor import Executor
@@ -30,6 +31,7 @@ def compiled_object(
     data: CompileData, overrides: Overrides | None = None, stats: CompileStats | None = None
 ) -> Any:
     """Return the compiled object: for a module a module, else a function."""
+    configure_logs()
     if isinstance(data.fn, torch.nn.Module):
         overrides = overrides or Overrides(data.fn)
         dispatcher = Dispatcher(data, overrides)

@@ -29,7 +29,6 @@ from thunder.base.options import (
 )
 from thunder.base.plugin_calls import shown
 from thunder.base.size_wishes import option_wishes
-from thunder.compiler.compile_logs import configure_logs
 from thunder.compiler.compiled_objects import compiled_object
 from thunder.compiler.stats import CompileData
 from thunder.executor_base.caller import caller_location
@@ -91,7 +90,6 @@ def jit(
     UnsupportedProgram for modules that other systems have wrapped.
     """
     _check_callable(fn)
-    configure_logs()
     all_transforms = _all_transforms(fn, transforms)
     compile_options = resolve_options(options, declared_options(get_manager()), plugins=_plugin_names())
     executors_list = add_executor_lists(resolve_executors(executors), get_always_executors())
