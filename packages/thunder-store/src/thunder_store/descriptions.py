@@ -15,7 +15,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -30,7 +30,7 @@ from thunder.core.entries import (
 from thunder_store.digests import class_digest, code_digest, value_text
 from thunder_store.reasons import NotKept
 
-__all__ = ["codes_of", "description", "name_of", "named"]
+__all__ = ["PARTS", "codes_of", "description", "name_of", "named", "parts_of"]
 
 _NATIVE: tuple[type, ...] = (
     types.BuiltinFunctionType,
@@ -165,6 +165,19 @@ def named(module: str, name: str) -> Any:
         if isinstance(value, staticmethod | classmethod):
             value = value.__func__
     return value
+
+
+#: the attributes of objects that hold functions
+PARTS: Final = ("fget", "fset", "fdel", "func", "__func__", "__wrapped__")
+
+
+def parts_of(x: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the functions that a property, a method of a class, or a decorated function holds."""
+    if isinstance(x, property | staticmethod | classmethod | functools.cached_property | types.FunctionType):
+        for name in PARTS:
+            part = getattr(x, name, None)
+            if isinstance(part, types.FunctionType):
+                yield name, part
 
 
 def codes_of(x: Any) -> Iterator[types.CodeType]:

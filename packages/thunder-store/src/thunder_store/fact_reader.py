@@ -28,7 +28,7 @@ from thunder.core.entries import (
     prims,
     root,
 )
-from thunder_store.descriptions import description, named
+from thunder_store.descriptions import PARTS, description, named, parts_of
 from thunder_store.fact_forms import (
     ATTRIBUTES,
     CALLED,
@@ -140,8 +140,10 @@ class FactReader:
         """Return an object that a name leads to, or that was found."""
         if position in self._found:
             return self._found[position]
-        expected, name, _ = self._forms[position]
+        expected, name, sighting = self._forms[position]
         found = named(*name) if name else None
+        if not name and sighting is not None and sighting[0] in PARTS:
+            found = dict(parts_of(self.object(sighting[1]))).get(sighting[0])
         if found is None:
             raise NotUsed(f"{expected.partition(' ')[0]} {'.'.join(name)} is not there")
         return self._enter(position, found)
@@ -154,8 +156,9 @@ class FactReader:
         kind, position = form
         if kind != "o":
             raise NotUsed(f"{kind!r} is not a kind of objects")
-        if position not in self._found and not self._forms[position][1]:
-            how, place = self._forms[position][2]
+        row = self._forms[position]
+        if position not in self._found and not row[1] and row[2][0] not in PARTS:
+            how, place = row[2]
             found = self.at(place)
             if found is ABSENT:
                 raise NotUsed(f"there is nothing at {self.path(place).source}")

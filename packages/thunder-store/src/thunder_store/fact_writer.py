@@ -24,7 +24,7 @@ from thunder.core.entries import (
     TensorFacts,
     prims,
 )
-from thunder_store.descriptions import description, name_of, named
+from thunder_store.descriptions import description, name_of, named, parts_of
 from thunder_store.fact_forms import (
     ATTRIBUTES,
     DICTIONARIES,
@@ -54,6 +54,8 @@ class FactWriter:
         self.facts: list[Any] = []
         self._paths: dict[int, tuple[int, Path]] = {}
         self._objects: dict[int, tuple[int, Any]] = {}
+        #: id of a function in another object, such as a property → what it is there, and of which object
+        self._parts: dict[int, list[Any]] = {}
         self.makes_sets = False
 
     def written(self, facts: Sequence[Fact]) -> None:
@@ -151,12 +153,16 @@ class FactWriter:
         if named(*name) is not x:
             name = []
         if not name and sighting is None:
+            sighting = self._parts.get(id(x))
+        if not name and sighting is None:
             raise NotKept("object", f"{short(x)}, which no name leads to")
         if x is self.fn:
             raise NotKept("object", "the compiled function itself")
         position = len(self.objects)
         self.objects.append([description(x), name, sighting])
         self._objects[id(x)] = position, x
+        for attribute, part in parts_of(x):
+            self._parts.setdefault(id(part), [attribute, position])
         return position
 
     # -- paths ---------------------------------------------------------------------------------------------
@@ -199,7 +205,7 @@ class FactWriter:
             return ["view", self._object(own.__objclass__, None), name]
         if type(obj) is CacheQuery:
             return [*self._cache_query(obj), name]
-        if id(obj) in self._objects or named(*name_of(obj)) is obj:
+        if id(obj) in self._objects or id(obj) in self._parts or named(*name_of(obj)) is obj:
             return ["object", self._object(obj, None), name]
         member = dotted(name)
         if member is not None and named(*member) is obj:

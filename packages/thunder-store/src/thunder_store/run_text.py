@@ -98,8 +98,14 @@ def _paths(calls: Iterable[BoundSymbol]) -> dict[str, list[Any]]:
             if symbol.python_impl is None and symbol.python_printer is None:
                 raise NotKept("operator", symbol.name)
             continue
-        found[symbol.call_path] = [name.callee, name.id, name.by]
+        found[symbol.call_path] = _operator_form(name, symbol)
     return found
+
+
+def _operator_form(name: OperatorName, symbol: Symbol) -> list[Any]:
+    """Return how an operator is found; with the executor that runs it, so that no other one is imported."""
+    by = name.by or getattr(symbol.executor, "name", None)
+    return [name.callee, name.id, by]
 
 
 def _name_form(value: Any, operators: Mapping[int, Symbol], refer: Refer) -> list[Any]:
@@ -107,7 +113,7 @@ def _name_form(value: Any, operators: Mapping[int, Symbol], refer: Refer) -> lis
     if symbol is not None:
         name = name_of(symbol)
         if name is not None:
-            return ["operator", name.callee, name.id, name.by]
+            return ["operator", *_operator_form(name, symbol)]
     for context, manager in _CONTEXTS.items():
         if value is manager:
             return ["context", context]
@@ -253,6 +259,7 @@ class _Checker:
         self.paths = program["paths"]
         #: the names that have a value where the next statement runs
         self.known = set(self.names) | _BUILTINS
+        self._stored: list[str] = []
 
     def check(self) -> None:
         try:
@@ -298,9 +305,9 @@ class _Checker:
             return
         for child in ast.iter_child_nodes(statement):
             self._check_expression(child)
-        for node in ast.walk(statement):
-            if type(node) is ast.Name and type(node.ctx) is ast.Store:
-                self._bind(node.id)
+        for name in self._stored:
+            self._bind(name)
+        self._stored.clear()
 
     def _bind(self, name: str) -> None:
         """Enter a variable; its name is none of those that texts call."""
@@ -319,13 +326,19 @@ class _Checker:
         if type(node) is ast.Attribute:
             self._check_attribute(node)
             return
-        if type(node) is ast.Name and type(node.ctx) is ast.Load and node.id not in self.known:
-            raise NotUsed(f"the name {node.id}")
+        if type(node) is ast.Name:
+            if type(node.ctx) is ast.Store:
+                self._stored.append(node.id)
+            elif node.id not in self.known:
+                raise NotUsed(f"the name {node.id}")
+            return
+        if type(node) is ast.Constant:
+            return
         for child in ast.iter_child_nodes(node):
             self._check_expression(child)
 
     def _check_callee(self, callee: ast.expr) -> None:
-        text = ast.unparse(callee)
+        text = _dotted(callee)
         if text in self.paths or f"torch.{text}" in self.paths or text in _LITERALS:
             return
         if type(callee) is ast.Name and self.names.get(callee.id, [""])[0] in _CALLABLE:
@@ -341,7 +354,7 @@ class _Checker:
         raise NotUsed(f"a call of {text}")
 
     def _check_attribute(self, node: ast.Attribute) -> None:
-        text = ast.unparse(node)
+        text = _dotted(node)
         if text.startswith("torch.") and text.count(".") == 1:
             value = vars(torch).get(text.removeprefix("torch."))
             if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
@@ -353,6 +366,16 @@ class _Checker:
             self._check_expression(node.value)
             return
         raise NotUsed(f"the attribute {text}")
+
+
+def _dotted(node: ast.expr) -> str:
+    """Return the text of a dotted name, or of another expression."""
+    parts: list[str] = []
+    inner = node
+    while type(inner) is ast.Attribute:
+        parts.append(inner.attr)
+        inner = inner.value
+    return ".".join((inner.id, *reversed(parts))) if type(inner) is ast.Name else ast.unparse(node)
 
 
 def _may_be_called(form: Any) -> bool:

@@ -7,11 +7,16 @@ from collections.abc import Iterable
 from types import CodeType
 from typing import Final
 
+import torch
+
 from thunder_store.digests import codes_within
 
 __all__ = ["hash_probe", "orders_sets"]
 
 _OPERATIONS: Final = frozenset({"BUILD_SET", "SET_ADD", "SET_UPDATE"})
+#: code of torch whose sets are asked for members, and never iterated over
+_ASKED_ALONE: Final = frozenset({"Module.__init__", "Module._call_impl", "Module.register_buffer"})
+_FILE: Final = torch.nn.modules.module.__file__
 _COMBINING: Final = frozenset({"&", "|", "^", "-", "&=", "|=", "^=", "-="})
 
 
@@ -26,6 +31,8 @@ def orders_sets(codes: Iterable[CodeType]) -> bool:
 
 
 def _orders_sets(code: CodeType) -> bool:
+    if code.co_qualname in _ASKED_ALONE and code.co_filename == _FILE:
+        return False
     names = set(code.co_names)
     if names & {"set", "frozenset", "union", "intersection", "difference", "symmetric_difference"}:
         return True

@@ -123,9 +123,13 @@ class ExecutorRegistry:
         contribute(self._manager, executor)
         return executor
 
-    def get_all_executors(self) -> tuple[Executor, ...]:
-        """Return every registered executor that can be used here, sorted by (rank, name)."""
-        resolved = (self._manager.resolve(spec) for spec in self._manager.executor_specs())
+    def get_all_executors(self, name: str | None = None) -> tuple[Executor, ...]:
+        """Return every registered executor that can be used here, sorted by (rank, name).
+
+        With a name it is the one of this name, and no other one is imported.
+        """
+        specs = (s for s in self._manager.executor_specs() if name in (None, s.name))
+        resolved = map(self._manager.resolve, specs)
         return tuple(ex for ex in resolved if isinstance(ex, Executor))
 
     def _spec_of(self, name: str) -> ExecutorSpec:
@@ -301,10 +305,8 @@ def _run_under(name: OperatorName) -> Iterator[Symbol]:
     """Yield the operators of executors that a name in a text may mean."""
     rows = list(symbols_named(name))
     ids = dict.fromkeys([*(row.id for row in rows), name.id or name.callee])
-    executors = get_registry().get_all_executors()
+    executors = get_registry().get_all_executors(name.by)
     for ex in executors:
-        if name.by not in (None, ex.name):
-            continue
         own = ex.opmap.get(name.callee.rpartition(".")[2])
         run = [info.symbol for i in ids if (info := ex.implmap.get(i)) is not None]
         yield from (symbol for symbol in (own, *run) if symbol is not None)
