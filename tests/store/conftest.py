@@ -11,7 +11,7 @@ import thunder_store
 from thunder.plugins import get_manager
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _plugin() -> Iterator[None]:
     """Register the plugin, as that of an installed package is."""
     with get_manager().temporary(thunder_store, name="store-under-test"):
