@@ -14,7 +14,7 @@ from sweeping import MARK, one_in
 
 #: one in so many programs of a suite is in a default run; None: no one
 STEPS: dict[str, int | None] = {
-    "changing": 48, "worlds": 12, "operators": None, "families": None, "libraries": None
+    "changing": 96, "worlds": 24, "operators": None, "families": None, "libraries": None
 }  # fmt: skip
 counts: Counter[str] = Counter()
 

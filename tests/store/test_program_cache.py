@@ -11,6 +11,7 @@ import pytest
 
 from store.kept_worlds import call, rewrite_unseen, write
 from sweeping import one_in
+from thunder.__main__ import main
 
 PROGRAM = """
 import os, enum, dataclasses
@@ -152,7 +153,7 @@ def test_a_second_process_reads_nothing(kept: Path) -> None:
     assert not {"kept", "not kept"} & set(again.kinds)
 
 
-@pytest.mark.parametrize("name", one_in(4, CHANGES))
+@pytest.mark.parametrize("name", one_in(6, CHANGES))
 def test_a_change_between_processes_is_noticed(kept: Path, name: str) -> None:
     first = call(kept)
     times = {file: (kept / file).stat() for file in FILES}
@@ -203,3 +204,19 @@ def test_processes_at_the_same_time_share_a_cache(tmp_path: Path) -> None:
         runs = list(pool.map(call, [tmp_path] * 1))
     assert all(run.compiled == run.eager for run in runs)
     assert call(tmp_path).kinds.count("hit") == 2
+
+
+def test_the_command_shows_checks_and_prunes(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = ["--directory", str(kept / "kept")]
+    files = sorted((kept / "kept").rglob("*.artefact"))
+    assert main(["cache", "--verify", *directory]) == 0
+    assert f"thunder-store: {len(files)} artefacts" in capsys.readouterr().out
+    content = files[0].read_bytes()
+    files[0].write_bytes(content[:-1])
+    assert main(["cache", "--verify", *directory]) == 1
+    assert f"damaged: {files[0]}" in capsys.readouterr().out
+    files[0].write_bytes(content)
+    os.utime(files[0], (0, 0))  # not used for the longest time
+    total = sum(file.stat().st_size for file in files)
+    assert main(["cache", "--prune", str(total - 1), *directory]) == 0
+    assert sorted((kept / "kept").rglob("*.artefact")) == files[1:]

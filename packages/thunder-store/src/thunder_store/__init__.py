@@ -9,6 +9,7 @@ from typing import Any
 
 from thunder.plugins import Alias, NamesOfModules, Option, hookimpl
 from thunder_store.outcomes import events
+from thunder_store.program_store import Store
 
 __all__ = ["events", "thunder_names", "thunder_options", "thunder_program_store"]
 
@@ -30,8 +31,8 @@ def thunder_options() -> list[Option]:
 
 @hookimpl
 def thunder_program_store() -> Any:
-    """Provide the cache of programs."""
-    return import_module("thunder_store.program_cache").ProgramCache()
+    """Provide the store of programs."""
+    return Store()
 
 
 @hookimpl

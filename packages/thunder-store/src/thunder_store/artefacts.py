@@ -13,9 +13,12 @@ import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
+
+import torch
+from safetensors.torch import load_file
 
 from thunder.core.entries import (
     CacheEntry,
@@ -24,16 +27,18 @@ from thunder.core.entries import (
     TraceRequest,
     compile_data,
     compile_stats,
+    compiling,
     dispatcher_of,
     jit,
 )
-from thunder_store.entries import read_entry, write_entry
+from thunder_store.alone import AloneProgram, read_alone, weights_of, write_weights
+from thunder_store.entries import DAMAGE, read_entry, write_entry
 from thunder_store.environment import changed_content, contents_of_modules, environment
 from thunder_store.outcomes import note
 from thunder_store.reasons import NotKept, NotUsed
 from thunder_store.settings import given_settings, settings_of
 
-__all__ = ["Artefact", "ArtefactError", "load", "save"]
+__all__ = ["Artefact", "ArtefactError", "LoadedAlone", "load", "save"]
 
 _FORMAT: Final = "thunder artefact 1"
 _INDEX: Final = "artefact.json"
@@ -46,8 +51,12 @@ class ArtefactError(ThunderError):
     """A file is not an artefact, or it is damaged; or a compiled object has nothing to save."""
 
 
-def save(compiled: Any, path: str | os.PathLike[str]) -> list[str]:
+def save(compiled: Any, path: str | os.PathLike[str], *, weights: bool = False) -> list[str]:
     """Write the programs of a compiled object to one file, and return why others are not in it.
+
+    With ``weights`` the tensors of the model that the programs read are written beside it, to a file of
+    safetensors with the ending ``.safetensors``: then `load` needs no model. These are programs for
+    inference, which compute no gradients and write to no object.
 
     Raises NotCompiled for another object, ArtefactError if no program can be kept, OSError.
     """
@@ -56,10 +65,14 @@ def save(compiled: Any, path: str | os.PathLike[str]) -> list[str]:
     if data is None or stats is None or dispatcher is None:
         raise ArtefactError(f"{compiled!r} is not compiled", hint="Pass what thunder.jit returned.")
     programs, reasons = list[dict[str, Any]](), list[str]()
+    tensors: dict[str, torch.Tensor] = {}
     for entry in stats.interpreter_cache:
         try:
-            request = dispatcher.request(entry.plan)
-            programs.append({**write_entry(entry, request, data), "settings": settings_of(request, data)})
+            request, n = dispatcher.request(entry.plan), len(programs)
+            program = {**write_entry(entry, request, data), "settings": settings_of(request, data)}
+            own = weights_of(program, request.fn) if weights else {}
+            tensors |= {f"{n} {name}": tensor for name, tensor in own.items()}
+            programs.append(program)
         except NotKept as reason:
             reasons.append(str(reason))
     if not programs:
@@ -68,8 +81,14 @@ def save(compiled: Any, path: str | os.PathLike[str]) -> list[str]:
             found={"reasons": "; ".join(reasons) or "it was not called yet"},
             hint="Call it first; docs/kept_programs.md says what is kept.",
         )
-    _write(Path(path), programs, given_settings(data))
+    if weights:
+        write_weights(tensors, _weights_path(Path(path)))
+    _write(Path(path), programs, {**given_settings(data), "has weights": weights})
     return reasons
+
+
+def _weights_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.safetensors")
 
 
 def _write(path: Path, programs: list[dict[str, Any]], given: Mapping[str, Any]) -> None:
@@ -87,7 +106,7 @@ def _write(path: Path, programs: list[dict[str, Any]], given: Mapping[str, Any])
         "environment": environment(),
         "given": given,
         "programs": len(programs),
-        "modules": contents_of_modules(),
+        "modules": _contents(texts.values()),
         "files": {name: _digest(text.encode("utf-8", "surrogatepass")) for name, text in texts.items()},
     }
     body = json.dumps(index, separators=(",", ":"), sort_keys=True)
@@ -98,6 +117,12 @@ def _write(path: Path, programs: list[dict[str, Any]], given: Mapping[str, Any])
             for name, text in texts.items():
                 file.writestr(zipfile.ZipInfo(name), text.encode("utf-8", "surrogatepass"))
         os.replace(whole, path)
+
+
+def _contents(texts: Iterable[str]) -> dict[str, str]:
+    """Return the contents of modules; of the script that ran only if a program depends on what it defines."""
+    depends = any("__main__" in text for text in texts)
+    return {n: c for n, c in contents_of_modules().items() if depends or n not in ("__main__", "__mp_main__")}
 
 
 def _digest(content: bytes) -> str:
@@ -123,6 +148,7 @@ class Artefact:
             self.environment: dict[str, str] = dict(index["environment"])
             self.modules: dict[str, str] = dict(index["modules"])
             self.given: dict[str, Any] = dict(index["given"])
+            self.has_weights = bool(self.given.pop("has weights"))
             self.programs = [_program(n, texts) for n in range(index["programs"])]
         except OSError:
             raise
@@ -135,7 +161,7 @@ class Artefact:
         """Return the program for a call, or None; what did not hold is among the events."""
         name = str(self.path)
         try:
-            self._check_environment()
+            self.check_environment()
         except NotUsed as reason:
             note("not used", name, str(reason))
             return None
@@ -151,7 +177,8 @@ class Artefact:
             return entry
         return None
 
-    def _check_environment(self) -> None:
+    def check_environment(self) -> None:
+        """Raise NotUsed if a version, a setting of the process or a module is another one."""
         now = environment()
         for name, text in self.environment.items():
             if now.get(name) != text:
@@ -184,14 +211,66 @@ def _program(n: int, texts: Mapping[str, str]) -> dict[str, Any]:
     return program
 
 
-def load(path: str | os.PathLike[str], fn: Callable[..., Any], **settings: Any) -> Any:
+def load(path: str | os.PathLike[str], fn: Callable[..., Any] | None = None, **settings: Any) -> Any:
     """Return a compiled object of a function or module that uses the programs of an artefact.
 
     A program is used for a call if all that it depends on is as it was: settings, versions, the content of
     loaded modules, the code that was read, and each of its guards. Else the call is compiled; `events` says
     why. ``settings`` are those of `thunder.jit`, by default those with which the programs were compiled.
 
-    Raises ArtefactError for a file that is not one that `save` wrote, and what `thunder.jit` raises.
+    Without ``fn`` it is a :class:`LoadedAlone`, which needs no model: the artefact has weights.
+
+    Raises ArtefactError for a file that is not one that `save` wrote, or has no weights where they are
+    needed, and what `thunder.jit` raises.
     """
     artefact = Artefact(path)
+    if fn is None:
+        return LoadedAlone(artefact)
     return jit(fn, **{**artefact.given, **settings, "artefact": artefact})
+
+
+class LoadedAlone:
+    """The programs of an artefact with their weights, for inference without the model."""
+
+    def __init__(self, artefact: Artefact) -> None:
+        if not artefact.has_weights:
+            raise ArtefactError(
+                f"{artefact.path} has no weights",
+                hint="thunder.save(compiled, path, weights=True) writes them; or pass the model to load.",
+            )
+        self._artefact, self._weights = artefact, load_file(_weights_path(artefact.path))
+        self._data = compile_data(jit(LoadedAlone.__call__, **artefact.given))
+        self._programs: dict[int, AloneProgram] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the model has computed for such arguments.
+
+        Raises ArtefactError, with the reason of each program, for a call that none of them is for.
+        """
+        for program in self._programs.values():
+            try:
+                return program(args, kwargs)
+            except NotUsed:
+                continue
+        return self._new_program(args, kwargs)(args, kwargs)
+
+    def _new_program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AloneProgram:
+        reasons = []
+        assert self._data is not None, "jit returns compiled objects"
+        for n, document in enumerate(self._artefact.programs):
+            if n in self._programs:
+                continue
+            weights = {k.partition(" ")[2]: w for k, w in self._weights.items() if k.startswith(f"{n} ")}
+            try:
+                self._artefact.check_environment()
+                with compiling(self._data):
+                    self._programs[n] = read_alone(document, weights, self._data, args, kwargs)
+            except (NotUsed, *DAMAGE) as reason:
+                reasons.append(str(reason))
+                continue
+            return self._programs[n]
+        raise ArtefactError(
+            f"no program of {self._artefact.path} is for the call",
+            found={"reasons": "; ".join(reasons) or "the arguments are others"},
+            hint="Save it after a call with such arguments, or load it with the model.",
+        )

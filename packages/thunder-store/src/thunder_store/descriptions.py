@@ -24,6 +24,7 @@ from thunder.core.entries import (
     CONTAINERS,
     is_guarded_whole,
     is_immutable,
+    is_library_class,
     is_python_class,
     own_name,
 )
@@ -94,6 +95,8 @@ def _of_class(cls: type) -> str:
     if is_immutable(cls):
         if named(*name_of(cls)) is not cls:
             raise NotKept("content", f"{name} of C, which no name leads to")
+        return name
+    if is_library_class(cls):  # versions and files say what it defines; what is read of it has guards
         return name
     return f"{name} {class_digest(cls)}"
 

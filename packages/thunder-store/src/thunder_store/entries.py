@@ -51,7 +51,7 @@ from thunder_store.run_text import read_program, write_program
 from thunder_store.set_order import hash_probe, orders_sets
 from thunder_store.values import read_value, write_value
 
-__all__ = ["read_entry", "write_entry"]
+__all__ = ["DAMAGE", "check_state", "read_entry", "read_inputs", "read_run", "write_entry"]
 
 
 def write_entry(entry: CacheEntry, request: TraceRequest, data: CompileData) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def write_entry(entry: CacheEntry, request: TraceRequest, data: CompileData) -> 
     regions = written_regions(entry)
     programs = _Programs(entry, writer, regions)
     document = {
-        "ambient": write_value(full_ambient_state(), writer.refer),
+        "ambient": write_value(_ambient_state(entry), writer.refer),
         "inputs": inputs,
         "reached": [writer.path(path) for path in interface.reached],
         "programs": programs.written(),
@@ -84,6 +84,13 @@ def write_entry(entry: CacheEntry, request: TraceRequest, data: CompileData) -> 
         "hash": hash_probe() if writer.makes_sets or orders_sets(entry.origin.code) else None,
     }
     return {**document, "paths": writer.paths, "objects": writer.objects, "facts": writer.facts}
+
+
+def _ambient_state(entry: CacheEntry) -> Any:
+    """Return torch's modes when the entry was compiled, which is its first fact."""
+    first = entry.guards[0]
+    assert first.path.root_object is full_ambient_state, "the first fact is about torch's ambient state"
+    return first.expected
 
 
 def _refuse(entry: CacheEntry) -> None:
@@ -205,28 +212,24 @@ def _written_connection(run: Connected) -> dict[str, Any]:
 
 
 #: what a document of another form makes its reader raise
-_DAMAGE: Final = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError)
+DAMAGE: Final = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError)
 
 
 def read_entry(document: Any, request: TraceRequest, data: CompileData) -> CacheEntry:
     """Return the entry of a document for a call; raise NotUsed where it is not for the call, or damaged."""
     try:
         return _read_entry(document, request, data)
-    except (*_DAMAGE, ThunderError) as error:
+    except (*DAMAGE, ThunderError) as error:
         raise NotUsed(f"the text is damaged: {error!r}") from error
 
 
 def _read_entry(document: Mapping[str, Any], request: TraceRequest, data: CompileData) -> CacheEntry:
-    if document["hash"] not in (None, hash_probe()):
-        raise NotUsed("the seed of hashes is another one")
-    ambient = {k: v for k, v in read_value(document["ambient"], _no_reference).items()}
-    if ambient != full_ambient_state():
-        raise NotUsed("torch's ambient state is another one")
+    check_state(document)
     with torch._C.DisableTorchFunction():
         reader = FactReader(document, request)
         facts = reader.read(document["facts"])
         _check_replacements(document, request, reader)
-        inputs = [_read_input(name, place, reader) for name, place in document["inputs"]]
+        inputs = read_inputs(document["inputs"], reader)
         reached = [reader.path(place) for place in document["reached"]]
         interface = Interface(facts, inputs, reached)
         prologue = prologue_trace(interface, reader.roots, request.trusted)
@@ -258,6 +261,28 @@ def _read_entry(document: Mapping[str, Any], request: TraceRequest, data: Compil
         plan=CompilePlan(answers=request.answers),
         written=frozenset(document["written"]),
     )
+
+
+def check_state(document: Mapping[str, Any]) -> None:
+    """Raise NotUsed if torch's modes, or the order of sets on which the program depends, are others."""
+    if document["hash"] not in (None, hash_probe()):
+        raise NotUsed("the seed of hashes is another one")
+    if read_value(document["ambient"], _no_reference) != full_ambient_state():
+        raise NotUsed("torch's ambient state is another one")
+
+
+def read_inputs(rows: Sequence[Any], reader: FactReader) -> list[Any]:
+    """Return inputs of a program, each a proxy with its path."""
+    return [_read_input(name, place, reader) for name, place in rows]
+
+
+def read_run(document: Mapping[str, Any], reader: FactReader, data: CompileData) -> tuple[Any, Any]:
+    """Return the functions of a program without gradients, and of its epilogue."""
+    regions, programs = read_regions(document["regions"], data), document["programs"]
+    epilogue = None
+    if programs["epilogue"] is not None:
+        epilogue = _Reader(reader, None, ()).program(programs["epilogue"])
+    return _Reader(reader, None, regions).program(programs["forward"]), epilogue
 
 
 def _check_replacements(document: Mapping[str, Any], request: TraceRequest, reader: FactReader) -> None:

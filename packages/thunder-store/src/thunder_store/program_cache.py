@@ -8,7 +8,6 @@ environment; what else a program depends on is in its facts, which are checked b
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from pathlib import Path
 from typing import Any, Final
@@ -24,21 +23,15 @@ from thunder_store.artefacts import Artefact
 from thunder_store.entries import read_entry, write_entry
 from thunder_store.environment import changed_file, environment, files_of_modules
 from thunder_store.outcomes import note
+from thunder_store.program_store import directory_of
 from thunder_store.reasons import NotKept, NotUsed
 from thunder_store.settings import key_of
 
 __all__ = ["PACKAGE", "ProgramCache", "cache_of"]
 
 PACKAGE: Final = "thunder-store"
-VARIABLE: Final = "THUNDER_PROGRAM_CACHE"
 #: the most programs of one key; beyond it the one is replaced that was not used for the longest time
 _SLOTS: Final = 8
-
-
-def directory_of(data: CompileData) -> Path | None:
-    """Return the directory of the cache that a compile uses: the option, else the variable; None for none."""
-    chosen = data.compile_options.value("program_cache") or os.environ.get(VARIABLE)
-    return Path(chosen).expanduser() if chosen else None
 
 
 def cache_of(directory: Path) -> ArtefactCache:

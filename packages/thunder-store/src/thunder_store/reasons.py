@@ -23,6 +23,7 @@ CODES: Final = {
     "operator": "the program calls an operator that is registered under no name",
     "statement": "the program has a statement of another form than those that are kept",
     "region": "a region is compiled by an executor that cannot compile it again from its text",
+    "weights": "without its model the program would need more than tensors",
     "replaced": "a text is kept that is not the one that runs",
 }
 

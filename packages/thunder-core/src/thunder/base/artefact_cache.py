@@ -21,7 +21,17 @@ from pathlib import Path
 
 from thunder.base.errors import InvalidArgument, ThunderWarning
 
-__all__ = ["ArtefactCache", "ArtefactWarning", "Entry", "cache_directory", "clear", "entries", "size_limit"]
+__all__ = [
+    "ArtefactCache",
+    "ArtefactWarning",
+    "Entry",
+    "cache_directory",
+    "clear",
+    "entries",
+    "is_intact",
+    "prune",
+    "size_limit",
+]
 
 _FORMAT = b"thunder artefact 1\n"
 _SUFFIX = ".artefact"
@@ -112,7 +122,7 @@ class ArtefactCache:
         except OSError as error:
             _warn_once(f"nothing can be written to {path.parent}: {error.strerror or error}")
             return
-        _shrink(size_limit(), self.directory)
+        prune(size_limit(), self.directory)
 
     def get_or_make(self, key: str, make: Callable[[], bytes]) -> bytes:
         """Return the artefact of a key; if there is none, make it and write it."""
@@ -184,7 +194,14 @@ def clear(package: str | None = None, directory: Path | None = None) -> int:
     return len(chosen)
 
 
-def _shrink(limit: int, directory: Path | None) -> None:
+def is_intact(path: Path) -> bool:
+    """Return whether the content of a file of the cache is what was written."""
+    content = path.read_bytes()
+    start = len(_FORMAT) + hashlib.sha256().digest_size
+    return content[:start] == _FORMAT + hashlib.sha256(content[start:]).digest()
+
+
+def prune(limit: int, directory: Path | None = None) -> None:
     """Remove the artefacts that were not used for the longest time, until the others fit into `limit`."""
     files = sorted(entries(directory), key=lambda entry: entry.used)
     excess = sum(entry.size for entry in files) - limit

@@ -32,7 +32,7 @@ from thunder.frontend.facts import Fact, TensorFacts
 from thunder.frontend.guards import Prologue, ambient_fact, prologue_trace
 from thunder.frontend.lookasides import environment_queries
 from thunder.frontend.lookasides.python_functions import AbstractAnswers
-from thunder.frontend.natives.libraries import is_guarded_whole
+from thunder.frontend.natives.libraries import is_guarded_whole, is_library_class
 from thunder.frontend.objects.class_kinds import CONTAINERS, is_immutable, is_python_class
 from thunder.frontend.objects.input_overlap import Member, overlapping_groups
 from thunder.frontend.objects.object_deaths import Releases
@@ -126,6 +126,7 @@ __all__ = [
     "is_attribute_name",
     "is_guarded_whole",
     "is_immutable",
+    "is_library_class",
     "is_python_class",
     "jit",
     "object_root",
