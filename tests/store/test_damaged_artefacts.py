@@ -55,7 +55,7 @@ _seen: list[str] | None = None
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
     if _seen is not None:
-        is_write = event == "open" and isinstance(args[1], str) and "w" in args[1]
+        is_write = event == "open" and type(args[0]) is str and isinstance(args[1], str) and "w" in args[1]
         if event.startswith(_FORBIDDEN) or is_write:
             _seen.append(f"{event} {args}")
 

@@ -18,6 +18,7 @@ from thunder.core.entries import (
     TraceRequest,
     prologue_trace,
 )
+from thunder.core.langctxs import TORCH
 from thunder_store.entries import check_state, read_inputs, read_run
 from thunder_store.fact_reader import FactReader
 from thunder_store.reasons import NotKept, NotUsed
@@ -60,20 +61,14 @@ def _value_at(document: Mapping[str, Any], place: int, fn: Any) -> torch.Tensor:
     if _root(document, place)[0] != "fn":
         raise NotKept("weights", "a tensor is not one of the model")
     request = _request(fn, (), {})
-    value = FactReader(document, request).at(place)
+    value: torch.Tensor = FactReader(document, request).at(place)
     if type(value) not in (torch.Tensor, torch.nn.Parameter):
         raise NotKept("weights", "an input of the model is not a tensor")
     return value
 
 
 def _request(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TraceRequest:
-    return TraceRequest(
-        fn=fn,
-        args=args,
-        kwargs=kwargs,
-        language=None,
-        sharp_edge=lambda error: None,  # type: ignore[arg-type]
-    )
+    return TraceRequest(fn=fn, args=args, kwargs=kwargs, language=TORCH, sharp_edge=lambda error: None)
 
 
 class AloneProgram:
