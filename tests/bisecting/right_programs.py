@@ -220,6 +220,24 @@ def offsets(dtype: torch.dtype) -> Any:
 
 
 @program
+def transformer_block(dtype: torch.dtype) -> Any:
+    def norm(x: Tensor) -> Tensor:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+    def f(x: Tensor, w: Tensor, up: Tensor, down: Tensor) -> Tensor:
+        q, k, v = (norm(x) @ w).view(2, 10, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        angle = torch.arange(10, dtype=x.dtype)[:, None] * torch.tensor(
+            [1.0, 0.1, 1.0, 0.1] * 2, dtype=x.dtype
+        )
+        q, k = (y * angle.cos() + torch.cat((-y[..., 4:], y[..., :4]), -1) * angle.sin() for y in (q, k))
+        x = x + F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        return norm(x + F.silu(norm(x) @ up) @ down)
+
+    shapes = ((2, 10, 16), (16, 48), (16, 32), (32, 16))
+    return f, tuple(leaf(*s, dtype=dtype, seed=i) for i, s in enumerate(shapes))
+
+
+@program
 def losses(dtype: torch.dtype) -> Any:
     def f(x: Tensor, y: Tensor) -> Any:
         return (

@@ -50,6 +50,14 @@ def test_draws_are_those_of_the_program() -> None:
     assert torch.equal(expected_of(y, shadows).exact, y.double())
 
 
+def test_an_attention_without_dropout_is_computed_exactly() -> None:
+    q, k, v = torch.randn(3, 2, 4, 6, 8).bfloat16()
+    with Shadows() as shadows:
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    exact = torch.nn.functional.scaled_dot_product_attention(*torch.stack([q, k, v]).double(), is_causal=True)
+    torch.testing.assert_close(expected_of(y, shadows).exact, exact, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("n", one_in(2, [10, 1_000, 100_000]))
 @pytest.mark.parametrize("shift", [0.0, 1.0])
 def test_any_order_of_summation_is_right_and_few_bits_are_wrong(n: int, shift: float) -> None:

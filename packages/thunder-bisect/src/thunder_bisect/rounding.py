@@ -20,6 +20,9 @@ them. So are the other branches of comparisons between values that rounding does
     any, of an input               u(float32) |x| r: of the arithmetic, since the input itself is exact
     product, convolution           gamma(√n, arithmetic) max(|z|, √Σ(x_i y_i)²) r
     sum, mean, scan                gamma(√n, arithmetic) max(|z|, √Σ x_i²) r
+    exp, rsqrt, softmax, …         4 u(arithmetic) |z| r: libraries compute functions to a few units in the
+                                   last place (CUDA Math API, accuracy of single-precision functions), and
+                                   x86 has a reciprocal square root of 12 bits with one step of Newton
 
 The arithmetic of float16 and bfloat16 is that of float32, which their kernels compute in.
 """
@@ -28,11 +31,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-__all__ = ["arithmetic_unit", "gamma", "length_of", "partial_sums", "summing", "unit"]
+__all__ = [
+    "FUNCTIONS",
+    "FUNCTION_UNITS",
+    "arithmetic_unit",
+    "gamma",
+    "length_of",
+    "partial_sums",
+    "summing",
+    "unit",
+]
 
 
 def unit(dtype: torch.dtype) -> float:
@@ -79,6 +91,24 @@ _LENGTHS: Mapping[str, Callable[[Sequence[Any], torch.Tensor], int]] = {
     **dict.fromkeys(("sum", "mean", "nansum"), _reduced),
     "cumsum": _scanned,
 }
+
+
+#: functions that are computed to a few units in the last place
+# fmt: off
+FUNCTIONS: Final = frozenset((
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "rsqrt", "reciprocal", "sin", "cos", "tan",
+    "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv",
+    "lgamma", "digamma", "sinc", "logit", "log_sigmoid_forward", "sigmoid", "gelu", "silu", "mish", "softplus",
+    "elu", "logaddexp", "logsumexp", "linalg_vector_norm", "var", "var_mean", "std", "_softmax", "_log_softmax",
+    "native_layer_norm", "native_group_norm", "native_batch_norm", "gelu_backward", "silu_backward",
+    "mish_backward", "softplus_backward", "elu_backward", "_softmax_backward_data",
+    "_log_softmax_backward_data", "native_layer_norm_backward", "native_group_norm_backward",
+    "native_batch_norm_backward", "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
+))
+# fmt: on
+#: their errors, in units of roundoff of the arithmetic
+FUNCTION_UNITS: Final = 4
 
 
 def summing(operator: str) -> bool:

@@ -10,7 +10,16 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-from thunder_bisect.rounding import arithmetic_unit, gamma, length_of, partial_sums, summing, unit
+from thunder_bisect.rounding import (
+    FUNCTION_UNITS,
+    FUNCTIONS,
+    arithmetic_unit,
+    gamma,
+    length_of,
+    partial_sums,
+    summing,
+    unit,
+)
 
 __all__ = ["SHADOWS", "Shadow", "Shadows"]
 
@@ -106,7 +115,7 @@ class Shadows(TorchDispatchMode):
         The program's where it cannot compute them.
         """
         shadow, wanted = SHADOWS[i], _tensors(result)
-        if torch.Tag.nondeterministic_seeded in func.tags or _reads_bits(func, args):
+        if _draws(func, args, kwargs) or _reads_bits(func, args):
             return self._taken(i, func, args, wanted)
         written = _written(func)
         noisy = shadow.seed is not None and not _aliases(func)
@@ -122,7 +131,9 @@ class Shadows(TorchDispatchMode):
             computed = func(*operands, **named)
         except (RuntimeError, NotImplementedError, IndexError, ValueError, TypeError):
             # torch has no such kernel in this dtype, or the shadow's own decision leads to another program
-            return self._taken(i, func, args, wanted)
+            if written:
+                return self._taken(i, func, args, wanted)
+            return self._in_own_dtypes(i, func, args, kwargs, wanted)
         tensors = _tensors(computed)
         if written:
             return tensors
@@ -144,7 +155,35 @@ class Shadows(TorchDispatchMode):
                     func(*tree_map(_square, operands), **named),
                 )
             ]
+        elif noisy and name in FUNCTIONS:
+            tensors = [self._rounded(i, x, w.dtype) for x, w in zip(tensors, wanted, strict=True)]
         return tensors
+
+    def _rounded(self, i: int, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Return the result of a function with the error of a library."""
+        if not dtype.is_floating_point or not value.numel():
+            return value
+        return value * (1 + FUNCTION_UNITS * arithmetic_unit(dtype) * self._drawn(i, value))
+
+    def _in_own_dtypes(
+        self, i: int, func: Any, args: Any, kwargs: Any, wanted: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """Return the results that the program's dtypes give for the values of a computation."""
+
+        def value(x: Any) -> Any:
+            if not isinstance(x, torch.Tensor):
+                return x
+            other = self.of(x)[i]
+            other = self._perturbed(i, x, other) if SHADOWS[i].seed is not None else other
+            return torch.empty_like(x).copy_(other)
+
+        try:
+            computed = _tensors(func(*tree_map(value, args), **tree_map(value, kwargs)))
+        except (RuntimeError, NotImplementedError, IndexError, ValueError, TypeError):
+            return self._taken(i, func, args, wanted)
+        if [x.shape for x in computed] != [x.shape for x in wanted]:
+            return self._taken(i, func, args, wanted)
+        return [_as(x, SHADOWS[i]) for x in computed]
 
     def _taken(self, i: int, func: Any, args: Any, wanted: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return the program's own results as those of a computation."""
@@ -217,6 +256,15 @@ def _wide(x: Any, shadow: Shadow) -> Any:
 
 def _square(x: Any) -> Any:
     return x.square() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+
+def _draws(func: Any, args: Any, kwargs: Any) -> bool:
+    """Return whether an operator draws random numbers; an attention without dropout does not."""
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return False
+    names = [argument.name for argument in func._schema.arguments]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    return not ("dropout_p" in names and given.get("dropout_p", 0.0) == 0.0)
 
 
 def _reads_bits(func: Any, args: Any) -> bool:

@@ -179,7 +179,11 @@ class StatementChecks(thunder.Transform):
             if name not in may_write and isinstance(value, torch.Tensor) and not same_bits(before, value):
                 report("writes", f"it writes to its input {name}")
                 return
-        if is_uninitialised(bsym) or (bsym.sym.executor in get_always_executors() and not may_write):
+        if (
+            is_uninitialised(bsym)
+            or not found
+            or (bsym.sym.executor in get_always_executors() and not may_write)
+        ):
             return  # torch itself
         fault = self._values_fault(bsym, call, found)
         if fault is None and not self._runs_again(bsym, branch):
