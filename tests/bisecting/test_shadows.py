@@ -54,7 +54,8 @@ def test_an_attention_without_dropout_is_computed_exactly() -> None:
     q, k, v = torch.randn(3, 2, 4, 6, 8).bfloat16()
     with Shadows() as shadows:
         y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-    exact = torch.nn.functional.scaled_dot_product_attention(*torch.stack([q, k, v]).double(), is_causal=True)
+    wide = (q.double(), k.double(), v.double())
+    exact = torch.nn.functional.scaled_dot_product_attention(*wide, is_causal=True)
     torch.testing.assert_close(expected_of(y, shadows).exact, exact, rtol=1e-10, atol=1e-12)
 
 

@@ -96,15 +96,16 @@ _LENGTHS: Mapping[str, Callable[[Sequence[Any], torch.Tensor], int]] = {
 #: functions that are computed to a few units in the last place
 # fmt: off
 FUNCTIONS: Final = frozenset((
-    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "rsqrt", "reciprocal", "sin", "cos", "tan",
-    "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv",
-    "lgamma", "digamma", "sinc", "logit", "log_sigmoid_forward", "sigmoid", "gelu", "silu", "mish", "softplus",
-    "elu", "logaddexp", "logsumexp", "linalg_vector_norm", "var", "var_mean", "std", "_softmax", "_log_softmax",
-    "native_layer_norm", "native_group_norm", "native_batch_norm", "gelu_backward", "silu_backward",
-    "mish_backward", "softplus_backward", "elu_backward", "_softmax_backward_data",
-    "_log_softmax_backward_data", "native_layer_norm_backward", "native_group_norm_backward",
-    "native_batch_norm_backward", "_scaled_dot_product_flash_attention_for_cpu",
-    "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "rsqrt", "reciprocal", "sin", "cos",
+    "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf",
+    "erfc", "erfinv", "lgamma", "digamma", "sinc", "logit", "log_sigmoid_forward", "sigmoid", "gelu",
+    "silu", "mish", "softplus", "elu", "logaddexp", "logsumexp", "linalg_vector_norm", "var",
+    "var_mean", "std", "_softmax", "_log_softmax", "native_layer_norm", "native_group_norm",
+    "native_batch_norm", "gelu_backward", "silu_backward", "mish_backward", "softplus_backward",
+    "elu_backward", "_softmax_backward_data", "_log_softmax_backward_data",
+    "native_layer_norm_backward", "native_group_norm_backward", "native_batch_norm_backward",
+    "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
 ))
 # fmt: on
 #: their errors, in units of roundoff of the arithmetic
