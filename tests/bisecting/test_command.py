@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from new_processes import run_python
 from thunder.__main__ import main
 
 PROGRAM = """
@@ -42,13 +43,17 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_file_is_bisected(script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_bisected_and_its_reproducer_runs_anywhere(
+    script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert main(["bisect", str(script), "--folder", str(tmp_path)]) == 1
     printed = capsys.readouterr().out
     assert "a value is wrong, by wrong_of_command" in printed
     assert "wrong_program.py" in printed
-    text = (tmp_path / "bisect_0.py").read_text(encoding="utf-8")
-    assert f"runpy.run_path({str(script)!r}" in text or "from wrong_program import wrong as ex" in text
+    monkeypatch.undo()
+    done = run_python(str(tmp_path / "bisect_0.py"), cwd=tmp_path.parent, imported=("torch", "thunder"))
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "elements differ" in done.stdout
 
 
 def test_a_right_function_has_exit_status_0(script: Path, capsys: pytest.CaptureFixture[str]) -> None:

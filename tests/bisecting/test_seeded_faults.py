@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,13 @@ QUICK = {
     ),
     *("softmax_decomposed", "region_swaps", "drops_a_cast", "changes_epsilon"),
 }
+
+
+@pytest.fixture(autouse=True)
+def _on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let reproducers import the faults in a process of their own."""
+    given = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), given))))
 
 
 def executors_of(name: str, fault: Fault) -> list[object]:

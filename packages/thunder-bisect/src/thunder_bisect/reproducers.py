@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
+import site
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from importlib.machinery import PathFinder
+from importlib.metadata import packages_distributions
 from typing import Any
 
 import torch
@@ -179,8 +182,7 @@ def _named_executor(executor: Executor, name: str) -> list[str]:
     lines = executor_lines(executor)
     if lines[0].startswith("from "):
         _, module, _, attribute, *_ = lines[0].split()
-        found = PathFinder.find_spec(module.partition(".")[0])
-        if module == "__main__" or found is None:
+        if module == "__main__" or not _is_importable(module.partition(".")[0]):
             file = getattr(sys.modules[module], "__file__", None)
             lines = [
                 "import runpy",
@@ -189,3 +191,9 @@ def _named_executor(executor: Executor, name: str) -> list[str]:
             return lines
         return [lines[0].replace(" as ex", f" as {name}")]
     return [lines[0].replace("ex = ", f"{name} = ", 1)]
+
+
+def _is_importable(name: str) -> bool:
+    """Return whether a new process finds a module: an installed one, or one on `PYTHONPATH`."""
+    folders = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *site.getsitepackages()]
+    return name in packages_distributions() or PathFinder.find_spec(name, folders) is not None
