@@ -195,6 +195,15 @@ def test_damaged_files_are_ignored_with_a_reason(tmp_path: Path) -> None:
     assert any("its content is not what was written" in text for text in second.warnings)
 
 
+def test_a_program_of_a_file_that_has_changed_since_it_was_imported_is_not_kept(tmp_path: Path) -> None:
+    text = "\nimport time; time.sleep(0.05)\nopen(__file__, 'a').write('# newer')\n"
+    write(tmp_path, {**FILES, "program.py": FILES["program.py"] + text})
+    first = call(tmp_path)
+    assert first.compiled == first.eager
+    assert first.kinds == ["not kept"] * 2
+    assert all("is newer than the process" in reason for _, reason in first.events)
+
+
 def test_processes_at_the_same_time_share_a_cache(tmp_path: Path) -> None:
     write(tmp_path, FILES)
     call(tmp_path)  # the first process that forks others

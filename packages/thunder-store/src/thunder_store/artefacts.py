@@ -33,7 +33,13 @@ from thunder.core.entries import (
 )
 from thunder_store.alone import AloneProgram, read_alone, weights_of, write_weights
 from thunder_store.entries import DAMAGE, read_entry, write_entry
-from thunder_store.environment import changed_content, contents_of_modules, environment
+from thunder_store.environment import (
+    changed_content,
+    contents_of_modules,
+    environment,
+    files_of_modules,
+    refuse_newer_files,
+)
 from thunder_store.outcomes import note
 from thunder_store.reasons import NotKept, NotUsed
 from thunder_store.settings import given_settings, settings_of
@@ -70,6 +76,8 @@ def save(compiled: Any, path: str | os.PathLike[str], *, weights: bool = False) 
         try:
             request, n = dispatcher.request(entry.plan), len(programs)
             program = {**write_entry(entry, request, data), "settings": settings_of(request, data)}
+            text = json.dumps(program)
+            refuse_newer_files({name: f for name, f in files_of_modules().items() if f'"{name}"' in text})
             own = weights_of(program, request.fn) if weights else {}
             tensors |= {f"{n} {name}": tensor for name, tensor in own.items()}
             programs.append(program)

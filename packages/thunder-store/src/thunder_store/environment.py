@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 import sysconfig
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -16,8 +17,16 @@ import torch
 import thunder
 from thunder.plugins import get_manager
 from thunder_store.digests import digest_of
+from thunder_store.reasons import NotKept
 
-__all__ = ["changed_content", "changed_file", "contents_of_modules", "environment", "files_of_modules"]
+__all__ = [
+    "changed_content",
+    "changed_file",
+    "contents_of_modules",
+    "environment",
+    "files_of_modules",
+    "refuse_newer_files",
+]
 
 #: the beginnings of variables that libraries read when they are imported
 _VARIABLES = (
@@ -82,6 +91,30 @@ def files_of_modules() -> dict[str, list[Any]]:
         if file is not None:
             found[name] = [file, *_stamp(file)]
     return found
+
+
+def refuse_newer_files(files: Mapping[str, Any]) -> None:
+    """Raise NotKept for a file that is newer than the process, which may have loaded another one."""
+    for name, (file, *stamp) in files.items():
+        if not stamp or stamp[1] > _STARTED + _TICK:
+            raise NotKept("code", f"{file}, of {name}, is newer than the process")
+
+
+def _start_of_process() -> int:
+    """Return when the process began, in nanoseconds since the epoch; on Linux exactly."""
+    now = time.time_ns()
+    try:
+        with open("/proc/self/stat", encoding="utf-8") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        age = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * 10**9 // os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return now
+    return now - age
+
+
+_STARTED: Final = _start_of_process()
+#: how much earlier than it was the start may be said to be (ns)
+_TICK: Final = 20_000_000
 
 
 def changed_file(files: Mapping[str, Any]) -> str | None:

@@ -21,7 +21,7 @@ from thunder.core.entries import (
 )
 from thunder_store.artefacts import Artefact
 from thunder_store.entries import read_entry, write_entry
-from thunder_store.environment import changed_file, environment, files_of_modules
+from thunder_store.environment import changed_file, environment, files_of_modules, refuse_newer_files
 from thunder_store.outcomes import note
 from thunder_store.program_store import directory_of
 from thunder_store.reasons import NotKept, NotUsed
@@ -95,7 +95,9 @@ def _slot(cache: ArtefactCache, key: str) -> str:
 
 def closed(document: dict[str, Any]) -> bytes:
     """Return a program as bytes, with the files of the modules that are loaded."""
-    text = json.dumps({**document, "files": files_of_modules()}, separators=(",", ":"))
+    files = files_of_modules()
+    refuse_newer_files(files)
+    text = json.dumps({**document, "files": files}, separators=(",", ":"))
     return zlib.compress(text.encode(), 1)
 
 

@@ -12,6 +12,7 @@ from thunder.core.entries import (
     PluginInfo,
     PluginState,
     TraceRequest,
+    runs_from_file,
 )
 from thunder.extend import get_executor
 from thunder.plugins import get_manager
@@ -69,6 +70,8 @@ def _refuse(request: TraceRequest, data: CompileData) -> None:
     if data.transforms:
         raise NotKept("transforms", ", ".join(type(t).__name__ for t in data.transforms))
     _refuse_plugins()
+    if runs_from_file():
+        raise NotKept("replaced", "set_execution_callback_file")
     if data.lookasides or data.require or data.compile_options.value("opaque"):
         raise NotKept("options", "lookasides=, require= or opaque=")
     if data.debug_options.record_interpreter_history:

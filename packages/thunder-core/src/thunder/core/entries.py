@@ -41,6 +41,7 @@ from thunder.frontend.trace_request import TraceRequest
 from thunder.frontend.traced_replacements import ReplacedFunction, full_name
 from thunder.ir.copied_outputs import copied_to_inputs, with_copied
 from thunder.ir.dotted_paths import bind_paths
+from thunder.ir.execution_file import runs_from_file
 from thunder.ir.fusion_regions import Region
 from thunder.ir.object_names import is_attribute_name
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
@@ -136,6 +137,7 @@ __all__ = [
     "prims",
     "prologue_trace",
     "root",
+    "runs_from_file",
     "structural_key",
     "tracectx",
     "with_copied",

@@ -6,7 +6,7 @@ import sys
 from contextvars import ContextVar
 from pathlib import Path
 
-__all__ = ["set_execution_callback_file", "text_to_run"]
+__all__ = ["runs_from_file", "set_execution_callback_file", "text_to_run"]
 
 _file: ContextVar[Path | None] = ContextVar("thunder_execution_file", default=None)
 
@@ -18,6 +18,11 @@ def set_execution_callback_file(path: str | Path | None) -> None:
     that the file can be edited. None ends this. The setting belongs to the current context (`contextvars`).
     """
     _file.set(None if path is None else Path(path))
+
+
+def runs_from_file() -> bool:
+    """Return whether what runs is what is in the user's file, and may be another program than the trace."""
+    return _file.get() is not None
 
 
 def text_to_run(text: str) -> str:
