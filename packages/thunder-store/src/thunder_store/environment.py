@@ -36,9 +36,10 @@ _VARIABLES = (
 #: the environment of the process when this package was imported: libraries add variables later. Settings of
 #: compilers of regions are not in it, since their executors compile regions, or find their code, again
 _AT_START: Final = dict(os.environ)
-#: those of them that say where files are kept, and nothing else
+#: those of them that say where files are kept, or what is shown, and nothing else
 _PLACES = frozenset(
-    {"THUNDER_PROGRAM_CACHE", "THUNDER_CACHE_DIR", "THUNDER_CACHE_LIMIT"} | {"TORCH_HOME", "HF_HOME"}
+    {"THUNDER_PROGRAM_CACHE", "THUNDER_CACHE_DIR", "THUNDER_CACHE_LIMIT", "THUNDER_LOGS", "THUNDER_LOG_FILE"}
+    | {"TORCH_HOME", "HF_HOME"}
 )
 
 
