@@ -97,7 +97,7 @@ def files_of_modules() -> dict[str, list[Any]]:
 def refuse_newer_files(files: Mapping[str, Any]) -> None:
     """Raise NotKept for a file that is newer than the process, which may have loaded another one."""
     for name, (file, *stamp) in files.items():
-        if not stamp or stamp[1] > _STARTED + _TICK:
+        if stamp and stamp[1] > _STARTED + _TICK:
             raise NotKept("code", f"{file}, of {name}, is newer than the process")
 
 
