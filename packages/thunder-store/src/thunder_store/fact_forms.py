@@ -39,6 +39,8 @@ ATTRIBUTES: Final = frozenset(
 #: checks that call a function → its position in the arguments, without the path; and these functions
 FUNCTIONS: Final = {prims.check_overlap.id: 1, prims.check_apart.id: 0}
 OF_MEMORY: Final = (overlapping_groups,)
+#: by id, what gives numbers and texts of a process: a program that has read one has a guard on it
+OF_PROCESS: Final = {id(x): x for x in (id, repr, ascii, object.__repr__, object.__hash__)}
 #: the kinds of roots that guards call
 CALLED: Final = frozenset({"state", "contributed", "abstract"})
 #: the kinds of steps that are kept

@@ -29,6 +29,7 @@ from thunder_store.fact_forms import (
     ATTRIBUTES,
     DICTIONARIES,
     KEPT_STEPS,
+    OF_PROCESS,
     dotted,
     is_query,
     module_with,
@@ -149,6 +150,9 @@ class FactWriter:
         known = self._objects.get(id(x))
         if known is not None:
             return known[0]
+        if id(x) in OF_PROCESS:
+            raise NotKept("process", short(x))
+        self.makes_sets |= x is hash
         name = list(name_of(x))
         if named(*name) is not x:
             name = []

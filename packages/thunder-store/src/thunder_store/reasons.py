@@ -19,6 +19,7 @@ CODES: Final = {
     "content": "the program depends on an object whose content has no complete description",
     "query": "a guard calls a function that is not one of torch's or thunder's queries",
     "code": "the program was read from code that no guarded function has",
+    "process": "the program reads numbers of its process: id(), or a text with an address",
     "set order": "the program makes sets, whose order of texts is another one in each process",
     "operator": "the program calls an operator that is registered under no name",
     "statement": "the program has a statement of another form than those that are kept",

@@ -17,6 +17,10 @@ _OPERATIONS: Final = frozenset({"BUILD_SET", "SET_ADD", "SET_UPDATE"})
 #: code of torch whose sets are asked for members, and never iterated over
 _ASKED_ALONE: Final = frozenset({"Module.__init__", "Module._call_impl", "Module.register_buffer"})
 _FILE: Final = torch.nn.modules.module.__file__
+#: names of what makes sets, and of what gives the hash of a text
+_ORDERED: Final = frozenset(
+    {"__hash__", "set", "frozenset", "union", "intersection", "difference", "symmetric_difference"}
+)
 _COMBINING: Final = frozenset({"&", "|", "^", "-", "&=", "|=", "^=", "-="})
 
 
@@ -34,7 +38,15 @@ def _orders_sets(code: CodeType) -> bool:
     if code.co_qualname in _ASKED_ALONE and code.co_filename == _FILE:
         return False
     names = set(code.co_names)
-    if names & {"set", "frozenset", "union", "intersection", "difference", "symmetric_difference"}:
+    if names & {
+        "__hash__",
+        "set",
+        "frozenset",
+        "union",
+        "intersection",
+        "difference",
+        "symmetric_difference",
+    }:
         return True
     views = bool(names & {"keys", "items"})
     last = None
