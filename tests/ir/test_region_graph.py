@@ -9,6 +9,9 @@ import pytest
 from ir.building import building
 from ir.example_symbols import take
 from thunder.ir.region_graph import RegionGraph
+from thunder.ir.symbol import BoundSymbolTag
+
+BACKWARD, AGAIN = BoundSymbolTag.BACKWARD, BoundSymbolTag.COMPUTED_AGAIN
 
 
 def random_program(r: random.Random):
@@ -77,3 +80,22 @@ def test_groups_depend_on_each_other_as_a_search_says(seed: int):
     order = graph.in_order()
     assert sorted(order) == groups
     assert all(order.index(i) < order.index(group) for group in groups for i in graph.inputs_of(group))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_computed_again_stays_apart_from_the_forward_before_it(seed: int):
+    r = random.Random(seed)
+    bsyms, _ = random_program(r)
+    kinds = [r.choice(((), (BACKWARD,), (BACKWARD, AGAIN))) for _ in bsyms]
+    graph = RegionGraph([b.from_bsym(tags=frozenset(tags)) for b, tags in zip(bsyms, kinds, strict=True)])
+    for _ in bsyms:
+        graph.add()
+    for a in graph.groups():
+        for b in graph.groups():
+            if a != b and {a, b} <= {*graph.groups()} and graph.can_merge(a, b):
+                graph.merge(a, b)
+    for group in graph.groups():
+        members = graph.members(group)
+        for i in members:
+            if AGAIN in kinds[i]:
+                assert all(BACKWARD in kinds[j] for j in members if j < i)

@@ -15,16 +15,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from thunder.autograd.joint_program import BackwardPlanner, JointProgram, residuals_of_order
-from thunder.autograd.residuals import ForwardGraph, choose_residuals, computed_by
+from thunder.autograd.rematerialiser import Rematerialiser, live_calls
+from thunder.autograd.residuals import ForwardGraph, choose_residuals
 from thunder.autograd.saved_copies import possible_copies
 from thunder.ir.aliasing import views_of
-from thunder.ir.effects import has_effect
 from thunder.ir.proxies import CollectionProxy, TensorProxy, Variable, is_proxy
 from thunder.ir.proxy_leaves import proxies_in
-from thunder.ir.substitution import substitute, substitute_operands
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
 from thunder.ir.symbolic_numbers import SymbolicNumber
-from thunder.ir.trace import AGAIN, TraceCtx, TraceProvenance, TraceTag, from_trace
+from thunder.ir.trace import TraceCtx, TraceProvenance, TraceTag, from_trace
 from thunder.ir.trace_context import tracectx
 from thunder.ops import prims
 
@@ -127,7 +126,7 @@ class _Parts:
         # A gradient that reaches no input, as of a value before its overwriting, may be a connecting value's.
         if self.connecting:
             return self.backward_part
-        return _live_calls(self.backward_part, proxies_in(self.gradients))
+        return live_calls(self.backward_part, proxies_in(self.gradients))
 
     def partitioned(self, order: Sequence[BoundSymbol] | None) -> tuple[AugmentedForward, TraceCtx]:
         """Return the forward and the backward, whose calls are in this order if there is one."""
@@ -144,14 +143,14 @@ class _Parts:
         overwritten = {v.name for v in residuals if _aliases(v.name, self.written, graph.producer)}
         renaming = _copies(trace, residuals, result, overwritten)
         sources = [call.args[0] for call in copies]
-        live_forward = _live_calls(self.forward_part, [*proxies_in(result), *residuals, *sources])
+        live_forward = live_calls(self.forward_part, [*proxies_in(result), *residuals, *sources])
         trace.bound_symbols = [*live_forward, *copies, *renaming]
         renamed = {Variable(c.args[0]): c.output for c in renaming}
         forward = AugmentedForward(trace, graph, tuple(residuals), renamed)
         with tracectx(trace):
             prims.python_return(_results(result, inputs), _sorted(forward.saved))
         trace.set_provenance(TraceProvenance("Partition", time.perf_counter_ns() - start))
-        calls = _live_calls(self.backward_part, proxies_in(self.gradients))
+        calls = live_calls(self.backward_part, proxies_in(self.gradients))
         backward = backward_trace(forward, graph, calls, self.cotangents, self.gradients, order)
         return forward, backward
 
@@ -197,17 +196,6 @@ def values_read(backward_part: Sequence[BoundSymbol], gradients: Any, graph: For
     read.update(name for name, value in graph.values.items() if isinstance(value, SymbolicNumber))
     read.update(p.name for p in proxies_in(gradients))
     return [v for name, v in graph.values.items() if name in read]
-
-
-def _live_calls(bsyms: Sequence[BoundSymbol], results: Iterable[Any]) -> list[BoundSymbol]:
-    """Return the calls that the results depend on, and those that have an effect."""
-    needed, live = {p.name for p in results}, []
-    for bsym in reversed(bsyms):
-        if has_effect(bsym) or not needed.isdisjoint([p.name for p in bsym.flat_proxy_outs]):
-            needed.update([p.name for p in bsym.flat_proxy_args])
-            live.append(bsym)
-    live.reverse()
-    return live
 
 
 def _copies(
@@ -273,9 +261,11 @@ def backward_trace(
     trace.name, trace.tags, trace.input_aliases = "backward_fn", {TraceTag.BACKWARD}, ()
     with tracectx(trace):
         _unpack(trace, *_sorted(forward.saved), tuple(cotangents))
-        rematerialiser = _Rematerialiser(trace, forward, graph)
+        available = dict(zip(map(Variable, forward.residuals), forward.saved, strict=True))
+        computed = {p.name for b in forward.trace.bound_symbols for p in b.flat_proxy_outs}
+        rematerialiser = Rematerialiser(trace, graph, available, computed)
         if order is None:
-            for bsym in _live_calls(backward_part, proxies_in(gradients)):
+            for bsym in live_calls(backward_part, proxies_in(gradients)):
                 trace.record(rematerialiser.with_arguments(bsym))
         else:
             rematerialiser.record_in_order(order, backward_part, gradients)
@@ -297,64 +287,3 @@ def _unpack(
     ):
         if elements:
             trace.record(prims.unpack_sequence.bind(collection, len(elements), output=elements))
-
-
-class _Rematerialiser:
-    """Records, in a backward, the calls that compute unsaved values again."""
-
-    def __init__(self, trace: TraceCtx, forward: AugmentedForward, graph: ForwardGraph) -> None:
-        self.trace, self.graph = trace, graph
-        self.forward_names = {p.name for b in forward.trace.bound_symbols for p in b.flat_proxy_outs}
-        #: values of the forward → their names in the backward
-        self.available = {
-            Variable(p): saved for p, saved in zip(forward.residuals, forward.saved, strict=True)
-        }
-
-    def with_arguments(self, bsym: BoundSymbol) -> BoundSymbol:
-        """Return the call with available arguments, after the calls that compute missing ones."""
-        values = {p.name: value for p in bsym.flat_proxy_args if (value := self.value(p)) is not p}
-        return substitute_operands(bsym, values)
-
-    def value(self, p: Any) -> Any:
-        """Return a value of the forward under its name in the backward; other values as they are."""
-        if not is_proxy(p) or p.name not in self.graph.values:
-            return p
-        if Variable(p) not in self.available:
-            self._compute_again(self.graph.producer[p.name], keeps_saved=True)
-        return self.available[Variable(p)]
-
-    def record_in_order(
-        self, order: Sequence[BoundSymbol], backward_part: Sequence[BoundSymbol], gradients: Any
-    ) -> None:
-        """Record calls in an order, which has those of the forward that compute values again.
-
-        A value that is computed again takes the place of the earlier one.
-        """
-        dependent = {id(bsym) for bsym in backward_part}
-        calls: list[BoundSymbol] = []
-        with self.trace.recording_into(calls):
-            for bsym in order:
-                if id(bsym) in dependent:
-                    self.trace.record(self.with_arguments(bsym))
-                elif any(id(bsym) == id(self.graph.producer.get(p.name)) for p in computed_by(bsym)):
-                    self._compute_again(bsym, keeps_saved=False)
-        results = [self.value(g) for g in proxies_in(gradients)]
-        for bsym in _live_calls(calls, results):
-            self.trace.record(bsym)
-
-    def _compute_again(self, producer: BoundSymbol, *, keeps_saved: bool) -> None:
-        """Record a call of the forward again; with ``keeps_saved`` its saved results keep their names."""
-        call, computed = self.with_arguments(producer), {p.name for p in computed_by(producer)}
-        names = {
-            p.name: self._renamed(p) if p.name in computed else self.value(p) for p in call.flat_proxy_outs
-        }
-        for p in call.flat_proxy_outs:
-            self.forward_names.add(p.name)  # a second copy needs another name
-            if not (keeps_saved and Variable(p) in self.available):
-                self.available[Variable(p)] = names[p.name]
-        self.trace.record(substitute(call, {old: p for old, p in names.items() if p.name != old}))
-
-    def _renamed(self, p: Any) -> Any:
-        if p.name not in self.forward_names:
-            return p
-        return p.replace_name(f"{AGAIN}{p.name}", disambiguate=True)

@@ -70,6 +70,9 @@ class ForwardGraph:
     differentiable: Set[str]
     #: the program's results
     results: Sequence[Any] = ()
+    #: where the backward runs in the same call: the names of the values that are alive until then, saved or
+    #: not; nothing that it reads changes between
+    alive: Set[str] | None = None
     #: name of a value in memory that the caller holds → the call that copies it (Note [Saved copies])
     copies: Mapping[str, BoundSymbol] = field(default_factory=dict)
     producer: Mapping[str, BoundSymbol] = field(init=False)
@@ -86,7 +89,7 @@ class ForwardGraph:
         inputs = {p.name: p for p in self.inputs if is_proxy(p)}
         self.input_names = inputs.keys()
         self.values = {**inputs, **{p.name: p for b in self.bsyms for p in b.flat_proxy_outs}}
-        self.held_by_caller = self._held_by_caller()
+        self.held_by_caller = self._held_by_caller() if self.alive is None else frozenset()
         if self.copies:
             self._read_copies()
 
@@ -139,11 +142,15 @@ class ForwardGraph:
     def priced_arguments(self, name: str) -> Iterable[str]:
         """Return the names of the arguments of a value's call that cost bytes to save."""
         return (
-            p.name for p in self.producer[name].flat_proxy_args if nbytes(p) or p.name not in self.input_names
+            p.name
+            for p in self.producer[name].flat_proxy_args
+            if self.price(p) or p.name not in self.input_names
         )
 
     def price(self, value: Any) -> int:
         """Return what saving a value costs in the choice of residuals: bytes, and more for a copy."""
+        if self.alive is not None and value.name in self.alive:
+            return 0
         return copy_price(value) if value.name in self.copied else nbytes(value)
 
     def can_save(self, value: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from thunder.ir.aliasing import views_of
+from thunder.ir.effects import may_alias
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import any_requires_grad, requires_grad
 from thunder.ir.substitution import substitute_operands, substitute_outputs
@@ -36,8 +37,8 @@ def without_gradients(trace: TraceCtx) -> TraceCtx:
 
     No result of ``trace`` requires grad. A program that does not set the grad mode stays as it is: to turn
     gradients off takes longer than a small program. So does one that leaves another mode behind, one with a
-    write that torch's autograd tracks, and one with a result that is computed where gradients are on: torch
-    says when it runs whether that of a view requires grad.
+    write that torch's autograd tracks, and one with a result that may be a view and is made where gradients
+    are on: torch says when it runs whether it requires grad, and refuses later writes to one made elsewhere.
     """
     if all(b.sym is not prims.set_grad_enabled for b in trace.bound_symbols) or _needs_modes(trace):
         return trace
@@ -62,7 +63,7 @@ def _needs_modes(trace: TraceCtx) -> bool:
         modes.follow(bsym)
         if bsym.sym is prims.copy_ and bsym.kwargs["grad_enabled"]:
             return True
-        if modes.is_grad_on:
+        if modes.is_grad_on and may_alias(bsym):
             detached = {view.output.name for view in views_of(bsym) if view.is_detached}
             tracked.update(p.name for p in bsym.flat_proxy_outs if p.name not in detached)
     results = {p.name for p in trace.bound_symbols[-1].flat_proxy_args if isinstance(p, TensorProxy)}

@@ -13,6 +13,7 @@ from functools import partial
 
 import torch
 
+from thunder.autograd.backward_inside import compute_again_inside
 from thunder.autograd.deferred_writes import split_deferred_writes, written_inputs
 from thunder.autograd.joint_program import BackwardPlanner, JointProgram, Order, check_order
 from thunder.autograd.joint_trace import differentiable_outputs, differentiate, joint_trace
@@ -213,10 +214,10 @@ def _autograd(trace: TraceCtx, context: Context) -> TraceCtx:
 def _partition(trace: TraceCtx, context: Context) -> TraceCtx:
     """Return the forward, and begin the branch of the backward."""
     autograd = context.autograd
-    if autograd is None:
-        return trace
-    cotangents = trace.args[-len(autograd.outputs) :]
     policy = context.options.get("rematerialization", "min-cut")
+    if autograd is None:
+        return compute_again_inside(trace, policy)
+    cotangents = trace.args[-len(autograd.outputs) :]
     tape, outputs = autograd.tape, autograd.outputs
     segments = (whole(tape, outputs),) if context.backward_is_changed else segments_of(tape, outputs)
     connecting = connecting_values(segments)

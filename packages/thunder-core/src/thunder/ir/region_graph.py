@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 from thunder.base.structural_ids import RELEASES, RETURN
 from thunder.base.tags import OpTags
 from thunder.ir.effects import KEPT, is_ordered
-from thunder.ir.symbol import BoundSymbol, has_tags
+from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, has_tags
 
 #: Effects before and after which all other statements stay: all but random numbers, which are ordered only
 #: among each other.
@@ -31,6 +31,9 @@ class RegionGraph:
     The groups on which a group depends, directly or not, are a bit set of statements, so that a merge that
     would close a cycle is found in one operation. A merge changes the sets of the groups that depend on it:
     they are found from reader to reader, as far as a set changes.
+
+    What a backward computes again stays apart from the forward before it: in one group, the value would be
+    kept, or be computed twice at once.
     """
 
     def __init__(self, bsyms: Sequence[BoundSymbol]) -> None:
@@ -40,6 +43,7 @@ class RegionGraph:
         self._group: list[int] = []  # statement → group
         self._members: list[int] = []  # group → its statements
         self._ancestors: list[int] = []  # group → the statements that it depends on
+        self._apart = _apart(bsyms)  # group → the statements that are never in it
 
     def add(self) -> int:
         """Add the next statement of the program as a group of its own; return the group."""
@@ -76,7 +80,12 @@ class RegionGraph:
         return bool(self._ancestors[group] & self._members[other])
 
     def can_merge(self, a: int, b: int) -> bool:
-        """Return whether no third group depends on one of two groups while the other depends on it."""
+        """Return whether no third group depends on one of two groups while the other depends on it.
+
+        They also have no statements that stay apart.
+        """
+        if (self._apart[a] & self._members[b]) or (self._apart[b] & self._members[a]):
+            return False
         if self.depends(a, b):
             a, b = b, a
         return not any(self.depends(third, a) for third in self.inputs_of(b) if third != a)
@@ -89,6 +98,7 @@ class RegionGraph:
             self._group[i] = kept
         members = self._members[kept] = self._members[kept] | self._members[gone]
         self._ancestors[kept] = (self._ancestors[kept] | self._ancestors[gone]) & ~members
+        self._apart[kept] |= self._apart[gone]
         self._direct[kept] |= self._direct[gone]
         self._dependents[kept] |= self._dependents[gone]
         self._tell_dependents(kept)
@@ -159,6 +169,16 @@ def _dependencies(bsyms: Sequence[BoundSymbol]) -> list[set[int]]:
             producer.setdefault(p.name, i)
         direct.append(earlier - {i})
     return direct
+
+
+def _apart(bsyms: Sequence[BoundSymbol]) -> list[int]:
+    """Return for each statement the earlier ones that it stays apart from."""
+    forward, apart = 0, []
+    for i, bsym in enumerate(bsyms):
+        apart.append(forward if BoundSymbolTag.COMPUTED_AGAIN in bsym.own_tags else 0)
+        if BoundSymbolTag.BACKWARD not in bsym.own_tags:
+            forward |= 1 << i
+    return apart
 
 
 def _bits(number: int) -> Iterator[int]:

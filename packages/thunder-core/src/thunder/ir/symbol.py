@@ -47,6 +47,7 @@ class BoundSymbolTag(OpenTag):
 
 BoundSymbolTag.register_tag("RECOMPUTE_IN_BACKWARD")
 BoundSymbolTag.register_tag("BACKWARD")
+BoundSymbolTag.register_tag("COMPUTED_AGAIN")
 BoundSymbolTag.register_tag("SUM_OF_GRADIENTS")
 
 #: the fields on which the subsymbols of a call depend

@@ -27,7 +27,7 @@ from thunder.ir.effects import has_effect
 from thunder.ir.evaluation import bind_results, eval_calls
 from thunder.ir.recorder import FixedLocation
 from thunder.ir.substitution import substitute_in_tree
-from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
 from thunder.ir.trace_context import tracectx
 from thunder.ops import prims
 
@@ -76,7 +76,11 @@ def _record(
     create_graph: bool,
 ) -> None:
     with autocast_off(), grad_mode(create_graph), tracectx(session.trace, recorder=recorder):
+        scope = session.trace.peek_scope()
+        start = len(scope)
         eval_calls(calls, values)
+        if not create_graph:  # else it is differentiated again
+            scope[start:] = [b.from_bsym(tags=b.own_tags | {BoundSymbolTag.BACKWARD}) for b in scope[start:]]
 
 
 @contextmanager
