@@ -37,8 +37,8 @@ def without_gradients(trace: TraceCtx) -> TraceCtx:
 
     No result of ``trace`` requires grad. A program that does not set the grad mode stays as it is: to turn
     gradients off takes longer than a small program. So does one that leaves another mode behind, one with a
-    write that torch's autograd tracks, and one with a result that may be a view and is made where gradients
-    are on: torch says when it runs whether it requires grad, and refuses later writes to one made elsewhere.
+    write that torch's autograd tracks, and one with a result that may be a view, or is computed of one, where
+    gradients are on: torch says when it runs whether that requires grad.
     """
     if all(b.sym is not prims.set_grad_enabled for b in trace.bound_symbols) or _needs_modes(trace):
         return trace
@@ -57,17 +57,23 @@ def without_gradients(trace: TraceCtx) -> TraceCtx:
 
 
 def _needs_modes(trace: TraceCtx) -> bool:
-    """Return whether a program leaves another mode behind, or autograd may track a write or a result."""
-    modes, tracked = GradModes(trace.grad_enabled, is_tracked=True), set[str]()
+    """Return whether a program leaves another mode behind, or autograd may track a write or a result.
+
+    It may track a view, and what is computed of one where gradients are on.
+    """
+    modes, views, tracked = GradModes(trace.grad_enabled, is_tracked=True), set[str](), set[str]()
     for bsym in trace.bound_symbols:
         modes.follow(bsym)
         if bsym.sym is prims.copy_ and bsym.kwargs["grad_enabled"]:
             return True
-        if modes.is_grad_on and may_alias(bsym):
+        is_of_view = modes.is_grad_on and not views.isdisjoint([p.name for p in bsym.flat_proxy_args])
+        if is_of_view or may_alias(bsym):
             detached = {view.output.name for view in views_of(bsym) if view.is_detached}
-            tracked.update(p.name for p in bsym.flat_proxy_outs if p.name not in detached)
-    results = {p.name for p in trace.bound_symbols[-1].flat_proxy_args if isinstance(p, TensorProxy)}
-    return modes.is_grad_on != trace.grad_enabled or not tracked.isdisjoint(results)
+            results = {p.name for p in bsym.flat_proxy_outs} - detached
+            views |= results
+            tracked |= results if modes.is_grad_on else set()
+    returned = {p.name for p in trace.bound_symbols[-1].flat_proxy_args if isinstance(p, TensorProxy)}
+    return modes.is_grad_on != trace.grad_enabled or not tracked.isdisjoint(returned)
 
 
 def detach_results_without_grad(trace: TraceCtx) -> TraceCtx:

@@ -52,6 +52,7 @@ from thunder.passes.fuse import fuse
 from thunder.passes.keep_errors import keep_errors
 from thunder.passes.placed_writes.program_facts import ProgramFacts
 from thunder.passes.placement import Placement
+from thunder.passes.raising_first import raising_first
 from thunder.passes.replaced_calls import replaced_calls
 from thunder.passes.requires_grad_flow import propagate_requires_grad
 from thunder.passes.runtime_checks import watch
@@ -288,6 +289,10 @@ def _check_sizes(trace: TraceCtx, context: Context) -> TraceCtx:
     return check_sizes(trace)
 
 
+def _raising_first(trace: TraceCtx, context: Context) -> TraceCtx:
+    return raising_first(trace)
+
+
 def _compute_late(trace: TraceCtx, context: Context) -> TraceCtx:
     if context.plan_backward is not None:
         return trace  # the order is that of the plan
@@ -368,6 +373,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("fuse", _fuse),
     Stage("always", _always),
     Stage("check_sizes", _check_sizes),
+    Stage("raising_first", _raising_first),
     Stage("compute_late", _compute_late),
     Stage("write_in_place", _write_in_place),
     Stage("del_last_used", _del_last_used),

@@ -148,7 +148,8 @@ class ProgramFacts:
         self.statements = trace.bound_symbols
         self.inputs = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
         self.is_training = TraceTag.AUGMENTED_FORWARD in trace.tags
-        self._is_recorded = not self.is_training and TraceTag.BACKWARD not in trace.tags
+        has_no_backward = not self.is_training and TraceTag.BACKWARD not in trace.tags
+        self._is_recorded = has_no_backward and trace.grad_enabled
         self.shared = {alias.proxy.name for group in trace.input_aliases for alias in group}
         self.producer = {p.name: i for i, b in enumerate(self.statements) for p in b.flat_proxy_outs}
         self.views = {view.output.name for b in self.statements for view in views_of(b)}
@@ -206,8 +207,10 @@ class ProgramFacts:
         )
 
     def is_recorded(self, bsym: BoundSymbol) -> bool:
-        """Return whether torch's autograd may record a call: in a program without a backward, of operands
-        that require grad."""
+        """Return whether torch's autograd may record a call.
+
+        It may in a program without a backward that runs with gradients on, of operands that require grad.
+        """
         return self._is_recorded and any(p.requires_grad for p in _tensors(bsym.flat_proxy_args))
 
     def _is_new(self, p: TensorProxy) -> bool:

@@ -230,7 +230,15 @@ def type_(input: TensorProxy, dtype: Any = None, non_blocking: bool = False) -> 
     return to(input, _TYPE_PLACES[place], target_dtype)
 
 
-@torchsymbol("torch.clone", methods=("clone",), layout=LIKE)
+def _in_its_memory(
+    a: torch.Tensor, *, memory_format: torch.memory_format = torch.preserve_format, out: torch.Tensor
+) -> torch.Tensor:
+    """Return a contiguous tensor that nobody else has as its own copy."""
+    keeps_order = memory_format in (torch.preserve_format, torch.contiguous_format)
+    return out if keeps_order else a.clone(memory_format=memory_format)
+
+
+@torchsymbol("torch.clone", methods=("clone",), layout=LIKE, with_out=_in_its_memory)
 def clone(input: TensorProxy, *, memory_format: Any = torch.preserve_format) -> TensorProxy:
     """A copy in new memory."""
     check_memory_format("clone", memory_format, len(input.shape))
