@@ -26,11 +26,12 @@ def test_the_documented_path_leads_to_the_class():
 
 def test_names_are_in_the_order_of_running():
     assert Pipeline().names() == [stage.name for stage in STAGES]
-    assert Pipeline().names()[-10:] == [
+    assert Pipeline().names()[-11:] == [
         "claim",
         "fuse",
         "always",
         "check_sizes",
+        "raising_first",
         "compute_late",
         "write_in_place",
         "del_last_used",

@@ -18,7 +18,7 @@ from itertools import chain
 from thunder.autograd.rematerialiser import Rematerialiser
 from thunder.autograd.residuals import ForwardGraph, choose_residuals
 from thunder.ir.proxies import Variable, is_proxy
-from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
+from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, with_parts
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace
 from thunder.ir.trace_context import tracectx
@@ -50,7 +50,7 @@ def compute_again_inside(trace: TraceCtx, policy: str | int) -> TraceCtx:
             new,
             graph,
             available={Variable(p): p for p in kept},
-            taken={p.name for b in trace.bound_symbols for p in b.flat_proxy_outs},
+            taken={p.name for b in with_parts(trace.bound_symbols) for p in b.flat_proxy_outs},
             tags=(BoundSymbolTag.BACKWARD, BoundSymbolTag.COMPUTED_AGAIN),
         )
         for bsym in until:

@@ -10,7 +10,7 @@ from thunder.ir.effects import has_effect
 from thunder.ir.proxies import Variable, is_proxy
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.substitution import substitute, substitute_operands
-from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ir.trace import AGAIN, TraceCtx
 
 __all__ = ["Rematerialiser", "live_calls"]
@@ -83,11 +83,15 @@ class Rematerialiser:
         names = {
             p.name: self._renamed(p) if p.name in computed else self.value(p) for p in call.flat_proxy_outs
         }
+        arguments = {p.name for p in call.flat_proxy_args}
+        inside = {p.name: p for part in with_parts(call.subsymbols) for p in part.flat_proxy_outs}
+        inside = {name: p for name, p in inside.items() if name not in names and name not in arguments}
+        renamed = names | {name: self._renamed(p) for name, p in inside.items()}
+        self.taken |= renamed.keys()  # a second copy needs other names
         for p in call.flat_proxy_outs:
-            self.taken.add(p.name)  # a second copy needs another name
             if not (keeps_saved and Variable(p) in self.available):
                 self.available[Variable(p)] = names[p.name]
-        again = substitute(call, {old: p for old, p in names.items() if p.name != old})
+        again = substitute(call, {old: p for old, p in renamed.items() if p.name != old})
         self.trace.record(again.from_bsym(tags=again.own_tags | self.tags) if self.tags else again)
 
     def _renamed(self, p: Any) -> Any:
