@@ -18,15 +18,15 @@ WIDTH = 16
 OPERATIONS = (
     "F.gelu({0} @ w)",
     "{0} + torch.sigmoid({1})",
-    "{0} * {1}",
+    "{0} * torch.tanh({1})",
     "F.layer_norm({0}, (16,), b, b)",
     "F.dropout({0}, 0.3)",
     "F.softmax({0}, -1) @ {1}.t() @ {0}",
-    "({0} * b).view(4, 8, 4).transpose(0, 1).reshape(8, 16).exp()",
+    "({0} * b).view(4, 8, 4).transpose(0, 1).reshape(8, 16).sigmoid()",
     "torch.cat([{0}[:3], {1}[3:]])",
     "F.linear({0}, w, b).clamp(max=2)",
     "checkpoint(lambda t: torch.tanh(t @ w) * t, {0}, use_reentrant=False)",
-    "{0}.detach() * {1}",
+    "{0}.detach() * {1}.sin()",
     "{0} / (1 + {1}.square().sum(-1, keepdim=True))",
 )
 WRITES = ("{0} = {0} * 1; {0}.mul_(0.5)", "{0} = {0} + 0; {0}[1:3] += 1", "s.add_({0}.detach().mean())")

@@ -64,6 +64,11 @@ class InductorExecutor(FusionExecutor):
     single_calls = False
     several_devices = False
 
+    @property
+    def reuses(self) -> bool:  # type: ignore[override]
+        """Whether outputs are computed in the memory of inputs: not by code that another process compiles."""
+        return compile_time() == "now"
+
     def no_effect(self) -> Refusal | None:
         """Return what is missing to compile for this machine's CPU and, if there is one, its GPU, or None."""
         missing = missing_for("cpu")

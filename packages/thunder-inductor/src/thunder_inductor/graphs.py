@@ -56,13 +56,15 @@ def graph_of(region: Region, strides: Sequence[Strides], *, rounds: bool = True)
             for p, layout in zip(region.inputs, strides, strict=True)
         )
     known = [1.0 if is_number(p) else x for p, x in zip(region.inputs, inputs, strict=True)]
-    derived = unwritten(region, EagerStrides(region).of(known))
+    layouts = EagerStrides(region).of(known)
+    derived = unwritten(region, layouts)
     opened = with_numbers_opened(region)
 
     def run(*tensors: torch.Tensor) -> tuple[Any, ...]:
         return tuple(evaluate_region(opened, tensors))
 
     module = recorded_graph(run, region, inputs, mode, rounds)
+    _compute_in_inputs(module, region, strides, layouts)
     if region.copied:
         _write_to_inputs(module, region)
     # TorchInductor gives results of its own choice other strides than these only if they are not listed here.
@@ -86,6 +88,24 @@ def recorded_graph(
     module.graph.eliminate_dead_code()
     module.recompile()
     return module
+
+
+def _compute_in_inputs(
+    module: GraphModule, region: Region, strides: Sequence[Strides], layouts: Sequence[Strides | None]
+) -> None:
+    """Let the graph of a region compute outputs in the memory of inputs that have the same strides."""
+    graph = module.graph
+    inputs = graph.find_nodes(op="placeholder")
+    (output,) = graph.find_nodes(op="output")
+    values = list(output.args[0])
+    with graph.inserting_before(output):
+        for computed, target in region.reused:
+            if layouts[computed] == strides[target] and values[computed].op != "placeholder":
+                copy = graph.call_function(torch.ops.aten.copy_.default, (inputs[target], values[computed]))
+                copy.meta["val"] = inputs[target].meta["val"]
+                values[computed] = copy
+    output.args = (tuple(values),)
+    module.recompile()
 
 
 def _write_to_inputs(module: GraphModule, region: Region) -> None:

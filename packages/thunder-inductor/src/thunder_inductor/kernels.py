@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
 
 from thunder.core.errors import PluginWarning
-from thunder.extend import Region, evaluate_region, unwritten, writing_function
+from thunder.extend import Region, evaluate_region, reusing_function, unwritten, writing_function
 from thunder.plugins import is_strict
 
 from .run_time_numbers import as_tensor, is_number
@@ -80,14 +81,14 @@ class RegionKernel:
 
     def add_version(self, strides: tuple[Strides, ...], code: Code) -> None:
         """Add compiled code for inputs of these strides (elements)."""
-        self._versions[strides] = Version(code)
+        self._versions[strides] = Version(code, reused=_reused(self._region))
 
     def version(self, strides: tuple[Strides, ...], awaited: Awaited | None = None) -> Version:
         """Return the version for inputs of these strides (elements); compile or await it if there is none."""
         version = self._versions.get(strides)
         if version is None:
             made = (
-                Version(self._compile(self._region, strides))
+                Version(self._compile(self._region, strides), reused=_reused(self._region))
                 if awaited is None
                 else awaited.version(self._region, strides)
             )
@@ -163,7 +164,9 @@ class RegionKernel:
         }
         exec(compile(source, "<region of inductor>", "exec"), namespace)
         function: Callable[..., Sequence[torch.Tensor]] = namespace["region"]
-        if self._region.copied:
+        if self._region.reused:
+            function = reusing_function(self._region, function)
+        elif self._region.copied:
             function = writing_function(self._region, function)
         setattr(function, WORKSPACE, version.workspace)
         setattr(function, VERSION, version)
@@ -174,17 +177,22 @@ class Version:
     """Code whose results are examined when it first runs; before there is code, a function in its place.
 
     Attributes:
-        run: takes a list of tensors and returns the results, with eager's strides and memory of their own.
+        run: takes a list of tensors and returns the results, with eager's strides and memory of their own, or
+            that of an input (``reused``: the number of a result → the number of the input).
         workspace: the bytes that a run allocates beside the results; None while there is no code.
         state: what runs, for the ledger; empty if it is code that was compiled before the first run.
         job: who compiles the code of a version that has none.
     """
 
-    __slots__ = ("_code", "_copied", "job", "run", "state", "workspace")
+    __slots__ = ("_code", "_copied", "_reused", "job", "run", "state", "workspace")
 
     def __init__(
-        self, code: Code | None, before: Callable[..., Sequence[torch.Tensor]] | None = None
+        self,
+        code: Code | None,
+        before: Callable[..., Sequence[torch.Tensor]] | None = None,
+        reused: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
+        self._reused = reused
         self.workspace: int | None = None
         self.job: object
         self.state, self.job = "", None
@@ -210,8 +218,10 @@ class Version:
         inputs = list(tensors)
         results = self._code.run(tensors)
         copied: list[bool] = []
-        for t, layout in zip(results, self._code.output_strides, strict=True):
+        for i, (t, layout) in enumerate(zip(results, self._code.output_strides, strict=True)):
             own = t.untyped_storage()._cdata
+            if i in self._reused and own == inputs[self._reused[i]].untyped_storage()._cdata:
+                memory.discard(own)
             copied.append(t.stride() != layout or own in memory)
             if not copied[-1]:
                 memory.add(own)
@@ -232,6 +242,12 @@ class Version:
             torch.empty_strided(t.shape, layout, dtype=t.dtype, device=t.device).copy_(t) if is_copied else t
             for t, layout, is_copied in zip(results, self._code.output_strides, self._copied, strict=True)
         ]
+
+
+def _reused(region: Region) -> dict[int, int]:
+    """Return the inputs in whose memory results are computed, by the numbers of the results."""
+    places = {i: place for place, i in enumerate(unwritten(region, range(len(region.outputs))))}
+    return {places[output]: target for output, target in region.reused}
 
 
 def failure(error: Exception) -> str:

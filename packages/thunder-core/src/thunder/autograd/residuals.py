@@ -210,13 +210,6 @@ def is_cheap(bsym: BoundSymbol) -> bool:
     return bool(bsym.subsymbols) and not bsym.sym.is_prim and all(map(is_cheap, bsym.subsymbols))
 
 
-def is_pointwise(bsym: BoundSymbol) -> bool:
-    """Return whether a call computes each element from the elements at the same place."""
-    if OpTags.POINTWISE_OP in bsym.sym.tags:
-        return True
-    return bool(bsym.subsymbols) and not bsym.sym.is_prim and all(map(is_pointwise, bsym.subsymbols))
-
-
 def nbytes(value: Any) -> int:
     """Return the memory that saving a value costs (bytes): 0 for a leaf tensor."""
     if not isinstance(value, TensorProxy) or value.declared_leaf:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from thunder.autograd.partition import AugmentedForward
-from thunder.autograd.residuals import is_pointwise, is_view
+from thunder.autograd.residuals import is_view
 from thunder.autograd.segments import Segment
 from thunder.ir.aliasing import views_of
+from thunder.ir.ending_inputs import is_pointwise
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx

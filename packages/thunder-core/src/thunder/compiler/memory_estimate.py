@@ -22,7 +22,6 @@ from dataclasses import dataclass
 
 import torch
 
-from thunder.autograd.residuals import is_pointwise
 from thunder.base.dtypes import dtype, to_torch_dtype
 from thunder.base.memory_layout import element_span
 from thunder.base.pytree import tree_map
@@ -32,6 +31,7 @@ from thunder.executor_base.region_modes import is_sketch
 from thunder.executor_base.workspaces import workspace_bytes
 from thunder.ir.aliasing import View, views_of
 from thunder.ir.effects import written_tensors
+from thunder.ir.ending_inputs import is_pointwise
 from thunder.ir.proxies import FutureTensorProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, TraceTag

@@ -32,6 +32,7 @@ from thunder.base.tags import OpTags
 from thunder.compiler.context import AutogradState, Branch, Context
 from thunder.compiler.copy_on_edit import copied, edit_copy
 from thunder.compiler.observers import check_only_observed
+from thunder.executor_base.private_values import private_values_are
 from thunder.executor_base.region_modes import RegionMode, regions_are
 from thunder.ir.module_inputs import check_count, check_metadata
 from thunder.ir.requires_grad import any_requires_grad
@@ -50,6 +51,7 @@ from thunder.passes.fallback_claim import claim_rest
 from thunder.passes.functionalise import functionalise
 from thunder.passes.fuse import fuse
 from thunder.passes.keep_errors import keep_errors
+from thunder.passes.placed_writes.own_memory import private_values
 from thunder.passes.placed_writes.program_facts import ProgramFacts
 from thunder.passes.placement import Placement
 from thunder.passes.raising_first import raising_first
@@ -275,7 +277,11 @@ def _claim(trace: TraceCtx, context: Context) -> TraceCtx:
 
 def _fuse(trace: TraceCtx, context: Context) -> TraceCtx:
     forward = context.forward.traces[-1] if context.branch is context.backward else None
-    with after_forward(forward), regions_are(context.regions):
+
+    def private() -> Set[str]:
+        return private_values(ProgramFacts(trace, *_memory_read_elsewhere(context)))
+
+    with after_forward(forward), regions_are(context.regions), private_values_are(private):
         return fuse(trace, context.executors)
 
 

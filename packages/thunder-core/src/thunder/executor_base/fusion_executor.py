@@ -18,6 +18,7 @@ from thunder.executor_base.compiled_regions import CompiledRegions
 from thunder.executor_base.executor import Executor, ImplInfo, Rank
 from thunder.executor_base.implementation_hints import check_implementation
 from thunder.executor_base.operator_ids import operator_id
+from thunder.executor_base.private_values import private_values
 from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.region_compilation import compile_together
 from thunder.executor_base.region_modes import no_code, region_mode, sketch
@@ -25,6 +26,7 @@ from thunder.executor_base.unfused import left_out
 from thunder.executor_base.workspaces import with_workspace, workspace_bytes
 from thunder.ir.aliasing import consists_of_views
 from thunder.ir.copied_outputs import copied_to_inputs, with_copied
+from thunder.ir.ending_inputs import with_reused
 from thunder.ir.fusion_regions import UNBOUNDED, Bounds, Horizontal, Region, partition, replace_regions
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.region_cuts import Cuts
@@ -77,6 +79,8 @@ class FusionExecutor(Executor):
         numbers: whether regions may read and compute numbers that differ from call to call, beside sizes.
         writes: whether the functions of regions may write their outputs to inputs (`Region.copied`). Such a
             function returns all outputs, and has a form that writes as its attribute `in_place`.
+        reuses: whether they may compute outputs in the memory of inputs that end (`Region.reused`). Outputs
+            then have memory of their own, or that of one such input; `reusing_function` makes the function.
         rules: functions that return a refusal or None for a call whose operator is not declared, as
             `refuse_draws`; all other calls are taken apart.
         single_calls: whether a region may be one kernel of torch; see `kernels_of`.
@@ -93,6 +97,7 @@ class FusionExecutor(Executor):
     dtypes: Set[Any] | None = None
     numbers: bool = True
     writes: bool = False
+    reuses: bool = False
     rules: Sequence[Callable[[BoundSymbol], Refusal | None]] = ()
     single_calls: bool = True
     several_devices: bool = True
@@ -211,6 +216,8 @@ class FusionExecutor(Executor):
             regions = list(map(with_sizes, regions))
         if self.writes and (copied := copied_to_inputs(trace)):
             regions = [with_copied(region, copied) for region in regions]
+        if self.reuses and (private := private_values()):
+            regions = with_reused(trace, regions, private)
         is_sketched = region_mode() == "sketched"
         fueled = regions if is_sketched else [region for region in regions if self.get_fuel()]
         functions: dict[Region, RegionFunction | Refusal] = {} if is_sketched else self._left(fueled)

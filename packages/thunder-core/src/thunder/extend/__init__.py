@@ -55,7 +55,7 @@ from thunder.ops.region_evaluation import evaluate_calls, evaluate_region
 from thunder.ops.region_strides import EagerStrides, ExpectedStrides
 from thunder.ops.stand_ins import stand_in_tensor
 from thunder.ops.view_rules import ViewRule
-from thunder.ops.writing_regions import unwritten, writing_function
+from thunder.ops.writing_regions import reusing_function, unwritten, writing_function
 
 __all__ = [
     "CONTIGUOUS",
@@ -121,6 +121,7 @@ __all__ = [
     "remove_default_executor",
     "replace_regions",
     "resolve_executors",
+    "reusing_function",
     "row_of",
     "run_kernel",
     "set_always_executors",

@@ -73,6 +73,8 @@ class Region:
             they return.
         copied: outputs that the program copies to inputs of the region in the end, as pairs of positions
             in `outputs` and in `inputs`: the code writes them there (Note [Regions that write]).
+        reused: outputs that are computed in the memory of inputs that nothing reads afterwards, as such pairs
+            (Note [Inputs that end]).
     """
 
     bsyms: tuple[BoundSymbol, ...]
@@ -80,6 +82,7 @@ class Region:
     outputs: tuple[Any, ...]
     repeated: tuple[BoundSymbol, ...] = ()
     copied: tuple[tuple[int, int], ...] = ()
+    reused: tuple[tuple[int, int], ...] = ()
 
     @property
     def bound_symbols(self) -> tuple[BoundSymbol, ...]:

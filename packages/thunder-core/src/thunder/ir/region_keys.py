@@ -36,7 +36,7 @@ def structural_key(region: Region, *, requires_grad: bool = False) -> str | None
 
     The structure is: the operators in their order with their constants; which argument of a call is which
     input or which value of an earlier call; which values are outputs; the type, shape, dtype and device of
-    each value, and of results the strides that their operator declares; which outputs are copied to inputs;
+    each value, and of results the strides that their operator declares; which outputs are written to inputs;
     with `requires_grad` also whether values require grad, for executors whose code depends on it. An operator
     of the program itself, such as an autograd.Function, counts by its decomposition: another one may have its
     id. Names, source lines and other decompositions do not count. What inputs are only when the region runs
@@ -63,6 +63,7 @@ def _key(region: Region, requires_grad: bool) -> str | None:
         lines += map(writer.call, region.bsyms)
         lines.append(f"return {writer.text(region.outputs)}")
         lines += [f"write {output} {target}" for output, target in region.copied]
+        lines += [f"reuse {output} {target}" for output, target in region.reused]
     except _NotPrinted:
         return None
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -1,16 +1,21 @@
-"""The functions of regions that write to inputs (Note [Regions that write])."""
+"""The functions of regions that write to inputs (Notes [Regions that write] and [Inputs that end])."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from functools import partial
 from typing import Any
 
+import torch
 from torch.autograd.graph import increment_version
 
+from thunder.base.sole_owner import is_held_once
 from thunder.ir.fusion_regions import Region
 from thunder.ops.in_place import InPlaceForm
 
-__all__ = ["unwritten", "writing_function"]
+__all__ = ["reusing_function", "unwritten", "writing_function"]
+
+RegionFunction = Callable[..., Sequence[Any]]
 
 
 def unwritten(region: Region, outputs: Sequence[Any]) -> list[Any]:
@@ -19,7 +24,7 @@ def unwritten(region: Region, outputs: Sequence[Any]) -> list[Any]:
     return [output for i, output in enumerate(outputs) if i not in written]
 
 
-def writing_function(region: Region, write: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
+def writing_function(region: Region, write: RegionFunction) -> RegionFunction:
     """Return the function of a region with `copied` outputs, for `FusionExecutor.compile_regions`.
 
     `write` takes the inputs, writes outputs to them as `region.copied` says, and returns the others. The
@@ -48,3 +53,34 @@ def writing_function(region: Region, write: Callable[..., Sequence[Any]]) -> Cal
     )
     setattr(compute, "in_place", form)  # noqa: B010  (an attribute that functions do not declare)
     return compute
+
+
+def reusing_function(
+    region: Region, run: RegionFunction, own: Set[int] = frozenset(), saved: Set[int] = frozenset()
+) -> RegionFunction:
+    """Return the function of a region with `reused` outputs, for `FusionExecutor.compile_regions`.
+
+    `run` may compute these outputs in the memory of the inputs that `region.reused` names. It gets copies of
+    all but those at the positions `own`, which nobody else has, and `saved`, of which that is to be asked. A
+    program in which inputs end calls the function that the attribute `reusing` returns for such positions.
+    """
+    targets = [target for _, target in region.reused]
+
+    def compute(*inputs: Any) -> Sequence[Any]:
+        held_once = [i for i in saved if is_held_once(inputs, i)]  # while nothing here holds them too
+        operands = list(inputs)
+        for i in targets:
+            if i in held_once:  # torch notes of some saved tensors that they require grad
+                operands[i] = operands[i].detach()
+            elif i not in own or not _can_be_result(operands[i]):
+                operands[i] = operands[i].clone()
+        return run(*operands)
+
+    function = writing_function(region, compute) if region.copied else compute
+    setattr(function, "reusing", partial(reusing_function, region, run))  # noqa: B010
+    setattr(function, "reused", region.reused)  # noqa: B010
+    return function
+
+
+def _can_be_result(x: torch.Tensor) -> bool:
+    return not x.requires_grad and x.is_inference() == torch.is_inference_mode_enabled()

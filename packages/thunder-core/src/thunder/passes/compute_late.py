@@ -20,13 +20,14 @@ import time
 from collections.abc import Sequence, Set
 
 from thunder.ir.effects import has_effect
+from thunder.ir.ending_inputs import have_same_elements
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
 from thunder.ir.traced_sizes import tensor_bytes
 from thunder.ops.reused_memory import operands_of
 from thunder.passes.placed_writes.own_memory import is_large
-from thunder.passes.placed_writes.program_facts import ProgramFacts, have_same_elements
+from thunder.passes.placed_writes.program_facts import ProgramFacts
 from thunder.passes.placed_writes.raising_calls import Raises, raises
 
 __all__ = ["compute_late"]

@@ -36,7 +36,12 @@ from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
 from thunder.ops.reused_memory import has_out
 from thunder.passes.placed_writes.chain_selection import ChainSelection, InputWrite
-from thunder.passes.placed_writes.own_memory import is_large, parts_of_own, reused
+from thunder.passes.placed_writes.own_memory import (
+    is_large,
+    parts_of_own,
+    region_in_memory_of_inputs,
+    reused,
+)
 from thunder.passes.placed_writes.program_facts import ProgramFacts, in_place_form
 from thunder.passes.placed_writes.raising_calls import ProgramEffects
 
@@ -75,7 +80,10 @@ def write_in_place(
     statements = list[BoundSymbol]()
     for i, bsym in enumerate(trace.bound_symbols):
         if i in links:
-            statements.append(links[i].in_place(values))
+            link = links[i]
+            if bsym.sym.is_fusion:
+                link = link.of(region_in_memory_of_inputs(facts, i, values))
+            statements.append(link.in_place(values))
         elif i not in dropped:
             call = reused(facts, i, values)
             reuses |= call is not None
@@ -91,6 +99,8 @@ def write_in_place(
 
 
 def _may_write_own_memory(bsym: BoundSymbol) -> bool:
+    if bsym.sym.is_fusion:
+        return bool(getattr(bsym.sym.python_impl, "reused", ()))
     form = in_place_form(bsym)
     if form is not None and form.keeps_layout:
         return True

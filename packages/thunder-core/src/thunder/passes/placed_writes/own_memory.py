@@ -23,19 +23,34 @@ The two names have one memory then, as far as the kernel finds that a new result
 - is read by kernels of core and by fusion regions alone, none of which comes later: other code may keep it.
 
 A small value is left: its memory matters little, and so do the microseconds.
+
+A fusion region computes in the memory of inputs that it is compiled for (Note [Inputs that end]).
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Set
+from dataclasses import replace
+
 from thunder.base.tags import OpTags
+from thunder.ir.ending_inputs import have_same_elements
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.substitution import substitute_operands
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.traced_sizes import tensor_bytes
 from thunder.ops.reused_memory import operands_of, reusing
-from thunder.passes.placed_writes.program_facts import Link, ProgramFacts, Refused, have_same_elements
+from thunder.passes.placed_writes.program_facts import Link, ProgramFacts, Refused
 
-__all__ = ["SMALLEST", "is_large", "operand_to_reuse", "parts_of_own", "reused"]
+__all__ = [
+    "SMALLEST",
+    "is_large",
+    "operand_to_reuse",
+    "parts_of_own",
+    "private_values",
+    "region_in_memory_of_inputs",
+    "reused",
+]
 
 #: the least size of a value whose memory is reused, in bytes
 SMALLEST = 1 << 16
@@ -105,9 +120,12 @@ def operand_to_reuse(facts: ProgramFacts, position: int, values: dict[str, Tenso
 
 def reused(facts: ProgramFacts, position: int, values: dict[str, TensorProxy]) -> BoundSymbol | None:
     """Return the call at a position as one that computes in the memory of an argument, or None."""
+    bsym = facts.statements[position]
+    if bsym.sym.is_fusion:
+        region = region_in_memory_of_inputs(facts, position, values)
+        return None if region is bsym else substitute_operands(region, values)
     if facts.is_asynchronous or (operand := operand_to_reuse(facts, position, values)) is None:
         return None
-    bsym = facts.statements[position]
     call = substitute_operands(bsym, values)
     return bsym.from_bsym(
         sym=reusing(str(bsym.sym.id), operand, is_saved=bsym.args[operand].name in facts.saved),
@@ -115,3 +133,38 @@ def reused(facts: ProgramFacts, position: int, values: dict[str, TensorProxy]) -
         kwargs=call.kwargs,
         subsymbols=(),
     )
+
+
+def private_values(facts: ProgramFacts) -> Set[str]:
+    """Return the names of the large values of a program that nobody else has, and that have no view."""
+    names = Counter(map(facts.memory, facts.computed()))
+    return {
+        p.name
+        for p in facts.computed()
+        if is_large(p) and names[facts.memory(p)] == 1 and facts.is_private(p)
+    }
+
+
+def region_in_memory_of_inputs(
+    facts: ProgramFacts, position: int, values: dict[str, TensorProxy]
+) -> BoundSymbol:
+    """Return the call of a region that computes in the memory of the inputs that end with it; or the call."""
+    bsym = facts.statements[position]
+    function = bsym.sym.python_impl
+    ending = {
+        target: operand
+        for _, target in getattr(function, "reused", ())
+        if not facts.is_asynchronous and not facts.is_recorded(bsym)
+        if (operand := bsym.args[target]).name not in values
+        if facts.is_private(operand) and facts.ends_with(operand, position)
+    }
+    if not ending:
+        return bsym
+    saved = {i for i, operand in ending.items() if operand.name in facts.saved}
+    symbol = replace(
+        bsym.sym,
+        name=f"{bsym.sym.name}_{'takes' if saved else 'reuses'}",
+        tags=bsym.sym.tags | {OpTags.IN_PLACE, OpTags.WRITES_OWN_MEMORY},
+        python_impl=function.reusing(own=ending.keys() - saved, saved=saved),
+    )
+    return bsym.from_bsym(sym=symbol)

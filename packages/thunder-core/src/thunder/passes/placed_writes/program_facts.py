@@ -9,8 +9,10 @@ from functools import cache
 
 from thunder.base.structural_ids import RETURN, STRUCTURAL
 from thunder.base.tags import OpenTag, OpTags
+from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.ir.aliasing import shared_memory, views_of
 from thunder.ir.effects import COPY, has_effect
+from thunder.ir.ending_inputs import have_same_elements
 from thunder.ir.proxies import FutureTensorProxy, TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.registered_operators import OperatorName, declare_finder
@@ -27,7 +29,6 @@ __all__ = [
     "Link",
     "ProgramFacts",
     "Refused",
-    "have_same_elements",
     "in_place_form",
     "name_of",
     "writes_by_row",
@@ -79,6 +80,10 @@ class Link:
         """Return the argument whose memory a result becomes; None for a result in other memory."""
         pairs = zip(self.bases, self.copies, strict=True)
         return next((b for b, c in pairs if c.name == value.name), None)
+
+    def of(self, region: BoundSymbol) -> Link:
+        """Return the link for another form of its region."""
+        return replace(self, bsym=region, form=region.sym.python_impl.in_place)
 
     def writes_all_of(self, target: TensorProxy) -> bool:
         """Return whether it overwrites all elements of an input."""
@@ -176,6 +181,11 @@ class ProgramFacts:
             for p in self._read(bsym):
                 self._readers.setdefault(self.memory(p), []).append(i)
 
+    def computed(self) -> Iterator[TensorProxy]:
+        """Yield the tensors that statements have as results, as often as they do."""
+        for bsym in self.statements:
+            yield from _tensors(bsym.flat_proxy_outs)
+
     def memory(self, p: TensorProxy) -> str:
         """Return the name that represents the values with which a value may share memory."""
         return self._memory.find(p.name)
@@ -197,14 +207,13 @@ class ProgramFacts:
             yield from (p for p in proxies_in(read) if isinstance(p, TensorProxy))
 
     def is_own(self, p: TensorProxy) -> bool:
-        """Return whether a value has memory of its own that a kernel of core has allocated."""
+        """Return whether a value has memory of its own that a kernel of core, or a region, has allocated."""
         position = self.producer.get(p.name)
         if position is None or p.name in self.views or self.memory(p) in self._of_inputs:
             return False
         bsym = self.statements[position]
-        return (
-            runs_kernel_of_core(bsym) and bsym.sym.id not in _UNUSUAL and OpTags.IN_PLACE not in bsym.all_tags
-        )
+        is_known = runs_kernel_of_core(bsym) or _is_of_region(bsym)
+        return is_known and bsym.sym.id not in _UNUSUAL and OpTags.IN_PLACE not in bsym.all_tags
 
     def is_recorded(self, bsym: BoundSymbol) -> bool:
         """Return whether torch's autograd may record a call.
@@ -280,13 +289,6 @@ class ProgramFacts:
         return Link(position, bsym, form, bases, copies)
 
 
-def have_same_elements(base: object, copy: object) -> bool:
-    """Return whether two operands are tensors of the same dtype, device and shape."""
-    if type(base) is not TensorProxy or type(copy) is not TensorProxy:
-        return False
-    return base.dtype is copy.dtype and base.device == copy.device and are_same(base.shape, copy.shape)
-
-
 def _tensors(values: Iterable[object]) -> Iterator[TensorProxy]:
     return (p for p in values if isinstance(p, TensorProxy))
 
@@ -296,7 +298,12 @@ def _keeps_nothing(bsym: BoundSymbol) -> bool:
     if bsym.sym.is_fusion:
         return True
     may_keep = OpTags.HOOKED in bsym.all_tags or has_effect(bsym) or has_opaque(bsym)
-    return runs_kernel_of_core(bsym) and not may_keep
+    return (runs_kernel_of_core(bsym) or _is_of_region(bsym)) and not may_keep
+
+
+def _is_of_region(bsym: BoundSymbol) -> bool:
+    """Return whether a call is a region, or part of one, of an executor that computes in memory of inputs."""
+    return isinstance(bsym.sym.executor, FusionExecutor) and bsym.sym.executor.reuses
 
 
 class Refused(Exception):
