@@ -7,6 +7,7 @@ the structure of the region, which its text determines.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from thunder.core.entries import (
@@ -16,6 +17,7 @@ from thunder.core.entries import (
     ExpectedStrides,
     FusionExecutor,
     Region,
+    Symbol,
     TensorProxy,
     TraceCtx,
     after_forward,
@@ -31,6 +33,8 @@ from thunder_store.reasons import NotKept, NotUsed
 __all__ = ["RegionWriter", "function_at", "read_regions", "written_regions"]
 
 
+#: what a region is called that computes in the memory of inputs which end, after its name
+_REUSING: Final = ("_reuses", "_takes")
 #: what a region that writes to its inputs is called, after the name of the region
 _IN_PLACE: Final = "_in_place"
 _KEPT: Final = "_in_place_kept"
@@ -64,10 +68,18 @@ class RegionWriter:
             for call in filter(_is_fusion, traces[fused].bound_symbols):
                 self._add(call, copied, strides)
         for symbol in (b.sym for b in traces[-1].bound_symbols if b.sym.is_fusion):
-            name, in_place, kept = symbol.name.partition(_IN_PLACE)
-            if in_place and id(symbol.python_impl) not in self.forms and name in self._named:
-                self.forms[id(symbol.python_impl)] = ["region", self._named[name], f"{in_place}{kept}"]
+            self._add_form(symbol)
         self._named.clear()
+
+    def _add_form(self, symbol: Symbol) -> None:
+        """Note how a function is found that writes to inputs of its region, or computes in their memory."""
+        function = symbol.python_impl
+        name, in_place, kept = symbol.name.partition(_IN_PLACE)
+        name = next((name.removesuffix(end) for end in _REUSING if name.endswith(end)), name)
+        if id(function) not in self.forms and name in self._named:
+            own, saved = getattr(getattr(function, "run", function), "taken", ((), ()))
+            form = [f"{in_place}{kept}", sorted(own), sorted(saved)]
+            self.forms[id(function)] = ["region", self._named[name], *form]
 
     def _add(self, call: BoundSymbol, copied: Mapping[str, TensorProxy], strides: ExpectedStrides) -> None:
         executor, function = call.sym.executor, call.sym.python_impl
@@ -81,6 +93,7 @@ class RegionWriter:
             region = with_copied(region, copied)
             if len(region.inputs) != len(inputs):
                 raise NotKept("region", f"{call.sym.name} writes to what it does not take")
+        region = replace(region, reused=getattr(function, "reused", ()))
         key = structural_key(region, requires_grad=True)
         if key is None:
             raise NotKept("region", f"{call.sym.name} has a constant without a text")
@@ -91,7 +104,8 @@ class RegionWriter:
             if printed.constants:
                 raise NotKept("region", f"{call.sym.name} has the constants {', '.join(printed.constants)}")
             position = self._known[known] = len(self.rows)
-            self.rows.append([executor.name, printed.text, [list(pair) for pair in region.copied]])
+            pairs = ([list(pair) for pair in found] for found in (region.copied, region.reused))
+            self.rows.append([executor.name, printed.text, *pairs])
         self.forms[id(function)] = ["region", position]
         self._named[call.sym.name] = position
 
@@ -117,9 +131,20 @@ def written_regions(entry: CacheEntry) -> RegionWriter:
     return writer
 
 
-def function_at(functions: Sequence[Any], position: int, form: str = "") -> Any:
-    """Return the function of a region, or its form that writes to inputs."""
+def function_at(
+    functions: Sequence[Any],
+    position: int,
+    form: str = "",
+    own: Sequence[int] = (),
+    saved: Sequence[int] = (),
+) -> Any:
+    """Return the function of a region, or its form that writes to inputs or computes in memory of theirs."""
     function = functions[position]
+    if own or saved:
+        ending = {target for _, target in getattr(function, "reused", ())}
+        if not ending.issuperset((*own, *saved)):
+            raise NotUsed("a region does not compute in the memory of this input")
+        function = function.reusing(own=frozenset(own), saved=frozenset(saved))
     if not form:
         return function
     in_place = getattr(function, "in_place", None)
@@ -132,11 +157,12 @@ def read_regions(rows: Sequence[Any], data: CompileData) -> list[Callable[..., A
     """Return the functions of kept regions; raise NotUsed for one that its executor does not compile."""
     executors: Mapping[str, Any] = {executor.name: executor for executor in data.executors_list}
     functions = []
-    for name, text, copied in rows:
+    for name, text, *pairs in rows:
         executor = executors.get(name)
         if not isinstance(executor, FusionExecutor):
             raise NotUsed(f"the executor {name} compiles no regions")
-        function = executor.compile_alone(load(str(text)), [(int(i), int(j)) for i, j in copied])
+        copied, reused = ([(int(i), int(j)) for i, j in found] for found in pairs)
+        function = executor.compile_alone(load(str(text)), copied, reused)
         if not callable(function):
             raise NotUsed(f"the executor {name} refuses a region: {function}")
         functions.append(function)

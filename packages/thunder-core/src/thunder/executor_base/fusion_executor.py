@@ -327,15 +327,19 @@ class FusionExecutor(Executor):
         return [functions[key] for key in keys]
 
     def compile_alone(
-        self, trace: TraceCtx, copied: Sequence[tuple[int, int]] = ()
+        self,
+        trace: TraceCtx,
+        copied: Sequence[tuple[int, int]] = (),
+        reused: Sequence[tuple[int, int]] = (),
     ) -> RegionFunction | Refusal:
         """Return the function of a region that is a trace by itself, as one that was kept as text.
 
-        The inputs of the trace have the strides that they will probably have when it runs. `copied` are
-        those of the region.
+        The inputs of the trace have the strides that they will probably have when it runs. `copied` and
+        `reused` are those of the region.
         """
         *calls, last = trace.bound_symbols
-        region = Region(tuple(calls), tuple(trace.args), tuple(last.args[0]), (), tuple(copied))
+        inputs, outputs = tuple(trace.args), tuple(last.args[0])
+        region = Region(tuple(calls), inputs, outputs, (), tuple(copied), tuple(reused))
         with assigned(_strides, ExpectedStrides(trace)):
             refusal = self.refuse_region(region)
             (function,) = self.compile_regions([region]) if refusal is None else (refusal,)

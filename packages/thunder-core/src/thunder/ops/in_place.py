@@ -69,7 +69,7 @@ class InPlaceForm:
                         return run(*args, **kwargs)
                 return run(*args, **kwargs)
 
-            write.bases = bases  # type: ignore[attr-defined]
+            write.bases, write.run = bases, run  # type: ignore[attr-defined]
             return write
         assert restoring is not None, "the form says what it overwrites"
 

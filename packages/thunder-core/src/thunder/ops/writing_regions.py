@@ -62,7 +62,8 @@ def reusing_function(
 
     `run` may compute these outputs in the memory of the inputs that `region.reused` names. It gets copies of
     all but those at the positions `own`, which nobody else has, and `saved`, of which that is to be asked. A
-    program in which inputs end calls the function that the attribute `reusing` returns for such positions.
+    program in which inputs end calls the function that the attribute `reusing` returns for such positions;
+    those of a function are its attribute `taken`.
     """
     targets = [target for _, target in region.reused]
 
@@ -76,10 +77,12 @@ def reusing_function(
                 operands[i] = operands[i].clone()
         return run(*operands)
 
-    function = writing_function(region, compute) if region.copied else compute
-    setattr(function, "reusing", partial(reusing_function, region, run))  # noqa: B010
-    setattr(function, "reused", region.reused)  # noqa: B010
-    return function
+    function: Any = writing_function(region, compute) if region.copied else compute
+    function.reusing, function.reused = partial(reusing_function, region, run), region.reused
+    function.taken = own, saved
+    if region.copied:
+        function.in_place.run.taken = own, saved
+    return function  # type: ignore[no-any-return]
 
 
 def _can_be_result(x: torch.Tensor) -> bool:
