@@ -70,7 +70,7 @@ def parts_and_all(cache, y):
 
 def out_of_range(cache, y):
     cache[0] += 1
-    cache[(y[0] * 100).long()] = 2.0
+    cache[(y[0, :2] * 100).long()] = 2.0
 
 
 @pytest.mark.parametrize("fn", [part, parts_and_all, out_of_range], ids=lambda fn: fn.__name__)
@@ -78,8 +78,8 @@ def test_what_a_failed_call_has_overwritten_is_put_back_without_a_copy_of_the_bu
     def buffer() -> torch.Tensor:
         return torch.arange(512.0).reshape(64, 8)
 
-    ours, good, bad = thunder.jit(fn, executors=["torch"]), torch.eye(2) * 0.25, -torch.eye(2)
-    ours(buffer(), good)
+    ours, good, bad = thunder.jit(fn, executors=["torch"]), torch.eye(200) * 0.25, -torch.eye(200)
+    ours(buffer(), good)  # what raises has large results, and so stays after the writes
     entry = thunder.compile_stats(ours).last_entry
     assert [write.reason for write in entry.input_writes] == [None]
     moved = bytes_of_computation(entry, [buffer(), good]).total

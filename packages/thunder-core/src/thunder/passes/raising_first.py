@@ -21,10 +21,12 @@ from collections.abc import Sequence
 from thunder.base.structural_ids import RELEASES
 from thunder.base.tags import OpTags
 from thunder.ir.effects import COPY, has_effect
+from thunder.ir.proxies import TensorProxy
 from thunder.ir.region_graph import RegionGraph
 from thunder.ir.symbol import BoundSymbol, has_tags
 from thunder.ir.trace import TraceCtx, with_bound_symbols
 from thunder.passes.placed_writes.own_memory import is_large
+from thunder.passes.placed_writes.program_facts import in_place_form
 from thunder.passes.placed_writes.raising_calls import Raises, raises
 
 __all__ = ["raising_first"]
@@ -70,5 +72,11 @@ def _first(statements: Sequence[BoundSymbol]) -> set[int]:
 
 
 def _may_move(bsym: BoundSymbol) -> bool:
-    is_small = not any(map(is_large, bsym.flat_proxy_outs))
-    return is_small and (has_tags(bsym, _CHECKS) or not has_effect(bsym))
+    """Return whether a call may come earlier: its results are small, and it becomes no write to an input.
+
+    A write comes after all that reads the old elements; of one element it may as well be a copy.
+    """
+    tensors = [p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)]
+    if any(map(is_large, tensors)) or (has_effect(bsym) and not has_tags(bsym, _CHECKS)):
+        return False
+    return in_place_form(bsym) is None or not any(p.ndim for p in tensors)
