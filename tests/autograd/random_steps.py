@@ -32,8 +32,12 @@ OPERATIONS = (
 WRITES = ("{0} = {0} * 1; {0}.mul_(0.5)", "{0} = {0} + 0; {0}[1:3] += 1", "s.add_({0}.detach().mean())")
 
 
-def random_step(r: random.Random) -> tuple[Callable[..., Any], str]:
-    """Return a program of one or two backwards with updates between, and its text."""
+def random_step(r: random.Random, *, detached: bool = True) -> tuple[Callable[..., Any], str]:
+    """Return a program of one or two backwards with updates between, and its text.
+
+    Its results are `detached`, or are those of graphs that its backwards may have freed; then nothing is
+    updated, since a checkpointed region would run again with what was written.
+    """
     lines: list[str] = []
     for batch in range(r.choice((1, 1, 2))):
         values = ["x"]
@@ -45,8 +49,10 @@ def random_step(r: random.Random) -> tuple[Callable[..., Any], str]:
             values.append(name)
         shown = r.choice(values)
         lines.append(f"loss = {values[-1]}.square().mean() + {r.choice(values)}.sin().sum() + (w * b).sum()")
-        lines.append(f"loss.backward(); results += [loss.detach(), {shown}.detach() * 2]")
-        if r.random() < 0.6:
+        retain = r.choice(("", "retain_graph=True")) if not detached else ""
+        end = ".detach()" if detached else ""
+        lines.append(f"loss.backward({retain}); results += [loss{end}, {shown}{end} * 2]")
+        if detached and r.random() < 0.6:
             lines += ["with torch.no_grad():", "    for p in (w, b): p -= 0.1 * p.grad"]
             lines.append(r.choice(("w.grad = b.grad = None", "w.grad.zero_(); b.grad.zero_()", "pass")))
     body = "".join(f"    {line}\n" for line in ("results = []", *lines, "return results"))

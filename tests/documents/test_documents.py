@@ -50,8 +50,9 @@ def test_examples_run_and_print_what_the_document_shows(document: Path):
 
 
 #: pages that show plans of a process in which nothing was called under ``no_sync``, as tests/distributed do:
-#: from then on plans count what gradients that are accumulated need
-ALONE = {ROOT / "docs" / "distributed.md"}
+#: from then on plans count what gradients that are accumulated need; and what a process keeps that has
+#: imported no file which is newer than itself, as tests write
+ALONE = {ROOT / "docs" / "distributed.md", ROOT / "docs" / "kept_programs.md"}
 
 PROGRAM = """
 import json, sys

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -14,8 +17,6 @@ from torch.nn import functional as F
 
 import thunder
 from thunder.passes.placed_writes import own_memory
-from thunder_benchmarks.models.stacks import gated_mlp
-from thunder_benchmarks.step_memory import peak_bytes
 
 pytestmark = pytest.mark.xdist_group("inductor")
 
@@ -121,18 +122,30 @@ def test_a_result_is_no_inference_tensor_where_its_mode_has_ended(every_size: No
         assert not result.is_inference()
 
 
+PEAK = """
+import torch
+import thunder
+from thunder_benchmarks.models.stacks import gated_mlp
+from thunder_benchmarks.step_memory import peak_bytes
+
+model = gated_mlp(64, 512)
+x, compiled = torch.randn(512, 64), thunder.jit(model)
+
+def step():
+    compiled(x).backward(torch.ones(512, 64))
+    model.zero_grad()
+
+step()
+print(peak_bytes(step) / (512 * 512 * 4))
+"""
+
+
 def test_a_step_needs_less_memory_than_the_same_step_of_torch_compile() -> None:
-    """Its peak is that of the hidden values which the backward reads, and of one gradient of them."""
-    model = gated_mlp(64, 512)
-    x = torch.randn(512, 64)
-    hidden = 512 * 512 * 4
+    """Its peak is that of two hidden values which the backward reads, and of one gradient of them.
 
-    def steps(compiled: Callable[..., Tensor]) -> Iterator[None]:
-        while True:
-            compiled(x).backward(torch.ones(512, 64))
-            model.zero_grad()
-            yield
-
-    compiled = steps(thunder.jit(model))
-    next(compiled)
-    assert peak_bytes(lambda: next(compiled)) < 4.2 * hidden
+    In a process of its own: what others hold of a tensor is asked of its references.
+    """
+    variables = {**os.environ, "THUNDER_DISABLE_PLUGINS": ""}
+    command = [sys.executable, "-c", PEAK]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+    assert float(done.stdout.splitlines()[-1]) < 3.6

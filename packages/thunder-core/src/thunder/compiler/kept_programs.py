@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from thunder.base.plugin_calls import plugin_call
 from thunder.compiler.stats import CacheEntry, CompileData
 from thunder.frontend.trace_request import TraceRequest
-from thunder.plugins.contributions import isolated, program_store
+from thunder.plugins.contributions import isolated, program_stores
 from thunder.plugins.manager import get_manager
 
 __all__ = ["ProgramStore", "keep_entry", "kept_entry"]
@@ -26,25 +26,27 @@ class ProgramStore(Protocol):
 
 
 def kept_entry(request: TraceRequest, data: CompileData) -> CacheEntry | None:
-    """Return the entry that a store has for a call; None without a store."""
-    with _store("find") as store:
-        return None if store is None else store.find(request, data)
+    """Return the entry that the first store which has one has for a call, or None."""
+    for plugin, store in _stores():
+        with _calling("find", plugin):
+            entry = store.find(request, data)
+        if entry is not None:
+            return entry
+    return None
 
 
 def keep_entry(entry: CacheEntry, request: TraceRequest, data: CompileData) -> None:
-    """Let the store keep a new entry, if there is one."""
-    with _store("keep") as store:
-        if store is not None:
+    """Let each store keep a new entry."""
+    for plugin, store in _stores():
+        with _calling("keep", plugin):
             store.keep(entry, request, data)
 
 
-@contextmanager
-def _store(method: str) -> Iterator[ProgramStore | None]:
+def _stores() -> Iterable[tuple[str, ProgramStore]]:
     manager = get_manager()
-    found = isolated(manager, lambda: program_store(manager))
-    if found is None:
-        yield None
-        return
-    plugin, store = found
-    with plugin_call(f"{method} of the program store", lambda: manager.source_of(plugin)):
-        yield store
+    return isolated(manager, lambda: program_stores(manager))
+
+
+def _calling(method: str, plugin: str) -> AbstractContextManager[None]:
+    """Within the context, an error is a fault of the plugin."""
+    return plugin_call(f"{method} of the program store", lambda: get_manager().source_of(plugin))

@@ -26,6 +26,7 @@ from thunder.frontend.epilogue.value_parts import proxies_of
 from thunder.frontend.facts import Fact
 from thunder.frontend.free_sizes import free_sizes, size_relations
 from thunder.frontend.guards import Prologue, ambient_fact, prologue_trace
+from thunder.frontend.inner_gradients.freed_graphs import without_freed_graphs
 from thunder.frontend.last_facts import note_last_facts, tensors_of
 from thunder.frontend.lookasides import rng_generators
 from thunder.frontend.lookasides.grad_requests import GradRequests
@@ -189,7 +190,7 @@ def acquire(request: TraceRequest) -> Acquisition:
     with _session_of_a_call(session, roots, may_repeat=choice is not None):
         with ambient_state.restored(), tracectx(trace), using_language(request.language), jitting():
             called = recorded_call(session, machine, fn, request.args, request.kwargs)
-            result = _checked(called, session, computed)
+            result = without_freed_graphs(session, _checked(called, session, computed))
             _end_grad_modes(session, inputs, request.disable_grad, result)
             finalizer = TraceFinalizer(session, inputs, fn)
             computation, epilogue, reached = finalizer.run(result)

@@ -35,7 +35,12 @@ from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.leaf_nodes import LeafNode
 from thunder.frontend.host_draws import created_generators, draw_calls
 from thunder.frontend.host_draws.host_generators import is_state_class
-from thunder.frontend.inner_gradients import accumulated_gradients, autograd_calls, function_levels
+from thunder.frontend.inner_gradients import (
+    accumulated_gradients,
+    autograd_calls,
+    freed_graphs,
+    function_levels,
+)
 from thunder.frontend.inner_transforms import dual_numbers, forward_derivatives, linear_maps, mapped_calls
 from thunder.frontend.lookasides import (
     argument_checks,
@@ -198,6 +203,7 @@ _HANDLERS: Final[dict[Any, Handler]] = {
     MadeInCall: Handler(load=made_values.load_attr, class_of=lambda session, made: type(made.sample)),
     weakrefs.Finalizer: Handler(class_of=lambda session, finalizer: weakref.finalize),
     DeferredText: Handler(class_of=lambda session, text: str),
+    freed_graphs.ResultOfFreed: Handler(made_by=freed_graphs.made_by),
     list: Handler(truth=unread_items.truth),
     **dict.fromkeys(
         weakrefs.UNKNOWN,

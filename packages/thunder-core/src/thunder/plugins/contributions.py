@@ -38,7 +38,7 @@ __all__ = [
     "names_by_plugin",
     "names_of_modules",
     "notify_compiled",
-    "program_store",
+    "program_stores",
     "recipes",
     "transform_names",
 ]
@@ -254,9 +254,9 @@ def mesh_planner(manager: PluginManager) -> Callable[..., Any] | None:
     return None
 
 
-def program_store(manager: PluginManager) -> tuple[str, Any] | None:
-    """Return the first plugin that keeps programs, and its store; None without one."""
-    return next((found for found in manager.call("thunder_program_store") if found[1] is not None), None)
+def program_stores(manager: PluginManager) -> list[tuple[str, Any]]:
+    """Return the plugins that keep programs, and their stores."""
+    return [found for found in manager.call("thunder_program_store") if found[1] is not None]
 
 
 def recipes(manager: PluginManager) -> Mapping[str, tuple[str, type[Any]]]:

@@ -174,11 +174,11 @@ def thunder_default_executors(executors: tuple[Executor, ...]) -> Iterable[Execu
 
 @hookspec
 def thunder_program_store() -> Any:
-    """Provide the object that keeps programs from one process to the next; None leaves it to the next plugin.
+    """Provide an object that keeps programs from one process to the next, or None.
 
     Called at each compile. The object has two methods (`thunder.compiler.kept_programs.ProgramStore`): one
-    returns the cache entry of a call, before the program is read, the other takes a new entry. The first
-    result that is not None is used.
+    returns the cache entry of a call, before the program is read, the other takes a new entry. The objects of
+    all plugins are asked in their order until one has an entry, and each is given a new one.
     """
 
 

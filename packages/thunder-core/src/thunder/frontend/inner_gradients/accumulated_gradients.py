@@ -36,7 +36,7 @@ def _tensor_backward(
     create_graph: bool = False,
     inputs: Any = None,
 ) -> None:
-    _run(session, (self,), gradient, create_graph, inputs)
+    _run(session, (self,), gradient, retain_graph, create_graph, inputs)
 
 
 @TABLE.with_parameters(torch.autograd.backward)
@@ -53,11 +53,16 @@ def _backward(
         raise UnsupportedProgram(
             "torch.autograd.backward with grad_variables, which is deprecated", hint="Use grad_tensors."
         )
-    _run(session, tensors_of(tensors), grad_tensors, create_graph, inputs)
+    _run(session, tensors_of(tensors), grad_tensors, retain_graph, create_graph, inputs)
 
 
 def _run(
-    session: TracingSession, outputs: Sequence[TensorProxy], given: Any, create_graph: bool, inputs: Any
+    session: TracingSession,
+    outputs: Sequence[TensorProxy],
+    given: Any,
+    retain_graph: bool | None,
+    create_graph: bool,
+    inputs: Any,
 ) -> None:
     """Record the gradients of all leaves, or of ``inputs``, and add them to those that the leaves have.
 
@@ -78,7 +83,8 @@ def _run(
     _note_leaves(session, leaves)
     session.note_write()
     received = [c for c in cotangents if c is not None]
-    arriving_gradients(session, outputs, leaves, received, create_graph, partial(_accumulate, session))
+    accumulate = partial(_accumulate, session)
+    arriving_gradients(session, outputs, leaves, received, create_graph, retain_graph, accumulate)
 
 
 def _note_leaves(session: TracingSession, leaves: Sequence[TensorProxy]) -> None:

@@ -58,9 +58,8 @@ def _gradients_of(
     if not starts:
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     cotangents = cotangents_of(ends, optional_tensors(grad_outputs, len(ends)))
-    results = differentiated(
-        session, ends, starts, cotangents, create_graph, bool(allow_unused or materialize_grads)
-    )
+    is_unused_allowed = bool(allow_unused or materialize_grads)
+    results = differentiated(session, ends, starts, cotangents, create_graph, is_unused_allowed, retain_graph)
     if materialize_grads:
         results = tuple(
             ltorch.zeros_like(i) if g is None else g for i, g in zip(starts, results, strict=True)
@@ -92,6 +91,7 @@ def differentiated(
     cotangents: Sequence[TensorProxy | None],
     create_graph: bool,
     allow_unused: bool,
+    retain_graph: bool | None,
 ) -> tuple[TensorProxy | None, ...]:
     """Record gradients, as torch's engine computes them; raise its errors."""
     for i, output in enumerate(outputs):
@@ -101,7 +101,7 @@ def differentiated(
         raise RuntimeError("One of the differentiated Tensors does not require grad")
     present = [c for c in cotangents if c is not None]
     assert len(present) == len(outputs), "an output that requires grad has a cotangent"
-    results = arriving_gradients(session, outputs, inputs, present, create_graph)
+    results = arriving_gradients(session, outputs, inputs, present, create_graph, retain_graph)
     for i, gradient in enumerate(results):
         if gradient is None and not allow_unused:
             raise RuntimeError(

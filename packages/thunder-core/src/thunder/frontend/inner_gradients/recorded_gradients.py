@@ -12,6 +12,7 @@ from thunder.frontend.custom_gradients.retained_gradients import RetainedGradien
 from thunder.frontend.custom_gradients.tensor_hooks import ON_TENSOR, TensorHooks
 from thunder.frontend.inner_gradients.arrivals import Accumulate, Arrivals
 from thunder.frontend.inner_gradients.evaluated_backward import evaluated, grad_mode
+from thunder.frontend.inner_gradients.freed_graphs import FreedGraphs
 from thunder.frontend.inner_gradients.functional_program import FunctionalProgram, functional_program
 from thunder.frontend.inner_gradients.gradient_program import (
     gradient_program,
@@ -51,13 +52,16 @@ def arriving_gradients(
     inputs: Sequence[TensorProxy],
     cotangents: Sequence[TensorProxy],
     create_graph: bool,
+    retain_graph: bool | None,
     accumulate: Accumulate | None = None,
 ) -> list[TensorProxy | None]:
     """Return :func:`gradients` as torch's engine does: those of leaves pass their hooks.
 
-    Then each is accumulated, if there is a function for that.
+    Then each is accumulated, if there is a function for that. The graph is freed unless it is retained.
     """
     computed = _Computed(session, outputs, inputs, cotangents, create_graph)
+    if not (create_graph if retain_graph is None else retain_graph):
+        session.state(FreedGraphs).note(computed.between)
     with grad_mode(create_graph):
         arrivals = Arrivals(session, inputs, computed.nodes, computed.reached, computed.between, accumulate)
     for _ in computed.steps:
