@@ -103,6 +103,28 @@ def test_a_result_that_the_program_keeps_elsewhere_is_the_same_object() -> None:
     assert result.requires_grad
 
 
+def test_containers_of_results_stay_what_they_are() -> None:
+    kept: dict[str, Any] = {}
+
+    def step(x: Tensor) -> Any:
+        loss = x.sin().mean()
+        loss.backward()
+        inner = [loss * 2]
+        inner.append(inner)  # type: ignore[arg-type]
+        return inner
+
+    def stored(x: Tensor) -> Any:
+        loss = x.sin().mean()
+        loss.backward()
+        kept["results"] = [loss, 1]
+        return kept["results"]
+
+    result = thunder.jit(stored, executors=TORCH)(leaf(5))
+    assert result is kept["results"]
+    with pytest.raises(thunder.UnsupportedProgram, match="contains itself"):
+        thunder.jit(step, executors=TORCH)(leaf(5))
+
+
 def test_without_gradients_nothing_is_freed() -> None:
     def step(x: Tensor) -> Tensor:
         with torch.enable_grad():

@@ -11,6 +11,7 @@ not freed.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
@@ -22,6 +23,7 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.checkpoints.region_effects import saves
 from thunder.frontend.custom_gradients.retained_gradients import RetainedGradients
 from thunder.frontend.custom_gradients.tensor_hooks import TensorHooks
+from thunder.frontend.epilogue.epilogue_builder import is_simple
 from thunder.frontend.epilogue.value_parts import proxies_of
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
@@ -96,7 +98,7 @@ def without_freed_graphs(session: TracingSession, result: Any) -> Any:
     elsewhere, or that has hooks, stays.
     """
     freed = session.state(FreedGraphs)
-    if not freed:
+    if not freed or not is_simple(result, set(), session.objects):
         return result
     kept = set(map(id, proxies_of(session, list(session.writes.values()))))
     hooked = session.state(TensorHooks).values
@@ -112,10 +114,16 @@ def without_freed_graphs(session: TracingSession, result: Any) -> Any:
         )
 
     def of(value: Any) -> Any:
-        if type(value) in (tuple, list) and session.entry_of(value) is None:
-            return type(value)(map(of, value))
-        if type(value) is dict and session.entry_of(value) is None:
-            return {key: of(item) for key, item in value.items()}
+        if type(value) in (tuple, list):
+            items = [of(item) for item in value]
+            return value if all(map(operator.is_, items, value)) else type(value)(items)
+        if type(value) is dict:
+            values = [of(item) for item in value.values()]
+            return (
+                value
+                if all(map(operator.is_, values, value.values()))
+                else dict(zip(value, values, strict=True))
+            )
         if type(value) is not TensorProxy or not requires_grad(value) or is_seen_elsewhere(value):
             return value
         if not freed.holds(value):
