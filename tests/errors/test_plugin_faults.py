@@ -5,6 +5,8 @@ Under `check_traces` there is no other way out: each row seeds one fault, and na
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -254,18 +256,6 @@ def with_rules(rule: Any = None, handler: Any = None, **methods: Any) -> None:
         run(lambda x: (subject(x), THING.__class__, THING.factor if rule is None else THING)[0])
 
 
-def with_store(**methods: Any) -> None:
-    store = type("Store", (), {"find": lambda *args: None, "keep": lambda *args: None} | methods)()
-
-    class Store:
-        @hookimpl
-        def thunder_program_store(self) -> Any:
-            return store
-
-    with get_manager().temporary(Store(), "faulty rows"):
-        run(torch.sin)
-
-
 FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
     "a meta function raises": (
         lambda: with_operator(raising),
@@ -296,14 +286,6 @@ FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
     "a meta function lies about gradients": (
         lambda: with_operator(lambda x: TensorProxy(like=x, requires_grad=True)),
         "returned a result that requires grad",
-    ),
-    "a store raises when it looks for a program": (
-        lambda: with_store(find=raising),
-        "find of the program store raised KeyError",
-    ),
-    "a store raises when it keeps a program": (
-        lambda: with_store(keep=raising),
-        "keep of the program store raised KeyError",
     ),
     "a decomposition raises": (lambda: with_decomposition(raising), "the decomposition of operator"),
     "a meta function of a row raises": (
@@ -444,6 +426,42 @@ def test_a_fault_of_a_plugin_is_a_plugin_error_with_its_package(name: str) -> No
     assert "NoneType" not in text.partition("raised")[0]
     assert "from:  " in text
     assert "test_plugin_faults" in text.partition("from:  ")[2].partition("\n")[0] or "faulty rows" in text
+
+
+STORE = """
+import sys
+import torch
+import thunder
+from thunder.plugins import get_manager, hookimpl
+
+def fails(*args):
+    raise KeyError("a fault")
+
+class Faulty:
+    find = keep = staticmethod(lambda *args: None)
+
+setattr(Faulty, sys.argv[1], staticmethod(fails))
+
+class Store:
+    @hookimpl
+    def thunder_program_store(self):
+        return Faulty()
+
+with get_manager().temporary(Store(), "faulty store"):
+    try:
+        thunder.jit(torch.sin)(torch.ones(3))
+    except thunder.PluginError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("method", ["find", "keep"])
+def test_a_fault_of_a_store_of_programs_is_a_plugin_error(method: str) -> None:
+    """In a process of its own, in which no test has replaced what asks the stores."""
+    command = [sys.executable, "-c", STORE, method]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert f"{method} of the program store raised KeyError" in printed
+    assert "from:  __main__" in printed
 
 
 # -- what is not a fault -------------------------------------------------------------------------------------
