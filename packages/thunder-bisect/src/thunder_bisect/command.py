@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 from thunder.core.errors import InvalidArgument, ThunderError
-from thunder.examine import named_program
+from thunder.examine import named_executors, named_program
 from thunder_bisect.bisection import bisect
 
 __all__ = ["add"]
@@ -52,8 +52,8 @@ def run(options: argparse.Namespace) -> int:
         report = bisect(
             function,
             arguments,
-            executors=_names(options.executors),
-            reference=_names(options.reference) or "eager",
+            executors=named_executors(options.executors),
+            reference=named_executors(options.reference) or "eager",
             tolerance=options.tolerance,
             folder=options.folder,
         )
@@ -65,7 +65,3 @@ def run(options: argparse.Namespace) -> int:
         return 2
     print(report)
     return int(not report.ok)
-
-
-def _names(executors: str | None) -> list[str] | None:
-    return None if executors is None else [name.strip() for name in executors.split(",") if name.strip()]

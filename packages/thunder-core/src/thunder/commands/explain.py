@@ -18,7 +18,7 @@ from typing import Any
 
 from thunder.base.errors import InvalidArgument, ThunderError
 from thunder.compiler.plan import Plan, plan
-from thunder.examine.named_programs import named_program
+from thunder.examine.named_programs import named_executors, named_program
 
 __all__ = ["add"]
 
@@ -49,7 +49,9 @@ def run(options: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 2
     try:
-        planned = plan(function, *arguments, device=options.device, executors=_names(options.executors))
+        planned = plan(
+            function, *arguments, device=options.device, executors=named_executors(options.executors)
+        )
         ledger = planned.explain()
         if options.why_not is not None:
             ledger = ledger.why_not(options.why_not, line=options.line)
@@ -76,7 +78,3 @@ def _facts(planned: Plan) -> dict[str, Any]:
             "backward": memory.backward,
         },
     }
-
-
-def _names(executors: str | None) -> list[str] | None:
-    return None if executors is None else [name.strip() for name in executors.split(",") if name.strip()]

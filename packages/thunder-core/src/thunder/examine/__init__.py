@@ -12,7 +12,7 @@ from thunder.base.public_names import missing_name
 from thunder.examine import memory_calculation
 from thunder.examine.fusions import get_fusion_symbols, get_fusions
 from thunder.examine.graph import make_trace_dot
-from thunder.examine.named_programs import named_program
+from thunder.examine.named_programs import named_executors, named_program
 from thunder.examine.support import examine
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "get_fusions",
     "make_trace_dot",
     "memory_calculation",
+    "named_executors",
     "named_program",
 ]
 

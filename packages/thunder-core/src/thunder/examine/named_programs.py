@@ -1,4 +1,4 @@
-"""The program that a command line names."""
+"""The program, and the executors, that a command line names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from thunder.base.errors import InvalidArgument
 from thunder.plugins.specs import load_target
 
-__all__ = ["named_program"]
+__all__ = ["named_executors", "named_program"]
 
 
 def named_program(target: str, arguments: str | None) -> tuple[Any, tuple[Any, ...]]:
@@ -29,6 +29,11 @@ def named_program(target: str, arguments: str | None) -> tuple[Any, tuple[Any, .
         )
     names = vars(_module(place))
     return _value(expression, names, target), _arguments(arguments, names, place)
+
+
+def named_executors(names: str | None) -> list[str] | None:
+    """Return the names of executors that a command line has, separated by commas; None without any."""
+    return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
 
 
 def _module(place: str) -> Any:

@@ -12,7 +12,7 @@ not freed.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -64,12 +64,16 @@ class FreedGraphs(SessionState):
     def __bool__(self) -> bool:
         return bool(self._calls)
 
-    def holds(self, result: TensorProxy) -> bool:
-        """Return whether the backward of a value would reach a tensor that was freed."""
-        producers: dict[str, list[BoundSymbol]] = {}  # one that writes in place is another of its argument
+    def producers(self) -> Mapping[str, list[BoundSymbol]]:
+        """Return the calls of the program by the names of their results: one may write to its argument."""
+        producers: dict[str, list[BoundSymbol]] = {}
         for bsym in chain.from_iterable(self._session.trace.scopes):
             for p in bsym.flat_proxy_outs:
                 producers.setdefault(p.name, []).append(bsym)
+        return producers
+
+    def holds(self, result: TensorProxy, producers: Mapping[str, list[BoundSymbol]]) -> bool:
+        """Return whether the backward of a value would reach a tensor that was freed."""
         seen, waiting = set[str](), [result.name]
         while waiting:
             name = waiting.pop()
@@ -103,6 +107,7 @@ def without_freed_graphs(session: TracingSession, result: Any) -> Any:
     kept = set(map(id, proxies_of(session, list(session.writes.values()))))
     hooked = session.state(TensorHooks).values
     retained = session.state(RetainedGradients).intermediates
+    producers = freed.producers()
     of_freed: dict[int, ResultOfFreed] = {}
 
     def is_seen_elsewhere(value: TensorProxy) -> bool:
@@ -119,14 +124,11 @@ def without_freed_graphs(session: TracingSession, result: Any) -> Any:
             return value if all(map(operator.is_, items, value)) else type(value)(items)
         if type(value) is dict:
             values = [of(item) for item in value.values()]
-            return (
-                value
-                if all(map(operator.is_, values, value.values()))
-                else dict(zip(value, values, strict=True))
-            )
+            is_same = all(map(operator.is_, values, value.values()))
+            return value if is_same else dict(zip(value, values, strict=True))
         if type(value) is not TensorProxy or not requires_grad(value) or is_seen_elsewhere(value):
             return value
-        if not freed.holds(value):
+        if not freed.holds(value, producers):
             return value
         if id(value) not in of_freed:
             of_freed[id(value)] = ResultOfFreed(ltorch.detach(value))

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder.autograd.joint_trace import differentiate
+from thunder.autograd.rematerialiser import live_calls
 from thunder.autograd.tape import recording
 from thunder.frontend.custom_gradients.eager_backward import run_backward
 from thunder.frontend.epilogue.subtrace import uses_and_definitions
 from thunder.frontend.inner_gradients.functional_program import FunctionalProgram
-from thunder.ir.effects import has_effect
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.substitution import substitute_operands
@@ -106,7 +106,7 @@ def gradient_program(
             sums[output.name] = cotangent if total is None else ltorch.add(total, cotangent)
     backward, gradients = tape.backward(trace, sums, inputs)
     results = [g for g in gradients if g is not None]
-    backward = [_without_call(b) for b in _needed([*additions, *backward], results)]
+    backward = [_without_call(b) for b in live_calls([*additions, *backward], results)]
     read = uses_and_definitions(backward, tuple(results))[0]
     producers = {p.name: b for b in (*program.body, *tape.forward) for p in b.flat_proxy_outs}
     again = _computed_again(read, producers, program.holders)
@@ -133,16 +133,6 @@ def _with_constants(bsym: BoundSymbol, computed: set[str]) -> BoundSymbol:
     }
     with tracectx(None):
         return substitute_operands(bsym, constants) if constants else bsym
-
-
-def _needed(bsyms: Sequence[BoundSymbol], results: Iterable[TensorProxy]) -> list[BoundSymbol]:
-    """Return the statements that compute ``results``, or have effects."""
-    needed, chosen = {p.name for p in results}, []
-    for bsym in reversed(bsyms):
-        if has_effect(bsym) or any(p.name in needed for p in bsym.flat_proxy_outs):
-            chosen.append(bsym)
-            needed.update(p.name for p in bsym.flat_proxy_args)
-    return chosen[::-1]
 
 
 def _computed_again(
