@@ -53,7 +53,7 @@ class LedgerRow:
     cost: float | None = None
     source: Location | None
     inner: Location | None = None
-    #: the module whose method made the call, as the program reaches it ("self.layers[0]"), or ""
+    #: the name of the module whose method made the call ("layers.3.attention"), or ""
     module: str = ""
     #: what the author of the operator lets the ledger show, by name
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -40,6 +40,7 @@ from thunder.base.provenance import Path
 from thunder.frontend import ambient_state
 from thunder.frontend.decisions.computed_sizes import OtherAnswers
 from thunder.frontend.facts import Fact
+from thunder.frontend.module_names import ModuleNames
 from thunder.frontend.objects.namespaces import Variables
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.object_table import ObjectTable
@@ -192,6 +193,8 @@ class TracingSession(Policy):
         self.note, self.adopt, self.track = objects.note, objects.adopt, objects.track
         self.entry_of, self.path_of = objects.entry_of, objects.path_of
         self.object_root, self.guard_identity = objects.object_root, objects.guard_identity
+        #: how the program's modules are named
+        self.modules = ModuleNames(trace.fn, objects.path_of)
         self.variables = Variables(objects, lambda: self.note_write())
         #: the special parts of the program in which it is
         self.place = Places(self.place_changed, lambda: len(trace.peek_scope()))
@@ -337,7 +340,7 @@ class TracingSession(Policy):
 
     def locate(self) -> Source | None:
         """Return the running line of the program, at which an operator is called."""
-        return source_of(self.machine.frames, self.objects.path_of)
+        return source_of(self.machine.frames, self.modules.running(self.machine.frames))
 
     def unique_id(self, base: str) -> str:
         """Return ``base``, numbered from the second call on, as the id of a program's symbol."""
@@ -369,6 +372,7 @@ class TracingSession(Policy):
         self._states.clear()
         self.writes.forget()
         self.variables.forget()
+        self.modules.forget()
         self.objects.forget()
         self.machine.has_ended = True
         self.speculation, self.roots = None, {}

@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import os
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from thunder.base.errors import Location
 from thunder.base.package_files import is_package_file, package_folder
-from thunder.base.provenance import Path
 from thunder.ir.trace import Source
 
 _POLYFILLS = package_folder("polyfills")
@@ -25,14 +24,13 @@ def is_torch_file(file: str) -> bool:
     return file.startswith(_TORCH)
 
 
-def source_of(frames: Sequence[Any], path_of: Callable[[Any], Path | None]) -> Source | None:
+def source_of(frames: Sequence[Any], module: str) -> Source | None:
     """Return the running line of the user's program, with the line of torch or of a polyfill that it led to.
 
-    ``path_of`` returns the path to an object of the program, here to the module whose method runs.
+    ``module`` is the name of the module whose method runs.
     """
     if not frames:
         return None
-    module = _module(frames, path_of)
     inner = Source(frames[-1].code.co_filename, frames[-1].f_lineno, None, module)
     for frame in reversed(frames):
         if not _is_inner(frame.code.co_filename):
@@ -45,16 +43,6 @@ def source_of(frames: Sequence[Any], path_of: Callable[[Any], Path | None]) -> S
 def _is_inner(file: str) -> bool:
     """Return whether a file is one of torch's or a polyfill."""
     return file.startswith((_TORCH, _POLYFILLS))
-
-
-def _module(frames: Sequence[Any], path_of: Callable[[Any], Path | None]) -> str:
-    """Return the source of the module that is the first variable of the innermost method of one, or ""."""
-    for frame in reversed(frames):
-        receiver = frame.fast[0] if frame.fast else None
-        if issubclass(type(receiver), torch.nn.Module):  # runs nothing of the receiver's class
-            path = path_of(receiver)
-            return "" if path is None else path.source
-    return ""
 
 
 def locations(frames: Sequence[Any]) -> list[Location]:

@@ -75,7 +75,7 @@ class Source:
     line: int
     #: the line of torch's own Python that it led to, as a call of an `nn.Linear` does
     inner: Source | None = field(default=None, compare=False)
-    #: the module whose method runs there, as the program reaches it ("self.layers[0]"), or ""
+    #: the name of the module whose method runs there ("layers.3.attention"), or ""
     module: str = field(default="", compare=False)
     #: the text of the line, of a trace that was loaded where the file is another one or missing
     text: str | None = field(default=None, compare=False)

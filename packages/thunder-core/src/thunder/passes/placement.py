@@ -56,7 +56,7 @@ class Placement:
 
     @property
     def module(self) -> str:
-        """The module whose method made the call, as the program reaches it, or ""."""
+        """The name of the module whose method made the call, or ""."""
         return self.bsym.source.module if self.bsym.source is not None else ""
 
 

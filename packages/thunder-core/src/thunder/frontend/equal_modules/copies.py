@@ -243,7 +243,8 @@ class _Copy:
     def record(self, reading: Reading, arguments: dict[int, TensorProxy]) -> Any:
         """Record the statements with other values, and return the result."""
         line = self.session.locate()  # it also notices the handlers around the call
-        moved = _MovedSources(reading.entry.path.source, self.module.path.source, reading.line, line)
+        name = self.session.modules.name
+        moved = _MovedSources(name(reading.entry.path), name(self.module.path), reading.line, line)
         trace, hints = self.session.trace, reading.hints_of_results
         values = {key: value for key, value in self.values.items() if type(value) is TensorProxy} | arguments
         for proxy in computed_by(reading.statements):

@@ -86,7 +86,8 @@ def _line_of_launch(session: TracingSession) -> Source | None:
     replaced = [r.function for r, _ in session.state(ReplacedCalls).calls.values()]
     packages = {_package(fn.__module__) for fn in replaced} | {_package_of(frames[-1])}
     end = next((n for n in range(len(frames), 0, -1) if _package_of(frames[n - 1]) not in packages), 0)
-    return source_of(frames[:end] or frames, session.objects.path_of)
+    shown = frames[:end] or frames
+    return source_of(shown, session.modules.running(shown))
 
 
 def _package_of(frame: Any) -> str:
