@@ -67,8 +67,8 @@ class ModuleNames:
         if parent is None:
             return str(key)
         if parent.parent is None and parent.root_object is ABSENT:  # an argument
-            if parent.key == "args" and key < len(self._parameters):
-                return self._parameters[key]
+            if parent.key == "args" and path.kind == "index" and key < len(self._parameters):
+                return str(self._parameters[key])
             return str(key) if parent.key == "kwargs" else path.source
         if key == "__self__" and self._is_called(path):
             return "self"
