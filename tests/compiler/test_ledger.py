@@ -6,7 +6,7 @@ import inspect
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -316,6 +316,84 @@ def test_executors_outside_of_the_compile_are_told_with_the_reason() -> None:
     assert {r["executor"]: r["code"] for r in json.loads(found.to_json())["absent"]} == {
         name: code for name, (code, _) in records.items()
     }
+
+
+def test_executors_outside_of_the_compile_are_named_in_two_lines() -> None:
+    class Plugin:
+        @hookimpl
+        def thunder_executors(self) -> list[ExecutorSpec]:
+            return [
+                ExecutorSpec("spare", OperatorExecutor("spare")),
+                ExecutorSpec("lacking", "nowhere:ex", requires=("libdoesnotexist",)),
+            ]
+
+    with get_manager().temporary(Plugin(), name="toy"):
+        lines = str(explained(torch.sin)).splitlines()
+    (named,) = [line for line in lines if line.startswith("not in this compile: ")]
+    (unusable,) = [line for line in lines if line.startswith("cannot be used here: ")]
+    assert "spare" in named.split("(")[0]
+    assert "lacking" in unusable.split("(")[0]
+    assert sum("spare" in line or "lacking" in line for line in lines) == 2
+
+
+# -- tables of many rows
+
+
+class Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(4, 8), torch.nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(self.up(x).relu())
+
+
+class Layers(torch.nn.Module):
+    def __init__(self, kinds: Sequence[type[torch.nn.Module]]) -> None:
+        super().__init__()
+        self.first, self.layers = torch.nn.Linear(4, 4), torch.nn.ModuleList(kind() for kind in kinds)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for layer in self.layers:
+            x = layer(x)
+        return x.sin()
+
+
+class Wider(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.cos())
+
+
+def of_layers(*kinds: type[torch.nn.Module]) -> Explanation:
+    module = Layers(kinds).requires_grad_(False)
+    return thunder.plan(module, torch.ones(2, 4), executors=["torch"]).explain()
+
+
+def test_rows_of_equal_layers_are_shown_once() -> None:
+    lines = str(of_layers(*[Layer] * 6)).splitlines()
+    assert [line.split()[0] for line in lines[2:8]] == ["0", "1", "2", "3", "4", "..."]
+    assert lines[7] == "   ... rows 5 to 24 are those 4 calls for layers.1 to layers.5"
+    assert lines[8].split()[:3] == ["25", "forward", "torch.sin"]
+    assert "forward: torch runs 26 calls" in lines
+
+
+def test_rows_of_layers_that_differ_are_all_shown() -> None:
+    lines = str(of_layers(Layer, Wider, Layer)).splitlines()
+    assert not any(line.startswith("   ... rows") for line in lines)
+    assert sum(line.split()[1:2] == ["forward"] for line in lines) == 2 + 2 * 4 + 5
+
+
+def test_an_explanation_has_all_rows_also_where_its_table_does_not_show_them() -> None:
+    ledger = of_layers(*[Layer] * 6)
+    ups = [row.module for row in ledger.rows if row.module.endswith("up")]
+    assert ups == [f"layers.{i}.up" for i in range(6)]
+    assert len(json.loads(ledger.to_json())["rows"]) == len(ledger.rows) == 26
+
+
+def test_of_many_results_the_first_are_named() -> None:
+    table = str(thunder.plan(lambda x: torch.unbind(x), torch.ones(7, 2), executors=["torch"]).explain())
+    assert "t0, t1, t2, t3, and 3 more" in table
 
 
 def test_an_executor_of_a_disabled_plugin_is_told_by_the_plugins_name() -> None:

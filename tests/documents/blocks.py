@@ -59,8 +59,10 @@ def run(document: Path) -> list[tuple[Example, str]]:
 def comparable(text: str) -> str:
     """The text without what differs from run to run or between environments, and without blanks at line ends.
 
-    These are times, and the line of a ledger on a package that the tests disable.
+    These are times, and the lines of a ledger on packages that the tests disable.
     """
     text = re.sub(r"\(took \d+ milliseconds\)", "(took N milliseconds)", text)
     text = re.sub(rf"^not in this compile: (?:{_DISABLED}):.*\n?", "", text, flags=re.MULTILINE)
+    named = r"^(?:not in this compile|cannot be used here): .* \(why_not\(name\) has the reason\)\n?"
+    text = re.sub(named, "", text, flags=re.MULTILINE)
     return "\n".join(line.rstrip() for line in text.strip().splitlines())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,12 +11,14 @@ from typing import Any
 
 import pytest
 import torch
+from litgpt.model import apply_rope
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
 import thunder
 from models import litgpt_zoo, transformers_zoo
 from thunder.core.trace import TraceCtx, dump, load
+from thunder.ir.trace import Source
 
 #: functions that a trace records by the name under which a torch function mode sees them
 COMPARED = frozenset(
@@ -198,7 +201,7 @@ def test_a_module_that_the_program_makes_has_the_name_of_the_one_around_it() -> 
 
 def test_a_hook_has_the_module_that_it_belongs_to() -> None:
     model = nn.Sequential(nn.Identity(), Block())
-    model[1].first.register_forward_hook(lambda module, args, result: result.sinh())
+    model.get_submodule("1.first").register_forward_hook(lambda module, args, result: result.sinh())
     assert modules_of(recorded(model, torch.randn(2, 4)), None)["sinh"] == ["1.first"]
 
 
@@ -235,3 +238,26 @@ def test_the_text_that_loads_has_the_names_and_the_printed_text_has_not() -> Non
     assert "seq.0" not in str(trace)
     written = dump(trace)
     assert modules_of(load(written.text, written.constants), None) == modules_of(trace, None)
+
+
+def sources_of(trace: TraceCtx) -> list[Source]:
+    return [call.source for call in trace.bound_symbols if call.source is not None]
+
+
+class OwnRotary(nn.Module):
+    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        return apply_rope(x, cos, sin)
+
+
+def test_a_function_of_a_library_has_the_users_line_and_its_own_inside() -> None:
+    x, angles = torch.randn(1, 2, 3, 4), torch.ones(1, 3, 4)
+    sources = sources_of(recorded(OwnRotary(), x, angles, angles))
+    assert len(sources) > 5
+    assert {source.location.text for source in sources} == {"return apply_rope(x, cos, sin)"}
+    assert {source.inner.file for source in sources if source.inner} == {inspect.getfile(apply_rope)}
+
+
+def test_a_model_of_a_library_has_its_own_lines() -> None:
+    model, args, _ = litgpt_zoo.make("llama", 0)
+    sources = sources_of(recorded(lambda tokens: model(tokens), *args))
+    assert {source.file for source in sources} == {inspect.getfile(type(model))}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -11,11 +12,19 @@ from typing import Any, TextIO
 from thunder.base.errors import Location
 from thunder.base.optional_modules import optional_module
 from thunder.base.text_tables import aligned, terminal_width
+from thunder.compiler.ledger_codes import AbsenceCode
 from thunder.compiler.ledger_rows import ExecutorReason, LedgerRow
+from thunder.compiler.repeated_rows import Repetition, repetitions
 from thunder.executor_base.refusal import sentence
 
 __all__ = ["LedgerTable", "as_rich_table", "as_text", "print_table", "text_of"]
 
+#: a table of as many rows says how many calls each executor runs
+_LONG = 10
+#: the codes of executors that a program can use if it lists or enables them
+_USABLE: frozenset[str] = frozenset[AbsenceCode]({"not-listed", "disabled"})
+#: the most results of a call that a table names
+_MOST_NAMES = 4
 _COLUMNS = ("#", "trace", "module", "symbol", "outputs", "claimed by", "via", "source")
 
 
@@ -28,7 +37,7 @@ class LedgerTable:
     baked: Sequence[str] = ()
     #: what rules rewrote, what lookasides replaced, and which tensors transforms left
     changes: Sequence[str] = ()
-    #: whether the reasons of executors that were not consulted are shown too
+    #: whether the table is about one executor: the reasons of those that were not consulted are shown too
     shows_skipped: bool = False
 
     def reasons(self, row: LedgerRow) -> list[str]:
@@ -42,8 +51,38 @@ class LedgerTable:
     @property
     def notes(self) -> list[str]:
         """The sentences below the table."""
-        absent = [f"not in this compile: {text_of(reason)}" for reason in self.absent]
-        return absent + list(self.changes) + [f"baked in: {edge}" for edge in self.baked]
+        return [
+            *self._counts(),
+            *self._absent(),
+            *self.changes,
+            *(f"baked in: {edge}" for edge in self.baked),
+        ]
+
+    def shown(self) -> list[LedgerRow | Repetition]:
+        """Return the rows, and for those that repeat earlier ones for other layers what they repeat."""
+        rows: list[LedgerRow | Repetition] = list(self.rows)
+        details = [tuple(self.reasons(row)) for row in self.rows]
+        for repeated in reversed(list(repetitions(self.rows, details))):
+            rows[repeated.start : repeated.end] = [repeated]
+        return rows
+
+    def _counts(self) -> Iterator[str]:
+        """Yield how many calls of a long table each executor runs."""
+        if self.shows_skipped or len(self.rows) < _LONG:
+            return
+        for trace in dict.fromkeys(row.trace for row in self.rows):
+            owners = Counter(row.claimed_by for row in self.rows if row.trace == trace and row.claimed_by)
+            yield f"{trace}: " + ", ".join(f"{owner} runs {n} calls" for owner, n in owners.most_common())
+
+    def _absent(self) -> Iterator[str]:
+        """Yield the executors that are not part of the compile: the reason of one, or their names."""
+        if self.shows_skipped:
+            yield from (f"not in this compile: {text_of(reason)}" for reason in self.absent)
+            return
+        for is_usable, words in ((True, "not in this compile"), (False, "cannot be used here")):
+            names = [r.executor for r in self.absent if (r.code in _USABLE) is is_usable]
+            if names:
+                yield f"{words}: {', '.join(names)} (why_not(name) has the reason)"
 
 
 def as_text(table: LedgerTable, width: int | None = None) -> str:
@@ -51,15 +90,18 @@ def as_text(table: LedgerTable, width: int | None = None) -> str:
 
     With `width`, in characters, wide cells are wrapped so that the table fits.
     """
-    lines = [_COLUMNS, *map(_cells, table.rows)]
+    shown = table.shown()
+    lines = [_COLUMNS, *(_cells(row) for row in shown if isinstance(row, LedgerRow))]
     if not any(row.module for row in table.rows):
         module = _COLUMNS.index("module")
         lines = [(*cells[:module], *cells[module + 1 :]) for cells in lines]
     head, dashes, *texts = aligned(lines, width, rule=True)
-    text = [head, dashes]
-    for row, line in zip(table.rows, texts, strict=True):
-        text.append(line)
-        text += [f"   - {reason}" for reason in table.reasons(row)]
+    text, following = [head, dashes], iter(texts)
+    for row in shown:
+        if isinstance(row, Repetition):
+            text.append(f"   ... {_sentence(row)}")
+        else:
+            text += [next(following), *(f"   - {reason}" for reason in table.reasons(row))]
     return "\n".join([*text, *table.notes])
 
 
@@ -79,7 +121,10 @@ def as_rich_table(table: LedgerTable) -> Any:
         return as_text(table)
     text = _rich_text
     grid = tables.Table("#", "trace", "module", "symbol", "outputs", "claimed by", "reasons", "source")
-    for row in table.rows:
+    for row in table.shown():
+        if isinstance(row, Repetition):
+            grid.add_row("...", *[""] * 5, text(_sentence(row), "dim"))
+            continue
         reasons = "\n".join(table.reasons(row))
         index, trace, module, symbol, outputs, owner, via, source = _cells(row)
         runs = text(owner, "green") if row.claimed_by is not None else text(via, "dim")
@@ -105,11 +150,24 @@ def _cells(row: LedgerRow) -> tuple[str, ...]:
         row.trace,
         row.module,
         row.symbol,
-        ", ".join(row.outputs),
+        _names(row.outputs),
         row.claimed_by or "-",
         row.via,
         _short(row.source) if row.source is not None else "",
     )
+
+
+def _names(outputs: Sequence[str]) -> str:
+    """Return the names of results; of many, the first and how many more there are."""
+    if len(outputs) <= _MOST_NAMES:
+        return ", ".join(outputs)
+    return f"{', '.join(outputs[:_MOST_NAMES])}, and {len(outputs) - _MOST_NAMES} more"
+
+
+def _sentence(repeated: Repetition) -> str:
+    start, end, period, first, last = repeated
+    layers = first if first == last else f"{first} to {last}"
+    return f"rows {start} to {end - 1} are those {period} calls for {layers}"
 
 
 def text_of(reason: ExecutorReason) -> str:

@@ -16,6 +16,17 @@ from thunder.frontend.value_names import parameter_names
 _CALLED = frozenset({"__self__", "func"})
 
 
+def module_of_method(frame: Any) -> torch.nn.Module | None:
+    """Return the module whose method runs in an interpreted frame, or None."""
+    receiver = frame.fast[0] if frame.code.co_argcount else None
+    if type(receiver) is CellType:  # a function inside of the method uses it
+        receiver = cell_content(receiver)
+    if not issubclass(type(receiver), torch.nn.Module):  # runs nothing of the receiver's class
+        return None
+    # a function of a module may be a hook: the module that calls it is outside
+    return None if lookup_type(type(receiver), frame.code.co_name) is ABSENT else receiver
+
+
 class ModuleNames:
     """Names the modules of one program.
 
@@ -34,15 +45,10 @@ class ModuleNames:
         A module that the program itself has made has no name: that of the one around it is returned.
         """
         for frame in reversed(frames):
-            receiver = frame.fast[0] if frame.code.co_argcount else None
-            if type(receiver) is CellType:  # a function inside of the method uses it
-                receiver = cell_content(receiver)
-            if issubclass(type(receiver), torch.nn.Module):  # runs nothing of the receiver's class
-                if lookup_type(type(receiver), frame.code.co_name) is ABSENT:
-                    continue  # a function of a module, such as a hook: the module that calls it is outside
-                path = self._path_of(receiver)
-                if path is not None:
-                    return self.name(path)
+            receiver = module_of_method(frame)
+            path = None if receiver is None else self._path_of(receiver)
+            if path is not None:
+                return self.name(path)
         return ""
 
     def name(self, path: Path) -> str:

@@ -73,7 +73,7 @@ class Source:
 
     file: str
     line: int
-    #: the line of torch's own Python that it led to, as a call of an `nn.Linear` does
+    #: the line of torch or of another library that it led to, as a call of an `nn.Linear` does
     inner: Source | None = field(default=None, compare=False)
     #: the name of the module whose method runs there ("layers.3.attention"), or ""
     module: str = field(default="", compare=False)
