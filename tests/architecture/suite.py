@@ -23,6 +23,7 @@ MIRRORED = {
     "nvfuser": "thunder-nvfuser/src/thunder_nvfuser",
     "onednn": "thunder-onednn/src/thunder_onednn",
     "bisecting": "thunder-bisect/src/thunder_bisect",
+    "report": "thunder-report/src/thunder_report",
     "store": "thunder-store/src/thunder_store",
     "te": "thunder-te/src/thunder_te",
     "testing": "thunder-testing/src/thunder_testing",

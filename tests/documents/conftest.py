@@ -10,6 +10,7 @@ import thunder_bisect
 import thunder_distributed
 import thunder_migration
 import thunder_nvfuser
+import thunder_report
 import thunder_store
 import thunder_te
 import thunder_transforms
@@ -23,6 +24,7 @@ def _plugins() -> Iterator[None]:
     with (
         manager.temporary(thunder_transforms, name="transforms-of-pages"),
         manager.temporary(thunder_bisect, name="bisect-of-pages"),
+        manager.temporary(thunder_report, name="report-of-pages"),
         manager.temporary(thunder_migration, name="migration-of-pages"),
         manager.temporary(thunder_store, name="store-of-pages"),
         manager.temporary(thunder_te, name="te-of-pages"),

@@ -31,6 +31,7 @@ def notify_of_compile(
         steps=tuple(stats.last_compile_steps),
         entry=entry,
         error=error.error if isinstance(error, RaisedByProgram) else error,
+        compiled=(data, stats),
     )
     log_compile(event, data, stats)
     notify_compiled(manager, event)

@@ -156,6 +156,7 @@ class Dispatcher:
         """Run an entry on its inputs; return its result, or that the call has left it, and is undone."""
         stats = self.stats
         entry.last_use = stats.calls
+        entry.uses += 1
         stats.last_entry = entry
         ready = perf_counter_ns()
         running = RunningCall(entry.failures, inputs[0]) if entry.can_be_undone else None

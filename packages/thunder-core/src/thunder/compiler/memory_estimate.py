@@ -45,6 +45,7 @@ __all__ = [
     "allocations",
     "allocations_of",
     "estimate_memory",
+    "live_bytes",
     "register_workspace",
     "storages_at_peak",
 ]
@@ -106,6 +107,23 @@ def storages_at_peak(forward: TraceCtx, backward: TraceCtx | None = None) -> dic
     if backward is not None:
         heap.run(backward.bound_symbols)
     return heap.at_peak
+
+
+def live_bytes(forward: TraceCtx, backward: TraceCtx | None = None) -> tuple[list[int], list[int]]:
+    """Return the bytes that are allocated while each statement of forward and backward runs.
+
+    The inputs are not among them, the memory of its kernel is. The largest one is that of `storages_at_peak`.
+    """
+    forward, backward = _of_traced_call(forward, backward)
+    heap = _Heap(_counts_cpu(forward, backward))
+    for p in forward.args:
+        if isinstance(p, TensorProxy):
+            heap.add_input(p)
+    heap.run(forward.bound_symbols)
+    count = len(heap.alive)
+    if backward is not None:
+        heap.run(backward.bound_symbols)
+    return heap.alive[:count], heap.alive[count:]
 
 
 def allocations(trace: TraceCtx) -> tuple[int, dict[str, int]]:
@@ -225,6 +243,8 @@ class _Heap:
         self.storage_of: dict[str, str] = {}
         #: the bytes that each statement allocates for itself
         self.workspaces: list[int] = []
+        #: the bytes that are alive while each statement runs
+        self.alive: list[int] = []
         self._storage: dict[str, str] = {}
         self._bytes: dict[str, int] = {}  # of storages; 0 for those of inputs, which are never released
         self._names: dict[str, set[str]] = {}  # storage → the names that keep it alive
@@ -276,7 +296,10 @@ class _Heap:
                 results = self._add_results(bsym)
                 self.workspaces[-1] = _workspace(bsym, self.sketches_store) + self._copied_first(bsym)
                 self._rise(bsym, self.workspaces[-1])
+                self.alive.append(self.live + self.workspaces[-1])
                 self.release(name for name in results if name not in read)
+                continue
+            self.alive.append(self.live)
         return self.peak
 
     def _rise(self, bsym: BoundSymbol, workspace: int = 0) -> None:

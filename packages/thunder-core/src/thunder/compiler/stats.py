@@ -77,6 +77,8 @@ class CacheEntry:
     below_autograd: BelowAutograd | None = None
     baked: tuple[str, ...] = ()
     last_use: int = 0
+    #: how many calls it has served
+    uses: int = 0
     #: decides what a call does if the computation raises
     failures: FailurePlan
     #: whether a call saves the state that it may have to restore

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from thunder.base.public_names import missing_name
+from thunder.compiler.ledger import Explanation
 from thunder.examine import memory_calculation
 from thunder.examine.fusions import get_fusion_symbols, get_fusions
 from thunder.examine.graph import make_trace_dot
@@ -16,6 +17,7 @@ from thunder.examine.named_programs import named_executors, named_program
 from thunder.examine.support import examine
 
 __all__ = [
+    "Explanation",
     "examine",
     "get_fusion_symbols",
     "get_fusions",

@@ -9,6 +9,7 @@ from thunder.compiler.memory_estimate import (
     allocations,
     allocations_of,
     estimate_memory,
+    live_bytes,
     register_workspace,
     storages_at_peak,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "allocations_of",
     "estimate_memory",
     "get_alloc_memory",
+    "live_bytes",
     "register_workspace",
     "storages_at_peak",
 ]

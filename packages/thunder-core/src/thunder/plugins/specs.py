@@ -148,6 +148,7 @@ class CompileEvent:
         entry: the new cache entry, with `computation_traces`, `backward_traces` and `prologue_traces`; None
             if the compile failed.
         error: the exception with which it failed, or None.
+        compiled: what `thunder.compile_data` and `thunder.compile_stats` return of the compiled object.
     """
 
     name: str
@@ -157,6 +158,7 @@ class CompileEvent:
     steps: tuple[Any, ...] = ()
     entry: Any = None
     error: BaseException | None = None
+    compiled: tuple[Any, Any] | None = None
 
     @property
     def is_recompile(self) -> bool:
