@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import http.server
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,6 @@ from thunder_transforms import TRANSFORMS
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / ".site" / "html"
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 TUTORIALS = sorted(path.stem for path in (ROOT / "docs" / "tutorials").glob("*.md"))
 #: pages of Sphinx's own, whose links are those of the other pages
 GENERATED = {"genindex.html", "py-modindex.html", "search.html"}
@@ -81,20 +79,6 @@ def address() -> Iterator[str]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """A headless Chromium."""
-    if BROWSER is None:
-        pytest.skip("no Chromium here: install Debian's package chromium")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        yield playwright.chromium.launch(
-            executable_path=BROWSER,
-            args=["--no-sandbox", "--disable-background-networking", "--disable-component-update"],
-        )
 
 
 @pytest.fixture

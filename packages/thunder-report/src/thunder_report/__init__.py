@@ -15,14 +15,14 @@ _PUBLIC = {
     "MeasureTransform": "measurement",
     "chrome_trace": "trace_events",
     "collect": "collection",
-    "report": "report",
+    "report": "reports",
 }
 
 
 @hookimpl
 def thunder_names() -> NamesOfModules:
     """Add `report` to `thunder`; its module is imported when it is first used."""
-    return {"thunder": {"report": Alias("thunder_report.report:report")}}
+    return {"thunder": {"report": Alias("thunder_report.reports:report")}}
 
 
 @hookimpl

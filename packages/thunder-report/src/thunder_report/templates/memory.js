@@ -19,7 +19,7 @@ class MemoryView {
     this.element = h("section", {},
       h("div", { class: "figures", style: "margin-bottom:14px" }, figure(bytes(m.peak), has ? "peak, estimated" : "peak, estimated (nothing was measured)"), has ? figure(bytes(most), "peak, measured") : null,
         figure(bytes(m.inputs), "inputs and parameters"), figure(bytes(m.holders.reduce((a, x) => a + x.nbytes, 0)), "computed, alive at the peak"), m.backward.length ? figure(bytes(m.saved.reduce((a, x) => a + x.nbytes, 0)), "saved for the backward") : null),
-      h("div", { class: "card" }, h("h2", {}, "Over the statements"), h("div", { class: "bar" }, segment("What is shown", ["computed", "with inputs"], "computed", name => draw(name !== "computed")), h("span", { class: "soft" }, "Choose a point to see its statement.")), box,
+      h("div", { class: "card" }, h("h2", {}, "Over the statements"), h("div", { class: "bar" }, segment("What is shown", ["computed", "with inputs"], "computed", name => draw(name !== "computed")), h("span", { class: "soft" }, `Choose a point to see its statement.${entry.summary.sizes.some(s => s.is_free) ? " The estimate is for the sizes of the call that compiled it." : ""}`)), box,
         h("div", { class: "legend" }, h("span", {}, dotOf("var(--c0)"), "estimated"), has ? h("span", {}, dotOf("var(--c1)"), "measured in the last call") : null), readout),
       h("div", { class: "grid", style: "margin-top:14px" }, this.atPeak(m), m.saved.length ? this.saved(m) : null));
   }
