@@ -439,6 +439,7 @@ def fails(*args):
 
 class Faulty:
     find = keep = staticmethod(lambda *args: None)
+    revise = staticmethod(lambda entry, *args: entry)
 
 setattr(Faulty, sys.argv[1], staticmethod(fails))
 
@@ -455,7 +456,7 @@ with get_manager().temporary(Store(), "faulty store"):
 """
 
 
-@pytest.mark.parametrize("method", ["find", "keep"])
+@pytest.mark.parametrize("method", ["find", "keep", "revise"])
 def test_a_fault_of_a_store_of_programs_is_a_plugin_error(method: str) -> None:
     """In a process of its own, in which no test has replaced what asks the stores."""
     command = [sys.executable, "-c", STORE, method]

@@ -388,6 +388,15 @@ class Dispatcher:
         self._select_entries()
         self.stats.interpreter_cache = entries[::-1]
 
+    def replace_entry(self, entry: CacheEntry, by: CacheEntry) -> None:
+        """Put an entry with the same guards in the place of one."""
+        with self._lock:
+            self._stored = tuple(by if e is entry else e for e in self._stored)
+            self._select_entries()
+            self.stats.interpreter_cache = list(self._stored[::-1])
+            if self.stats.last_entry is entry:
+                self.stats.last_entry = by
+
     def _check_promises(self, entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise SameInputViolation if a fact has changed of which the user promised that it would not."""
         failure = first_failure(entry.guards, args, kwargs) if self._same_input else None

@@ -32,7 +32,7 @@ from thunder.compiler.compile_plan import Answers, CompilePlan, CompileStep, Few
 from thunder.compiler.contributed_state import contributed_state
 from thunder.compiler.declared_devices import refuse_without_values
 from thunder.compiler.failed_calls import effects_of
-from thunder.compiler.kept_programs import keep_entry, kept_entry
+from thunder.compiler.kept_programs import keep_entry, kept_entry, revised_entry
 from thunder.compiler.ledger import check_requirements, explain_placements
 from thunder.compiler.new_entries import dropped_facts, new_entry
 from thunder.compiler.pipeline import Compiled, configured_pipeline
@@ -275,6 +275,8 @@ class EntryCompiler:
             **compiled.stage_times,
             "prologue": perf_counter_ns() - before,
         }
+        if call.device is None:
+            entry = revised_entry(entry, request, data)
         if can_be_kept:
             keep_entry(entry, request, data)
         return entry

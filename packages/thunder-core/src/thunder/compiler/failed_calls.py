@@ -26,7 +26,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -62,6 +62,7 @@ __all__ = [
     "note_unapplied",
     "note_unapplied_writes",
     "plan_for_failures",
+    "plan_of_traces",
     "run_by_python",
     "undo",
 ]
@@ -221,13 +222,23 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
         is_opaque=any(map(is_opaque, calls)),
         changes_inference=prims.enter_inference_mode.id in symbols,
         flags=frozenset(b.args[0] for b in calls if b.sym.id == prims.set_backend_flag.id),
-        writers=frozenset(
-            b.sym.name for t in traces for b in t.bound_symbols if writes(b) and not _is_undone(b)
-        ),
-        keeps_overwritten=any(OpTags.KEEPS_OVERWRITTEN in b.tags for t in traces for b in t.bound_symbols),
+        **_writes_of(traces),
         decides=program.may_leave,
         decides_on_made=program.may_leave and decides_on_made(program.computation.bound_symbols),
     )
+
+
+def _writes_of(traces: Sequence[TraceCtx]) -> dict[str, Any]:
+    calls = [b for trace in traces for b in trace.bound_symbols]
+    return {
+        "writers": frozenset(b.sym.name for b in calls if writes(b) and not _is_undone(b)),
+        "keeps_overwritten": any(OpTags.KEEPS_OVERWRITTEN in b.tags for b in calls),
+    }
+
+
+def plan_of_traces(plan: FailurePlan, traces: Sequence[TraceCtx]) -> FailurePlan:
+    """Return the plan of the same program with other traces that run."""
+    return replace(plan, **_writes_of(traces))
 
 
 def effects_of(program: Acquisition) -> ProgramEffects:

@@ -12,11 +12,15 @@ from thunder.frontend.trace_request import TraceRequest
 from thunder.plugins.contributions import isolated, program_stores
 from thunder.plugins.manager import get_manager
 
-__all__ = ["ProgramStore", "keep_entry", "kept_entry"]
+__all__ = ["ProgramStore", "keep_entry", "kept_entry", "revised_entry"]
 
 
 class ProgramStore(Protocol):
-    """What the hook `thunder_program_store` provides."""
+    """What the hook `thunder_program_store` provides.
+
+    A store may also have `revise(entry, request, data)`, which returns the entry that takes the place of one
+    that was compiled: the same one, or another with the same guards.
+    """
 
     def find(self, request: TraceRequest, data: CompileData) -> CacheEntry | None:
         """Return an entry whose guards hold for the call of a request, or None."""
@@ -33,6 +37,16 @@ def kept_entry(request: TraceRequest, data: CompileData) -> CacheEntry | None:
         if entry is not None:
             return entry
     return None
+
+
+def revised_entry(entry: CacheEntry, request: TraceRequest, data: CompileData) -> CacheEntry:
+    """Return the entry that the stores put in the place of one that was compiled for a call."""
+    for plugin, store in _stores():
+        revise = getattr(store, "revise", None)
+        if revise is not None:
+            with _calling("revise", plugin):
+                entry = revise(entry, request, data)
+    return entry
 
 
 def keep_entry(entry: CacheEntry, request: TraceRequest, data: CompileData) -> None:

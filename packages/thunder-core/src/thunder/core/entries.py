@@ -17,12 +17,13 @@ from thunder.base.generated_source import compile_text
 from thunder.base.options import CACHE_OPTIONS
 from thunder.base.provenance import ABSENT, STEPS, Path, object_root, own_name, root
 from thunder.base.public_names import missing_name
+from thunder.base.structural_ids import BLOCK, BLOCK_END, COMMENT, RELEASES, UNPACK
 from thunder.compiler.compile_plan import CompilePlan
-from thunder.compiler.failed_calls import FailurePlan
+from thunder.compiler.failed_calls import FailurePlan, plan_of_traces
 from thunder.compiler.inspection import compile_data, compile_stats
 from thunder.compiler.jit import jit
 from thunder.compiler.kept_programs import ProgramStore
-from thunder.compiler.pipeline import Compiled, configured_pipeline
+from thunder.compiler.pipeline import Compiled, Context, Pipeline, configured_pipeline
 from thunder.compiler.running_compile import compiling
 from thunder.compiler.stats import CacheEntry, CompileData
 from thunder.executor_base.fusion_executor import FusionExecutor
@@ -41,6 +42,7 @@ from thunder.frontend.trace_request import TraceRequest
 from thunder.frontend.traced_replacements import ReplacedFunction, full_name
 from thunder.ir.copied_outputs import copied_to_inputs, with_copied
 from thunder.ir.dotted_paths import bind_paths
+from thunder.ir.effects import is_ordered, written_tensors
 from thunder.ir.execution_file import runs_from_file
 from thunder.ir.fusion_regions import Region
 from thunder.ir.object_names import is_attribute_name
@@ -48,26 +50,38 @@ from thunder.ir.proxies import GeneratorProxy, TensorProxy
 from thunder.ir.region_keys import structural_key
 from thunder.ir.registered_operators import OperatorName, callee_of
 from thunder.ir.registered_operators import name_of as operator_name
+from thunder.ir.substitution import substitute, substitute_operands
 from thunder.ir.symbol import BoundSymbol, Symbol, with_parts
-from thunder.ir.trace import TraceCtx, detached_trace
+from thunder.ir.trace import TraceCtx, TraceTag, detached_trace, from_trace
 from thunder.ir.trace_context import tracectx
 from thunder.ops import prims
 from thunder.ops.prims.prologue_checks import CHECKS
 from thunder.ops.region_strides import ExpectedStrides, after_forward
 from thunder.passes.below_autograd import BelowAutograd
+from thunder.passes.del_last_used import del_last_used
+from thunder.passes.execution import always_executors
+from thunder.passes.fallback_claim import claim_rest
+from thunder.passes.mutations import writes
+from thunder.passes.notes import Note
 from thunder.passes.placed_writes.raising_calls import ProgramEffects
+from thunder.passes.requires_grad_flow import propagate_requires_grad
 from thunder.passes.write_in_place import InputWrite
 from thunder.plugins.plugin_info import PluginInfo, PluginState
 from thunder.wrappers.thunder_module import dispatcher_of
 
 __all__ = [
     "ABSENT",
+    "BLOCK",
+    "BLOCK_END",
     "CACHED",
     "CACHE_OPTIONS",
     "CHECKS",
+    "COMMENT",
     "COMPARISONS",
     "CONTAINERS",
+    "RELEASES",
     "STEPS",
+    "UNPACK",
     "AbstractAnswers",
     "ArtefactCache",
     "BelowAutograd",
@@ -78,6 +92,7 @@ __all__ = [
     "CompilePlan",
     "Compiled",
     "Connected",
+    "Context",
     "ExpectedStrides",
     "Fact",
     "FailurePlan",
@@ -89,8 +104,10 @@ __all__ = [
     "Member",
     "Modes",
     "Node",
+    "Note",
     "OperatorName",
     "Path",
+    "Pipeline",
     "PluginInfo",
     "PluginState",
     "ProgramEffects",
@@ -106,11 +123,14 @@ __all__ = [
     "ThunderError",
     "TraceCtx",
     "TraceRequest",
+    "TraceTag",
     "Wiring",
     "after_forward",
+    "always_executors",
     "ambient_fact",
     "bind_paths",
     "callee_of",
+    "claim_rest",
     "compile_data",
     "compile_stats",
     "compile_text",
@@ -118,9 +138,11 @@ __all__ = [
     "configured_pipeline",
     "copied_to_inputs",
     "default_generators_kept",
+    "del_last_used",
     "detached_trace",
     "dispatcher_of",
     "environment_queries",
+    "from_trace",
     "full_ambient_state",
     "full_name",
     "input_proxy",
@@ -128,20 +150,27 @@ __all__ = [
     "is_guarded_whole",
     "is_immutable",
     "is_library_class",
+    "is_ordered",
     "is_python_class",
     "jit",
     "object_root",
     "operator_name",
     "overlapping_groups",
     "own_name",
+    "plan_of_traces",
     "prims",
     "prologue_trace",
+    "propagate_requires_grad",
     "root",
     "runs_from_file",
     "structural_key",
+    "substitute",
+    "substitute_operands",
     "tracectx",
     "with_copied",
     "with_parts",
+    "writes",
+    "written_tensors",
 ]
 
 __getattr__ = partial(missing_name, __name__)

@@ -178,7 +178,8 @@ def thunder_program_store() -> Any:
 
     Called at each compile. The object has two methods (`thunder.compiler.kept_programs.ProgramStore`): one
     returns the cache entry of a call, before the program is read, the other takes a new entry. The objects of
-    all plugins are asked in their order until one has an entry, and each is given a new one.
+    all plugins are asked in their order until one has an entry, and each is given a new one. With a third
+    one, `revise`, it puts another entry with the same guards in the place of one that was compiled.
     """
 
 

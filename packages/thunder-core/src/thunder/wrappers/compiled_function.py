@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from thunder.base.public_names import Alias, declared_names
 from thunder.wrappers.overrides import Overrides
 from thunder.wrappers.traced_source import symbolically_traced
 
@@ -33,10 +34,10 @@ class Recompiler(Protocol):
 class CompiledFunction:
     """A callable with a compiled call; all its attributes are those of the callable.
 
-    Reads, writes and deletions of attributes act on the callable, ``__wrapped__`` is the callable itself. As
-    a class attribute it becomes a method if the callable would. A copy is that of a copied callable, so that
-    a bound method that is copied with its object belongs to the copy. Pickling stores the callable and the
-    settings.
+    Reads, writes and deletions of attributes act on the callable, ``__wrapped__`` is the callable itself;
+    packages may declare names that the callable lacks. As a class attribute it becomes a method if the
+    callable would. A copy is that of a copied callable, so that a bound method that is copied with its object
+    belongs to the copy. Pickling stores the callable and the settings.
     """
 
     #: ``__call__`` is a slot with the function that runs the program: CPython finds it through the slot's
@@ -70,7 +71,15 @@ class CompiledFunction:
         if name == "__code__":
             symbolically_traced(None)
         fn = object.__getattribute__(self, "_thunder_fn")
-        return fn if name == "__wrapped__" else getattr(fn, name)
+        if name == "__wrapped__":
+            return fn
+        try:
+            return getattr(fn, name)
+        except AttributeError:
+            declared = declared_names("thunder.wrappers.compiled_function:CompiledFunction").get(name)
+            if not isinstance(declared, Alias):
+                raise
+        return declared.resolve()(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._thunder_fn, name, value)
