@@ -5,6 +5,7 @@ and `thunder.load`.
 """
 
 from importlib import import_module
+from os import PathLike
 from typing import Any
 
 from thunder.plugins import Alias, NamesOfModules, Option, hookimpl
@@ -25,6 +26,19 @@ def thunder_options() -> list[Option]:
             "Directory in which compiled programs are kept for later processes; by default "
             "THUNDER_PROGRAM_CACHE, and without both none is kept.",
         ),
+        Option(
+            "program",
+            str | PathLike | None,
+            None,
+            "File with an edited program, which runs in the place of the compiled one for inputs of its "
+            "types; see docs/edited_programs.md.",
+        ),
+        Option(
+            "check_program",
+            bool,
+            True,
+            "Whether the first call of an edited program is compared with the unedited one.",
+        ),
         Option("artefact", object, None, "The artefact whose programs are used: that of `thunder.load`."),
     ]
 
@@ -37,9 +51,15 @@ def thunder_program_store() -> Any:
 
 @hookimpl
 def thunder_names() -> NamesOfModules:
-    """Add `thunder.save` and `thunder.load`."""
-    names = {name: Alias(f"thunder_store.artefacts:{name}") for name in ("load", "save")}
-    return {"thunder": names}
+    """Add `thunder.save`, `thunder.load`, `thunder.use` and `thunder.diff`, and the method `use`."""
+    names = {
+        **{name: Alias(f"thunder_store.artefacts:{name}") for name in ("load", "save")},
+        "use": Alias("thunder_store.edited.use:use"),
+        "diff": Alias("thunder_store.edited.difference:diff"),
+    }
+    method = {"use": Alias("thunder_store.edited.use:bound_use")}
+    classes = ("thunder.core.module:ThunderModule", "thunder.wrappers.compiled_function:CompiledFunction")
+    return {"thunder": names, **dict.fromkeys(classes, method)}
 
 
 def __getattr__(name: str) -> Any:
@@ -51,6 +71,8 @@ def __getattr__(name: str) -> Any:
 
 
 _PUBLIC = {
+    "EditedProgramError": "edited.refusals",
+    "EditedProgramWarning": "edited.refusals",
     "Artefact": "artefacts",
     "ArtefactError": "artefacts",
     "Event": "outcomes",

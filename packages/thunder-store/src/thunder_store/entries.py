@@ -41,6 +41,7 @@ from thunder.core.entries import (
 )
 from thunder_store.descriptions import codes_of
 from thunder_store.digests import codes_within
+from thunder_store.edited.entry import EditedEntry
 from thunder_store.fact_forms import module_with
 from thunder_store.fact_reader import FactReader
 from thunder_store.fact_writer import FactWriter
@@ -94,6 +95,8 @@ def _ambient_state(entry: CacheEntry) -> Any:
 
 
 def _refuse(entry: CacheEntry) -> None:
+    if isinstance(entry, EditedEntry):
+        raise NotKept("replaced", "the program was edited")
     if entry.is_for_one_call:
         raise NotKept("one call", "what it reads has changed while it was read")
     if entry.baked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +27,8 @@ class Store:
 
     def find(self, request: TraceRequest, data: CompileData) -> CacheEntry | None:
         """Return a kept program whose facts hold for the call, or None."""
-        if data.compile_options.value("artefact") is None and directory_of(data) is None:
+        is_asked = data.compile_options.value("artefact") is not None or directory_of(data) is not None
+        if not is_asked or self._has_edits(data):
             return None
         return self._programs().find(request, data)  # type: ignore[no-any-return]
 
@@ -34,6 +36,19 @@ class Store:
         """Keep a program that was compiled, if it can be kept."""
         if directory_of(data) is not None:
             self._programs().keep(entry, request, data)
+
+    def revise(self, entry: CacheEntry, request: TraceRequest, data: CompileData) -> CacheEntry:
+        """Return a new entry with the edited program that is for it, or itself."""
+        if not self._has_edits(data):
+            return entry
+        return import_module("thunder_store.edited.use").revised(entry, data)  # type: ignore[no-any-return]
+
+    def _has_edits(self, data: CompileData) -> bool:
+        """Return whether edited programs were chosen; only their module knows those of `thunder.use`."""
+        module = sys.modules.get("thunder_store.edited.use")
+        return data.compile_options.value("program") is not None or (
+            module is not None and module.has_edits(data)
+        )
 
     def _programs(self) -> Any:
         return import_module("thunder_store.program_cache").ProgramCache()

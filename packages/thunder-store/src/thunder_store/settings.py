@@ -23,7 +23,9 @@ from thunder_store.reasons import NotKept
 __all__ = ["given_settings", "key_of", "settings_of"]
 
 #: options that say where programs are kept, or how a compile shows itself
-_PLACES = frozenset({"program_cache", "artefact", "compile_progress", "compile_workers"})
+_PLACES = frozenset(
+    {"program_cache", "artefact", "compile_progress", "compile_workers", "program", "check_program"}
+)
 
 
 def key_of(request: TraceRequest, data: CompileData) -> str:

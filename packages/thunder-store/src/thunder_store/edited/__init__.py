@@ -1,0 +1,1 @@
+"""Programs that a user has edited by hand, and what two programs differ in."""
