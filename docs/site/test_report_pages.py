@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -337,6 +338,35 @@ def test_ten_thousand_statements_open_in_two_seconds(browser: Any, tmp_path: Pat
     assert time.perf_counter() - start < 2
     assert tab.locator(f"{TRACE} .row").count() < 200
     tab.close()
+
+
+def rank(number: int) -> dict[str, Any]:
+    """Return what a page shows of a process with one program, in which two collectives overlap."""
+    network = [
+        {"start": 0, "end": 60e3, "name": "all_gather", "group": "0", "bytes": 64, "trace": "forward"},
+        {"start": 10e3, "end": 100e3, "name": MARKUP, "group": "0", "bytes": 32, "trace": "backward"},
+    ]
+    compute = [[0, 30e3, False], [30e3, 100e3, True], [100e3, 150e3, False]]
+    times = {"total": 150e3, "backward": 90e3, "in_flight": 100e3, "exposed": 70e3}
+    program = {"name": "layers", "measured": True, "compute": compute, "network": network, **times}
+    return {"rank": number, "programs": [program]}
+
+
+@pytest.mark.parametrize("width", [390, 1600])
+def test_processes_are_on_one_time_line(browser: Any, tmp_path: Path, width: int) -> None:
+    path = tmp_path / "ranks.html"
+    extra = {"ranks": [rank(0), rank(1)], "processes": 3}
+    path.write_text(render(replace(large_report(10), extra=extra)), encoding="utf-8")
+    shown = Opened(browser, path, viewport={"width": width, "height": 900})
+    tab = shown.open("ranks")
+    assert tab.locator("[role=img] rect").count() == 10
+    assert "1 of 3 processes have written nothing" in tab.locator("main").inner_text()
+    rows = [row.split() for row in tab.locator("table").first.locator("tbody tr").all_inner_texts()]
+    assert [row[:2] + row[-4:-2] for row in rows] == [["rank", n, "30", "%"] for n in "01"]
+    assert overlaps(tab) == []
+    assert width_of(tab) == width
+    assert shown.said == []
+    shown.context.close()
 
 
 def test_a_page_without_programs_says_so(browser: Any, tmp_path: Path) -> None:

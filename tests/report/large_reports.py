@@ -42,7 +42,7 @@ def large_report(statements: int) -> Report:
         places=[Place(0, 1 + i, "", f"layers.{i}") for i in range(500)],
         traces=(Trace("forward", ("x: cpu f32[8, 8]",), stages),), reasons=(), notes=(), absent=(),
         memory=memory,
-        costs={"forward": (None,) * count}, measured={}, machine="", rates=(),
+        costs={"forward": (None,) * count}, measured={}, collectives=(), machine="", rates=(),
     )  # fmt: skip
     program = Program(
         name="large", place="large.py:1", calls=1, hits=0, misses=1, python_runs=0, cache="automatic",

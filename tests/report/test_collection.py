@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 import thunder
 from report.reported_programs import decided, trained
@@ -160,6 +161,34 @@ def test_results_are_those_without_the_measurement() -> None:
         if measures:
             expected, x.grad = x.grad, None
     torch.testing.assert_close(x.grad, expected)
+
+
+def test_operations_of_convolutions_are_those_that_torch_counts() -> None:
+    """Forward and backward; torch counts what runs in eager (torch.utils.flop_counter)."""
+    first = torch.nn.Conv2d(4, 8, 3)
+    model = torch.nn.Sequential(
+        first, torch.nn.ConvTranspose2d(8, 4, 3), torch.nn.Flatten(), torch.nn.LazyLinear(2)
+    )
+    x = torch.randn(2, 4, 8, 8)
+    model(x)
+    with FlopCounterMode(display=False) as counter:
+        model(x).sum().backward()
+    compiled = thunder.jit(model, executors=["torch"])
+    compiled(x).sum().backward()
+    costs = collect(compiled).programs[0].entries[0].costs
+    counted = sum(cost.flops for trace in costs.values() for cost in trace if cost is not None)
+    assert counted == counter.get_total_flops()
+
+
+def test_a_plan_has_estimates_of_times_for_its_device() -> None:
+    with torch.device("meta"):
+        model, x = torch.nn.Linear(4096, 1024), torch.empty(512, 4096)
+    program = collect(thunder.plan(model, x, device="h100", executors=["torch"])).programs[0]
+    [cost] = [cost for cost in program.entries[0].costs["forward"] if cost is not None]
+    assert program.name == "plan for h100"
+    assert cost.flops == 2 * 512 * 4096 * 1024
+    assert cost.ns == pytest.approx(cost.flops / 67e12 * 1e9)
+    assert program.entries[0].measured == {}
 
 
 def test_an_object_that_is_not_compiled_is_refused() -> None:

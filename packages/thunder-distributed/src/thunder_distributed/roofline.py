@@ -34,6 +34,15 @@ def _products(factors: int, inner: Callable[[BoundSymbol], Any]) -> Callable[[Bo
     return lambda bsym: factors * math.prod(numbers_of((*bsym.flat_proxy_outs[0].shape, inner(bsym))))
 
 
+def _convolution(result: Any, argument: Any, weight: Any, transposed: bool) -> int:
+    """Return the operations of a convolution: an element of its result sums products with a filter.
+
+    Of a transposed convolution, an element of its argument is multiplied with one.
+    """
+    elements = argument.shape if transposed else result.shape
+    return 2 * math.prod(numbers_of((*elements, *weight.shape[1:])))
+
+
 #: the last part of an operator's id → the operations of a call: a product and a sum for each of the elements
 #: that are summed up for an element of the result
 FLOPS: Final[Mapping[str, Callable[[BoundSymbol], int]]] = {
@@ -43,6 +52,11 @@ FLOPS: Final[Mapping[str, Callable[[BoundSymbol], int]]] = {
     "bmm": _products(2, lambda b: b.args[0].shape[-1]),
     "addmm": _products(2, lambda b: b.args[1].shape[-1]),
     "baddbmm": _products(2, lambda b: b.args[1].shape[-1]),
+    "convolution": lambda b: _convolution(b.output, b.args[0], b.args[1], b.args[6]),
+    # one product for the gradient of the argument, one for that of the weight
+    "convolution_backward": lambda b: (
+        sum(map(bool, b.args[10][:2])) * _convolution(b.args[0], b.args[1], b.args[2], b.args[7])
+    ),
     # q k and the product with v: each element of the result is the sum of L products, L the length of k
     "scaled_dot_product_attention": _products(4, lambda b: b.args[1].shape[-2]),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,29 +11,21 @@ from typing import Any
 import torch
 
 import thunder
-from thunder import CompileData, CompileStats, TraceCtx
+from thunder import CompileData, CompileStats
 from thunder.core.entries import CacheEntry, own_name
 from thunder.core.errors import NotCompiled
-from thunder.core.symbol import BoundSymbol
 from thunder.examine import Explanation
-from thunder_distributed.roofline import flops_of
-from thunder_report.costs import bytes_of_call, costs_of, machine_of
-from thunder_report.measurement import MeasureTransform
-from thunder_report.memory import memory_of
+from thunder_report.entries import entry_of
 from thunder_report.model import (
     Decision,
     Entry,
     Guard,
-    LedgerLine,
-    Measured,
     Program,
     Report,
     Size,
 )
 from thunder_report.records import failures_of, record_of, short_text
 from thunder_report.sources import SourceFiles
-from thunder_report.statements import StatementTable, producers, shown_statements
-from thunder_transforms.profile_transform import ProfileTransform
 
 __all__ = ["collect", "collect_programs"]
 
@@ -42,31 +34,37 @@ _GUARDS = 20_000
 
 
 def collect(*compiled: Any, title: str | None = None) -> Report:
-    """Return the data of a report on compiled objects, as `thunder.jit` returns them.
+    """Return the data of a report on compiled objects and plans, of `thunder.jit` and `thunder.plan`.
 
     Raises NotCompiled for another object.
     """
-    programs = []
+    programs: list[tuple[CompileData, CompileStats] | thunder.Plan] = []
     for fn in compiled:
+        if isinstance(fn, thunder.Plan):
+            programs.append(fn)
+            continue
         data, stats = thunder.compile_data(fn), thunder.compile_stats(fn)
         if data is None or stats is None:
             raise NotCompiled(
                 f"thunder.report received {type(fn).__qualname__}, which is not compiled",
-                hint="Pass what thunder.jit returned.",
+                hint="Pass what thunder.jit or thunder.plan returned.",
             )
         programs.append((data, stats))
     return collect_programs(programs, title=title)
 
 
 def collect_programs(
-    programs: Sequence[tuple[CompileData, CompileStats]],
+    programs: Sequence[tuple[CompileData, CompileStats] | thunder.Plan],
     *,
     title: str | None = None,
     notes: Iterable[str] = (),
 ) -> Report:
-    """Return the data of a report on objects of which the settings and statistics are given."""
+    """Return the data of a report on plans, and objects of which settings and statistics are given."""
     files = SourceFiles()
-    collected = tuple(_program(data, stats, files) for data, stats in programs)
+    collected = tuple(
+        _plan(program, files) if isinstance(program, thunder.Plan) else _program(*program, files)
+        for program in programs
+    )
     return Report(
         title=title
         or ", ".join(dict.fromkeys(program.name for program in collected))
@@ -117,7 +115,6 @@ def _place_of(fn: Any) -> str:
 
 
 def _entry(entry: CacheEntry, position: int, data: CompileData, files: SourceFiles) -> Entry:
-    table = StatementTable(files)
     record = record_of(entry)
     functions = {
         "forward": entry.computation_traces,
@@ -125,13 +122,12 @@ def _entry(entry: CacheEntry, position: int, data: CompileData, files: SourceFil
         "prologue": entry.prologue_traces,
         "epilogue": entry.epilogue_traces,
     }
-    traces = tuple(table.trace(name, found) for name, found in functions.items() if found)
-    final = {name: functions[name][-1] for name in ("forward", "backward") if functions[name]}
-    times, nbytes = _measured(final, data.transforms)
-    rated = machine_of(final.values(), measures=bool(times))
     explanation = Explanation.of_entry(entry, data.executors_list, data.transforms)
-    rows, reasons = _ledger(explanation, table, final)
-    return Entry(
+    return entry_of(
+        functions,
+        explanation.with_absent(data.executors_list),
+        files,
+        transforms=data.transforms,
         number=position if record is None else record.number,
         uses=entry.uses,
         compile=record,
@@ -140,20 +136,41 @@ def _entry(entry: CacheEntry, position: int, data: CompileData, files: SourceFil
         ),
         decisions=tuple(Decision(d.question_text, short_text(d.answer), d.place) for d in entry.decisions),
         sizes=_sizes(entry),
-        traces=traces,
-        ledger=rows,
-        reasons=reasons,
-        notes=_notes(explanation),
-        absent=tuple(
-            (r.executor, r.code, r.message) for r in explanation.with_absent(data.executors_list).absent
-        ),
-        memory=memory_of(table, final["forward"], final.get("backward"), nbytes),
-        costs={name: costs_of(trace, rated.machine) for name, trace in final.items()},
-        measured=times,
-        machine=rated.text,
-        rates=rated.rates,
-        places=table.places,
-        statements=table.statements,
+    )
+
+
+def _plan(plan: thunder.Plan, files: SourceFiles) -> Program:
+    """Return a plan as a program of one entry that no call has used."""
+    functions = {
+        "forward": plan.traces,
+        "backward": plan.backward_traces,
+        "prologue": plan.prologue_traces,
+        "epilogue": plan.epilogue_traces,
+    }
+    device = None if plan.device is None else plan.device.name
+    entry = entry_of(
+        functions,
+        plan.explain(),
+        files,
+        device=device,
+        number=1,
+        uses=0,
+        compile=None,
+        guards=(),
+        decisions=(),
+        sizes=(),
+    )
+    return Program(
+        name="plan" if device is None else f"plan for {device}",
+        place="",
+        calls=0,
+        hits=0,
+        misses=0,
+        python_runs=0,
+        cache="",
+        executors=tuple(executor.name for executor in plan.executors),
+        transforms=(),
+        entries=(entry,),
     )
 
 
@@ -164,77 +181,3 @@ def _sizes(entry: CacheEntry) -> tuple[Size, ...]:
     return tuple(
         Size(source, is_free, tuple(fact for fact in facts if source in fact)) for source, is_free in found
     )
-
-
-def _notes(explanation: Explanation) -> tuple[str, ...]:
-    """Return what the ledger says beside its rows, a sentence each."""
-    return (
-        *(f"no effect: {r.executor}: {r.message}" for r in explanation.idle),
-        *map(str, explanation.notes),
-        *(f"given up: {step}" for step in explanation.tried),
-        *(f"written: {write}" for write in explanation.writes),
-        *(f"below autograd: {calls}" for calls in (explanation.below_autograd,) if calls is not None),
-        *(f"replaced: {function}" for function in explanation.replaced),
-        *(f"unchanged by {tensor.transform}: {tensor}" for tensor in explanation.unchanged),
-        *(f"baked in: {edge}" for edge in explanation.baked),
-    )
-
-
-def _ledger(
-    explanation: Explanation, table: StatementTable, final: Mapping[str, TraceCtx]
-) -> tuple[tuple[LedgerLine, ...], tuple[tuple[str, str, str], ...]]:
-    """Return the rows of a ledger, and the reasons that they name by number."""
-    computed = {name: producers(trace.bound_symbols) for name, trace in final.items()}
-    numbers: dict[tuple[str, str, str], int] = {}
-
-    def number(reason: Any) -> int:
-        return numbers.setdefault((reason.executor, reason.code, reason.message), len(numbers))
-
-    rows = []
-    for row in explanation.rows:
-        found = (computed.get(row.trace, {}).get(name) for name in row.outputs)
-        statement, part = next((pair for pair in found if pair is not None), (None, None))
-        place = -1
-        if row.source is not None:
-            below = "" if row.inner is None else f"{Path(row.inner.file).name}:{row.inner.line}"
-            place = table.place(row.source.file, row.source.line, below, row.module)
-        rows.append(
-            LedgerLine(
-                row.trace,
-                row.symbol,
-                row.outputs,
-                row.claimed_by or "",
-                row.via,
-                _region(statement),
-                tuple(map(number, row.refusals)),
-                tuple(map(number, row.skipped)),
-                place,
-                {name: short_text(value) for name, value in row.facts.items()},
-                None if part is None else flops_of(part),
-                None if part is None else bytes_of_call(part),
-            )
-        )
-    return tuple(rows), tuple(numbers)
-
-
-def _region(statement: BoundSymbol | None) -> str:
-    return statement.sym.name if statement is not None and statement.sym.is_fusion else ""
-
-
-def _measured(
-    final: Mapping[str, TraceCtx], transforms: Sequence[Any]
-) -> tuple[dict[str, tuple[Measured | None, ...]], dict[str, tuple[int | None, ...]]]:
-    """Return the measured times and bytes of the statements of final traces, if any."""
-    times: dict[str, tuple[Measured | None, ...]] = {}
-    nbytes: dict[str, tuple[int | None, ...]] = {}
-    for transform in transforms:
-        for name, trace in final.items():
-            positions = [i for i, _ in shown_statements(trace)]
-            if isinstance(transform, ProfileTransform) and (found := transform.times_of(trace)):
-                times[name] = tuple(
-                    Measured(t.calls, t.total_ns, t.shortest_ns) if (t := found.get(i)) else None
-                    for i in positions
-                )
-            if isinstance(transform, MeasureTransform) and (alive := transform.bytes_of(trace)):
-                nbytes[name] = tuple(alive.get(i) for i in positions)
-    return times, nbytes

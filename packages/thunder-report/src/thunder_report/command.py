@@ -2,27 +2,32 @@
 
     python -m thunder report train.py --steps 3
     python -m thunder report -o page.html --measure train.py --steps 3
+    torchrun --nproc-per-node=2 -m thunder report --measure train.py
 
 Options of the report come before the script; what follows the script are its arguments. The page is also
 written when the script raises or exits. `--measure` measures time and memory of each statement of what the
 script compiles with `thunder.jit`; it is slower then. `--trace-events` writes the times for Perfetto.
+Of several processes that torchrun begins, the first one writes the page, with what all of them communicate.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import runpy
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import thunder
 from thunder_report.collection import collect_programs
 from thunder_report.measurement import MeasureTransform
+from thunder_report.ranks import other_ranks, rank_of, write_rank
 from thunder_report.records import noting_programs
 from thunder_report.rendering import render
 from thunder_report.trace_events import chrome_trace
@@ -60,12 +65,27 @@ def run(options: argparse.Namespace) -> int:
         status, notes = _run_script(script, options.arguments)
     report = collect_programs(programs, title=options.title or script.name, notes=notes)
     target = Path(options.output)
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if processes > 1:
+        rank, run_name = int(os.environ["RANK"]), _run_name()
+        if rank:
+            write_rank(target, rank_of(report, rank), run_name)
+            return status
+        ranks = [rank_of(report, 0), *other_ranks(target, processes, run_name)]
+        report = replace(report, extra={"ranks": ranks, "processes": processes})
     target.write_text(render(report), encoding="utf-8")
     if options.trace_events is not None:
         Path(options.trace_events).write_text(json.dumps(chrome_trace(report)), encoding="utf-8")
     compiled = sum(len(program.entries) for program in report.programs)
     print(f"{target}: {len(report.programs)} programs, {compiled} entries", file=sys.stderr)
     return status
+
+
+def _run_name() -> str:
+    """Return what the processes of one run of torchrun have in common."""
+    return ":".join(
+        os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
+    )
 
 
 def _run_script(script: Path, arguments: Sequence[str]) -> tuple[int, tuple[str, ...]]:

@@ -41,12 +41,14 @@ class RatedMachine:
         return () if self.machine is None else (max(self.machine.flops.values()), self.machine.bandwidth)
 
 
-def machine_of(traces: Iterable[TraceCtx], *, measures: bool) -> RatedMachine:
+def machine_of(traces: Iterable[TraceCtx], *, measures: bool, device: str | None) -> RatedMachine:
     """Return the machine on which the tensors of traces are.
 
     Of a GPU the figures are its maker's (`thunder_distributed.machines`). A CPU is measured if `measures`: a
-    product of matrices for each dtype, and a copy.
+    product of matrices for each dtype, and a copy. `device` is the profile for which a program was planned.
     """
+    if device is not None and device in MACHINES:
+        return RatedMachine(machine_named(device), f"{device}, peak rates of its maker")
     tensors = [p for trace in traces for p in _tensors(trace)]
     types = {p.device.type for p in tensors}
     if "cuda" in types and torch.cuda.is_available():

@@ -15,9 +15,10 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from thunder import TensorProxy, TraceCtx
+from thunder.core.prims import unpack_sequence
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import from_trace
-from thunder_transforms.observing import branch_of, is_computing, observer
+from thunder_transforms.observing import OBSERVER, branch_of, is_computing, observer
 from thunder_transforms.profile_transform import ProfileTransform
 
 __all__ = ["MeasureTransform"]
@@ -48,7 +49,7 @@ class MeasureTransform(ProfileTransform):
             new.bound_symbols.append(self._begin.bind(*inputs, output=None))
         for bsym in profiled.bound_symbols:
             new.bound_symbols.append(bsym)
-            if is_computing(bsym):
+            if is_computing(bsym) or bsym.sym.id == unpack_sequence.id:  # which yields the cotangents
                 self._bytes.append(None)
                 tensors = [p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)]
                 new.bound_symbols.append(self._note.bind(len(self._bytes) - 1, *tensors, output=None))
@@ -77,14 +78,12 @@ class MeasureTransform(ProfileTransform):
     def bytes_of(self, trace: TraceCtx) -> dict[int, int]:
         """Return the bytes that were alive while statements of a final trace ran, by their positions."""
         found: dict[int, int] = {}
-        computing = -1
+        last = -1
         for position, bsym in enumerate(trace.bound_symbols):
-            if is_computing(bsym):
-                computing = position
-            elif bsym.sym.id == self._note.id:
-                nbytes = self._bytes[_index(bsym)]
-                if nbytes is not None:
-                    found[computing] = nbytes
+            if OBSERVER not in bsym.tags:
+                last = position
+            elif bsym.sym.id == self._note.id and (nbytes := self._bytes[_index(bsym)]) is not None:
+                found[last] = nbytes
         return found
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from thunder_report.records import CompileRecord
 
 __all__ = [
+    "CollectiveCall",
     "Decision",
     "Entry",
     "Guard",
@@ -170,6 +171,21 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class CollectiveCall:
+    """A collective of a final trace: its position and that of the statement that waits for it.
+
+    A collective that is not asynchronous waits for itself. `nbytes` are those of its whole tensor.
+    """
+
+    trace: str
+    position: int
+    waited: int
+    name: str
+    group: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class Guard:
     """A fact that the entry depends on: its text, what is expected, and the path of the value."""
 
@@ -216,6 +232,7 @@ class Entry:
     memory: Memory | None
     costs: Mapping[str, tuple[StatementCost | None, ...]]
     measured: Mapping[str, tuple[Measured | None, ...]]
+    collectives: tuple[CollectiveCall, ...]
     machine: str
     #: operations and bytes per second of the machine at most; empty if they are not known
     rates: tuple[float, ...]

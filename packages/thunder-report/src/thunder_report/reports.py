@@ -21,7 +21,7 @@ def report(compiled: Any, path: str | Path = "report.html", *, title: str | None
     and estimated otherwise.
 
     Args:
-        compiled: what `thunder.jit` returned, or a list or tuple of these.
+        compiled: what `thunder.jit` or `thunder.plan` returned, or a list or tuple of these.
         path: the file.
         title: of the page; by default the names of the objects.
 

@@ -20,6 +20,7 @@ __all__ = ["StatementTable", "shown_statements", "statement_text"]
 
 _RELEASES = frozenset({python_del.id, clear_mutable_collection.id})
 _STRUCTURE = frozenset({python_return.id, comment.id, "prims.unpack_sequence", "prims.unpack_trivial"})
+#: operators that communicate, or wait for one that does
 _COMMUNICATION = frozenset({*COLLECTIVES, *EXCHANGES, wait.id})
 
 

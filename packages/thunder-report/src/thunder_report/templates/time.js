@@ -31,7 +31,7 @@ class TimeView {
     const rows = this.rows(), isMeasured = rows.some(r => r.ns !== null), { entry } = this;
     const total = rows.reduce((a, r) => a + (r.ns || 0), 0);
     rows.sort((a, b) => isMeasured ? (b.ns || 0) - (a.ns || 0) : (b.cost?.[0] || 0) - (a.cost?.[0] || 0) || (b.cost?.[1] || 0) - (a.cost?.[1] || 0));
-    const columns = () => `grid-template-columns:${innerWidth < 640 ? "minmax(0,2fr) 74px 74px" : "minmax(0,2.4fr) minmax(0,2fr) 76px 84px 84px 84px 70px 60px"}`;
+    const columns = () => `grid-template-columns:${innerWidth < 640 ? "minmax(0,2fr) 74px 74px" : "minmax(0,2.4fr) minmax(0,2fr) 76px 84px 84px 84px 84px 60px"}`;
     const list = new List({ label: "Statements by time", height: 28, fit: true, className: "timed", choose: i => this.describe(rows[i]), render: i => {
       const r = rows[i], place = entry.place(r.row);
       const name = h("span", { title: entry.text(r.row) }, dot(entry.executor(r.row)), " ", h("code", {}, entry.symbol(r.row).split(".").at(-1)), h("span", { class: "faint" }, r.trace === "backward" ? " backward" : ""));
@@ -45,7 +45,7 @@ class TimeView {
     this.detail = h("div", { class: "detail", "aria-live": "polite" }, h("p", { class: "soft" }, "Choose a statement."));
     const head = h("div", { class: "head" }, h("div", { class: "cells", style: columns() }, (innerWidth < 640 ? ["statement", "measured", "estimate"] : ["statement", "module and line", "FLOP", "bytes", "estimate", "measured", "× estimate", "share"]).map((name, i) => h("span", { class: i > (innerWidth < 640 ? 0 : 1) ? "right" : null }, name))));
     return h("div", { class: "card" }, h("h2", {}, isMeasured ? `Statements: ${time(total)} for one call of each, measured` : "Statements: estimates"),
-      h("p", { class: "lead" }, isMeasured ? `“× estimate” is the fastest call beside the roofline of ${entry.machine || "a machine that is not known"}. A region reads its arguments and writes its results once.` : "Nothing was measured. Compile with transforms=[thunder.transforms.MeasureTransform()], or use python -m thunder report --measure."),
+      h("p", { class: "lead" }, isMeasured ? `“× estimate” is the fastest call beside the roofline of ${entry.machine || "a machine that is not known"}. A region reads its arguments and writes its results once.` : `${entry.machine ? `The estimate is the roofline of ${entry.machine}. ` : ""}Nothing was measured: compile with transforms=[thunder.transforms.MeasureTransform()], or use python -m thunder report --measure.`),
       isMeasured && entry.machine ? this.roof(rows) : null, this.byLine(rows, isMeasured), head, list.element, this.detail);
   }
   byLine(rows, isMeasured) {
