@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import tempfile
 import zipfile
 import zlib
@@ -20,6 +21,7 @@ from typing import Any, Final
 import torch
 from safetensors.torch import load_file
 
+from thunder import Plan
 from thunder.core.entries import (
     CacheEntry,
     CompileData,
@@ -41,6 +43,13 @@ from thunder_store.environment import (
     refuse_newer_files,
 )
 from thunder_store.outcomes import note
+from thunder_store.planned import (
+    check_device,
+    device_document,
+    environment_of_plan,
+    is_read_on_each,
+    refuse_queries,
+)
 from thunder_store.reasons import NotKept, NotUsed
 from thunder_store.settings import given_settings, settings_of
 
@@ -64,8 +73,12 @@ def save(compiled: Any, path: str | os.PathLike[str], *, weights: bool = False) 
     safetensors with the ending ``.safetensors``: then `load` needs no model. These are programs for
     inference, which compute no gradients and write to no object.
 
+    Of a plan, the program is written that was planned for its device (docs/plans.md).
+
     Raises NotCompiled for another object, ArtefactError if no program can be kept, OSError.
     """
+    if isinstance(compiled, Plan):
+        return _save_plan(compiled, Path(path), weights)
     data, stats = compile_data(compiled), compile_stats(compiled)
     dispatcher = dispatcher_of(compiled)
     if data is None or stats is None or dispatcher is None:
@@ -95,11 +108,46 @@ def save(compiled: Any, path: str | os.PathLike[str], *, weights: bool = False) 
     return reasons
 
 
+def _save_plan(plan: Plan, path: Path, weights: bool) -> list[str]:
+    if plan.origin is None or weights:
+        why = "a plan has no values of weights" if weights else "it is a plan of a plugin, of another kind"
+        raise ArtefactError(
+            f"the plan cannot be saved: {why}", hint="Save what thunder.plan(fn, …) returned."
+        )
+    entry, compiler = plan.origin
+    request, data = compiler.request(entry.plan), compiler.data
+    try:
+        # a call may ask questions about data; the program of a plan asks none, else it could not be planned
+        asks = data.compile_options["data_dependent"] != "refuse"
+        settings = {**settings_of(request, data), "answers": asks}
+        program = {**write_entry(entry, request, data), "settings": settings}
+        refuse_queries(program)
+    except NotKept as reason:
+        raise ArtefactError(
+            "the plan cannot be saved",
+            found={"reason": reason},
+            hint="docs/kept_programs.md says what is kept.",
+        ) from reason
+    device = device_document(plan)
+    _write(
+        path,
+        [program],
+        {**given_settings(data), "has weights": False},
+        {"device": device} if device else None,
+    )
+    return []
+
+
 def _weights_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.safetensors")
 
 
-def _write(path: Path, programs: list[dict[str, Any]], given: Mapping[str, Any]) -> None:
+def _write(
+    path: Path,
+    programs: list[dict[str, Any]],
+    given: Mapping[str, Any],
+    planned: Mapping[str, Any] | None = None,
+) -> None:
     texts: dict[str, str] = {}
     for n, program in enumerate(programs):
         runs = {}
@@ -111,10 +159,11 @@ def _write(path: Path, programs: list[dict[str, Any]], given: Mapping[str, Any])
         texts[f"programs/{n}.json"] = json.dumps({**program, "programs": runs}, separators=(",", ":"))
     index = {
         "format": _FORMAT,
-        "environment": environment(),
+        "environment": environment() if planned is None else environment_of_plan(),
         "given": given,
         "programs": len(programs),
-        "modules": _contents(texts.values()),
+        "modules": _contents(texts.values(), is_planned=planned is not None),
+        "planned": planned,
         "files": {name: _digest(text.encode("utf-8", "surrogatepass")) for name, text in texts.items()},
     }
     body = json.dumps(index, separators=(",", ":"), sort_keys=True)
@@ -127,10 +176,17 @@ def _write(path: Path, programs: list[dict[str, Any]], given: Mapping[str, Any])
         os.replace(whole, path)
 
 
-def _contents(texts: Iterable[str]) -> dict[str, str]:
+def _contents(texts: Iterable[str], *, is_planned: bool) -> dict[str, str]:
     """Return the contents of modules; of the script that ran only if a program depends on what it defines."""
     depends = any("__main__" in text for text in texts)
-    return {n: c for n, c in contents_of_modules().items() if depends or n not in ("__main__", "__mp_main__")}
+    found = {
+        n: c for n, c in contents_of_modules().items() if depends or n not in ("__main__", "__mp_main__")
+    }
+    if not is_planned:
+        return found
+    return {
+        n: c for n, c in found.items() if is_read_on_each(n, str(getattr(sys.modules[n], "__file__", "")))
+    }
 
 
 def _digest(content: bytes) -> str:
@@ -156,6 +212,8 @@ class Artefact:
             self.environment: dict[str, str] = dict(index["environment"])
             self.modules: dict[str, str] = dict(index["modules"])
             self.given: dict[str, Any] = dict(index["given"])
+            #: of a plan: the device that it is for
+            self.planned: dict[str, Any] | None = index["planned"]
             self.has_weights = bool(self.given.pop("has weights"))
             self.programs = [_program(n, texts) for n in range(index["programs"])]
         except OSError:
@@ -186,11 +244,13 @@ class Artefact:
         return None
 
     def check_environment(self) -> None:
-        """Raise NotUsed if a version, a setting of the process or a module is another one."""
-        now = environment()
+        """Raise NotUsed if a version, a setting of the process, the device or a module is another one."""
+        now = environment() if self.planned is None else environment_of_plan()
         for name, text in self.environment.items():
             if now.get(name) != text:
                 raise NotUsed(f"{name} is {now.get(name)!r} and was {text!r}")
+        if self.planned is not None:
+            check_device(self.planned["device"])
         changed = changed_content(self.modules)
         if changed is not None:
             raise NotUsed(f"the content of the module {changed} is another one")

@@ -25,6 +25,7 @@ from thunder.core.entries import (
     prims,
 )
 from thunder_store.descriptions import description, name_of, named, parts_of
+from thunder_store.device_keys import keys_on_device
 from thunder_store.fact_forms import (
     ATTRIBUTES,
     DICTIONARIES,
@@ -143,7 +144,7 @@ class FactWriter:
         if x.free is not None:
             raise NotKept("sizes", "a tensor with symbolic sizes")
         strides = None if x.strides is None else list(x.strides)
-        plain = [list(x.shape), strides, str(x.dtype), str(x.device), x.requires_grad, x.dispatch_keys]
+        plain = [list(x.shape), strides, str(x.dtype), str(x.device), x.requires_grad, keys_on_device(x)]
         return [self._object(x.type, None), *plain]
 
     def _object(self, x: Any, sighting: Any) -> int:

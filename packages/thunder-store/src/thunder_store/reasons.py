@@ -21,6 +21,7 @@ CODES: Final = {
     "code": "the program was read from code that no guarded function has",
     "process": "the program reads numbers of its process: id(), or a text with an address",
     "set order": "the program makes sets, whose order of texts is another one in each process",
+    "device": "a plan depends on a device that is not here, in a way that is not derived",
     "operator": "the program calls an operator that is registered under no name",
     "statement": "the program has a statement of another form than those that are kept",
     "region": "a region is compiled by an executor that cannot compile it again from its text",

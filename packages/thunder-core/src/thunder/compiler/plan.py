@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, overload
 
 from thunder.base.errors import InvalidArgument, RaisedByProgram
@@ -16,7 +16,7 @@ from thunder.compiler.entry_compiler import EntryCompiler
 from thunder.compiler.jit import jit
 from thunder.compiler.ledger import Explanation
 from thunder.compiler.memory_estimate import MemoryEstimate, estimate_memory
-from thunder.compiler.stats import CacheEntry, CompileData, CompileStats
+from thunder.compiler.stats import CacheEntry, CompileStats
 from thunder.executor_base.executor import Executor
 from thunder.extend import assuming_device, profile_named
 from thunder.ir.trace import TraceCtx
@@ -45,6 +45,8 @@ class Plan:
     prologue_traces: list[TraceCtx]
     epilogue_traces: list[TraceCtx]
     executors: tuple[Executor, ...]
+    #: the entry that was compiled, and its compiler, for a package that keeps plans; None for another kind
+    origin: tuple[CacheEntry, EntryCompiler] | None = field(default=None, repr=False, compare=False)
 
     def explain(self) -> Explanation:
         """Return the placement ledger, as `thunder.explain` does after a call."""
@@ -146,7 +148,7 @@ def plan(
     with _assume_device(device) as profile, collector_paused():
         compiler = _compiler(fn, executors, transforms, options)
         entry = _entry(compiler, args, profile)
-    return _as_plan(entry, profile, compiler.data)
+    return _as_plan(entry, profile, compiler)
 
 
 def _planner() -> Callable[..., Any]:
@@ -169,7 +171,8 @@ def _entry(compiler: EntryCompiler, args: tuple[Any, ...], profile: DeviceProfil
     raise error  # outside of the handler, which would become its __context__
 
 
-def _as_plan(entry: CacheEntry, profile: DeviceProfile | None, data: CompileData) -> Plan:
+def _as_plan(entry: CacheEntry, profile: DeviceProfile | None, compiler: EntryCompiler) -> Plan:
+    data = compiler.data
     backward = entry.backward_traces[-1] if entry.backward_traces else None
     return Plan(
         device=profile,
@@ -180,6 +183,7 @@ def _as_plan(entry: CacheEntry, profile: DeviceProfile | None, data: CompileData
         prologue_traces=entry.prologue_traces,
         epilogue_traces=entry.epilogue_traces,
         executors=data.executors_list,
+        origin=(entry, compiler),
     )
 
 
