@@ -276,6 +276,9 @@ def test_times_are_a_table_and_a_file_for_perfetto(opened: Opened, tmp_path: Pat
     tab = opened.open("time")
     assert len(texts(tab, "[aria-label='Statements by time']")) > 5
     assert tab.locator("[aria-label=Roofline] circle").count() > 2
+    assert any("reported_programs.py:" in name for name in texts(tab, "#sums", ".name"))
+    tab.get_by_role("radio", name="module").click()
+    assert "*.up" in texts(tab, "#sums", ".name")
     with tab.expect_download() as download:
         tab.locator("#perfetto").click()
     download.value.save_as(tmp_path / "trace.json")

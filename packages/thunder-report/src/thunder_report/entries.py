@@ -17,7 +17,7 @@ from thunder_report.memory import memory_of
 from thunder_report.model import Entry, LedgerLine, Measured
 from thunder_report.records import short_text
 from thunder_report.sources import SourceFiles
-from thunder_report.statements import StatementTable, producers, shown_statements
+from thunder_report.statements import StatementTable, kind_of, producers, shown_statements
 from thunder_transforms.profile_transform import ProfileTransform
 
 __all__ = ["entry_of"]
@@ -106,7 +106,7 @@ def _ledger(
                 place,
                 {name: short_text(value) for name, value in row.facts.items()},
                 None if part is None else flops_of(part),
-                None if part is None else bytes_of_call(part),
+                None if part is None or kind_of(part) == "view" else bytes_of_call(part),
             )
         )
     return tuple(rows), tuple(numbers)

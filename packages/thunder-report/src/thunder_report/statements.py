@@ -16,7 +16,7 @@ from thunder_report.model import Place, Stage, Statement, Trace
 from thunder_report.sources import SourceFiles
 from thunder_transforms.observing import OBSERVER
 
-__all__ = ["StatementTable", "shown_statements", "statement_text"]
+__all__ = ["StatementTable", "kind_of", "producers", "shown_statements", "statement_text"]
 
 _RELEASES = frozenset({python_del.id, clear_mutable_collection.id})
 _STRUCTURE = frozenset({python_return.id, comment.id, "prims.unpack_sequence", "prims.unpack_trivial"})
@@ -75,7 +75,7 @@ class StatementTable:
             str(bsym.sym.id),
             self.place_of(bsym),
             "" if executor is None else executor.name,
-            _kind(bsym),
+            kind_of(bsym),
             parts,
         )
         number = self._numbers.get(statement)
@@ -104,7 +104,8 @@ class StatementTable:
         return number
 
 
-def _kind(bsym: BoundSymbol) -> str:
+def kind_of(bsym: BoundSymbol) -> str:
+    """Return the kind of a statement, see `Statement`."""
     if bsym.sym.is_fusion:
         return "region"
     if bsym.sym.id in _RELEASES:

@@ -149,7 +149,7 @@ function toggle(label, pressed, change, attributes = {}) {
 }
 
 const figure = (value, label, title) => h("div", { class: "figure", title }, h("b", {}, value), h("span", {}, label));
-const table = (heads, rows) => h("div", { class: "scroll" }, h("table", {},
+const table = (heads, rows) => h("div", { class: `scroll ${heads.length > 4 ? "many" : ""}` }, h("table", {},
   h("thead", {}, h("tr", {}, heads.map(([name, number]) => h("th", { class: number ? "num" : null, scope: "col" }, name)))),
   h("tbody", {}, rows.map(cells => h("tr", {}, cells.map((cell, i) => h("td", { class: heads[i][1] ? "num" : null }, cell)))))));
 const facts = pairs => h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== null && value !== "").map(

@@ -3,13 +3,13 @@
 class OverviewView {
   constructor(entry, page) {
     const program = page.program(), m = entry.memory, s = entry.summary, summary = data("summary");
-    const statements = Object.values(s.statements).reduce((a, b) => a + b, 0), calls = Object.entries(s.executors).sort((a, b) => b[1] - a[1]);
+    const run = entry => (entry.statements.forward || 0) + (entry.statements.backward || 0), statements = run(s), calls = Object.entries(s.executors).sort((a, b) => b[1] - a[1]);
     const question = (text, view, what) => h("tr", {}, h("td", {}, h("button", { class: "link", type: "button", onclick: () => page.open(view) }, text)), h("td", { class: "soft" }, what));
-    const measured = Object.values(entry.measured).flat().filter(Boolean).reduce((a, x) => a + x[1] / x[0], 0);
+    const measured = Object.values(entry.measured).flat().filter(Boolean).reduce((a, x) => a + x[2], 0);
     const reason = program.entries.flatMap(e => e.compile?.reasons || []).at(-1);
     this.element = h("section", {}, summary.notes.map(note => h("div", { class: "note" }, note)),
       h("div", { class: "figures", style: "margin-bottom:14px" }, figure(count(program.calls), `calls, ${count(program.hits)} of them hits`), figure(count(program.entries.length), "entries"),
-        figure(s.compile ? time(s.compile_ns) : "–", `compile of entry ${s.number}`), figure(count(statements), "statements that run"), figure(bytes(m.peak), "memory at the peak"), measured ? figure(time(measured), "in statements, measured") : null),
+        figure(s.compile ? time(s.compile_ns) : "–", `compile of entry ${s.number}`), figure(count(statements), "statements of forward and backward"), figure(bytes(m.peak), "memory at the peak"), measured ? figure(time(measured), "in statements, fastest calls") : null),
       h("div", { class: "grid" },
         h("div", { class: "card half" }, h("h2", {}, "Questions"), h("table", {}, h("tbody", {},
           question("Why did it compile again?", "compiles", reason ? `${reason.fact}: ${reason.expected} → ${reason.found}` : "it did not"),
@@ -21,7 +21,7 @@ class OverviewView {
           h("h3", { style: "margin-top:12px" }, "Calls by executor"), h("div", { class: "strip", role: "img", "aria-label": calls.map(([name, n]) => `${name} ${n}`).join(", ") }, calls.map(([name, n]) => h("i", { dot: colour(name), style: `flex:${n}`, title: `${name}: ${n}` }))),
           h("div", { class: "legend" }, calls.map(([name, n]) => h("span", {}, dot(name), `${name} ${count(n)}`)))),
         h("div", { class: "card" }, h("h2", {}, "Programs"), table([["program"], ["defined at"], ["calls", true], ["entries", true], ["compiled in", true], ["statements", true], ["failed", true]], summary.programs.map((p, i) => [
-          h("button", { class: "link", type: "button", onclick: () => page.chooseProgram(i) }, p.name), h("code", { class: "soft" }, p.place), count(p.calls), count(p.entries.length), time(p.entries.reduce((a, e) => a + e.compile_ns, 0)), count(p.entries.reduce((a, e) => a + Object.values(e.statements).reduce((x, y) => x + y, 0), 0)), count(p.failures.length)])))));
+          h("button", { class: "link", type: "button", onclick: () => page.chooseProgram(i) }, p.name), h("code", { class: "soft" }, p.place), count(p.calls), count(p.entries.length), time(p.entries.reduce((a, e) => a + e.compile_ns, 0)), count(p.entries.reduce((a, e) => a + run(e), 0)), count(p.failures.length)])))));
   }
   peakText(entry) {
     const m = entry.memory, row = entry.final(m.peak_trace)[m.peak_index];
