@@ -10,6 +10,7 @@ import reprlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -63,13 +64,32 @@ _failures: WeakKeyDictionary[Any, list[CompileRecord]] = WeakKeyDictionary()
 #: lists to which settings and statistics of each object that is compiled are added
 _noting: list[list[tuple[Any, Any]]] = []
 
-_TEXTS = reprlib.Repr()
-_TEXTS.maxstring = _TEXTS.maxother = 300
-_TEXTS.maxtuple = _TEXTS.maxlist = _TEXTS.maxdict = _TEXTS.maxset = 24
+#: packages whose objects are shown by their `repr`; that of others is code of the program, which must not run
+_SHOWN = frozenset({"builtins", "collections", "functools", "numpy", "thunder", "torch", "types", "typing"})
+
+
+class _Texts(reprlib.Repr):
+    """Shortened texts of values, for which no code of the program runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 300
+        self.maxtuple = self.maxlist = self.maxdict = self.maxset = 24
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        kind = type(x)
+        if isinstance(x, Enum):
+            return f"{kind.__qualname__}.{x.name}"
+        if kind.__module__.partition(".")[0] not in _SHOWN:
+            return f"<{kind.__qualname__} object>"
+        return super().repr_instance(x, level)
+
+
+_TEXTS = _Texts()
 
 
 def short_text(value: object) -> str:
-    """Return the `repr` of a value, shortened; of one whose `repr` raises, its type."""
+    """Return the `repr` of a value, shortened; of an object of the program, its class."""
     return _TEXTS.repr(value)
 
 
