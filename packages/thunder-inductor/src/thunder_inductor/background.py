@@ -115,7 +115,7 @@ class _Job:
             self.spent += time.perf_counter() - started
             return results
 
-        version = Version(None, run)
+        version = Version(region, None, run)
         version.state, version.job = _SO_FAR, self
         self.versions.append((region, strides, version))
         return version
@@ -204,7 +204,7 @@ class AwaitedCode:
         """Return the version of a region with these input strides: code on disk, or one that awaits code."""
         code = load_region(self._cache, region, strides, self._settings)
         if code is not None:
-            return Version(code)
+            return Version(region, code)
         job = next((job for job in self._jobs if job.is_open), None) or _Job(self._settings, self._cache)
         return job.add(region, strides)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from thunder.extend import EagerStrides, Region, evaluate_region, stand_in_tensor, unwritten
 
 from .edge_values import WITH_EDGE_VALUES
+from .gathers import CheckedIndices, reads_at_indices
 from .kernels import Strides
 from .maxima import WITH_INDICES, returns_indices
 from .rounding import with_numbers_as_eager
@@ -32,7 +33,8 @@ class Graph:
         module: the graph; it returns as a tuple the outputs of the region that it does not write to inputs.
         inputs: tensors without data in the place of the region's inputs.
         mode: the mode of these tensors.
-        output_strides: eager's strides (elements) of the outputs that are not written to inputs.
+        output_strides: eager's strides (elements) of the outputs that are not written to inputs, and of the
+            bool that says whether an index is out of range.
     """
 
     module: GraphModule
@@ -57,7 +59,9 @@ def graph_of(region: Region, strides: Sequence[Strides], *, rounds: bool = True)
         )
     known = [1.0 if is_number(p) else x for p, x in zip(region.inputs, inputs, strict=True)]
     layouts = EagerStrides(region).of(known)
-    derived = unwritten(region, layouts)
+    derived = [layout or () for layout in unwritten(region, layouts)]
+    if reads_at_indices(region):
+        derived.append(())
     opened = with_numbers_opened(region)
 
     def run(*tensors: torch.Tensor) -> tuple[Any, ...]:
@@ -70,21 +74,23 @@ def graph_of(region: Region, strides: Sequence[Strides], *, rounds: bool = True)
     # TorchInductor gives results of its own choice other strides than these only if they are not listed here.
     output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
     output.meta["user_visible_output_idxs"] = list(range(len(derived)))
-    output.meta["original_output_strides"] = list(derived)
-    return Graph(module, inputs, mode, tuple(layout or () for layout in derived))
+    output.meta["original_output_strides"] = derived
+    return Graph(module, inputs, mode, tuple(derived))
 
 
 def recorded_graph(
     run: Callable[..., Any], region: Region, inputs: Sequence[Any], mode: FakeTensorMode, rounds: bool
 ) -> GraphModule:
-    """Return the graph of what a function, which computes a region, dispatches for tensors of a mode."""
-    decompositions = WITH_INDICES if any(map(returns_indices, region.bsyms)) else {}
+    """Return the graph of what a function, which computes a region, dispatches for tensors of a mode.
+
+    One of a region that reads at indices has a result more: whether an index was out of range.
+    """
     # Functions without tensor arguments, as torch.zeros, return fake tensors too.
     # A mode of the caller, as a default device, has no effect on the region.
     with mode, torch._C.DisableTorchFunction():
-        module = _record(run, inputs, rounds, decompositions)
+        module = _record(run, region, inputs, rounds)
         if any(_writes(node.target) for node in module.graph.nodes):
-            module = _record(functionalize(run, remove="mutations"), inputs, rounds, decompositions)
+            module = _record(functionalize(run, remove="mutations"), region, inputs, rounds)
     module.graph.eliminate_dead_code()
     module.recompile()
     return module
@@ -123,15 +129,22 @@ def _write_to_inputs(module: GraphModule, region: Region) -> None:
 
 
 def _record(
-    function: Callable[..., Any],
-    inputs: Sequence[Any],
-    rounds: bool,
-    decompositions: Mapping[Any, Callable[..., Any]],
+    function: Callable[..., tuple[Any, ...]], region: Region, inputs: Sequence[Any], rounds: bool
 ) -> GraphModule:
-    table = {**select_decomp_table(), **WITH_EDGE_VALUES, **decompositions}
+    indices = CheckedIndices() if reads_at_indices(region) else None
+    table = {**select_decomp_table(), **WITH_EDGE_VALUES}
+    if any(map(returns_indices, region.bsyms)):
+        table.update(WITH_INDICES)
+    if indices is not None:
+        table.update(indices.decompositions)
     if rounds:
         table = with_numbers_as_eager(table)
-    record = make_fx(function, decomposition_table=table, tracing_mode="real", _allow_non_fake_inputs=True)
+
+    def run(*tensors: torch.Tensor) -> tuple[Any, ...]:
+        results = function(*tensors)
+        return results if indices is None else (*results, indices.outside())
+
+    record = make_fx(run, decomposition_table=table, tracing_mode="real", _allow_non_fake_inputs=True)
     recorded = record(*inputs)
     assert isinstance(recorded, GraphModule), f"make_fx returned {type(recorded).__name__}"
     return recorded

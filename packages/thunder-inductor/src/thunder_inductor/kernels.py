@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
@@ -14,6 +13,7 @@ from thunder.core.errors import PluginWarning
 from thunder.extend import Region, evaluate_region, reusing_function, unwritten, writing_function
 from thunder.plugins import is_strict
 
+from .gathers import raising_as_eager
 from .run_time_numbers import as_tensor, is_number
 
 __all__ = ["VERSION", "WORKSPACE", "Awaited", "Code", "RegionKernel", "Strides", "Version", "failure"]
@@ -81,14 +81,14 @@ class RegionKernel:
 
     def add_version(self, strides: tuple[Strides, ...], code: Code) -> None:
         """Add compiled code for inputs of these strides (elements)."""
-        self._versions[strides] = Version(code, reused=_reused(self._region))
+        self._versions[strides] = Version(self._region, code)
 
     def version(self, strides: tuple[Strides, ...], awaited: Awaited | None = None) -> Version:
         """Return the version for inputs of these strides (elements); compile or await it if there is none."""
         version = self._versions.get(strides)
         if version is None:
             made = (
-                Version(self._compile(self._region, strides), reused=_reused(self._region))
+                Version(self._region, self._compile(self._region, strides))
                 if awaited is None
                 else awaited.version(self._region, strides)
             )
@@ -174,25 +174,25 @@ class RegionKernel:
 
 
 class Version:
-    """Code whose results are examined when it first runs; before there is code, a function in its place.
+    """Code of a region whose results are examined when it first runs; before there is code, a function.
 
     Attributes:
         run: takes a list of tensors and returns the results, with eager's strides and memory of their own, or
-            that of an input (``reused``: the number of a result → the number of the input).
+            that of an input that the region reuses; raises what eager raises for the values of indices.
         workspace: the bytes that a run allocates beside the results; None while there is no code.
         state: what runs, for the ledger; empty if it is code that was compiled before the first run.
         job: who compiles the code of a version that has none.
     """
 
-    __slots__ = ("_code", "_copied", "_reused", "job", "run", "state", "workspace")
+    __slots__ = ("_compute", "_copied", "_region", "_strides", "job", "run", "state", "workspace")
 
     def __init__(
         self,
+        region: Region,
         code: Code | None,
         before: Callable[..., Sequence[torch.Tensor]] | None = None,
-        reused: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        self._reused = reused
+        self._region = region
         self.workspace: int | None = None
         self.job: object
         self.state, self.job = "", None
@@ -205,7 +205,8 @@ class Version:
     def set_code(self, code: Code) -> None:
         """Let the next run be the first one of compiled code."""
         self._copied: tuple[bool, ...] = ()
-        self._code, self.workspace = code, code.workspace
+        self._compute = raising_as_eager(self._region, code.run)
+        self._strides, self.workspace = code.output_strides, code.workspace
         self.run = self._first_run
 
     def _first_run(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
@@ -215,12 +216,12 @@ class Version:
         threads may be here at a time, and find the same.
         """
         memory = {t.untyped_storage()._cdata for t in tensors}
-        inputs = list(tensors)
-        results = self._code.run(tensors)
+        inputs, reused = list(tensors), _reused(self._region)
+        results = self._compute(tensors)
         copied: list[bool] = []
-        for i, (t, layout) in enumerate(zip(results, self._code.output_strides, strict=True)):
+        for i, (t, layout) in enumerate(zip(results, self._strides, strict=False)):
             own = t.untyped_storage()._cdata
-            if i in self._reused and own == inputs[self._reused[i]].untyped_storage()._cdata:
+            if i in reused and own == inputs[reused[i]].untyped_storage()._cdata:
                 memory.discard(own)
             copied.append(t.stride() != layout or own in memory)
             if not copied[-1]:
@@ -230,17 +231,17 @@ class Version:
             self._copied = tuple(copied)
             self.run = self._corrected
             return self._correct(results)
-        self.run = self._code.run
+        self.run = self._compute
         return results
 
     def _corrected(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
-        return self._correct(self._code.run(tensors))
+        return self._correct(self._compute(tensors))
 
     def _correct(self, results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return results with eager's strides and memory of their own."""
         return [
             torch.empty_strided(t.shape, layout, dtype=t.dtype, device=t.device).copy_(t) if is_copied else t
-            for t, layout, is_copied in zip(results, self._code.output_strides, self._copied, strict=True)
+            for t, layout, is_copied in zip(results, self._strides, self._copied, strict=False)
         ]
 
 

@@ -12,6 +12,8 @@ from thunder import TensorProxy, dtypes
 from thunder.core.symbol import BoundSymbol
 from thunder.extend import Refusal, consists_of_views
 
+from .gathers import GATHERS
+
 # fmt: off
 __all__ = [
     "CHECKERS", "MAXIMA", "MODES", "PRODUCTS", "WORTH_A_REGION", "Mode", "is_matrix_product", "is_product",
@@ -51,7 +53,7 @@ MAXIMA = ("torch.nn.functional.max_pool2d", "torch.nn.functional.max_pool2d_with
 _AVERAGE = "torch.nn.functional.avg_pool2d"
 WINDOWS = frozenset({*MAXIMA, _AVERAGE})
 _INTERPOLATE = "torch.nn.functional.interpolate"
-_WITHOUT_PRODUCTS = ELEMENTWISE | REDUCTIONS | VIEWS | MOVES | WINDOWS | {_INTERPOLATE}
+_WITHOUT_PRODUCTS = ELEMENTWISE | REDUCTIONS | VIEWS | MOVES | WINDOWS | GATHERS.keys() | {_INTERPOLATE}
 
 #: mode → the operators of its regions; of products, "auto" has those that `thunder_inductor.products` allows
 MODES: Mapping[Mode, frozenset[str]] = {
@@ -114,6 +116,7 @@ CHECKERS: Mapping[str, Callable[..., bool | Refusal]] = {
     **dict.fromkeys(_primitives("div fmod remainder pow"), _of_numbers_with_fractions),
     **dict.fromkeys(_primitives("maximum minimum"), _of_numbers),
     **dict.fromkeys(MAXIMA, _of_floats),
+    **GATHERS,
     _AVERAGE: _of_floats,
     _INTERPOLATE: _nearest,
     "torch.nn.functional.scaled_dot_product_attention": _without_dropout,

@@ -20,6 +20,7 @@ from thunder.core.errors import PluginError, PluginWarning, UnsupportedProgram
 from thunder.extend import EagerStrides, Region, SymbolicInt, evaluate_region, sizes_in, sizes_of
 from thunder.plugins import is_strict
 
+from .gathers import raising_as_eager
 from .kernels import failure
 from .symbolic_layouts import (
     Layouts,
@@ -89,7 +90,7 @@ def function_of_region(
     def run(inputs: Layouts, outputs: Layouts | None) -> _Run:
         with facts.attempt():
             code = kernel.code(key_of(sizes, inputs), sizes, lambda: compile(region, sizes, inputs, outputs))
-        return _Run(code.run)
+        return _Run(raising_as_eager(region, code.run))
 
     with facts.supposed():  # what is expected is checked in each call
         inputs = input_layouts(region, expected)

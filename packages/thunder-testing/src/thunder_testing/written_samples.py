@@ -257,7 +257,8 @@ WRITTEN: Mapping[str, Callable[[], Calls]] = {
     "ltorch.pad_backward": lambda: [
         _call(_x(2, 3, 8), [2, 3, 5], [1, 2], mode) for mode in ("reflect", "replicate")
     ],
-    "ltorch.dropout_with_noise": lambda: [_call(_x(3, 4), 0.3)],
+    "ltorch.dropout_mask": lambda: [_call(_x(3, 4), 0.3)],
+    "ltorch.dropout_by_mask": lambda: [_call(_x(3, 4), _x(3, 4) > 0, 0.3)],
     "torch.native_dropout": lambda: [_call(_x(3, 4), 0.3, True), _call(_x(3, 4), 0.3, False)],
     "ltorch.rrelu_with_noise": lambda: [_call(_x(3, 4), 0.1, 0.3)],
     "ltorch.as_strided_like": lambda: [_call(_x(2, 3), _x(12), [2, 3], [4, 1], 1)],

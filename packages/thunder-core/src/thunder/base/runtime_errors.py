@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
 from thunder.base.errors import Location, ThunderError
 from thunder.base.extension_origin import module_of, origin_of
 
-__all__ = ["Callee", "callees_until_failure", "failed_callee", "is_foreign", "note_statement"]
+__all__ = ["Callee", "callees_until_failure", "failed_callee", "is_foreign", "note_call", "note_statement"]
 
 _LINE = re.compile(r"\s*# (.+):(\d+): \t(.*)")
 _CALL = re.compile(r"(?:.* = )?([A-Za-z_][\w.]*)\(")
@@ -31,22 +31,33 @@ def note_statement(error: BaseException) -> None:
 
     Errors of thunder, which have their own lines, get none.
     """
-    if isinstance(error, ThunderError) or any(n.startswith(_WORDS) for n in getattr(error, "__notes__", ())):
-        return
-    position = _statement(error)
+    position = _statement(error) if _may_note(error) else None
     if position is None:
         return
     frame, line = position
     file = frame.f_code.co_filename
     statement = _text(frame, line)
-    note = f"{_WORDS}  {statement}"
-    source = next(_sources(file, line), None)
-    if source is not None:
-        note += f"\n  at  {source}"
+    note = _note(statement, next(_sources(file, line), None))
     called = _CALL.match(statement)
     if called is not None and called[1] in frame.f_globals:
         note += f"\n  {called[1]}:  from {origin_of(frame.f_globals[called[1]])}"
     error.add_note(note)
+
+
+def note_call(error: BaseException, statement: str, sources: Sequence[Location]) -> None:
+    """Add a note with a call inside of a statement, and the first of its lines, as `note_statement` does."""
+    if _may_note(error):
+        error.add_note(_note(statement, next(iter(sources), None)))
+
+
+def _may_note(error: BaseException) -> bool:
+    return not (
+        isinstance(error, ThunderError) or any(n.startswith(_WORDS) for n in getattr(error, "__notes__", ()))
+    )
+
+
+def _note(statement: str, source: Location | None) -> str:
+    return f"{_WORDS}  {statement}" if source is None else f"{_WORDS}  {statement}\n  at  {source}"
 
 
 class Callee(NamedTuple):

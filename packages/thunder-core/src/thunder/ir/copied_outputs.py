@@ -49,10 +49,10 @@ def copied_to_inputs(trace: TraceCtx) -> dict[str, TensorProxy]:
 def with_copied(region: Region, copied: Mapping[str, TensorProxy]) -> Region:
     """Return a region with those of its outputs that the program copies to inputs.
 
-    One with symbolic sizes, or with calls that run after it as well, has none.
+    One with symbolic sizes, with calls that run after it as well, or that may raise for values has none.
     """
     written = {i: copied[p.name] for i, p in enumerate(region.outputs) if p.name in copied}
-    if not written or region.repeated or sizes_of(region):
+    if not written or region.repeated or region.keeps_inputs or sizes_of(region):
         return region
     inputs = {p.name: p for p in (*region.inputs, *written.values())}
     positions = {name: i for i, name in enumerate(inputs)}

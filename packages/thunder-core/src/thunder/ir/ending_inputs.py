@@ -62,7 +62,7 @@ def _with_reused(
     readers: Mapping[str, Sequence[int]],
     private: Set[str],
 ) -> Region:
-    if region.repeated or sizes_of(region):
+    if region.repeated or region.keeps_inputs or sizes_of(region):
         return region
     inside = {position[b] for b in region.bsyms}
     written = {target for _, target in region.copied}

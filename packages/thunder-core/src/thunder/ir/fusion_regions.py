@@ -22,7 +22,7 @@ from thunder.ir.aliasing import views_of
 from thunder.ir.effects import is_ordered
 from thunder.ir.region_cuts import Cuts, parts_of
 from thunder.ir.region_graph import RegionGraph
-from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbol import BoundSymbol, has_tags
 from thunder.ir.trace import TraceCtx, with_bound_symbols
 from thunder.ir.traced_sizes import tensor_bytes
 
@@ -53,6 +53,8 @@ class Bounds:
 
 
 UNBOUNDED = Bounds()
+
+_RAISING = (OpTags.RAISES_ON_DATA, OpTags.RAISES_BY_PARTS)
 
 #: which groups that do not depend on each other are merged: none, all, or those that read the same tensor
 Horizontal = bool | Literal["siblings"]
@@ -103,6 +105,11 @@ class Region:
             computed.update({p.name: p for p in call.flat_proxy_outs if p.name not in inputs})
         outputs = [p for name, p in computed.items() if name in needed]
         return Region(calls, tuple(inputs.values()), tuple(outputs), tuple(repeated))
+
+    @property
+    def keeps_inputs(self) -> bool:
+        """Whether the inputs stay as they are until the region has ended, because it may raise for values."""
+        return any(has_tags(call, _RAISING) for call in self.bsyms)
 
     @property
     def peak_bytes(self) -> int:

@@ -12,6 +12,7 @@ from thunder.base.devices import Device, to_torch_device
 from thunder.base.dtypes import dtype, to_torch_dtype
 from thunder.base.errors import InternalError, TraceError
 from thunder.base.pytree import tree_map
+from thunder.base.runtime_errors import note_call
 from thunder.ir.fusion_regions import Region
 from thunder.ir.proxies import NumberProxy, TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol
@@ -37,9 +38,17 @@ def evaluate_region(region: Region, inputs: Sequence[Any]) -> list[Any]:
 
 
 def evaluate_calls(calls: Iterable[BoundSymbol], values: dict[str, Any]) -> None:
-    """Compute calls as `evaluate_region` does, and enter their results into `values`, by name."""
+    """Compute calls as `evaluate_region` does, and enter their results into `values`, by name.
+
+    An error has a note with the call that raised it, and its line.
+    """
     with torch.no_grad(), autocast_as(OFF):
-        _run(calls, values)
+        for call in calls:
+            try:
+                _run((call,), values)
+            except Exception as error:  # of any class: a kernel raised it
+                note_call(error, call.line, call.locations)
+                raise
 
 
 def _run(calls: Iterable[BoundSymbol], values: dict[str, Any]) -> None:

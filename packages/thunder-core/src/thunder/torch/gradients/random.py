@@ -1,8 +1,8 @@
 """Gradients of dropout, its relatives, and random numbers.
 
 Torch draws a mask or noise inside the operator and saves it for the backward. So do the rules here: the
-forward becomes an operator that returns it too, or a product with noise that the operator itself draws, so
-that equal seeds have eager's numbers, to the last bit. No gradient flows through mask and noise.
+forward becomes an operator that returns it too, or a product with a mask or noise that is drawn as torch
+draws it, so that equal seeds have eager's numbers, to the last bit. No gradient flows through mask and noise.
 """
 
 from __future__ import annotations
@@ -61,30 +61,38 @@ def _dropping_all(input: Tensor) -> Tensor:
     return out
 
 
-def _dropout_with_noise(input: torch.Tensor, p: float) -> tuple[torch.Tensor, torch.Tensor]:
-    noise = torch.empty_like(input).bernoulli_(1 - p).div_(1 - p)
-    return input * noise, noise
+def _dropout_mask(input: torch.Tensor, p: float) -> torch.Tensor:
+    return torch.empty_like(input, dtype=torch.bool).bernoulli_(1 - p)
 
 
-@torchsymbol(id="ltorch.dropout_with_noise", eager=_dropout_with_noise, tags=(OpTags.RANDOM_OP,))
-def dropout_with_noise(input: Tensor, p: float) -> tuple[Tensor, Tensor]:
-    """``dropout``, and the factor of each element: 0, or ``1 / (1 - p)`` in the dtype of the input."""
-    kept = prims.bernoulli_fill(input.shape, 1 - p, device=input.device, dtype=input.dtype)
-    noise = ltorch.div(kept, 1 - p)
-    return ltorch.mul(input, noise), noise
+@torchsymbol(id="ltorch.dropout_mask", eager=_dropout_mask, tags=(OpTags.RANDOM_OP,))
+def dropout_mask(input: Tensor, p: float) -> Tensor:
+    """Return which elements ``dropout`` keeps: a byte for each, drawn as torch draws the noise."""
+    return prims.bernoulli_fill(input.shape, 1 - p, device=input.device, dtype=bool8)
 
 
-formulas("ltorch.dropout_with_noise", input=lambda c: ltorch.mul(c.g[0], c.out[1]))
+def _dropout_by_mask(input: torch.Tensor, mask: torch.Tensor, p: float) -> torch.Tensor:
+    return input * mask.to(input.dtype).div_(1 - p)
+
+
+@torchsymbol(id="ltorch.dropout_by_mask", eager=_dropout_by_mask)
+def dropout_by_mask(input: Tensor, mask: Tensor, p: float) -> Tensor:
+    """Return ``dropout`` for a mask: a product with 0, or with ``1 / (1 - p)`` in the dtype of the input."""
+    return ltorch.mul(input, ltorch.div(ltorch.to(mask, dtype=input.dtype.torch_dtype), 1 - p))
+
+
+formulas("ltorch.dropout_by_mask", input=lambda c: dropout_by_mask(c.g, c.mask, c.p))
 
 
 @gradient_rule(f"{_F}dropout")
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Save the noise, or the mask on devices where torch has a kernel with one (its Dropout.cpp)."""
+    """Save the mask; elsewhere than on CPUs torch has a kernel that draws and applies it (its Dropout.cpp)."""
     if p == 1.0:
         return _dropping_all(input)
     if input.device.type == "cpu":
-        out, noise = dropout_with_noise(input, p)
-        put_grad(input, ltorch.mul(get_grad(out), noise))
+        mask = dropout_mask(input, p)
+        out = dropout_by_mask(input, mask, p)
+        put_grad(input, dropout_by_mask(get_grad(out), mask, p))
         return out
     out, mask = ltorch.native_dropout(input, p, True)
     put_grad(input, native_dropout_backward(get_grad(out), mask, 1 / (1 - p)))
