@@ -86,7 +86,7 @@ formulas("ltorch.dropout_by_mask", input=lambda c: dropout_by_mask(c.g, c.mask, 
 
 @gradient_rule(f"{_F}dropout")
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Save the mask; elsewhere than on CPUs torch has a kernel that draws and applies it (its Dropout.cpp)."""
+    """Save the mask; on other devices than CPUs torch has a kernel with one (its Dropout.cpp)."""
     if p == 1.0:
         return _dropping_all(input)
     if input.device.type == "cpu":
