@@ -191,8 +191,18 @@ def _worst(x: torch.Tensor, z: torch.Tensor, wrong: torch.Tensor) -> str:
     place = tuple(int(i) for i in torch.unravel_index(torch.tensor(worst), x.shape)) if x.ndim else ()
     return (
         f"{int(wrong.sum())} of {x.numel()} elements differ; worst at {place}: "
-        f"{x.flatten()[worst].item()!r} instead of {z.flatten()[worst].item()!r}"
+        f"{_instead_of(x.flatten()[worst].item(), z.flatten()[worst].item())}"
     )
+
+
+def _instead_of(found: complex, right: complex) -> str:
+    """Return two numbers with seven digits, or with as many as tell them apart.
+
+    The last digits of a sum in float64 depend on the processor.
+    """
+    texts = ((f"{found:.{digits}g}", f"{right:.{digits}g}") for digits in range(7, 18))
+    shown = next((each for each in texts if each[0] != each[1]), (repr(found), repr(right)))
+    return " instead of ".join(shown)
 
 
 def _is_truncated(ours: torch.Tensor, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> bool:
@@ -221,5 +231,5 @@ def _sign_of_zero(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> str | No
     worst = int(wrong.flatten().int().argmax())
     return (
         f"{int(wrong.sum())} zeros have the other sign, the first at flat index {worst}: "
-        f"{x.flatten()[worst].item()!r} instead of {z.flatten()[worst].item()!r}"
+        f"{_instead_of(x.flatten()[worst].item(), z.flatten()[worst].item())}"
     )
