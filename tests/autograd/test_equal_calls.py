@@ -80,7 +80,7 @@ def test_formulas_run_once_for_equal_calls(runs: list[str]):
     assert 0 < len(runs) - few <= few
 
 
-@pytest.mark.parametrize("name", ["nothing", *one_in(4, [name for name in CHANGES if name != "nothing"])])
+@pytest.mark.parametrize("name", ["nothing", *one_in(8, [name for name in CHANGES if name != "nothing"])])
 def test_blocks_have_the_traces_of_formulas_that_run(name: str, run_all: Callable[[], None]):
     models = [stack() for _ in range(3)]
     for model in models:
@@ -105,7 +105,7 @@ def test_programs_have_the_traces_of_formulas_that_run(name: str, run_all: Calla
     assert texts_of(copied) == texts_of(run)
 
 
-@pytest.mark.parametrize("family", one_in(90, families(), start=27))
+@pytest.mark.parametrize("family", one_in(180, families(), start=27))
 def test_families_have_the_traces_of_formulas_that_run(family: str, run_all: Callable[[], None]):
     try:
         built_model = build(family)

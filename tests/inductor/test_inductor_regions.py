@@ -114,6 +114,7 @@ def test_batch_normalisation_in_training_is_in_a_region() -> None:
     assert "prims.batch_norm_update" not in left
 
 
+@pytest.mark.sweep  # tests/inductor/test_maxima_of_windows.py has a slice of it
 def test_maximum_pooling_is_a_region_and_its_indices_are_torchs() -> None:
     x = torch.full((1, 2, 8, 8), -torch.inf)
     compiled = thunder.jit(lambda x: F.max_pool2d(x, 3, 2, 1), executors=["inductor"])

@@ -28,7 +28,7 @@ ALONE = [
 
 def program(seed: int):
     choice = random.Random(seed)
-    steps = [choice.choice(ALONE) for _ in range(5)]
+    steps = choice.sample(ALONE, 4)
     fused = [[choice.choice(FUSED) for _ in range(3)] for _ in steps]
     views = [choice.choice(VIEWS) for _ in steps]
 
@@ -62,7 +62,7 @@ def names() -> set[str]:
     return {name for name in sys.modules if name.partition(".")[0] == "sympy" or name.startswith(SLOW)}
 
 SLOW = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx.experimental.symbolic_shapes")
-programs = [(program(seed), trains) for seed in range(2) for trains in (False, True)]
+programs = [(program(seed), trains) for seed in range(1) for trains in (False, True)]
 expected = [step(*each) for each in programs]
 before, regions, results = names(), 0, []
 with get_manager().temporary(thunder_inductor, name="inductor-under-test"):
@@ -81,6 +81,6 @@ def test_a_later_process_imports_no_compiler_for_the_strides_between_regions(tmp
     environment = os.environ | {"THUNDER_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     runs = [run_python("-c", PROGRAMS, env=environment, check=True) for _ in range(2)]
     (regions, first), (again, later) = (json.loads(done.stdout) for done in runs)
-    assert regions == again > 8
+    assert regions == again > 3
     assert {"sympy", "torch._dynamo", "torch._inductor"} <= {*first}
     assert later == []

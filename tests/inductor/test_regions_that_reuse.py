@@ -140,6 +140,7 @@ print(peak_bytes(step) / (512 * 512 * 4))
 """
 
 
+@pytest.mark.sweep
 def test_a_step_needs_less_memory_than_the_same_step_of_torch_compile() -> None:
     """Its peak is that of two hidden values which the backward reads, and of one gradient of them.
 

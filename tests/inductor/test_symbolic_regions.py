@@ -66,7 +66,7 @@ _NUMBERS = {
 }
 
 
-@pytest.mark.parametrize(("name", "first"), one_in(4, [(n, first) for n in _NUMBERS for first in (2, -3)]))
+@pytest.mark.parametrize(("name", "first"), one_in(12, [(n, first) for n in _NUMBERS for first in (2, -3)]))
 def test_a_number_of_either_sign_is_no_size(name, first):
     """TorchInductor's code divides as C does where it knows that a symbol is not negative."""
 
@@ -89,7 +89,7 @@ _LENGTHS = {
 }
 
 
-@pytest.mark.parametrize("name", one_in(3, _LENGTHS))
+@pytest.mark.parametrize("name", one_in(4, _LENGTHS))
 def test_a_length_that_is_1_by_a_fact_is_broadcast(name):
     def program(x, n, m):
         return x.exp() + 1, _LENGTHS[name](x, n, m)
@@ -126,7 +126,7 @@ OPERATIONS = {
 }
 
 
-@pytest.mark.parametrize("operation", one_in(4, OPERATIONS))
+@pytest.mark.parametrize("operation", one_in(8, OPERATIONS))
 def test_an_operation_that_torchs_symbols_lack_runs_beside_regions_and_fixes_no_size(operation):
     def program(x):
         n = OPERATIONS[operation](x.shape[0])
@@ -291,7 +291,7 @@ def test_copies_beside_moved_elements_have_eagers_strides():
 
     compiled = thunder.jit(program, executors=["inductor"], cache="symbolic values")
     for shape in ((4, 3), (5, 6)):
-        for x in (torch.randn(shape).t(), torch.randn(shape), torch.randn(1, *shape).transpose(0, 2)):
+        for x in (torch.randn(shape).t(), torch.randn(1, *shape).transpose(0, 2)):
             for actual, expected in zip(compiled(x), program(x), strict=True):
                 assert actual.stride() == expected.stride()
                 assert torch.equal(actual, expected)

@@ -163,7 +163,7 @@ def test_results_of_any_structure_are_read() -> None:
 # -- programs ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", one_in(4, sorted(WORLDS)))
+@pytest.mark.parametrize("name", one_in(8, sorted(WORLDS)))
 def test_programs_run_as_what_is_read_of_their_traces(name: str) -> None:
     theirs, ours = WORLDS[name](), WORLDS[name]()
     with running_what_is_read() as read:

@@ -90,7 +90,7 @@ MODES = {"train": (True, True), "eval": (False, True), "fast path": (False, Fals
 
 
 @pytest.mark.parametrize("name", MODULES)
-@pytest.mark.parametrize(("mask", "mode"), in_turn(MASKS, list(MODES), 2))
+@pytest.mark.parametrize(("mask", "mode"), in_turn(MASKS, list(MODES), 4))
 @pytest.mark.filterwarnings("ignore:.*mismatched:UserWarning", "ignore:.*nested:UserWarning")
 def test_a_transformer_of_torch_is_eagers_under_every_mask(name: str, mode: str, mask: str) -> None:
     make, call = MODULES[name]

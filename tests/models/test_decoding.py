@@ -54,7 +54,7 @@ def continued(arguments: Arguments, tokens: str, output: Any) -> Arguments:
     return following
 
 
-@pytest.mark.parametrize("name", one_in(3, [*transformers_zoo.DECODERS, "t5", "whisper"]))
+@pytest.mark.parametrize("name", one_in(6, [*transformers_zoo.DECODERS, "t5", "whisper"]))
 def test_decoding_with_a_cache_is_eagers(name: str, steps: int) -> None:
     model, arguments, tokens = prompt(name)
     compiled = thunder.jit(deepcopy(model))

@@ -29,7 +29,7 @@ def compiled(built: Built, training: bool) -> list[str]:
     return texts_of(jitted)
 
 
-@pytest.mark.parametrize("family", one_in(60, families(), start=7))
+@pytest.mark.parametrize("family", one_in(120, families(), start=7))
 def test_the_program_is_that_of_a_model_read_whole(family: str, monkeypatch: pytest.MonkeyPatch):
     try:
         built = build(family)

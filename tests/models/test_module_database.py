@@ -10,6 +10,8 @@ from itertools import islice
 import pytest
 import torch
 
+from sweeping import one_in
+
 from .module_database import ENTRIES, TOLERANCES, Sample, check, samples
 
 #: how many samples of each entry run here, for each dtype and mode: evenly spread, from this part of them on
@@ -33,7 +35,7 @@ def chosen(entry: str, dtype: torch.dtype, training: bool, whole: bool) -> list[
     return list(islice(every[int(start * len(every)) :: max(1, len(every) // count)], count))
 
 
-@pytest.mark.parametrize("entry", sorted(ENTRIES))
+@pytest.mark.parametrize("entry", one_in(2, sorted(ENTRIES)))
 def test_a_module_does_what_eager_does(entry: str, whole_run: bool) -> None:
     ran = 0
     for dtype in TOLERANCES:

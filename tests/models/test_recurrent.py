@@ -66,7 +66,7 @@ def leaves(module: nn.Module, args: tuple[Any, ...]) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("cls", CLASSES)
 @pytest.mark.parametrize(
-    ("training", "dtype"), in_turn([True, False], [torch.float64, torch.float32]), ids=str
+    ("training", "dtype"), in_turn([True, False], [torch.float64, torch.float32], 2), ids=str
 )
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 def test_a_sequence_is_eagers_to_the_last_bit_with_its_gradients(
@@ -204,8 +204,7 @@ CHANGES: dict[str, Callable[[nn.Module], object]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize(("change", "cls"), in_turn(CHANGES, CLASSES))
 def test_a_change_between_calls_is_seen(cls: type[nn.Module], change: str) -> None:
     torch.manual_seed(0)
     eager, twin = cls(INPUTS, WIDTH, dtype=torch.float64), cls(INPUTS, WIDTH, dtype=torch.float64)

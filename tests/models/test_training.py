@@ -87,7 +87,7 @@ def train(name: str, compiles: bool) -> Training:
     return training
 
 
-@pytest.fixture(scope="module", params=one_in(2, sorted(MAKERS)))
+@pytest.fixture(scope="module", params=one_in(4, sorted(MAKERS)))
 def trained(request: pytest.FixtureRequest) -> tuple[Training, Training]:
     """A model trained by thunder, and by eager."""
     return train(request.param, True), train(request.param, False)

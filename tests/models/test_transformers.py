@@ -56,7 +56,7 @@ def step(call: Callable[..., Any], model: nn.Module, arguments: Arguments) -> An
     return output
 
 
-@pytest.mark.parametrize(("name", "kind"), in_turn(ARRANGED, list(ARGUMENTS), 2))
+@pytest.mark.parametrize(("name", "kind"), in_turn(ARRANGED, list(ARGUMENTS), 4))
 def test_one_training_step_is_eagers(name: str, kind: str) -> None:
     arranged = ARRANGED[name](5)
     model, arguments = arranged.model.train(), arranged.arguments(**ARGUMENTS[kind])

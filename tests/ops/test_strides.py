@@ -60,7 +60,7 @@ def laid_out_otherwise(tree: Any) -> Any:
     return tree_map(other, tree)
 
 
-@pytest.mark.parametrize("name", one_in(2, sorted(ENTRIES.keys() - OF_DATA), start=1))
+@pytest.mark.parametrize("name", one_in(4, sorted(ENTRIES.keys() - OF_DATA), start=1))
 def test_strides_are_eagers(name: str) -> None:
     op, ran = ENTRIES[name], 0
     with refusals_as_recorded("strides", name) as refusals:

@@ -112,7 +112,7 @@ def wrong(refusals: Refusals, fn: Callable[..., Any], *names: str) -> str | None
     )
 
 
-@pytest.mark.parametrize("name", one_in(2, ONE))
+@pytest.mark.parametrize("name", one_in(4, ONE))
 def test_a_question_about_anything_is_answered_as_eager_answers_it(name: str) -> None:
     if name == "torch.typename":  # of None it reads an attribute that the interpreter does not have
         subjects = [subject for subject in SUBJECTS if subject not in ("None", "item")]

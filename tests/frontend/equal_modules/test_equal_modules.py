@@ -177,7 +177,7 @@ def test_a_program_that_does_more_than_read(name: str, read_all: Callable[[], No
     assert texts_of(jitted)[:1] == texts_of(read)[:1]
 
 
-@pytest.mark.parametrize("name", one_in(4, [name for name in CHANGES if name != "nothing"]))
+@pytest.mark.parametrize("name", one_in(8, [name for name in CHANGES if name != "nothing"]))
 def test_a_change_of_a_block_that_was_copied_is_noticed(name: str):
     model, eager = stack(), stack()
     jitted = thunder.jit(model)

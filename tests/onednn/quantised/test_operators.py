@@ -18,6 +18,7 @@ from onednn.quantised.reference import (
     needs_blocks,
     needs_vnni,
 )
+from sweeping import one_in
 from thunder_onednn.quantised import eight_bits, operators
 
 both_in_bfloat16 = pytest.mark.parametrize("scheme", ["int8", pytest.param("int4", marks=needs_blocks)])
@@ -40,7 +41,7 @@ def assert_close(scheme: str, y: torch.Tensor, exact: torch.Tensor, x: torch.Ten
 
 @every_scheme
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("number", range(30))
+@pytest.mark.parametrize("number", one_in(3, range(30)))
 def test_products_are_those_of_the_stored_weight_in_float64(scheme, number, threads):
     case = Case.of(number, scheme)
     layer, x = case.layer(), case.input()

@@ -91,7 +91,7 @@ def spread(name: str) -> Iterator[tuple[str, Sample, bool]]:
         yield from ((f"{dtype} {i}", every[i], second and i == 0) for i in range(0, len(every), step))
 
 
-@pytest.mark.parametrize("name", one_in(2, ENTRIES))
+@pytest.mark.parametrize("name", one_in(4, ENTRIES))
 def test_gradients_are_eagers_to_second_order(name: str) -> None:
     ran = 0
     with refusals_as_recorded("gradients", name) as refusals:

@@ -25,7 +25,7 @@ ENTRIES = {name_of(op): op for op in op_db if is_judged(op) and name_of(op) not 
 POINTS = ("zeros", "corners", "wild")
 
 
-@pytest.mark.parametrize("name", one_in(3, ENTRIES))
+@pytest.mark.parametrize("name", one_in(6, ENTRIES))
 def test_gradients_at_singular_points_are_eagers(name: str) -> None:
     with refusals_as_recorded("gradients at singular points", name) as refusals:
         samples = singular_samples(gradient_samples(ENTRIES[name], torch.float64, 1), POINTS)

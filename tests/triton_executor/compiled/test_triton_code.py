@@ -85,7 +85,7 @@ def cases() -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("name", "dtype", "shape", "capability"), one_in(9, cases()))
+@pytest.mark.parametrize(("name", "dtype", "shape", "capability"), one_in(27, cases()))
 def test_kernels_compile_without_spills(
     name: str, dtype: torch.dtype, shape: tuple[int, int], capability: int
 ):
