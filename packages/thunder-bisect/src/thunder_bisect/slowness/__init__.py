@@ -1,0 +1,1 @@
+"""Why a compiled program is slow: `thunder.why_slow`."""

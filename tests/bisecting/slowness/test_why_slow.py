@@ -1,0 +1,189 @@
+"""`thunder.why_slow` names the reason of each slow program, and none of a program that is as it should be."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import thunder
+import thunder_inductor
+from bisecting.slowness.slow_programs import FAST, SLOW, Asked, compiled, numbers, waves
+from thunder.plugins import get_manager
+from thunder_bisect.slowness import runs
+from thunder_bisect.slowness.advice import ADVICE
+from thunder_bisect.slowness.answer import Finding, Slowness
+from thunder_bisect.slowness.question import why_slow
+from thunder_bisect.slowness.rules import RULES
+
+CASES = [(kind, make) for kind, programs in SLOW.items() for make in programs]
+
+
+@pytest.fixture(autouse=True)
+def _inductor() -> Iterator[None]:
+    with get_manager().temporary(thunder_inductor, name="inductor-beside-bisect"):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def short_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name, value in (("_TIME", 0.03), ("_FEWEST", 4), ("_MOST", 20)):
+        monkeypatch.setattr(runs, name, value)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def kinds(answer: Slowness) -> list[str]:
+    return [finding.kind for finding in answer.findings]
+
+
+@pytest.mark.parametrize(("kind", "make"), CASES, ids=[make.__name__ for _, make in CASES])
+def test_the_reason_of_a_slow_program_is_found(kind: str, make: Callable[[], Asked]) -> None:
+    program, args = make()
+    answer = thunder.why_slow(program, *args)
+    assert kind in kinds(answer), answer
+    if kind not in ("memory", "synchronisations"):  # one costs no time, the other much of it in what is read
+        assert kinds(answer)[0] == kind, answer
+    assert "try: " in str(answer)
+
+
+@pytest.mark.parametrize("make", FAST)
+def test_nothing_stands_out_of_a_program_that_is_as_it_should_be(make: Callable[[], Asked]) -> None:
+    program, args = make()
+    answer = why_slow(program, *args)
+    assert kinds(answer) == [], answer
+    assert "nothing stands out" in str(answer)
+
+
+def test_more_threads_than_processors_are_found_and_their_number_stays() -> None:
+    threads = 4 * len(os.sched_getaffinity(0)) + 8
+    torch.set_num_threads(threads)
+    args = (torch.ones(40_000),)
+    answer = why_slow(compiled(waves, args, args), *args)
+    assert torch.get_num_threads() == threads
+    assert kinds(answer)[0] == "threads", answer
+    assert f"torch uses {threads} threads" in answer.findings[0].evidence
+
+
+def test_each_kind_has_advice_and_a_program() -> None:
+    assert set(ADVICE) == {*SLOW, "threads", "kernels"}
+    assert len(ADVICE) == len(RULES) + 1, "where no rule finds anything, the longest statements are named"
+
+
+# -- what an answer says
+
+
+def test_findings_are_sorted_by_their_cost_and_parts_of_a_call_are_no_more_than_it() -> None:
+    program, args = SLOW["recompiles"][0]()
+    answer = why_slow(program, *args)
+    seconds = [finding.seconds or 0.0 for finding in answer.findings]
+    assert seconds == sorted(seconds, reverse=True)
+    args = (torch.ones(40, 8),)
+    answer = why_slow(compiled(numbers, args, args), *args)
+    assert len(answer.findings) > 1
+    assert all(0 < finding.share <= 1 for finding in answer.findings if finding.share is not None)
+
+
+def test_a_finding_names_the_lines_and_the_answer_the_modules() -> None:
+    program, args = SLOW["copies"][0]()
+    (finding,) = why_slow(program, *args).findings
+    assert [location.text for location in finding.where] == ["return x.t().contiguous() + 1"]
+    model = nn.Sequential(nn.Identity(), nn.Linear(300, 300))
+    args = (torch.randn(200, 300),)
+    answer = why_slow(compiled(model, args, args), *args)
+    assert {statement.module for statement in answer.longest} == {"1"}
+    assert answer.with_backward
+    assert "a call with its backward: " in str(answer)
+
+
+def test_reasons_of_recompiles_have_advice_of_their_own() -> None:
+    by_text, by_size, no_cache = (why_slow(*_asked(make)).findings[0] for make in SLOW["recompiles"])
+    assert "args[1]" in by_text.evidence
+    assert "pass a number that varies as a tensor" in by_text.advice
+    assert "mark_dynamic" in by_size.advice
+    assert "no caching" in no_cache.advice
+
+
+def _asked(make: Callable[[], Asked]) -> tuple[Any, ...]:
+    program, args = make()
+    return program, *args
+
+
+def test_a_finding_is_printed_with_its_cost_evidence_lines_and_advice() -> None:
+    finding = Finding(kind="guards", seconds=0.0021, share=0.42, evidence="2 facts", advice="fewer")
+    assert str(finding) == "guards  2.1 ms (42 % of a call)\n    2 facts\n    try: fewer"
+
+
+# -- nothing is changed silently
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.calls = nn.BatchNorm1d(4), 0
+
+    def forward(self, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        seen.add_(1)
+        self.calls += 1
+        return self.norm(x) + torch.rand(4)
+
+
+def test_written_tensors_and_generators_are_as_before_and_named() -> None:
+    model, x, seen = Counting(), torch.randn(8, 4), torch.zeros(3)
+    program = thunder.jit(model, executors=["torch"])
+    program(x, seen)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    generators = torch.get_rng_state(), random.getstate()
+    answer = why_slow(program, x, seen)
+    assert torch.equal(seen, torch.ones(3))
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), generators[0])
+    assert random.getstate() == generators[1]
+    assert all(p.grad is None for p in model.parameters())
+    notes = "\n".join(answer.notes)
+    assert "args[1]" in notes
+    assert "norm.running_mean" in notes
+    assert "the values are as before" in notes
+    assert "self.calls" in notes
+    assert str(answer).endswith(notes)
+
+
+def test_a_tensor_that_a_function_writes_by_name_is_as_before() -> None:
+    total = torch.zeros(3)
+
+    def add(x: torch.Tensor) -> torch.Tensor:
+        total.add_(x)
+        return total * 2
+
+    answer = why_slow(add, torch.ones(3))
+    assert torch.equal(total, torch.zeros(3))
+    assert "total" in "".join(answer.notes)
+
+
+def test_the_graph_of_an_argument_is_not_used_up() -> None:
+    weight = torch.randn(300, 300, requires_grad=True)
+    x = (weight * 2).exp()
+    why_slow(compiled(torch.sin), x)
+    x.sum().backward()
+    assert weight.grad is not None
+
+
+def test_output_of_the_program_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    def loud(x: torch.Tensor) -> torch.Tensor:
+        print("called")
+        return x + 1
+
+    why_slow(loud, torch.ones(3))
+    assert capsys.readouterr().out == ""
+
+
+def test_an_error_of_the_program_is_raised() -> None:
+    with pytest.raises(RuntimeError, match="size"):
+        why_slow(torch.add, torch.ones(3), torch.ones(4))
