@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import mean, median
 from textwrap import fill
 
 from thunder.core.errors import Location
@@ -14,15 +15,29 @@ __all__ = ["Finding", "LongStatement", "Slowness", "Times"]
 
 @dataclass(frozen=True)
 class Times:
-    """The times of a call in seconds.
+    """The times of some calls in seconds: of each by the clock, and of all threads of the process."""
 
-    `wall` and `cpu` are medians, by the clock and of all threads of the process. `fastest` is that of the
-    fastest call by the clock: what other programs on the machine add is least in it.
-    """
+    walls: tuple[float, ...]
+    cpus: tuple[float, ...]
 
-    wall: float
-    cpu: float
-    fastest: float
+    @property
+    def wall(self) -> float:
+        """The median by the clock."""
+        return median(self.walls)
+
+    @property
+    def cpu(self) -> float:
+        """The median of all threads of the process."""
+        return median(self.cpus)
+
+    @property
+    def fastest(self) -> float:
+        """The time of the fastest call by the clock, in which other programs of the machine are least."""
+        return min(self.walls)
+
+    def exceeds(self, other: Times) -> float:
+        """Return the share of calls that took longer than those of `other` with which they took turns."""
+        return mean(own > others for own, others in zip(self.walls, other.walls, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -144,13 +144,13 @@ def _threads(e: Evidence) -> Finding | None:
     """Find a program that is faster with fewer threads."""
     if not e.fewer_threads:
         return None
-    number, times = min(e.fewer_threads.items(), key=lambda item: item[1].wall)
-    saved = e.compiled.wall - times.wall  # threads that wait for each other are in the median
-    if not _is_much(saved, e) or times.fastest > 0.9 * e.compiled.fastest:
+    number, times = min(e.fewer_threads.items(), key=lambda item: item[1].fastest)
+    saved = e.compiled.fastest - times.fastest
+    if not _is_much(saved, e):
         return None
     text = (
         f"torch uses {counted(e.threads, 'thread')} on {counted(e.processors, 'processor')}; with {number} a "
-        f"call takes {time_text(times.wall)}, not {time_text(e.compiled.wall)}"
+        f"call takes {time_text(times.fastest)}, not {time_text(e.compiled.fastest)}"
     )
     return _finding("threads", e, saved, text, advice=ADVICE["threads"].format(threads=number))
 
@@ -269,7 +269,8 @@ def _mib(count: int) -> str:
 def _kernels(e: Evidence) -> Finding | None:
     """Find the statements that take long where the program is slower than eager for no other reason."""
     lost = e.compiled.fastest - e.eager.fastest
-    if lost < max(_SECONDS, 0.15 * e.eager.fastest) or e.compiled.cpu < 1.15 * e.eager.cpu:
+    is_slower = e.compiled.exceeds(e.eager) >= 0.9 and e.compiled.cpu > 1.15 * e.eager.cpu
+    if lost < max(_SECONDS, 0.15 * e.eager.fastest) or not is_slower:
         return None
     longest = sorted(e.statements, key=lambda timed: -timed.seconds)[:3]
     names = ", ".join(f"{timed.name} {share_text(timed.seconds / e.compiled.fastest)}" for timed in longest)

@@ -7,7 +7,6 @@ import gc
 import inspect
 import io
 import random
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -160,10 +159,7 @@ def measured(
     finally:
         if was_collecting:
             gc.enable()
-    return {
-        name: Times(statistics.median(walls[name]), statistics.median(cpus[name]), min(walls[name]))
-        for name in forms
-    }
+    return {name: Times(tuple(walls[name]), tuple(cpus[name])) for name in forms}
 
 
 def _wait() -> None:
