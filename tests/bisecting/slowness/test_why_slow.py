@@ -68,8 +68,8 @@ def test_more_threads_than_processors_are_found_and_their_number_stays() -> None
     args = (torch.ones(40_000),)
     answer = why_slow(compiled(waves, args, args), *args)
     assert torch.get_num_threads() == threads
-    assert kinds(answer)[0] == "threads", answer
-    assert f"torch uses {threads} threads" in answer.findings[0].evidence
+    assert "threads" in kinds(answer), answer
+    assert f"torch uses {threads} threads" in str(answer)
 
 
 def test_each_kind_has_advice_and_a_program() -> None:
