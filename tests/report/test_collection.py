@@ -180,12 +180,27 @@ def test_operations_of_convolutions_are_those_that_torch_counts() -> None:
     assert counted == counter.get_total_flops()
 
 
+def test_a_statement_that_writes_in_place_has_a_cost_and_a_view_has_none() -> None:
+    compiled = thunder.jit(lambda x: (torch.exp(x) * 2).t() + 1, executors=["torch"])
+    with torch.no_grad():
+        compiled(torch.ones(64, 64))
+    entry = collect(compiled).programs[0].entries[0]
+    numbers = entry.traces[0].stages[-1].statements
+    costs = {
+        entry.statements[n].symbol.rpartition(".")[2]: cost
+        for n, cost in zip(numbers, entry.costs["forward"], strict=True)
+    }
+    assert costs["t"] is None
+    assert [name for name, cost in costs.items() if cost is not None and "mul" in name]
+
+
 def test_a_plan_has_estimates_of_times_for_its_device() -> None:
     with torch.device("meta"):
         model, x = torch.nn.Linear(4096, 1024), torch.empty(512, 4096)
     program = collect(thunder.plan(model, x, device="h100", executors=["torch"])).programs[0]
     [cost] = [cost for cost in program.entries[0].costs["forward"] if cost is not None]
-    assert program.name == "plan for h100"
+    assert program.name == "Linear, planned for h100"
+    assert program.entries[0].guards
     assert cost.flops == 2 * 512 * 4096 * 1024
     assert cost.ns == pytest.approx(cost.flops / 67e12 * 1e9)
     assert program.entries[0].measured == {}

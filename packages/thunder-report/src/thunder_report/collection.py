@@ -93,7 +93,7 @@ def _program(data: CompileData, stats: CompileStats, files: SourceFiles) -> Prog
     if stats.last_entry is not None and all(e is not stats.last_entry for e in entries):
         entries.append(stats.last_entry)
     return Program(
-        name=own_name(data.fn, "__qualname__") or type(data.fn).__qualname__,
+        name=_name_of(data.fn),
         place=_place_of(data.fn),
         calls=stats.calls,
         hits=stats.cache_hits,
@@ -131,12 +131,19 @@ def _entry(entry: CacheEntry, position: int, data: CompileData, files: SourceFil
         number=position if record is None else record.number,
         uses=entry.uses,
         compile=record,
-        guards=tuple(
+        **_known(entry),
+    )
+
+
+def _known(entry: CacheEntry) -> dict[str, Any]:
+    """Return what an entry depends on, as fields of that of a report."""
+    return {
+        "guards": tuple(
             Guard(str(fact), short_text(fact.expected), fact.path.source) for fact in entry.guards[:_GUARDS]
         ),
-        decisions=tuple(Decision(d.question_text, short_text(d.answer), d.place) for d in entry.decisions),
-        sizes=_sizes(entry),
-    )
+        "decisions": tuple(Decision(d.question_text, short_text(d.answer), d.place) for d in entry.decisions),
+        "sizes": _sizes(entry),
+    }
 
 
 def _plan(plan: thunder.Plan, files: SourceFiles) -> Program:
@@ -148,21 +155,15 @@ def _plan(plan: thunder.Plan, files: SourceFiles) -> Program:
         "epilogue": plan.epilogue_traces,
     }
     device = None if plan.device is None else plan.device.name
-    entry = entry_of(
-        functions,
-        plan.explain(),
-        files,
-        device=device,
-        number=1,
-        uses=0,
-        compile=None,
-        guards=(),
-        decisions=(),
-        sizes=(),
-    )
+    name, place = "plan", ""
+    known: dict[str, Any] = {"guards": (), "decisions": (), "sizes": ()}
+    if plan.origin is not None:
+        planned, compiler = plan.origin
+        name, place, known = _name_of(compiler.data.fn), _place_of(compiler.data.fn), _known(planned)
+    entry = entry_of(functions, plan.explain(), files, device=device, number=1, uses=0, compile=None, **known)
     return Program(
-        name="plan" if device is None else f"plan for {device}",
-        place="",
+        name=f"{name}, planned" if device is None else f"{name}, planned for {device}",
+        place=place,
         calls=0,
         hits=0,
         misses=0,
@@ -172,6 +173,10 @@ def _plan(plan: thunder.Plan, files: SourceFiles) -> Program:
         transforms=(),
         entries=(entry,),
     )
+
+
+def _name_of(fn: Any) -> str:
+    return own_name(fn, "__qualname__") or type(fn).__qualname__
 
 
 def _sizes(entry: CacheEntry) -> tuple[Size, ...]:

@@ -15,6 +15,7 @@ import torch
 
 from thunder import TensorProxy, TraceCtx
 from thunder.core.dtypes import to_torch_dtype
+from thunder.core.prims import OpTags
 from thunder.core.symbol import BoundSymbol
 from thunder.examine.memory_calculation import allocations_of
 from thunder_distributed.machines import MACHINES, Machine, machine_named
@@ -107,11 +108,11 @@ def bytes_of_call(bsym: BoundSymbol) -> int:
 
 
 def costs_of(trace: TraceCtx, machine: Machine | None) -> tuple[StatementCost | None, ...]:
-    """Return the estimate of each statement of a final trace; None for one that computes no new memory."""
+    """Return the estimate of each statement of a final trace; None for one that writes nothing."""
     storages = allocations_of(trace).storages
     costs: list[StatementCost | None] = []
     for _, bsym in shown_statements(trace):
-        if not computes_memory(bsym, storages):
+        if not (computes_memory(bsym, storages) or OpTags.IN_PLACE in bsym.tags):
             costs.append(None)
             continue
         flops = flops_of(bsym)

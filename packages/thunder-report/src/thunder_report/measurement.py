@@ -58,6 +58,8 @@ class MeasureTransform(ProfileTransform):
 
     def _begin_memory(self, *inputs: torch.Tensor) -> None:
         self._alive.clear()
+        if any(t.is_cuda for t in inputs):
+            torch.cuda.reset_peak_memory_stats()
         self._inputs = {t.untyped_storage()._cdata for t in inputs if t.layout is torch.strided}
 
     def _note_memory(self, index: int, *tensors: torch.Tensor) -> None:

@@ -50,7 +50,14 @@ def memory_of(
         _saved(table, forward, backward) if backward is not None else (),
         measured.get("forward", ()),
         measured.get("backward", ()),
+        _uses_allocator(forward),
     )
+
+
+def _uses_allocator(trace: TraceCtx) -> bool:
+    """Return whether torch's allocator is measured: for results on a GPU."""
+    results = (p for bsym in trace.bound_symbols for p in bsym.flat_proxy_outs)
+    return any(isinstance(p, TensorProxy) and p.device.type == "cuda" for p in results)
 
 
 def _holders(table: StatementTable, forward: TraceCtx, backward: TraceCtx | None) -> tuple[Holder, ...]:

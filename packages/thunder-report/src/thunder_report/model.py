@@ -150,6 +150,8 @@ class Memory:
     saved: tuple[Saved, ...]
     measured_forward: tuple[int | None, ...] = ()
     measured_backward: tuple[int | None, ...] = ()
+    #: whether what was measured has the inputs in it, as an allocator's memory has
+    measured_with_inputs: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ class MemoryView {
     const m = entry.memory, forward = m.forward.length, total = values => values.map(v => v === null ? null : v + m.inputs);
     const has = m.measured_forward.length + m.measured_backward.length > 0;
     const series = [{ name: "estimate", className: "estimate", values: total([...m.forward, ...m.backward]) }];
-    if (has) series.push({ name: "measured", className: "measured", values: [...m.measured_forward, ...m.measured_backward].map(v => v === null ? null : this.onDevice(v, m.inputs)) });
+    if (has) series.push({ name: "measured", className: "measured", values: [...m.measured_forward, ...m.measured_backward].map(v => v === null ? null : m.measured_with_inputs ? v : v + m.inputs) });
     const peak = m.peak_trace === "backward" ? forward + m.peak_index : m.peak_index;
     const most = has ? series[1].values.reduce((a, v) => Math.max(a, v ?? 0), 0) : null;
     const shift = withInputs => series.map(s => ({ ...s, values: withInputs ? s.values : s.values.map(v => v === null ? null : v - m.inputs) }));
@@ -23,7 +23,6 @@ class MemoryView {
         h("div", { class: "legend" }, h("span", {}, dotOf("var(--c0)"), "estimated"), has ? h("span", {}, dotOf("var(--c1)"), "measured in the last call") : null), readout),
       h("div", { class: "grid", style: "margin-top:14px" }, this.atPeak(m), m.saved.length ? this.saved(m) : null));
   }
-  onDevice(v, inputs) { return data("summary").facts.device.startsWith("CPU") ? v + inputs : v; }
   atPeak(m) {
     const lines = new Map();
     for (const holder of m.holders) {
