@@ -222,6 +222,9 @@ def test_calls_are_filtered(opened: Opened) -> None:
     assert status.inner_text().startswith("0 ")
     tab.get_by_label("Search calls").fill("widths that 1000")
     assert int(status.inner_text().split()[0]) > 0
+    tab.get_by_text("Equal layers once").click()
+    assert re.fullmatch(r"4 of \d+ calls in 2 rows", status.inner_text())
+    assert texts(tab, "[aria-label=Calls]", ".count") == ["\N{MULTIPLICATION SIGN}2"] * 2
     tab.get_by_label("Order").select_option("flops")
     assert "linear" in texts(tab, "[aria-label=Calls]")[0]
 
@@ -263,6 +266,9 @@ def test_entries_are_a_tree_with_their_reasons(opened: Opened) -> None:
 
 def test_memory_leads_to_the_statement_at_its_peak(opened: Opened) -> None:
     tab = opened.open("memory")
+    assert "reported_programs.py:" in tab.locator("details summary").first.inner_text()
+    tab.get_by_role("radio", name="module").click()
+    assert "*" in tab.locator("details summary").first.inner_text()
     tab.locator("details summary").first.click()
     tab.get_by_role("button", name="in the trace").first.click()
     assert tab.locator("#tab-program").get_attribute("aria-selected") == "true"

@@ -138,6 +138,21 @@ def test_what_is_saved_has_the_statements_that_read_it(model: torch.nn.Module) -
     assert computed
     assert all(tensor.readers and tensor.place >= 0 for tensor in computed)
     assert all(tensor.name in reader for tensor in computed for reader in tensor.readers)
+    up = next(
+        tensor
+        for tensor in computed
+        if tensor.statement.startswith(tensor.name) and "linear" in tensor.statement
+    )
+    assert up.again is not None
+    assert up.again[0] == 2 * 4 * 32 * 64
+
+
+def test_random_numbers_that_are_saved_cannot_be_drawn_again() -> None:
+    compiled = thunder.jit(lambda x: torch.nn.functional.dropout(x, 0.5), executors=["torch"])
+    compiled(torch.ones(64, requires_grad=True)).sum().backward()
+    memory = collect(compiled).programs[0].entries[0].memory
+    assert memory is not None
+    assert [tensor.again for tensor in memory.saved if tensor.nbytes] == [None]
 
 
 def test_times_are_measured_where_a_transform_measures() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from thunder import TensorProxy, TraceCtx
+from thunder.core.prims import OpTags
 from thunder.core.symbol import BoundSymbol
 from thunder.core.vjp_utils import get_saved_for_backward_tensors
 from thunder.examine.memory_calculation import (
@@ -14,6 +15,8 @@ from thunder.examine.memory_calculation import (
     live_bytes,
     storages_at_peak,
 )
+from thunder_distributed.roofline import flops_of
+from thunder_report.costs import bytes_of_call
 from thunder_report.model import Holder, Memory, Saved
 from thunder_report.statements import StatementTable, producers, shown_statements, statement_text
 
@@ -97,9 +100,25 @@ def _saved(table: StatementTable, forward: TraceCtx, backward: TraceCtx) -> tupl
             shares = storage
         type_, place, text = _described(table, p.name, owner)
         saved.append(
-            Saved(p.name, nbytes, type_ or p.type_string(), place, text, shares, readers.get(p.name, ()))
+            Saved(
+                p.name,
+                nbytes,
+                type_ or p.type_string(),
+                place,
+                text,
+                shares,
+                readers.get(p.name, ()),
+                _again(owner[1]) if owner is not None else None,
+            )
         )
     return tuple(sorted(saved, key=lambda tensor: -tensor.nbytes))
+
+
+def _again(call: BoundSymbol) -> tuple[int, int] | None:
+    """Return the operations and bytes of computing a value once more; None for random numbers."""
+    if OpTags.RANDOM_OP in call.all_tags:
+        return None
+    return flops_of(call), bytes_of_call(call)
 
 
 def _tensors(values: Sequence[Any]) -> list[TensorProxy]:

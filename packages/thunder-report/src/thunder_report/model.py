@@ -121,7 +121,9 @@ class Holder:
 class Saved:
     """A tensor that the forward keeps for the backward, and the statements there that read it.
 
-    `nbytes` is 0 for an input, which is there anyway, and for a tensor in the memory of another.
+    `nbytes` is 0 for an input, which is there anyway, and for a tensor in the memory of another. `again` is
+    what its computation would cost in the backward, operations and bytes; None for an input, and for numbers
+    drawn at random, which would be others.
     """
 
     name: str
@@ -131,6 +133,7 @@ class Saved:
     statement: str
     shares: str
     readers: tuple[str, ...]
+    again: tuple[int, int] | None
 
 
 @dataclass(frozen=True)

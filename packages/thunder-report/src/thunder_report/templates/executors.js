@@ -2,7 +2,7 @@
 
 class ExecutorsView {
   constructor(entry, page) {
-    Object.assign(this, { entry, page, query: "", trace: "all", order: "program", region: "" });
+    Object.assign(this, { entry, page, query: "", trace: "all", order: "program", region: "", once: false });
     this.executors = [...new Set(entry.ledger.map(row => row.claimed_by || row.via))];
     this.on = new Set(this.executors);
     this.regions = [...new Set(entry.ledger.filter(row => row.region).map(row => `${row.trace} ${row.region}`))];
@@ -29,6 +29,7 @@ class ExecutorsView {
         h("option", { value: "" }, "all regions"), h("option", { value: "none" }, "in no region"), this.regions.map(name => h("option", { value: name }, name))) : null,
       h("select", { "aria-label": "Order", onchange: event => { this.order = event.target.value; this.update(); } },
         [["program", "in the program's order"], ["flops", "most operations first"], ["nbytes", "most bytes first"], ["refusals", "most refusals first"]].map(([value, name]) => h("option", { value }, name))),
+      toggle("Equal layers once", false, on => { this.once = on; this.update(); }, { title: "Calls that differ in the number of their layer alone are one row" }),
       this.total = h("span", { class: "soft num", role: "status" }));
   }
   columns() { return `grid-template-columns:${innerWidth < 640 ? "minmax(0,1.4fr) minmax(0,1fr)" : "44px minmax(0,2.2fr) minmax(0,1.2fr) minmax(0,1.4fr) 74px 84px minmax(0,2.6fr) 76px"}`; }
@@ -40,10 +41,20 @@ class ExecutorsView {
       this.on.has(row.claimed_by || row.via) && (this.trace === "all" || row.trace === this.trace)
       && (!this.region || (this.region === "none" ? !row.region : `${row.trace} ${row.region}` === this.region))
       && (!this.query || this.searched(row).includes(this.query)));
+    const found = rows.length;
+    if (this.once) {
+      const first = new Map();
+      for (const item of rows) {
+        const { row } = item, place = this.entry.places[row.place];
+        const key = [row.trace, row.symbol, row.claimed_by, row.via, row.refusals, place ? [place[0], place[1], place[3].replace(/\b\d+\b/g, "*")] : ""].join("|");
+        first.has(key) ? first.get(key).times++ : first.set(key, Object.assign(item, { times: 1 }));
+      }
+      rows.splice(0, rows.length, ...first.values());
+    }
     const by = { flops: row => row.flops || 0, nbytes: row => row.nbytes || 0, refusals: row => row.refusals.length }[this.order];
     if (by) rows.sort((a, b) => by(b.row) - by(a.row));
     this.rows = rows;
-    this.total.textContent = `${rows.length} of ${this.entry.ledger.length} calls`;
+    this.total.textContent = `${found} of ${this.entry.ledger.length} calls${this.once ? ` in ${rows.length} rows` : ""}`;
     this.list.show(rows.length);
     if (this.region.includes(" ")) this.drawRegion(...this.region.split(" "));
   }
@@ -52,8 +63,8 @@ class ExecutorsView {
     return [row.symbol, row.outputs.join(" "), row.claimed_by, row.region, this.entry.line(place), this.entry.moduleText(place), ...[...row.refusals, ...row.skipped].map(n => this.entry.reasons[n].join(" "))].join(" ").toLowerCase();
   }
   row(i) {
-    const { row, index } = this.rows[i], entry = this.entry, place = entry.places[row.place], name = row.claimed_by || row.via;
-    const call = h("span", { title: `${row.symbol} → ${row.outputs.join(", ")}` }, h("code", {}, row.symbol.replace(/^torch\.(nn\.functional\.)?|^ltorch\.|^prims\./, "")), h("span", { class: "faint mono" }, ` ${row.outputs.join(", ")}`));
+    const { row, index, times } = this.rows[i], entry = this.entry, place = entry.places[row.place], name = row.claimed_by || row.via;
+    const call = h("span", { title: `${row.symbol} → ${row.outputs.join(", ")}` }, h("code", {}, row.symbol.replace(/^torch\.(nn\.functional\.)?|^ltorch\.|^prims\./, "")), h("span", { class: "faint mono" }, ` ${row.outputs.join(", ")}`), times > 1 ? h("span", { class: "count" }, `×${times}`) : null);
     const owner = h("span", {}, dot(row.claimed_by), " ", name);
     if (innerWidth < 640) return h("div", { class: "cells", style: this.columns() }, call, owner);
     return h("div", { class: "cells", style: this.columns() }, h("span", { class: "faint num" }, index), call, owner,

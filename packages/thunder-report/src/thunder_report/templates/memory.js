@@ -24,18 +24,31 @@ class MemoryView {
       h("div", { class: "grid", style: "margin-top:14px" }, this.atPeak(m), m.saved.length ? this.saved(m) : null));
   }
   atPeak(m) {
-    const lines = new Map();
-    for (const holder of m.holders) {
-      const place = this.entry.places[holder.place], key = place ? `${place[0]}:${place[1]}` : "";
-      const group = lines.get(key) || lines.set(key, { place, nbytes: 0, holders: [] }).get(key);
-      group.nbytes += holder.nbytes;
-      group.holders.push(holder);
-    }
-    const sorted = [...lines.values()].sort((a, b) => b.nbytes - a.nbytes), most = sorted[0]?.nbytes || 1;
-    return h("div", { class: "card" }, h("h2", {}, "Alive at the peak, by your line"),
-      sorted.length ? sorted.slice(0, 40).map(group => h("details", {}, h("summary", {}, h("span", { class: "meter", style: `width:${Math.max(2, 130 * group.nbytes / most)}px` }), " ", h("b", { class: "num" }, bytes(group.nbytes)), " ",
-        h("code", {}, group.place ? this.entry.line(group.place) : "without a line"), " ", h("code", { class: "soft" }, this.entry.source(group.place))),
-        table([["tensor"], ["bytes", true], ["type"], ["module"], [""]], group.holders.slice(0, 60).map(x => [h("code", { class: "whole" }, x.name), bytes(x.nbytes), h("code", { class: "soft whole" }, x.type), h("code", {}, this.entry.moduleText(this.entry.places[x.place])), this.jump(x.name)])))) : h("p", { class: "empty" }, "Nothing but the inputs."));
+    const list = h("div"), keys = {
+      line: place => place ? `${place[0]}:${place[1]}` : "",
+      module: place => this.entry.moduleText(place).replace(/\b\d+\b/g, "*"),
+    };
+    const name = (by, group) => by === "line" ? [h("code", {}, group.place ? this.entry.line(group.place) : "without a line"), " ", h("code", { class: "soft" }, this.entry.source(group.place))] : h("code", {}, group.key || "without a module");
+    const draw = by => {
+      const groups = new Map();
+      for (const holder of m.holders) {
+        const place = this.entry.places[holder.place], key = keys[by](place);
+        const group = groups.get(key) || groups.set(key, { key, place, nbytes: 0, holders: [] }).get(key);
+        group.nbytes += holder.nbytes;
+        group.holders.push(holder);
+      }
+      const sorted = [...groups.values()].sort((a, b) => b.nbytes - a.nbytes), most = sorted[0]?.nbytes || 1;
+      list.replaceChildren(...sorted.slice(0, 40).map(group => {
+        const details = h("details", {}, h("summary", {}, h("span", { class: "meter", style: `width:${Math.max(2, 130 * group.nbytes / most)}px` }), " ", h("b", { class: "num" }, bytes(group.nbytes)), " ", name(by, group)));
+        details.addEventListener("toggle", () => { // its table is made when it is first opened
+          if (details.open && details.children.length === 1) details.append(table([["tensor"], ["bytes", true], ["type"], ["module"], [""]], group.holders.slice(0, 60).map(x => [h("code", { class: "whole" }, x.name), bytes(x.nbytes), h("code", { class: "soft whole" }, x.type), h("code", {}, this.entry.moduleText(this.entry.places[x.place])), this.jump(x.name)])));
+        });
+        return details;
+      }));
+      if (!sorted.length) list.replaceChildren(h("p", { class: "empty" }, "Nothing but the inputs."));
+    };
+    draw("line");
+    return h("div", { class: "card" }, h("div", { class: "bar" }, h("h2", {}, "Alive at the peak, by"), segment("Alive at the peak, by", ["line", "module"], "line", draw)), list);
   }
   jump(name) {
     const output = name.replace(" (workspace)", "");
@@ -45,13 +58,14 @@ class MemoryView {
   has(row, name) { return this.entry.outputs(row).includes(name) || (this.entry.kind(row) === "region" && this.entry.parts(row).some(part => this.has(part, name))); }
   saved(m) {
     const list = h("div");
-    const draw = all => list.replaceChildren(table([["tensor"], ["bytes", true], ["type"], ["from"], ["read in the backward by"]], m.saved.slice(0, all ? 2000 : 25).map(x => {
+    const draw = all => list.replaceChildren(table([["tensor"], ["bytes", true], ["type"], ["from"], ["computed again it takes"], ["read in the backward by"]], m.saved.slice(0, all ? 2000 : 25).map(x => {
       const place = this.entry.places[x.place];
       return [h("code", { class: "whole" }, x.name), x.shares ? h("span", { class: "faint" }, `0 (${x.shares})`) : bytes(x.nbytes), h("code", { class: "soft whole" }, x.type), [h("code", {}, this.entry.moduleText(place)), " ", h("span", { class: "faint" }, this.entry.line(place))],
+        x.again ? h("span", { class: "num soft whole" }, x.again[0] ? `${flops(x.again[0])} FLOP, ${bytes(x.again[1])}` : bytes(x.again[1])) : h("span", { class: "faint" }, x.statement ? "other random numbers" : ""),
         x.readers.length ? x.readers.map(text => h("div", {}, h("code", {}, text.replace(/\s+# .*$/, "")))) : h("span", { class: "faint" }, "a result that is passed on")];
     })), !all && m.saved.length > 25 ? h("button", { type: "button", onclick: () => draw(true) }, `All ${m.saved.length}`) : "");
     draw(false);
-    return h("div", { class: "card" }, h("h2", {}, "Saved for the backward"), h("p", { class: "lead" }, "A tensor is saved because a statement of the backward reads it, and computing it again would cost more than keeping it. Inputs and views take no memory of their own."), list);
+    return h("div", { class: "card" }, h("h2", {}, "Saved for the backward"), h("p", { class: "lead" }, "A tensor is saved because statements of the backward read it, and computing it again from what is kept costs operations and reads bytes. Inputs and views take no memory of their own."), list);
   }
 }
 const dotOf = value => h("i", { class: "dot", dot: value, "aria-hidden": true });
