@@ -249,6 +249,17 @@ def test_a_region_is_a_graph_whose_nodes_lead_on(opened: Opened) -> None:
             assert apart or a["y"] + a["height"] <= b["y"] or b["y"] + b["height"] <= a["y"]
 
 
+def test_a_function_is_a_graph_of_regions_and_statements(opened: Opened) -> None:
+    tab = opened.open("executors")
+    tab.get_by_role("button", name="All of the forward").click()
+    names = texts(tab, ".graph", "g.node text")
+    assert "chain0" in names
+    assert "4 calls" in names
+    assert tab.locator(".graph path.edge").count() > 8
+    tab.locator(".graph g.node", has_text="chain0").click()
+    assert [name for name in texts(tab, ".graph", "g.node text") if name.startswith("sin")]
+
+
 def test_entries_are_a_tree_with_their_reasons(opened: Opened) -> None:
     tab = opened.open("compiles")
     assert tab.locator(".tree > li > .entry").count() == 1

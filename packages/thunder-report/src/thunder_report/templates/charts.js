@@ -127,7 +127,7 @@ function graph(nodes, edges, label) {
     svg.append(h("svg:g", { class: `node ${node.className || ""}`, dot: node.dot, transform: `translate(${x} ${y})`, tabindex: act ? 0 : null, role: act ? "button" : null,
       "aria-label": act ? `${node.title} ${node.small}` : null, onclick: act || null, onkeydown: act ? event => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(); } } : null, style: act ? "cursor:pointer" : "" },
       h("svg:rect", { width, height: tall, rx: 7 }), h("svg:title", {}, node.full || `${node.title}\n${node.small}`),
-      h("svg:text", { x: 10, y: node.small ? 17 : 24 }, short(node.title, 23)), node.small ? h("svg:text", { class: "small", x: 10, y: 32 }, short(node.small, 28)) : null));
+      h("svg:text", { x: 10, y: node.small ? 17 : 24 }, short(node.title, 23)), node.small ? h("svg:text", { class: "small", x: 10, y: 32 }, short(node.small, 27)) : null));
   }
   return h("div", { class: "graph", tabindex: 0, "aria-label": label, role: "region" }, svg);
 }

@@ -87,7 +87,7 @@ class ExecutorsView {
     const names = this.regions.length ? this.regions : [];
     return h("div", { style: "margin-top:22px" }, h("h2", {}, names.length ? "Fusion regions" : "Graph"),
       h("p", { class: "lead" }, names.length ? "Choose a region: its calls, the statements from which its inputs come (dashed), and those that read its results. What the function returns has a bold frame." : "No executor made fusion regions here. Choose a call above and “Show in the graph”."),
-      h("div", { class: "bar" }, names.slice(0, 60).map(name => h("button", { type: "button", class: "chip", onclick: () => this.drawRegion(...name.split(" ")) }, dot(this.regionExecutor(name)), name, h("span", { class: "faint num" }, this.entry.ledger.filter(row => `${row.trace} ${row.region}` === name).length))),
+      h("div", { class: "bar" }, ["forward", "backward"].filter(trace => this.entry.final(trace).length).map(trace => h("button", { type: "button", onclick: () => this.drawAll(trace) }, `All of the ${trace}`)), names.slice(0, 60).map(name => h("button", { type: "button", class: "chip", onclick: () => this.drawRegion(...name.split(" ")) }, dot(this.regionExecutor(name)), name, h("span", { class: "faint num" }, this.entry.ledger.filter(row => `${row.trace} ${row.region}` === name).length))),
         names.length > 60 ? h("span", { class: "soft" }, `and ${names.length - 60} more: choose them in the filter above`) : null),
       this.graphBox);
   }
@@ -107,7 +107,7 @@ class ExecutorsView {
     const calls = (isRegion && entry.parts(row).length ? entry.parts(row) : [row]).slice(0, 150);
     const nodes = [], edges = [], maker = new Map(), makerOutside = new Map(), computes = number => !["release", "structure"].includes(entry.kind(number));
     final.forEach((number, i) => { if (computes(number)) entry.outputs(number).forEach(name => { if (!makerOutside.has(name)) makerOutside.set(name, i); }); });
-    const title = number => (entry.symbol(number).split(".").at(-1)), small = number => { const place = entry.place(number); return [entry.moduleText(place), place ? entry.line(place) : ""].filter(Boolean).join(" · "); };
+    const title = number => (entry.symbol(number).split(".").at(-1)), small = number => { const place = entry.place(number); return entry.moduleText(place) || (place ? entry.line(place) : ""); };
     const other = i => { if (!nodes.some(node => node.id === `o${i}`)) nodes.push({ id: `o${i}`, title: title(final[i]), small: small(final[i]), className: "other", dot: colour(entry.executor(final[i]) || "torch"), full: entry.text(final[i]), choose: () => this.draw(trace, i) }); return `o${i}`; };
     const inputs = new Set(entry.inputs(row));
     const outside = new Map();
@@ -138,6 +138,21 @@ class ExecutorsView {
     const used = new Set(edges.flat());
     this.graphBox.replaceChildren(h("p", { class: "soft", style: "margin-bottom:6px" }, h("b", {}, title(row)), ` · ${trace} · ${isRegion ? `${count(entry.parts(row).length)} calls` : "one call"}`, isRegion && entry.parts(row).length > 150 ? " (the first 150 are shown)" : ""),
       graph(nodes.filter(node => used.has(node.id) || node.id.startsWith("c")), edges, `Graph of ${title(row)}`));
+  }
+  /* All statements of a function that compute, a region as one node; a window of them where they are many. */
+  drawAll(trace, from = 0) {
+    const entry = this.entry, most = 150, final = entry.final(trace), nodes = [], edges = [], maker = new Map();
+    const computing = final.map((row, i) => [row, i]).filter(([row]) => !["release", "structure"].includes(entry.kind(row)));
+    for (const [row, i] of computing.slice(from, from + most)) {
+      const place = entry.place(row), isRegion = entry.kind(row) === "region", id = `s${i}`;
+      nodes.push({ id, title: entry.symbol(row).split(".").at(-1), small: isRegion ? `${count(entry.parts(row).length)} calls` : entry.moduleText(place) || entry.line(place), className: isRegion ? "result" : "",
+        dot: colour(entry.executor(row) || "torch"), full: entry.text(row), choose: () => this.draw(trace, i) });
+      for (const name of entry.inputs(row)) if (maker.has(name) && !edges.some(([a, b]) => a === maker.get(name) && b === id)) edges.push([maker.get(name), id, name]);
+      entry.outputs(row).forEach(name => { if (!maker.has(name)) maker.set(name, id); });
+    }
+    const move = (label, to) => h("button", { type: "button", onclick: () => this.drawAll(trace, to) }, label);
+    this.graphBox.replaceChildren(h("div", { class: "bar" }, h("b", {}, trace), h("span", { class: "soft" }, computing.length > most ? `statements ${from + 1} to ${Math.min(from + most, computing.length)} of ${computing.length}` : `${computing.length} statements; regions have bold frames`),
+      from ? move("Before", Math.max(0, from - most)) : null, from + most < computing.length ? move("After", from + most) : null), graph(nodes, edges, `Graph of the ${trace}`));
   }
   isValue(trace, name) {
     this.values ||= {};
