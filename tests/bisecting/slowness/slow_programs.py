@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import thunder
+from thunder.extend import OperatorExecutor
 
 #: a compiled object, called as its user has called it before, and the arguments of the call
 Asked = tuple[Any, tuple[Any, ...]]
@@ -157,6 +158,23 @@ def large_residuals() -> Asked:
     return compiled(positive, args, args), args
 
 
+def sine_of_many(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(8):
+        torch.sin(x)
+    return torch.sin(x)
+
+
+def slow_kernel() -> Asked:
+    executor = OperatorExecutor("slow_kernels")
+    sin = executor.register_operator("sin", like=thunder.torch.sin, fn=sine_of_many)
+    executor.register_implementation("torch.sin", sin)
+    args = (torch.ones(50_000),)
+    program = thunder.jit(torch.sin, executors=[executor, "torch"])
+    program(*args)
+    program(*args)
+    return program, args
+
+
 #: kind of the finding → a program that is slow for this reason
 SLOW: dict[str, list[Callable[[], Asked]]] = {
     "first call": [called_once],
@@ -171,6 +189,7 @@ SLOW: dict[str, list[Callable[[], Asked]]] = {
     "fallback": [unknown_function],
     "small regions": [many_regions],
     "memory": [large_residuals],
+    "kernels": [slow_kernel],
 }
 
 

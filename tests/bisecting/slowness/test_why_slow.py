@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,9 +18,10 @@ from bisecting.slowness.slow_programs import FAST, SLOW, Asked, compiled, number
 from thunder.plugins import get_manager
 from thunder_bisect.slowness import runs
 from thunder_bisect.slowness.advice import ADVICE
-from thunder_bisect.slowness.answer import Finding, Slowness
+from thunder_bisect.slowness.answer import Finding, Slowness, Times
+from thunder_bisect.slowness.evidence import gathered
 from thunder_bisect.slowness.question import why_slow
-from thunder_bisect.slowness.rules import RULES
+from thunder_bisect.slowness.rules import RULES, findings_of
 
 CASES = [(kind, make) for kind, programs in SLOW.items() for make in programs]
 
@@ -73,8 +75,20 @@ def test_more_threads_than_processors_are_found_and_their_number_stays() -> None
 
 
 def test_each_kind_has_advice_and_a_program() -> None:
-    assert set(ADVICE) == {*SLOW, "threads", "kernels"}
+    assert set(ADVICE) == {*SLOW, "threads", "around the statements"}
     assert len(ADVICE) == len(RULES) + 1, "where no rule finds anything, the longest statements are named"
+
+
+def test_what_is_neither_guards_nor_statements_is_found_where_the_program_is_slower() -> None:
+    program, args = FAST[0]()
+    call = runs.Call(fn=thunder.compile_data(program).fn, args=args, kwargs={})
+    evidence = gathered(call, program)
+    changed = {"eager": Times((1e-3,), (1e-3,)), "guards": 1e-5, "computing": 1e-3, "statements": ()}
+    slower = replace(evidence, compiled=Times((2e-3,), (2e-3,)), **changed)
+    (finding,) = findings_of(slower)
+    assert (finding.kind, round(finding.share or 0, 3)) == ("around the statements", 0.495)
+    assert "torch's autograd" in finding.evidence
+    assert findings_of(replace(slower, compiled=Times((1.1e-3,), (1.1e-3,)))) == []
 
 
 # -- what an answer says

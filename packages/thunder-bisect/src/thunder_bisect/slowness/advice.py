@@ -20,6 +20,8 @@ ADVICE: Final[Mapping[str, str]] = MappingProxyType(
         'not change, cache="same input" all checks; many small parameters can be one tensor.',
         "small program": "compile more at once: the function or module around it, or the whole step with its "
         "loss and backward.",
+        "around the statements": "compile the whole step, with loss, backward and optimizer, as one function "
+        "(docs/training.md): then torch's autograd has nothing to do; return fewer results.",
         "threads": "torch.set_num_threads({threads}), or OMP_NUM_THREADS={threads} before the start.",
         "synchronisations": "keep values in tensors (x.sum() in place of x.sum().item(), torch.where in "
         "place of if), and read them once, at the end.",

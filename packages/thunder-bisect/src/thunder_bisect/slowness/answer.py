@@ -105,7 +105,7 @@ class Slowness:
         compiled, eager: the times of a call, with its backward if a result requires grad.
         with_backward: whether they have a backward.
         guards: the time of the prologue in seconds, in the fastest call.
-        statements: the time of the statements of forward and backward, of each in its fastest call.
+        statements: the time of the statements of forward and backward, in the call where it is least.
         longest: those that take longest.
         notes: what the program changes outside of itself, and what has become of it.
     """

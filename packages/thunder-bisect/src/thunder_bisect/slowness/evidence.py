@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -116,7 +116,9 @@ class Evidence:
         guards, facts, tensors: the time of the prologue, the number of facts that it checks, and how many of
             them are about tensors.
         statements: those of forward and backward.
+        computing: the time of all statements in the call in which they take least.
         fusers: the names of the executors of the compile that compile regions.
+        inputs: the number of tensors that the computation reads.
         memory: the estimate for the program.
         saved_by_eager: the bytes that eager saves for its backward, without inputs.
     """
@@ -136,8 +138,10 @@ class Evidence:
     facts: int
     tensors: int
     statements: Sequence[Timed]
+    computing: float
     fusers: Sequence[str]
     with_backward: bool
+    inputs: int
     memory: MemoryEstimate
     saved_by_eager: int
     written: frozenset[str]
@@ -148,11 +152,6 @@ class Evidence:
     def is_steady(self) -> bool:
         """Whether the measured calls ran a program that was compiled before."""
         return self.calls > 0 and 2 * self.compiles < self.calls and 2 * self.python_runs < self.calls
-
-    @property
-    def computing(self) -> float:
-        """The time of all statements."""
-        return sum(timed.seconds for timed in self.statements)
 
 
 def gathered(call: Call, compiled: Any) -> Evidence:
@@ -177,7 +176,7 @@ def gathered(call: Call, compiled: Any) -> Evidence:
         assert entry is not None, "it was called"
         seconds = sum(stats.stage_times.values()) / 1e9
         with_backward = call.with_backward
-        statements = list(_statements(call, compiled))
+        statements, computing = _statements(call, compiled)
         checked = [str(fact.sym.name) for fact in entry.guards]
         backward = entry.backward_traces[-1] if entry.backward_traces else None
         return Evidence(
@@ -196,8 +195,10 @@ def gathered(call: Call, compiled: Any) -> Evidence:
             facts=len(checked),
             tensors=sum("tensor" in name for name in checked),
             statements=statements,
+            computing=computing,
             fusers=_fusers(compiled),
             with_backward=with_backward,
+            inputs=sum(isinstance(p, thunder.TensorProxy) for p in entry.computation_traces[-1].args),
             memory=estimate_memory(entry.computation_traces[-1], backward),
             saved_by_eager=_saved_by_eager(call) if with_backward else 0,
             written=frozenset(entry.written),
@@ -223,22 +224,28 @@ def _device(trace: TraceCtx) -> str:
     return next(iter(sorted(kinds - {"cpu", "meta"})), "cpu")
 
 
-def _statements(call: Call, compiled: Any) -> Iterator[Timed]:
-    """Yield the statements of the program with their times, measured in a copy of the compiled object."""
+def _statements(call: Call, compiled: Any) -> tuple[list[Timed], float]:
+    """Return the statements of the program with their times, measured in a copy of the compiled object.
+
+    With them comes the time of all of them in the fastest call.
+    """
     profile = ProfileTransform()
     profiled = add_transform(compiled, transform=[profile])
     warm(call, profiled)
     times: dict[Statement, list[float]] = {}
+    sums = list[float]()
 
     def note(form: str) -> None:
         for operation in profile.operations():
             times.setdefault(operation.statement, []).append(operation.total_ns / 1e9)
+        sums.append(sum(operation.total_ns for operation in profile.operations()) / 1e9)
         profile.reset()
 
     profile.reset()
     measured(call, {"profiled": profiled}, note)
     calls = _calls(profiled)
     rows = {(row.trace, name): row for row in thunder.explain(profiled).rows for name in row.outputs}
+    statements = list[Timed]()
     for statement, seconds in times.items():
         trace = "backward" if statement.branch == "backward" else "forward"
         bsym = calls.get((trace, statement.text))
@@ -246,14 +253,17 @@ def _statements(call: Call, compiled: Any) -> Iterator[Timed]:
             continue
         names = [p.name for part in (bsym, *bsym.subsymbols) for p in part.flat_proxy_outs]
         found = {row.index: row for name in names if (row := rows.get((trace, name))) is not None}
-        yield Timed(
-            statement=statement,
-            seconds=min(seconds),
-            is_region=bsym.sym.is_fusion,
-            rows=tuple(found.values()),
-            tags=bsym.all_tags,
-            module=_module(bsym),
+        statements.append(
+            Timed(
+                statement=statement,
+                seconds=min(seconds),
+                is_region=bsym.sym.is_fusion,
+                rows=tuple(found.values()),
+                tags=bsym.all_tags,
+                module=_module(bsym),
+            )
         )
+    return statements, min(sums)
 
 
 def _calls(compiled: Any) -> dict[tuple[str, str], BoundSymbol]:

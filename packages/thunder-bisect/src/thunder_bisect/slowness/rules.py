@@ -140,6 +140,19 @@ def _small_program(e: Evidence) -> Finding | None:
     return _finding("small program", e, rest, text)
 
 
+def _surroundings(e: Evidence) -> Finding | None:
+    """Find a call of which much is neither guards nor statements, and which is slower than in eager."""
+    rest = e.compiled.fastest - e.guards - e.computing
+    if rest < max(100e-6, 0.3 * e.compiled.fastest) or e.compiled.fastest < 1.15 * e.eager.fastest:
+        return None
+    autograd = ", and torch's autograd runs its backward" if e.with_backward else ""
+    text = (
+        f"{time_text(rest)} are neither guards nor statements: results are built for the caller{autograd}. "
+        f"The program reads {counted(e.inputs, 'tensor')}"
+    )
+    return _finding("around the statements", e, rest, text)
+
+
 def _threads(e: Evidence) -> Finding | None:
     """Find a program that is faster with fewer threads."""
     if not e.fewer_threads:
@@ -289,11 +302,12 @@ RECOMPILE_ADVICE: Final[Sequence[tuple[Callable[[str, Evidence], bool], str]]] =
 )
 #: the rules about calls that are not the same program again
 CALL_RULES: Final[Sequence[Callable[[Evidence], Finding | None]]] = (_first_call, _recompiles, _python_runs)
-#: all rules; those about a program apply if the measured calls ran it. The tests have programs for each
+#: all rules; those about a program apply if the measured calls ran it
 RULES: Final[Sequence[Callable[[Evidence], Finding | None]]] = (
     *CALL_RULES,
     _guards,
     _small_program,
+    _surroundings,
     _threads,
     _synchronisations,
     _copies,
