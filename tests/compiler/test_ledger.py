@@ -392,8 +392,15 @@ def test_an_explanation_has_all_rows_also_where_its_table_does_not_show_them() -
 
 
 def test_of_many_results_the_first_are_named() -> None:
-    table = str(thunder.plan(lambda x: torch.unbind(x), torch.ones(7, 2), executors=["torch"]).explain())
-    assert "t0, t1, t2, t3, and 3 more" in table
+    table = str(thunder.plan(lambda x: torch.unbind(x), torch.ones(30, 2), executors=["torch"]).explain())
+    assert "  t0, t1, t2, t3, t4, t5, t6, t7, t8, t9, and 20 more  " in table
+
+
+def test_rows_that_repeat_have_their_numbers_in_a_selection_too() -> None:
+    selected = of_layers(*[Layer] * 6).why_not("python", symbol="torch.nn.functional.linear")
+    lines = str(selected).splitlines()
+    repeated = [line for line in lines if line.startswith("   ... rows")]
+    assert repeated == ["   ... rows 5 to 23 are those 2 calls for layers.1 to layers.5"]
 
 
 def test_an_executor_of_a_disabled_plugin_is_told_by_the_plugins_name() -> None:

@@ -229,5 +229,14 @@ def not_called_before() -> Asked:
     return Layers(128), (torch.randn(256, 128),)
 
 
+def sizes_that_have_become_symbols() -> Asked:
+    calls = [(torch.randn(256 + n, 128),) for n in range(2)]
+    model = Layers(128)
+    return compiled(model, *calls, (torch.randn(300, 128),)), (torch.randn(256, 128),)
+
+
 #: programs of which there is nothing to say
-FAST = [network, fused_waves, product, convolutions, attention, large_sum, not_called_before]
+FAST = [
+    *(network, fused_waves, product, convolutions, attention, large_sum, not_called_before),
+    sizes_that_have_become_symbols,
+]

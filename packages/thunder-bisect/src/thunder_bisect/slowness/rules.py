@@ -87,6 +87,7 @@ def _recompiles(e: Evidence) -> Finding | None:
     """Find an object that many of its calls compile again."""
     during = 2 * e.compiles >= e.calls > 0
     before = e.before.compiles >= 3 and 3 * e.before.compiles >= e.before.calls
+    before = before and not any(reason.now_free for reason in e.before.reasons)  # it was the last for sizes
     if not (during or before) or 2 * e.python_runs >= e.calls > 0:
         return None
     compiles, calls = (e.compiles, e.calls) if during else (e.before.compiles, e.before.calls)

@@ -19,8 +19,8 @@ def time_text(seconds: float) -> str:
 
 
 def share_text(share: float) -> str:
-    """Return a share of a call: `"23 %"`, or `"12 times"` if it is more than a call."""
-    return f"{share:.0%}".replace("%", " %") if share < 2 else f"{share:.3g} times the time"
+    """Return a share of a call: `"23 %"`, or `"12 times the time"` if it is more than a call."""
+    return f"{share:.0%}".replace("%", " %") if share < 2 else f"{share:,.0f} times the time"
 
 
 def place_text(location: Location) -> str:

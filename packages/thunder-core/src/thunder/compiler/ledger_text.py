@@ -14,7 +14,7 @@ from thunder.base.optional_modules import optional_module
 from thunder.base.text_tables import aligned, terminal_width
 from thunder.compiler.ledger_codes import AbsenceCode
 from thunder.compiler.ledger_rows import ExecutorReason, LedgerRow
-from thunder.compiler.repeated_rows import Repetition, repetitions
+from thunder.compiler.repeated_rows import repetitions
 from thunder.executor_base.refusal import sentence
 
 __all__ = ["LedgerTable", "as_rich_table", "as_text", "print_table", "text_of"]
@@ -23,8 +23,8 @@ __all__ = ["LedgerTable", "as_rich_table", "as_text", "print_table", "text_of"]
 _LONG = 10
 #: the codes of executors that a program can use if it lists or enables them
 _USABLE: frozenset[str] = frozenset[AbsenceCode]({"not-listed", "disabled"})
-#: the most results of a call that a table names
-_MOST_NAMES = 4
+#: the most characters of the names of results that a table shows
+_MOST_NAMES = 40
 _COLUMNS = ("#", "trace", "module", "symbol", "outputs", "claimed by", "via", "source")
 
 
@@ -58,12 +58,14 @@ class LedgerTable:
             *(f"baked in: {edge}" for edge in self.baked),
         ]
 
-    def shown(self) -> list[LedgerRow | Repetition]:
-        """Return the rows, and for those that repeat earlier ones for other layers what they repeat."""
-        rows: list[LedgerRow | Repetition] = list(self.rows)
+    def shown(self) -> list[LedgerRow | str]:
+        """Return the rows, and for those that repeat earlier ones for other layers a sentence."""
+        rows: list[LedgerRow | str] = list(self.rows)
         details = [tuple(self.reasons(row)) for row in self.rows]
-        for repeated in reversed(list(repetitions(self.rows, details))):
-            rows[repeated.start : repeated.end] = [repeated]
+        for start, end, period, first, last in reversed(list(repetitions(self.rows, details))):
+            numbers = f"rows {self.rows[start].index} to {self.rows[end - 1].index}"
+            layers = first if first == last else f"{first} to {last}"
+            rows[start:end] = [f"{numbers} are those {period} calls for {layers}"]
         return rows
 
     def _counts(self) -> Iterator[str]:
@@ -98,8 +100,8 @@ def as_text(table: LedgerTable, width: int | None = None) -> str:
     head, dashes, *texts = aligned(lines, width, rule=True)
     text, following = [head, dashes], iter(texts)
     for row in shown:
-        if isinstance(row, Repetition):
-            text.append(f"   ... {_sentence(row)}")
+        if isinstance(row, str):
+            text.append(f"   ... {row}")
         else:
             text += [next(following), *(f"   - {reason}" for reason in table.reasons(row))]
     return "\n".join([*text, *table.notes])
@@ -122,8 +124,8 @@ def as_rich_table(table: LedgerTable) -> Any:
     text = _rich_text
     grid = tables.Table("#", "trace", "module", "symbol", "outputs", "claimed by", "reasons", "source")
     for row in table.shown():
-        if isinstance(row, Repetition):
-            grid.add_row("...", *[""] * 5, text(_sentence(row), "dim"))
+        if isinstance(row, str):
+            grid.add_row("...", *[""] * 5, text(row, "dim"))
             continue
         reasons = "\n".join(table.reasons(row))
         index, trace, module, symbol, outputs, owner, via, source = _cells(row)
@@ -159,15 +161,9 @@ def _cells(row: LedgerRow) -> tuple[str, ...]:
 
 def _names(outputs: Sequence[str]) -> str:
     """Return the names of results; of many, the first and how many more there are."""
-    if len(outputs) <= _MOST_NAMES:
-        return ", ".join(outputs)
-    return f"{', '.join(outputs[:_MOST_NAMES])}, and {len(outputs) - _MOST_NAMES} more"
-
-
-def _sentence(repeated: Repetition) -> str:
-    start, end, period, first, last = repeated
-    layers = first if first == last else f"{first} to {last}"
-    return f"rows {start} to {end - 1} are those {period} calls for {layers}"
+    shown = next((n for n in range(len(outputs), 1, -1) if len(", ".join(outputs[:n])) <= _MOST_NAMES), 1)
+    more = f", and {len(outputs) - shown} more" if shown < len(outputs) else ""
+    return ", ".join(outputs[:shown]) + more
 
 
 def text_of(reason: ExecutorReason) -> str:
