@@ -55,6 +55,11 @@ DICTIONARIES: Final[Mapping[str, Callable[[], Any]]] = {
 REGISTRIES: Final = (dict, list, set, OrderedDict, torch.Generator)
 
 
+def is_kept_step(kind: Any, key: Any) -> bool:
+    """Return whether a step of a path is one that is kept: it runs no code of a user's class."""
+    return kind in KEPT_STEPS and (kind != "attribute" or key in ATTRIBUTES)
+
+
 def short(x: Any) -> str:
     """Return a value as reasons show it."""
     return (

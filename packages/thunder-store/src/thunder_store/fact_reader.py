@@ -28,18 +28,8 @@ from thunder.core.entries import (
     prims,
     root,
 )
+from thunder_store import fact_forms as forms
 from thunder_store.descriptions import PARTS, description, named, parts_of
-from thunder_store.fact_forms import (
-    ATTRIBUTES,
-    CALLED,
-    DICTIONARIES,
-    FUNCTIONS,
-    KEPT_STEPS,
-    OF_MEMORY,
-    REGISTRIES,
-    query_at,
-    short,
-)
 from thunder_store.reasons import NotKept, NotUsed
 from thunder_store.values import read_value, state_text
 
@@ -71,13 +61,14 @@ class FactReader:
             fact = self._fact(check, self.path(place), place, rest)
             failure = self._failure(fact, place)
             if failure is not None:
-                raise NotUsed(f"{fact}: expected {short(fact.expected)}, found {short(failure[0])}")
+                expected, found = forms.short(fact.expected), forms.short(failure[0])
+                raise NotUsed(f"{fact}: expected {expected}, found {found}")
             self.facts.append(fact)
         return self.facts
 
     def _fact(self, check: Any, path: Path, place: int, rest: Sequence[Any]) -> Fact:
         if check is prims.check_state and path.parent is None:
-            if self._rows[place][0] not in CALLED:
+            if self._rows[place][0] not in forms.CALLED:
                 raise NotUsed(f"{path.source} is not a query")
             if self._rows[place][0] == "contributed":
                 state = dict(path.root_object())
@@ -93,8 +84,8 @@ class FactReader:
         args = [read_value(a, self.refer) for a in rest]
         if check is prims.check_compare and args[0] not in COMPARISONS:
             raise NotUsed("a comparison by another operator")
-        called = FUNCTIONS.get(check.id)
-        if called is not None and args[called] not in OF_MEMORY:
+        called = forms.FUNCTIONS.get(check.id)
+        if called is not None and args[called] not in forms.OF_MEMORY:
             raise NotUsed(f"{check.id} does not compare by one of thunder's functions")
         return Fact(check, (path, *args))
 
@@ -195,11 +186,11 @@ class FactReader:
         parent, kind, *rest = row
         if type(parent) is not int:
             return self._root(row)
-        if parent >= position or kind not in KEPT_STEPS:
+        if parent >= position:
             raise NotUsed("a path is not a step from one before")
         key = read_value(rest[0], self.refer)
-        if kind == "attribute" and key not in ATTRIBUTES:
-            raise NotUsed(f"the attribute {key!r} is not one that guards read")
+        if not forms.is_kept_step(kind, key):
+            raise NotUsed(f"the step {kind} {key!r} is not one that guards take")
         return self.path(parent).step(kind, key)
 
     def at(self, position: int) -> Any:
@@ -236,8 +227,8 @@ class FactReader:
             return self.request.overrides.path
         if kind == "contributed" and rest[0] in self.request.contributed:
             return object_root(rest[0], self.request.contributed[rest[0]])
-        if kind == "dictionary" and rest[0] in DICTIONARIES:
-            return object_root(rest[0], DICTIONARIES[rest[0]]())
+        if kind == "dictionary" and rest[0] in forms.DICTIONARIES:
+            return object_root(rest[0], forms.DICTIONARIES[rest[0]]())
         if kind == "globals":
             module = sys.modules.get(rest[0])
             if module is None:
@@ -247,7 +238,7 @@ class FactReader:
             return object_root(rest[1], self.object(rest[0]))
         if kind == "member":
             found = named(*rest[:2])
-            if type(found) not in REGISTRIES:
+            if type(found) not in forms.REGISTRIES:
                 raise NotUsed(f"{rest[2]} is not there")
             return object_root(rest[2], found)
         if kind == "query":
@@ -265,7 +256,7 @@ class FactReader:
             return object_root(rest[1], answers)
         if kind == "state":
             where, args, kwargs, name = rest
-            fn = query_at(where)
+            fn = forms.query_at(where)
             read = [read_value(a, self.refer) for a in args]
             return object_root(name, functools.partial(fn, *read, **read_value(kwargs, self.refer)))
         raise NotUsed(f"{kind!r} is not a kind of roots")

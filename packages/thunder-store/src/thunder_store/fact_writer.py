@@ -24,19 +24,9 @@ from thunder.core.entries import (
     TensorFacts,
     prims,
 )
+from thunder_store import fact_forms as forms
 from thunder_store.descriptions import description, name_of, named, parts_of
 from thunder_store.device_keys import keys_on_device
-from thunder_store.fact_forms import (
-    ATTRIBUTES,
-    DICTIONARIES,
-    KEPT_STEPS,
-    OF_PROCESS,
-    dotted,
-    is_query,
-    module_with,
-    place_of_query,
-    short,
-)
 from thunder_store.reasons import NotKept
 from thunder_store.values import is_singleton, state_text, write_value
 
@@ -151,8 +141,8 @@ class FactWriter:
         known = self._objects.get(id(x))
         if known is not None:
             return known[0]
-        if id(x) in OF_PROCESS:
-            raise NotKept("process", short(x))
+        if id(x) in forms.OF_PROCESS:
+            raise NotKept("process", forms.short(x))
         self.makes_sets |= x is hash
         name = list(name_of(x))
         if named(*name) is not x:
@@ -160,7 +150,7 @@ class FactWriter:
         if not name and sighting is None:
             sighting = self._parts.get(id(x))
         if not name and sighting is None:
-            raise NotKept("object", f"{short(x)}, which no name leads to")
+            raise NotKept("object", f"{forms.short(x)}, which no name leads to")
         if x is self.fn:
             raise NotKept("object", "the compiled function itself")
         position = len(self.objects)
@@ -180,7 +170,7 @@ class FactWriter:
         if path.parent is None:
             row: list[Any] = self._root(path)
         else:
-            if path.kind not in KEPT_STEPS or (path.kind == "attribute" and path.key not in ATTRIBUTES):
+            if not forms.is_kept_step(path.kind, path.key):
                 raise NotKept("content", f"{path.source} is read by the step {path.kind} {path.key!r}")
             row = [self.path(path.parent), path.kind, self.value(path.key)]
         return self._add_path(path, row)
@@ -199,9 +189,9 @@ class FactWriter:
             return ["fn", name]
         if self.overrides is not None and obj is self.overrides.path.root_object:
             return ["overrides", name]
-        if name in DICTIONARIES and DICTIONARIES[name]() is obj:
+        if name in forms.DICTIONARIES and forms.DICTIONARIES[name]() is obj:
             return ["dictionary", name]
-        if type(obj) is dict and (module := module_with(obj)) is not None:
+        if type(obj) is dict and (module := forms.module_with(obj)) is not None:
             return ["globals", module, name]
         if type(obj) is types.MappingProxyType:
             own = obj.get("__dict__")
@@ -212,10 +202,10 @@ class FactWriter:
             return [*self._cache_query(obj), name]
         if id(obj) in self._objects or id(obj) in self._parts or named(*name_of(obj)) is obj:
             return ["object", self._object(obj, None), name]
-        member = dotted(name)
+        member = forms.dotted(name)
         if member is not None and named(*member) is obj:
             return ["member", *member, name]
-        raise NotKept("object", f"{name}, {short(obj)}, which no name leads to")
+        raise NotKept("object", f"{name}, {forms.short(obj)}, which no name leads to")
 
     def _cache_query(self, query: CacheQuery) -> list[Any]:
         parts = [self.value(query.args), self.value(query.kwargs)]
@@ -223,12 +213,12 @@ class FactWriter:
 
     def _query(self, obj: Any) -> list[Any]:
         if not callable(obj):
-            raise NotKept("query", short(obj))
+            raise NotKept("query", forms.short(obj))
         call = obj if type(obj) is functools.partial else functools.partial(obj)
         fn = call.func
-        if not is_query(fn):
+        if not forms.is_query(fn):
             raise NotKept("query", f"{getattr(fn, '__qualname__', fn)}")
-        where = place_of_query(fn)
+        where = forms.place_of_query(fn)
         if where is None:
             raise NotKept("query", f"{getattr(fn, '__qualname__', fn)}, which no name leads to")
         return ["state", where, [self.value(a) for a in call.args], self.value(call.keywords)]

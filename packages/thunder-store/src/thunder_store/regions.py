@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from thunder.core.entries import (
     BoundSymbol,
@@ -22,6 +22,7 @@ from thunder.core.entries import (
     TraceCtx,
     after_forward,
     copied_to_inputs,
+    form_of,
     prims,
     structural_key,
     tracectx,
@@ -33,14 +34,6 @@ from thunder_store.reasons import NotKept, NotUsed
 __all__ = ["RegionWriter", "function_at", "read_regions", "written_regions"]
 
 
-#: what a region is called that computes in the memory of inputs which end, after its name
-_REUSING: Final = ("_reuses", "_takes")
-#: what a region that writes to its inputs is called, after the name of the region
-_IN_PLACE: Final = "_in_place"
-_KEPT: Final = "_in_place_kept"
-_FORMS: Final = (_IN_PLACE, _KEPT, "_in_place_own")
-
-
 class RegionWriter:
     """The distinct regions of an entry, and the functions that compute them."""
 
@@ -49,7 +42,8 @@ class RegionWriter:
         #: id of a region's function, or of its form that writes to inputs → how it is found
         self.forms: dict[int, list[Any]] = {}
         self._known: dict[Any, int] = {}
-        self._named: dict[str, int] = {}
+        #: id of the region of which functions are forms → its position
+        self._positions: dict[int, int] = {}
 
     def add(self, traces: Sequence[TraceCtx], forward: TraceCtx | None) -> None:
         """Write the regions of the last of these traces; with ``forward`` they are those of its backward.
@@ -69,17 +63,15 @@ class RegionWriter:
                 self._add(call, copied, strides)
         for symbol in (b.sym for b in traces[-1].bound_symbols if b.sym.is_fusion):
             self._add_form(symbol)
-        self._named.clear()
 
     def _add_form(self, symbol: Symbol) -> None:
         """Note how a function is found that writes to inputs of its region, or computes in their memory."""
-        function = symbol.python_impl
-        name, in_place, kept = symbol.name.partition(_IN_PLACE)
-        name = next((name.removesuffix(end) for end in _REUSING if name.endswith(end)), name)
-        if id(function) not in self.forms and name in self._named:
-            own, saved = getattr(getattr(function, "run", function), "taken", ((), ()))
-            form = [f"{in_place}{kept}", sorted(own), sorted(saved)]
-            self.forms[id(function)] = ["region", self._named[name], *form]
+        function, form = symbol.python_impl, form_of(symbol.python_impl)
+        if id(function) in self.forms or form is None or id(form.region) not in self._positions:
+            return
+        positions = sorted(form.own), sorted(form.saved)
+        how = form.is_in_place, form.keeps_overwritten
+        self.forms[id(function)] = ["region", self._positions[id(form.region)], *positions, *how]
 
     def _add(self, call: BoundSymbol, copied: Mapping[str, TensorProxy], strides: ExpectedStrides) -> None:
         executor, function = call.sym.executor, call.sym.python_impl
@@ -88,12 +80,12 @@ class RegionWriter:
             raise NotKept("region", f"{call.sym.name} of the executor {executor.name}")
         inputs = tuple(p.replace(strides=strides.of(p)) for p in call.args)
         region = Region(tuple(call.subsymbols), inputs, tuple(call.output))
-        form = getattr(function, "in_place", None)
-        if form is not None:
+        form = form_of(function)
+        if form is not None and form.region.copied:
             region = with_copied(region, copied)
             if len(region.inputs) != len(inputs):
                 raise NotKept("region", f"{call.sym.name} writes to what it does not take")
-        region = replace(region, reused=getattr(function, "reused", ()))
+        region = replace(region, reused=() if form is None else form.region.reused)
         key = structural_key(region, requires_grad=True)
         if key is None:
             raise NotKept("region", f"{call.sym.name} has a constant without a text")
@@ -107,7 +99,8 @@ class RegionWriter:
             pairs = ([list(pair) for pair in found] for found in (region.copied, region.reused))
             self.rows.append([executor.name, printed.text, *pairs])
         self.forms[id(function)] = ["region", position]
-        self._named[call.sym.name] = position
+        if form is not None:
+            self._positions[id(form.region)] = position
 
 
 def _is_fusion(bsym: BoundSymbol) -> bool:
@@ -134,23 +127,22 @@ def written_regions(entry: CacheEntry) -> RegionWriter:
 def function_at(
     functions: Sequence[Any],
     position: int,
-    form: str = "",
     own: Sequence[int] = (),
     saved: Sequence[int] = (),
+    is_in_place: bool = False,
+    keeps_overwritten: bool = False,
 ) -> Any:
     """Return the function of a region, or its form that writes to inputs or computes in memory of theirs."""
-    function = functions[position]
+    function, form = functions[position], form_of(functions[position])
     if own or saved:
-        ending = {target for _, target in getattr(function, "reused", ())}
-        if not ending.issuperset((*own, *saved)):
+        if form is None or not {*form.targets}.issuperset((*own, *saved)):
             raise NotUsed("a region does not compute in the memory of this input")
-        function = function.reusing(own=frozenset(own), saved=frozenset(saved))
-    if not form:
+        function = form.reusing(frozenset(own), frozenset(saved))
+    if not is_in_place:
         return function
-    in_place = getattr(function, "in_place", None)
-    if in_place is None or form not in _FORMS:
+    if form is None or not form.region.copied:
         raise NotUsed("a region has no form that writes to inputs")
-    return in_place.kernel(keeps_overwritten=form == _KEPT)
+    return function.in_place.kernel(keeps_overwritten=bool(keeps_overwritten))
 
 
 def read_regions(rows: Sequence[Any], data: CompileData) -> list[Callable[..., Any]]:

@@ -57,6 +57,7 @@ from thunder.ir.trace_context import tracectx
 from thunder.ops import prims
 from thunder.ops.prims.prologue_checks import CHECKS
 from thunder.ops.region_strides import ExpectedStrides, after_forward
+from thunder.ops.writing_regions import form_of
 from thunder.passes.below_autograd import BelowAutograd
 from thunder.passes.del_last_used import del_last_used
 from thunder.passes.execution import always_executors
@@ -142,6 +143,7 @@ __all__ = [
     "detached_trace",
     "dispatcher_of",
     "environment_queries",
+    "form_of",
     "from_trace",
     "full_ambient_state",
     "full_name",

@@ -9,7 +9,7 @@ as its attribute ``in_place``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -48,6 +48,7 @@ class InPlaceForm:
             elements that it will overwrite. None if these are not known.
         is_whole: ``run`` overwrites all elements, and an argument may be the base itself.
         keeps_layout: the operator's own result has the strides of the base too.
+        region_form: the `RegionForm` of a region's function; those of the kernels say that they write.
     """
 
     run: Kernel
@@ -57,6 +58,7 @@ class InPlaceForm:
     restoring: Callable[..., Restore] | None = None
     is_whole: bool = False
     keeps_layout: bool = False
+    region_form: Any = None
 
     def kernel(self, *, keeps_overwritten: bool) -> Kernel:
         """Return the function that a program calls; it may keep what it overwrites until the call ends."""
@@ -69,8 +71,7 @@ class InPlaceForm:
                         return run(*args, **kwargs)
                 return run(*args, **kwargs)
 
-            write.bases, write.run = bases, run  # type: ignore[attr-defined]
-            return write
+            return self._described(write, keeps_overwritten=False)
         assert restoring is not None, "the form says what it overwrites"
 
         def keep_and_write(*args: Any, **kwargs: Any) -> Any:
@@ -82,8 +83,15 @@ class InPlaceForm:
                 overwritten.keep(restored_version(base, restoring(*args, **kwargs)))
             return run(*args, **kwargs)
 
-        keep_and_write.bases = bases  # type: ignore[attr-defined]
-        return keep_and_write
+        return self._described(keep_and_write, keeps_overwritten=True)
+
+    def _described(self, kernel: Any, *, keeps_overwritten: bool) -> Kernel:
+        """Return a kernel with what passes, and a package that keeps programs, ask of it."""
+        kernel.bases = self.bases
+        if self.region_form is not None:
+            form = {"is_in_place": True, "keeps_overwritten": keeps_overwritten}
+            kernel.form = replace(self.region_form, **form)
+        return kernel  # type: ignore[no-any-return]
 
 
 # -- writes to a part of a tensor ----------------------------------------------------------------------------

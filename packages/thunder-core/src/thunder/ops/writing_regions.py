@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,9 +13,44 @@ from thunder.base.sole_owner import is_held_once
 from thunder.ir.fusion_regions import Region
 from thunder.ops.in_place import InPlaceForm
 
-__all__ = ["reusing_function", "unwritten", "writing_function"]
+__all__ = ["RegionForm", "form_of", "reusing_function", "unwritten", "writing_function"]
 
 RegionFunction = Callable[..., Sequence[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class RegionForm:
+    """Which region a function computes, and in which form: the attribute `form` of the functions below.
+
+    Attributes:
+        region: the region; one object for all forms of what an executor has compiled once.
+        compute: what the executor has compiled.
+        own, saved: the positions of the inputs in whose memory outputs are computed (`reusing_function`).
+        is_in_place: whether it writes to the inputs of `region.copied`.
+        keeps_overwritten: whether it keeps what it overwrites there until the call ends.
+    """
+
+    region: Region
+    compute: RegionFunction
+    own: Set[int] = frozenset()
+    saved: Set[int] = frozenset()
+    is_in_place: bool = False
+    keeps_overwritten: bool = False
+
+    @property
+    def targets(self) -> list[int]:
+        """The positions of the inputs in whose memory outputs may be computed."""
+        return [target for _, target in self.region.reused]
+
+    def reusing(self, own: Set[int], saved: Set[int]) -> RegionFunction:
+        """Return the function that computes in the memory of the inputs at these positions."""
+        return reusing_function(self.region, self.compute, own, saved)
+
+
+def form_of(function: Any) -> RegionForm | None:
+    """Return the form of a region's function; None for one that has no other form."""
+    form = getattr(function, "form", None)
+    return form if isinstance(form, RegionForm) else None
 
 
 def unwritten(region: Region, outputs: Sequence[Any]) -> list[Any]:
@@ -24,13 +59,15 @@ def unwritten(region: Region, outputs: Sequence[Any]) -> list[Any]:
     return [output for i, output in enumerate(outputs) if i not in written]
 
 
-def writing_function(region: Region, write: RegionFunction) -> RegionFunction:
+def writing_function(region: Region, write: RegionFunction, form: RegionForm | None = None) -> RegionFunction:
     """Return the function of a region with `copied` outputs, for `FusionExecutor.compile_regions`.
 
     `write` takes the inputs, writes outputs to them as `region.copied` says, and returns the others. The
     function returns all outputs, of which the written ones are in copies of the inputs; a program in which
-    nothing reads the old elements any more calls `write`, whose writes torch counts.
+    nothing reads the old elements any more calls `write`, whose writes torch counts. `form` is that of the
+    function if `write` computes in the memory of inputs.
     """
+    form = form or RegionForm(region, write)
     targets = dict(region.copied)
 
     def compute(*inputs: Any) -> Sequence[Any]:
@@ -45,14 +82,16 @@ def writing_function(region: Region, write: RegionFunction) -> RegionFunction:
         increment_version([inputs[i] for i in targets.values()])
         return others
 
-    form = InPlaceForm(
+    in_place = InPlaceForm(
         run=run,
+        region_form=form,
         bases=lambda args, kwargs: tuple(args[i] for i in targets.values()),
         copies=lambda output: tuple(output[i] for i in targets),
         results=lambda output: unwritten(region, output),
     )
-    setattr(compute, "in_place", form)  # noqa: B010  (an attribute that functions do not declare)
-    return compute
+    function: Any = compute
+    function.in_place, function.form = in_place, form
+    return function  # type: ignore[no-any-return]
 
 
 def reusing_function(
@@ -62,10 +101,10 @@ def reusing_function(
 
     `run` may compute these outputs in the memory of the inputs that `region.reused` names. It gets copies of
     all but those at the positions `own`, which nobody else has, and `saved`, of which that is to be asked. A
-    program in which inputs end calls the function that the attribute `reusing` returns for such positions;
-    those of a function are its attribute `taken`.
+    program in which inputs end calls the function that `RegionForm.reusing` returns for such positions.
     """
-    targets = [target for _, target in region.reused]
+    form = RegionForm(region, run, own, saved)
+    targets = form.targets
 
     def compute(*inputs: Any) -> Sequence[Any]:
         held_once = [i for i in saved if is_held_once(inputs, i)]  # while nothing here holds them too
@@ -77,11 +116,8 @@ def reusing_function(
                 operands[i] = operands[i].clone()
         return run(*operands)
 
-    function: Any = writing_function(region, compute) if region.copied else compute
-    function.reusing, function.reused = partial(reusing_function, region, run), region.reused
-    function.taken = own, saved
-    if region.copied:
-        function.in_place.run.taken = own, saved
+    function: Any = writing_function(region, compute, form) if region.copied else compute
+    function.form = form
     return function  # type: ignore[no-any-return]
 
 

@@ -35,6 +35,7 @@ from thunder.ir.substitution import substitute_operands
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
 from thunder.ops.reused_memory import has_out
+from thunder.ops.writing_regions import form_of
 from thunder.passes.placed_writes.chain_selection import ChainSelection, InputWrite
 from thunder.passes.placed_writes.own_memory import (
     is_large,
@@ -100,7 +101,8 @@ def write_in_place(
 
 def _may_write_own_memory(bsym: BoundSymbol) -> bool:
     if bsym.sym.is_fusion:
-        return bool(getattr(bsym.sym.python_impl, "reused", ()))
+        region = form_of(bsym.sym.python_impl)
+        return region is not None and bool(region.targets)
     form = in_place_form(bsym)
     if form is not None and form.keeps_layout:
         return True

@@ -40,6 +40,7 @@ from thunder.ir.substitution import substitute_operands
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.traced_sizes import tensor_bytes
 from thunder.ops.reused_memory import operands_of, reusing
+from thunder.ops.writing_regions import form_of
 from thunder.passes.placed_writes.program_facts import Link, ProgramFacts, Refused
 
 __all__ = [
@@ -150,21 +151,21 @@ def region_in_memory_of_inputs(
 ) -> BoundSymbol:
     """Return the call of a region that computes in the memory of the inputs that end with it; or the call."""
     bsym = facts.statements[position]
-    function = bsym.sym.python_impl
+    form = form_of(bsym.sym.python_impl)
     ending = {
         target: operand
-        for _, target in getattr(function, "reused", ())
+        for target in (() if form is None else form.targets)
         if not facts.is_asynchronous and not facts.is_recorded(bsym)
         if (operand := bsym.args[target]).name not in values
         if facts.is_private(operand) and facts.ends_with(operand, position)
     }
-    if not ending:
+    if form is None or not ending:
         return bsym
     saved = {i for i, operand in ending.items() if operand.name in facts.saved}
     symbol = replace(
         bsym.sym,
         name=f"{bsym.sym.name}_{'takes' if saved else 'reuses'}",
         tags=bsym.sym.tags | {OpTags.IN_PLACE, OpTags.WRITES_OWN_MEMORY},
-        python_impl=function.reusing(own=ending.keys() - saved, saved=saved),
+        python_impl=form.reusing(own=ending.keys() - saved, saved=saved),
     )
     return bsym.from_bsym(sym=symbol)
