@@ -11,10 +11,14 @@ __path__ = __import__("pkgutil").extend_path(__path__, __name__)
 import importlib
 from typing import Any
 
+from thunder.base.collector import collector_paused
 from thunder.base.python_versions import python_refusal
 
 if python_refusal():  # before a module that another version could break
     raise ImportError(python_refusal())
+with collector_paused():  # each collection would look at all objects of torch
+    for _module in ("core", "extend", "plugins", "recipes", "torch", "compiler.plan"):
+        importlib.import_module(f"thunder.{_module}")
 
 from thunder import core, extend, plugins, recipes
 from thunder import torch as torch
@@ -112,7 +116,8 @@ install_finders()
 declare_names(lambda: names_of_modules(get_manager()))
 for _module in ("devices", "dtypes", "errors", "prims"):  # modules that are attributes of this one
     importlib.import_module(f"thunder.core.{_module}")
-importlib.import_module(BUILTIN_MODULES["session"])  # whose modules have primitives, which executors name
+with collector_paused():
+    importlib.import_module(BUILTIN_MODULES["session"])  # whose modules have primitives, which executors name
 
 __all__ = [
     "CACHE_OPTIONS",

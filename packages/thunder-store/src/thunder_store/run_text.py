@@ -157,7 +157,7 @@ def _is_helper(value: Any) -> bool:
 
 def read_program(program: Mapping[str, Any], refer: Refer) -> Callable[..., Any]:
     """Return the function of a kept text; raise NotUsed for a text that is not one of a program."""
-    _Checker(program).check()
+    tree = _Checker(program).check()
     namespace: dict[str, Any] = {}
     for name, form in program["names"].items():
         namespace[name] = _object(form, refer)
@@ -166,7 +166,7 @@ def read_program(program: Mapping[str, Any], refer: Refer) -> Callable[..., Any]
         target = _symbol(form).call_target
         if target is not None:
             targets[callee] = target
-    code = compile_text(program["text"], f"thunder.{program['name']}", namespace)
+    code = compile_text(program["text"], f"thunder.{program['name']}", namespace, tree)
     bind_paths(namespace, code, targets)
     return namespace.pop(program["name"])  # type: ignore[no-any-return]
 
@@ -243,11 +243,25 @@ _BUILTINS: Final = frozenset(
 )
 _CALLABLE: Final = frozenset({"operator", "helper", "context", "value"})
 _STATEMENTS: Final = (ast.Assign, ast.Expr, ast.Delete, ast.Return, ast.With, ast.Pass)
-_EXPRESSIONS: Final = (
-    *(ast.Constant, ast.Name, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp, ast.BinOp, ast.Compare),
-    *(ast.Attribute, ast.Subscript, ast.Call, ast.keyword, ast.Starred, ast.expr_context, ast.operator),
-    *(ast.unaryop, ast.cmpop, ast.Slice, ast.withitem),
-)
+#: the statements and the expressions that texts have, beside names, constants, calls and attributes → what is
+#: in them
+_PARTS: Final[Mapping[type, Callable[[Any], Iterable[Any]]]] = {
+    ast.Assign: lambda x: (*x.targets, x.value),
+    ast.Expr: lambda x: (x.value,),
+    ast.Delete: lambda x: x.targets,
+    ast.Return: lambda x: (x.value,),
+    ast.Pass: lambda x: (),
+    ast.Tuple: lambda x: x.elts,
+    ast.List: lambda x: x.elts,
+    ast.Set: lambda x: x.elts,
+    ast.Dict: lambda x: (*x.keys, *x.values),
+    ast.UnaryOp: lambda x: (x.operand,),
+    ast.BinOp: lambda x: (x.left, x.right),
+    ast.Compare: lambda x: (x.left, *x.comparators),
+    ast.Subscript: lambda x: (x.value, x.slice),
+    ast.Starred: lambda x: (x.value,),
+    ast.Slice: lambda x: (x.lower, x.upper, x.step),
+}
 _IMPORTS: Final = {"import torch", "from thunder.executors.torchex import no_autocast"}
 
 
@@ -261,9 +275,10 @@ class _Checker:
         self.known = set(self.names) | _BUILTINS
         self._stored: list[str] = []
 
-    def check(self) -> None:
+    def check(self) -> ast.Module:
+        """Return the syntax tree of the text; raise NotUsed for one that is not a program."""
         try:
-            module = ast.parse(self.program["text"])
+            module: ast.Module = ast.parse(self.program["text"])
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise NotUsed(f"a text is not Python: {error}") from error
         *imports, definition = module.body
@@ -283,6 +298,7 @@ class _Checker:
             self._bind(argument.arg)
         for statement in definition.body:
             self._check_statement(statement)
+        return module
 
     def _check_import(self, line: ast.stmt) -> None:
         text = ast.unparse(line)
@@ -303,8 +319,7 @@ class _Checker:
             for inner in statement.body:
                 self._check_statement(inner)
             return
-        for child in ast.iter_child_nodes(statement):
-            self._check_expression(child)
+        self._check_all(_PARTS[type(statement)](statement))
         for name in self._stored:
             self._bind(name)
         self._stored.clear()
@@ -315,27 +330,30 @@ class _Checker:
             raise NotUsed(f"{name} is assigned")
         self.known.add(name)
 
-    def _check_expression(self, node: ast.AST) -> None:
-        if not isinstance(node, _EXPRESSIONS):
-            raise NotUsed(f"the expression {ast.unparse(node)!r}")
-        if type(node) is ast.Call:
-            self._check_callee(node.func)
-            for child in (*node.args, *node.keywords):
-                self._check_expression(child)
+    def _check_all(self, nodes: Iterable[Any]) -> None:
+        for node in nodes:
+            if node is not None:  # a bound of a slice, the key of what a dictionary unpacks
+                self._check_expression(node)
+
+    def _check_expression(self, node: Any) -> None:
+        kind = type(node)
+        if kind is ast.Constant:
             return
-        if type(node) is ast.Attribute:
-            self._check_attribute(node)
-            return
-        if type(node) is ast.Name:
+        if kind is ast.Name:
             if type(node.ctx) is ast.Store:
                 self._stored.append(node.id)
             elif node.id not in self.known:
                 raise NotUsed(f"the name {node.id}")
-            return
-        if type(node) is ast.Constant:
-            return
-        for child in ast.iter_child_nodes(node):
-            self._check_expression(child)
+        elif kind is ast.Call:
+            self._check_callee(node.func)
+            self._check_all(node.args)
+            self._check_all(keyword.value for keyword in node.keywords)
+        elif kind is ast.Attribute:
+            self._check_attribute(node)
+        elif kind in _PARTS:
+            self._check_all(_PARTS[kind](node))
+        else:
+            raise NotUsed(f"the expression {ast.unparse(node)!r}")
 
     def _check_callee(self, callee: ast.expr) -> None:
         text = _dotted(callee)

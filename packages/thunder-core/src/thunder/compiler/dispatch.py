@@ -10,6 +10,7 @@ from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 from thunder.base import opaque_results
+from thunder.base.collector import collector_paused
 from thunder.base.errors import (
     DecisionChanged,
     InternalError,
@@ -21,7 +22,6 @@ from thunder.base.errors import (
     SameInputViolation,
 )
 from thunder.base.options import CACHE_OPTIONS
-from thunder.compiler.collector import collector_paused
 from thunder.compiler.compile_events import notify_of_compile
 from thunder.compiler.compile_plan import Answers, CompilePlan
 from thunder.compiler.entry_compiler import EntryCompiler

@@ -8,10 +8,10 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, overload
 
+from thunder.base.collector import collector_paused
 from thunder.base.errors import InvalidArgument, RaisedByProgram
 from thunder.base.plugin_calls import shown
 from thunder.base.text_tables import byte_text
-from thunder.compiler.collector import collector_paused
 from thunder.compiler.entry_compiler import EntryCompiler
 from thunder.compiler.jit import jit
 from thunder.compiler.ledger import Explanation

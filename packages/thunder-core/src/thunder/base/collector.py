@@ -1,4 +1,4 @@
-"""The cyclic garbage collector during a compile."""
+"""The cyclic garbage collector during a compile, and while thunder is imported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from contextlib import contextmanager
 def collector_paused() -> Iterator[None]:
     """Pause the cyclic garbage collector.
 
-    A trace consists of many objects that all stay alive, and each collection would traverse them again.
+    A trace, or a module, consists of many objects that all stay alive, and each collection would traverse
+    them again.
     """
     enabled = gc.isenabled()
     gc.disable()
