@@ -59,6 +59,7 @@ def test_the_page_refers_to_nothing_outside(page: str) -> None:
     assert set(re.findall(r"https?://[\w./]+", without_data)) == {"http://www.w3.org/2000/svg"}
     assert "@import" not in page
     assert "url(" not in page
+    assert "default-src 'none'" in page
 
 
 def test_no_text_of_a_program_is_markup(page: str) -> None:
