@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -167,6 +168,33 @@ def test_written_tensors_and_generators_are_as_before_and_named() -> None:
     assert "the values are as before" in notes
     assert "self.calls" in notes
     assert str(answer).endswith(notes)
+
+
+def test_a_step_of_an_optimizer_is_undone() -> None:
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    program = compiled(step, *[(torch.ones(2, 3),)] * 2)
+    gradients = [p.grad for p in model.parameters()]
+    state = copy.deepcopy((model.state_dict(), optimizer.state_dict(), gradients))
+    answer = why_slow(program, torch.ones(2, 3))
+    assert all(p.grad is grad for p, grad in zip(model.parameters(), gradients, strict=True))
+    torch.testing.assert_close((model.state_dict(), optimizer.state_dict(), gradients), state, rtol=0, atol=0)
+    assert "model.weight" in "".join(answer.notes)
+
+
+def test_tensors_of_inference_mode_are_as_before() -> None:
+    with torch.inference_mode():
+        total = torch.zeros(3)
+        why_slow(lambda x: total.add_(x) * 2, torch.ones(3))
+        assert torch.equal(total, torch.zeros(3))
 
 
 def test_a_tensor_that_a_function_writes_by_name_is_as_before() -> None:

@@ -304,7 +304,7 @@ def _with_fewer_threads(call: Call, compiled: Any) -> dict[int, Times]:
 
 def _saved_by_eager(call: Call) -> int:
     """Return the bytes that eager saves for the backward, without the memory of inputs, each storage once."""
-    inputs = {x.untyped_storage()._cdata for _, x in call._tensors()}
+    inputs = {x.untyped_storage()._cdata for _, x in call.tensors()}
     saved: dict[int, torch.UntypedStorage] = {}
 
     def pack(x: torch.Tensor) -> torch.Tensor:

@@ -28,8 +28,9 @@ def why_slow(compiled: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Slow
     the compiled object is compiled again, to measure each statement.
 
     Values of tensors that the program writes, the state of generators of random numbers and the number of
-    torch's threads are as before at the end. Gradients are not accumulated, what it prints is not shown. What
-    it writes of Python's objects is not undone; `notes` of the result say which. Raises what it raises.
+    torch's threads are as before at the end, and so are gradients; what it prints is not shown. Tensors are
+    those that the arguments, the module, and variables and globals of the function reach. What it writes of
+    Python's objects is not undone; `notes` of the result say which. Raises what it raises.
     """
     own = compiled if thunder.compile_data(compiled) is not None else thunder.jit(compiled)
     data = thunder.compile_data(own)
@@ -61,6 +62,7 @@ def _longest(evidence: Evidence) -> Iterator[LongStatement]:
 def _notes(evidence: Evidence, call: Call) -> Iterator[str]:
     if call.written:
         yield f"the program writes {', '.join(sorted(call.written))}: the values are as before"
-    if evidence.written:
-        names = ", ".join(sorted(evidence.written))
+    lasting = sorted(source for source in evidence.written if not source.endswith(".grad"))
+    if lasting:
+        names = ", ".join(lasting)
         yield f"the program writes {names}: these calls have done so, and it is not undone"

@@ -176,7 +176,8 @@ def _synchronisations(e: Evidence) -> Finding | None:
     """Find reads of numbers out of tensors, each of which waits for what was computed before."""
     reads = [timed for timed in e.statements if _is_read(timed)]
     seconds = _sum([timed for timed in e.statements if timed in reads or timed.name == "compute_number"])
-    if not reads or not (e.device != "cpu" or len(reads) >= _MANY or _is_much(seconds, e)):
+    share = 0.05 if len(reads) >= _MANY else _SHARE
+    if not reads or not (e.device != "cpu" or seconds >= share * e.compiled.fastest):
         return None
     waits = "waits for the device, and " if e.device != "cpu" else ""
     text = (

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ __all__ = ["Call", "measured", "warm"]
 
 #: how long the timed runs of one function take together, in seconds, and how many there are
 _TIME, _FEWEST, _MOST = 0.5, 5, 60
+#: how far from an object of the program its tensors are looked for
+_DEEPEST = 6
 
 
 @dataclass(kw_only=True)
@@ -40,7 +43,7 @@ class Call:
     with_backward: bool = False
     #: the names of the tensors that runs have written, and which have their values back
     written: set[str] = field(default_factory=set)
-    _saved: dict[str, tuple[torch.Tensor, torch.Tensor, int]] = field(default_factory=dict)
+    _saved: list[SavedTensor] = field(default_factory=list)
 
     def run(self, fn: Callable[..., Any]) -> Any:
         """Call a form of the program, and compute the gradients of its results; return the results."""
@@ -55,8 +58,9 @@ class Call:
     @contextmanager
     def undone(self) -> Iterator[None]:
         """Run within a state that is restored at the end: values of tensors, and of generators of numbers."""
-        tensors = dict(self._tensors())
-        self._saved = {name: (x, x.detach().clone(), x._version) for name, x in tensors.items()}
+        self._saved = [SavedTensor(name, x) for name, x in self.tensors()]
+        gradients = [(saved.tensor, saved.tensor.grad) for saved in self._saved if saved.tensor.is_leaf]
+        self._saved += [SavedTensor("a gradient", grad) for _, grad in gradients if grad is not None]
         devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
         numpy = sys.modules.get("numpy")
         states = random.getstate(), numpy.random.get_state() if numpy is not None else None
@@ -68,34 +72,50 @@ class Call:
             if numpy is not None:
                 numpy.random.set_state(states[1])
             self.restore()
+            for tensor, grad in gradients:
+                if tensor.grad is not grad:
+                    tensor.grad = grad
             self._saved.clear()
 
     def forget_unwritten(self) -> None:
         """Release the copies of tensors that a run has not written."""
         self.restore()
-        self._saved = {name: saved for name, saved in self._saved.items() if name in self.written}
+        self._saved = [saved for saved in self._saved if saved.name in self.written]
 
     def restore(self) -> None:
         """Give the tensors that runs have written their values back."""
-        for name, (x, values, version) in self._saved.items():
-            if x._version != version:
-                self.written.add(name)
-                with torch.no_grad():
-                    x.detach().copy_(values)
-                self._saved[name] = (x, values, x._version)
+        self.written |= {saved.name for saved in self._saved if saved.restore()}
 
-    def _tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the tensors that a call may write: of arguments, and of modules that it uses."""
-        for name, value in (*((f"args[{i}]", a) for i, a in enumerate(self.args)), *self.kwargs.items()):
-            for x in tree_iter(value):
-                if isinstance(x, torch.Tensor) and not x.is_inference():
-                    yield name, x
-        for name, value in _reached(self.fn):
-            if isinstance(value, torch.nn.Module):
-                for own, x in (*value.named_parameters(), *value.named_buffers()):
-                    yield f"{name}.{own}".removeprefix("."), x
-            elif isinstance(value, torch.Tensor):
-                yield name, value
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the tensors that a call may write, each once: those that arguments and the program reach."""
+        parts = [*((f"args[{i}]", value) for i, value in enumerate(self.args)), *self.kwargs.items()]
+        seen = set[int]()
+        for name, value in (*parts, *_reached(self.fn)):
+            yield from _tensors_in(name, value, seen)
+
+
+class SavedTensor:
+    """A tensor with a copy of its values."""
+
+    def __init__(self, name: str, tensor: torch.Tensor) -> None:
+        self.name, self.tensor = name, tensor
+        self._values, self._version = tensor.detach().clone(), _version(tensor)
+
+    def restore(self) -> bool:
+        """Return whether the tensor has been written since, and give it its values back."""
+        if _version(self.tensor) == self._version and (
+            self._version is not None or torch.equal(self.tensor, self._values)
+        ):
+            return False
+        with torch.no_grad():
+            self.tensor.detach().copy_(self._values)
+        self._version = _version(self.tensor)
+        return True
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    """Return how often a tensor was written; None for one that does not count it."""
+    return None if tensor.is_inference() else tensor._version
 
 
 def _reached(fn: Any) -> Iterator[tuple[str, Any]]:
@@ -104,12 +124,35 @@ def _reached(fn: Any) -> Iterator[tuple[str, Any]]:
     method: Any = None if isinstance(fn, torch.nn.Module) else inspect.unwrap(fn)
     owner = getattr(method, "__self__", None)
     if owner is not None:
-        yield "", owner
-        yield from getattr(owner, "__dict__", {}).items()
+        yield "self", owner
     code = getattr(method, "__code__", None)
     if code is not None:
         names = {**method.__globals__, **inspect.getclosurevars(method).nonlocals}
         yield from ((name, names[name]) for name in (*code.co_names, *code.co_freevars) if name in names)
+
+
+def _tensors_in(name: str, value: Any, seen: set[int], depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors in an object of the program, with the names by which it reaches them."""
+    if id(value) in seen or depth > _DEEPEST:
+        return
+    seen.add(id(value))
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            shown = repr(key) if isinstance(key, (str, int)) else "…"
+            yield from _tensors_in(f"{name}[{shown}]", item, seen, depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _tensors_in(f"{name}[{index}]", item, seen, depth + 1)
+    elif isinstance(value, torch.nn.Module):
+        for own, x in (*value.named_parameters(), *value.named_buffers()):
+            yield from _tensors_in(f"{name}.{own}".removeprefix("."), x, seen, depth + 1)
+    elif not isinstance(value, (type, ModuleType, FunctionType)) and isinstance(
+        getattr(value, "__dict__", None), dict
+    ):
+        for key, item in vars(value).items():
+            yield from _tensors_in(f"{name}.{key}".removeprefix("."), item, seen, depth + 1)
 
 
 def _leaves(sources: Iterable[torch.Tensor], given: Iterable[Any]) -> Iterator[torch.Tensor]:
