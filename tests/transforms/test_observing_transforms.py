@@ -112,6 +112,25 @@ def test_times_are_those_of_the_users_lines():
     assert profile.operations() == []
 
 
+def layers():
+    return torch.nn.Sequential(
+        torch.nn.Linear(64, 64), torch.nn.Sequential(torch.nn.GELU(), torch.nn.Linear(64, 4))
+    )
+
+
+def test_times_of_modules_are_those_of_their_own_operations():
+    profile = ProfileTransform()
+    compiled = thunder.jit(layers(), executors=["torch"], transforms=[profile])
+    compiled(torch.randn(8, 64)).sum().backward()
+    modules = {module.name: module for module in profile.modules()}
+    assert modules.keys() == {"0", "1.0", "1.1"}
+    assert all(module.forward_ns > 0 and module.backward_ns > 0 for module in modules.values())
+    total = sum(operation.total_ns for operation in profile.operations())
+    assert sum(module.total_ns for module in modules.values()) == total
+    longest = [module.total_ns for module in profile.modules()]
+    assert longest == sorted(longest, reverse=True)
+
+
 def test_a_slow_operation_is_the_first_row():
     profile = ProfileTransform()
     compiled = thunder.jit(
@@ -202,6 +221,15 @@ def test_infinity_in_the_backward_is_named_with_the_line_of_the_forward():
     with pytest.raises(NonFiniteResult, match="computes infinity in the backward") as error:
         loss.backward()
     assert error.value.where[0].text == "return torch.sqrt(x * x).sum()"
+
+
+def test_the_module_of_a_non_finite_value_is_named():
+    model = layers()
+    torch.nn.init.constant_(model.get_submodule("1.1").weight, 3e38)
+    compiled = thunder.jit(model, executors=["torch"], transforms=[NonFiniteDetector()])
+    with pytest.raises(NonFiniteResult) as error:
+        compiled(torch.randn(2, 64) * 100)
+    assert error.value.found["module"] == "1.1"
 
 
 def masked(scores, mask):

@@ -16,7 +16,7 @@ from thunder.core.symbol import BoundSymbol
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx
 from thunder.extend import evaluate_calls
-from thunder_transforms.observing import branch_of, is_computing, observer, with_observers
+from thunder_transforms.observing import branch_of, is_computing, module_of, observer, with_observers
 
 __all__ = ["NonFiniteDetector", "NonFiniteResult"]
 
@@ -184,6 +184,9 @@ def _error(
     has_nan = any(_has_nan(t) for t in results.values())
     found: dict[str, object] = {} if fusion is None else {"fusion": fusion}
     found["statement"] = bsym.line.partition("  # ")[0]
+    module = module_of(bsym)
+    if module:
+        found["module"] = module
     operands = dict.fromkeys(p.name for p in bsym.flat_proxy_args)
     found |= {n: _described(values[n]) for n in operands if isinstance(values.get(n), torch.Tensor)}
     found |= {name: _described(t) for name, t in results.items() if name not in found}

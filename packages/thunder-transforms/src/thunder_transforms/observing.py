@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 
 from thunder.core.errors import Location
 from thunder.core.prims import (
@@ -26,6 +27,7 @@ __all__ = [
     "Statement",
     "branch_of",
     "is_computing",
+    "module_of",
     "observer",
     "statement_of",
     "with_observers",
@@ -60,6 +62,7 @@ class Statement:
         text: the statement as the trace prints it.
         executor: the name of the executor that runs it, or None.
         locations: the user's lines; a fusion may have several, a call without a source line has none.
+        module: the name of the module that calls it, or of the innermost around all calls of a fusion, or "".
     """
 
     branch: str
@@ -67,6 +70,7 @@ class Statement:
     text: str
     executor: str | None
     locations: tuple[Location, ...]
+    module: str = ""
 
     @property
     def place(self) -> str:
@@ -83,7 +87,17 @@ def statement_of(bsym: BoundSymbol, branch: str) -> Statement:
         bsym.line.partition("  # ")[0],
         None if executor is None else executor.name,
         tuple(dict.fromkeys(_locations(bsym))),
+        module_of(bsym),
     )
+
+
+def module_of(bsym: BoundSymbol) -> str:
+    """Return the name of the module that makes a call, or of the innermost around all calls of a fusion."""
+    if bsym.source is not None:
+        return bsym.source.module
+    modules = [part.source.module.split(".") for part in bsym.subsymbols if part.source is not None]
+    common = takewhile(lambda names: len(set(names)) == 1, zip(*modules, strict=False))
+    return ".".join(names[0] for names in common)
 
 
 def _locations(bsym: BoundSymbol) -> Iterable[Location]:

@@ -28,7 +28,7 @@ from thunder_transforms.optional_libraries import needed
 from thunder_transforms.profile_pictures import draw_lines
 from thunder_transforms.profile_tables import table_of
 
-__all__ = ["LineTime", "OperationTime", "ProfileTransform"]
+__all__ = ["LineTime", "ModuleTime", "OperationTime", "ProfileTransform"]
 
 
 @dataclass
@@ -71,13 +71,31 @@ class LineTime:
         return self.forward_ns + self.backward_ns
 
 
+@dataclass(frozen=True)
+class ModuleTime:
+    """The time of the calls of a module itself, without its parts, and of their gradients, in nanoseconds.
+
+    `name` is that of `named_modules()`; "" for the compiled module, and for calls outside of modules. A
+    fusion has that of the innermost module around its calls.
+    """
+
+    name: str
+    forward_ns: int
+    backward_ns: int
+
+    @property
+    def total_ns(self) -> int:
+        """The sum of both."""
+        return self.forward_ns + self.backward_ns
+
+
 class ProfileTransform(thunder.Transform):
     """Measures the time of each operation of forward and backward, and assigns it to the user's lines.
 
     Each statement is followed by a reading of the clock; its time ends after the memory of its last operands
-    is released. `operations()` and `lines()` return the times, `show()` prints tables, and `picture(path)`
-    draws them. The readings take time too, `overhead_ns`, which is not in the times of the operations. Put
-    the transform last in the list: then the statements of other transforms are not measured.
+    is released. `operations()`, `lines()` and `modules()` return the times, `show()` prints tables, and
+    `picture(path)` draws them. The readings take time too, `overhead_ns`, which is not in the times of the
+    operations. Put the transform last in the list: then the statements of other transforms are not measured.
 
     Args:
         synchronize: whether the clock waits for the device after each operation that is not on the CPU.
@@ -157,6 +175,15 @@ class ProfileTransform(thunder.Transform):
                 both[operation.statement.branch == "backward"] += operation.total_ns / len(places)
         lines = [LineTime(place, round(f), round(b)) for place, (f, b) in times.items()]
         return sorted(lines, key=lambda line: -line.total_ns)
+
+    def modules(self) -> list[ModuleTime]:
+        """Return the time of each module of the program, longest first."""
+        times: dict[str, list[int]] = {}
+        for operation in self.operations():
+            both = times.setdefault(operation.statement.module, [0, 0])
+            both[operation.statement.branch == "backward"] += operation.total_ns
+        modules = [ModuleTime(name, *both) for name, both in times.items()]
+        return sorted(modules, key=lambda module: -module.total_ns)
 
     @property
     def overhead_ns(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 
 import torch
@@ -77,7 +76,6 @@ class Timed:
     is_region: bool
     rows: Sequence[Any]
     tags: frozenset[Any]
-    module: str
 
     @property
     def name(self) -> str:
@@ -260,7 +258,6 @@ def _statements(call: Call, compiled: Any) -> tuple[list[Timed], float]:
                 is_region=bsym.sym.is_fusion,
                 rows=tuple(found.values()),
                 tags=bsym.all_tags,
-                module=_module(bsym),
             )
         )
     return statements, min(sums)
@@ -276,15 +273,6 @@ def _calls(compiled: Any) -> dict[tuple[str, str], BoundSymbol]:
                 if is_computing(part):
                     found.setdefault((name, statement_of(part, "").text), part)
     return found
-
-
-def _module(bsym: BoundSymbol) -> str:
-    """Return the module of a statement: that in which all its calls are."""
-    if bsym.source is not None:
-        return bsym.source.module
-    modules = [part.source.module.split(".") for part in bsym.subsymbols if part.source is not None]
-    common = takewhile(lambda names: len(set(names)) == 1, zip(*modules, strict=False))
-    return ".".join(names[0] for names in common)
 
 
 def _with_fewer_threads(call: Call, compiled: Any) -> dict[int, Times]:

@@ -54,7 +54,7 @@ def _longest(evidence: Evidence) -> Iterator[LongStatement]:
         yield LongStatement(
             seconds=timed.seconds,
             operator=timed.name,
-            module=timed.module,
+            module=timed.statement.module,
             where=timed.location,
         )
 
