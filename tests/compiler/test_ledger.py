@@ -478,6 +478,17 @@ def test_elsewhere_the_table_is_plain_text(where: str, monkeypatch: pytest.Monke
     assert repr(found) == str(found)
 
 
+def test_in_a_terminal_columns_without_content_are_left_out() -> None:
+    rich_console = pytest.importorskip("rich.console")
+    console = rich_console.Console(file=io.StringIO(), width=200)
+    console.print(of_layers(*[Layer] * 6))
+    printed = console.file.getvalue()
+    head = printed.splitlines()[1]
+    assert "module" in head
+    assert "reasons" not in head
+    assert "rows 5 to 24 are those 4 calls for layers.1 to layers.5" in printed
+
+
 def test_rich_prints_an_explanation_by_itself() -> None:
     rich_console = pytest.importorskip("rich.console")
     console = rich_console.Console(file=io.StringIO(), width=160)

@@ -8,7 +8,7 @@ from statistics import mean, median
 from textwrap import fill
 
 from thunder.core.errors import Location
-from thunder_bisect.slowness.texts import place_text, share_text, time_text
+from thunder_bisect.slowness.texts import counted, place_text, share_text, time_text
 
 __all__ = ["Finding", "LongStatement", "Slowness", "Times"]
 
@@ -83,17 +83,32 @@ def _paragraph(label: str, text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class LongStatement:
-    """A statement that takes long: its time in each call, what it is, the module and the line."""
+    """A statement that takes long.
+
+    Attributes:
+        seconds: its time in each call.
+        operator: what it calls; of a region its function, with the number of calls.
+        in_backward: whether it is one of the backward.
+        module: the name of the module that calls it, or of the one around all calls of a region.
+        where: the user's lines; a region may have many.
+    """
 
     seconds: float
     operator: str
+    in_backward: bool
     module: str
-    where: Location | None
+    where: Sequence[Location]
 
     def __str__(self) -> str:
-        place = "" if self.where is None else f"  at {place_text(self.where)}"
-        module = f"  {self.module}" if self.module else ""
-        return f"{time_text(self.seconds):>8}  {self.operator}{module}{place}"
+        parts = [
+            f"{time_text(self.seconds):>8}",
+            self.operator,
+            "of the backward" if self.in_backward else "",
+        ]
+        place = f"at {place_text(self.where[0])}" if self.where else ""
+        if len(self.where) > 1:
+            place += f", and {counted(len(self.where) - 1, 'other line')}"
+        return "  ".join(filter(None, [*parts, self.module, place]))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,7 +55,8 @@ def _longest(evidence: Evidence) -> Iterator[LongStatement]:
             seconds=timed.seconds,
             operator=timed.name,
             module=timed.statement.module,
-            where=timed.location,
+            in_backward=timed.statement.branch == "backward",
+            where=timed.statement.locations,
         )
 
 

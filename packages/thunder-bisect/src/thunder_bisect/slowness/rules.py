@@ -64,6 +64,11 @@ def _is_much(seconds: float, e: Evidence, share: float = _SHARE) -> bool:
     return seconds >= _SECONDS and seconds >= share * e.compiled.fastest
 
 
+def _is_slower(e: Evidence, factor: float) -> bool:
+    """Return whether calls take longer than those of eager by a factor: the fastest, and most in turns."""
+    return e.compiled.fastest > factor * e.eager.fastest and e.compiled.exceeds(e.eager) >= 0.9
+
+
 def _sum(statements: Sequence[Timed]) -> float:
     return sum(timed.seconds for timed in statements)
 
@@ -135,7 +140,7 @@ def _small_program(e: Evidence) -> Finding | None:
     """Find a program that computes less than a call of a compiled object costs."""
     rest = e.compiled.fastest - e.computing
     is_small = e.computing < 0.45 * e.compiled.fastest and e.compiled.fastest < 1e-3
-    if not is_small or e.compiled.fastest < 1.2 * e.eager.fastest or e.guards > 0.7 * rest:
+    if not is_small or not _is_slower(e, 1.2) or e.guards > 0.7 * rest:
         return None
     text = f"its statements take {time_text(e.computing)}, and what is around them {time_text(rest)}"
     return _finding("small program", e, rest, text)
@@ -144,7 +149,7 @@ def _small_program(e: Evidence) -> Finding | None:
 def _surroundings(e: Evidence) -> Finding | None:
     """Find a call of which much is neither guards nor statements, and which is slower than in eager."""
     rest = e.compiled.fastest - e.guards - e.computing
-    if rest < max(100e-6, 0.3 * e.compiled.fastest) or e.compiled.fastest < 1.15 * e.eager.fastest:
+    if rest < max(100e-6, 0.3 * e.compiled.fastest) or not _is_slower(e, 1.15):
         return None
     autograd = ", and torch's autograd runs its backward" if e.with_backward else ""
     text = (
@@ -284,8 +289,7 @@ def _mib(count: int) -> str:
 def _kernels(e: Evidence) -> Finding | None:
     """Find the statements that take long where the program is slower than eager for no other reason."""
     lost = e.compiled.fastest - e.eager.fastest
-    is_slower = e.compiled.exceeds(e.eager) >= 0.9 and e.compiled.cpu > 1.15 * e.eager.cpu
-    if lost < max(_SECONDS, 0.15 * e.eager.fastest) or not is_slower:
+    if lost < _SECONDS or not _is_slower(e, 1.25) or e.compiled.cpu < 1.15 * e.eager.cpu:
         return None
     longest = sorted(e.statements, key=lambda timed: -timed.seconds)[:3]
     names = ", ".join(f"{timed.name} {share_text(timed.seconds / e.compiled.fastest)}" for timed in longest)

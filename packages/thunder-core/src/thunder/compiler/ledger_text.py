@@ -121,21 +121,27 @@ def as_rich_table(table: LedgerTable) -> Any:
     tables, consoles = optional_module("rich.table"), optional_module("rich.console")
     if tables is None or consoles is None:
         return as_text(table)
-    text = _rich_text
-    grid = tables.Table("#", "trace", "module", "symbol", "outputs", "claimed by", "reasons", "source")
+    text, rows = _rich_text, list[tuple[Any, ...]]()
     for row in table.shown():
         if isinstance(row, str):
-            grid.add_row("...", *[""] * 5, text(row, "dim"))
+            rows.append(("...", *[""] * 6, text(row, "dim")))
             continue
         reasons = "\n".join(table.reasons(row))
         index, trace, module, symbol, outputs, owner, via, source = _cells(row)
         runs = text(owner, "green") if row.claimed_by is not None else text(via, "dim")
         if via not in ("operator", "decomposed"):
             runs.append(f" ({via})", style="dim")
-        grid.add_row(
-            *(index, trace, text(module), text(symbol, "bold"), outputs, runs),
-            *(text(reasons, "yellow"), text(source, "dim")),
+        rows.append(
+            (
+                *(index, trace, text(module), text(symbol, "bold"), outputs, runs),
+                *(text(reasons, "yellow"), text(source, "dim")),
+            )
         )
+    names = ("#", "trace", "module", "symbol", "outputs", "claimed by", "reasons", "source")
+    filled = [n for n, column in enumerate(zip(*rows, strict=True)) if any(map(str, column))]
+    grid = tables.Table(*(names[n] for n in filled))
+    for cells in rows:
+        grid.add_row(*(cells[n] for n in filled))
     return consoles.Group(grid, *map(text, table.notes))
 
 
