@@ -150,3 +150,17 @@ def test_a_step_needs_less_memory_than_the_same_step_of_torch_compile() -> None:
     command = [sys.executable, "-c", PEAK]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
     assert float(done.stdout.splitlines()[-1]) < 3.6
+
+
+def test_a_region_whose_writes_only_come_after_a_value_compiles() -> None:
+    """TorchInductor asks each user of a value between its loops by which index it reads it."""
+
+    def program(x: torch.Tensor, w: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        def loss(x: torch.Tensor) -> torch.Tensor:
+            return F.cross_entropy(F.linear(x, w), target)
+
+        return torch.func.jvp(loss, (x,), (torch.ones_like(x),))
+
+    x, w = torch.randn(128, 24, requires_grad=True), torch.randn(4096, 24, requires_grad=True)
+    target = torch.randint(4096, (128,))
+    torch.testing.assert_close(thunder.jit(program)(x, w, target), program(x, w, target))

@@ -30,6 +30,7 @@ from .kernels import Strides
 from .libraries import kernel_name, key_of_source, source_of
 from .library_builds import build
 from .operators import Mode
+from .outer_loops import without_index  # noqa: F401  (TorchInductor uses it once it is imported)
 from .settings import Settings
 from .symbolic_graphs import SymbolicGraph, is_true, symbolic_graph_of
 from .vector_rounding import cheap_rounding

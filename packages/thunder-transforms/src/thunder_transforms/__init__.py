@@ -4,18 +4,22 @@ Thunder imports this module when it looks for plugins; the module of a transform
 transform is first used.
 """
 
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, Final
 
-from thunder.plugins import Option, PluginManager, TransformSpec, get_manager, hookimpl
+from thunder.extend import Rank
+from thunder.plugins import ExecutorSpec, Option, PluginManager, TransformSpec, get_manager, hookimpl
 from thunder_transforms.byte_counts import BytesOption
 
 __all__ = [
     "TRANSFORMS",
     "thunder_configure",
+    "thunder_executors",
     "thunder_options",
     "thunder_pipeline",
     "thunder_recipes",
+    "thunder_rewrites",
     "thunder_transforms",
 ]
 
@@ -40,6 +44,32 @@ TRANSFORMS: Final[dict[str, str]] = {
 def thunder_transforms() -> list[TransformSpec]:
     """Declare the transforms, which `thunder.transforms.<Name>` imports."""
     return [TransformSpec(name, f"{module}:{name}") for name, module in TRANSFORMS.items()]
+
+
+@hookimpl
+def thunder_executors() -> list[ExecutorSpec]:
+    """Declare the executor of losses, which `thunder.jit` uses by default."""
+    return [
+        ExecutorSpec(
+            "losses",
+            "thunder_transforms.losses.executor:ex",
+            rank=Rank.KERNEL,
+            default=True,
+            description="cross entropy of linear layers in chunks of rows, on CPUs",
+        )
+    ]
+
+
+@hookimpl(optionalhook=True)  # the hook is the package's own
+def thunder_rewrites(executors: frozenset[str]) -> Iterable[Any]:
+    """Provide the rules by which programs use the operators of losses."""
+    if "losses" not in executors:
+        return ()
+    executor = import_module("thunder_transforms.losses.executor")
+    rules: Iterable[Any] = import_module("thunder_transforms.losses.rules").linear_cross_entropy_rules(
+        executor.linear_cross_entropy, executor.refusal, package="thunder_transforms", executor="losses"
+    )
+    return rules
 
 
 @hookimpl

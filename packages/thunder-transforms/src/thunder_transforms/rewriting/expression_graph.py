@@ -39,6 +39,8 @@ CONVERT = "prims.convert_element_type"
 BROADCAST = "prims.broadcast_in_dim"
 #: primitives that change how a value is represented, not what it is
 TRANSPARENT = frozenset({CONVERT, BROADCAST})
+#: primitives some of whose calls have the form of another one, and that one
+_NORMALISED, _NORMAL = frozenset({"prims.pow", "prims.div"}), frozenset({"prims.mul"})
 FLOATS = frozenset({dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64})
 
 
@@ -154,6 +156,12 @@ class ExpressionGraph:
         if isinstance(value, dict):
             return tuple((k, self._argument(v)) for k, v in value.items())
         return dtypes.to_dtype(value) if isinstance(value, torch.dtype) else value
+
+
+def primitives_of(bsyms: Iterable[BoundSymbol]) -> frozenset[str]:
+    """Return the primitives of which a graph of statements may have values, by `ExpressionGraph.by_op`."""
+    found = {part.sym.id for bsym in bsyms for part in _parts(bsym)}
+    return frozenset(found | _NORMAL if found & _NORMALISED else found)
 
 
 def _parts(bsym: BoundSymbol) -> Iterator[BoundSymbol]:

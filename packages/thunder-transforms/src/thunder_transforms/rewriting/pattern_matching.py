@@ -61,11 +61,15 @@ class RuleMatch:
     grad: bool
 
 
+def root_of(rule: RewriteRule) -> str:
+    """Return the primitive that computes the first output of a rule's pattern, in a program that has it."""
+    return merged(through(skeleton(rule).outputs[0]))
+
+
 def find_matches(graph: ExpressionGraph, rule: RewriteRule) -> Iterator[RuleMatch]:
     """Yield the matches of a rule, at most one for each value, in the order of the program."""
     pattern = skeleton(rule)
-    root = through(pattern.outputs[0])
-    for value in list(graph.by_op.get(merged(root), ())):
+    for value in list(graph.by_op.get(root_of(rule), ())):
         match = _match_at(graph, rule, pattern, value)
         if match is not None:
             yield match

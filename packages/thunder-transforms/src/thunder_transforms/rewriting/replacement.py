@@ -26,10 +26,10 @@ from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceProvenance, detached_trace, from_trace, tracectx
 from thunder.extend import Refusal
 from thunder.plugins import plugin_call
-from thunder_transforms.rewriting.expression_graph import ExpressionGraph
+from thunder_transforms.rewriting.expression_graph import ExpressionGraph, primitives_of
 from thunder_transforms.rewriting.match_selection import Place, select
 from thunder_transforms.rewriting.pattern_functions import outputs_of, record
-from thunder_transforms.rewriting.pattern_matching import RuleMatch, find_matches
+from thunder_transforms.rewriting.pattern_matching import RuleMatch, find_matches, root_of
 from thunder_transforms.rewriting.rewrite_rules import RewriteRule
 from thunder_transforms.rewriting.rewriting_result import Rewriting
 
@@ -49,11 +49,14 @@ def apply_rewrites(trace: TraceCtx, rules: Sequence[RewriteRule]) -> tuple[Trace
     start = time.perf_counter_ns()
     changed, done = trace, list[Rewriting]()
     graph: ExpressionGraph | None = None
+    primitives = primitives_of(trace.bound_symbols) if rules else frozenset()
     for rule in rules:
+        if root_of(rule) not in primitives:
+            continue
         graph = graph or ExpressionGraph(changed.bound_symbols)
         rewritten = _apply(changed, graph, rule, done)
         if rewritten is not changed:
-            changed, graph = rewritten, None
+            changed, graph, primitives = rewritten, None, primitives_of(rewritten.bound_symbols)
     if changed is not trace:
         changed.set_provenance(TraceProvenance("Rewriting", time.perf_counter_ns() - start))
     return changed, done

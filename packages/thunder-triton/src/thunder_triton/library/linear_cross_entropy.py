@@ -1,11 +1,4 @@
-"""Cross entropy of a linear layer as one operator, and the rewrite rules that recognise it in programs.
-
-    logits = F.linear(x, weight)
-    loss = F.cross_entropy(logits, target)      →      loss = linear_cross_entropy(x, weight, target, -100)
-
-The logits are computed in chunks and are never whole in memory. A program that uses its logits elsewhere
-stays as it is.
-"""
+"""Cross entropy of a linear layer as one operator, whose logits are never whole."""
 
 from __future__ import annotations
 
@@ -13,12 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.nn import functional as F
 
 from thunder import TensorProxy, dtypes
-from thunder.core.patterns import rewrite
 from thunder.core.transforms import get_grad, put_grads
 from thunder.extend import Refusal
+from thunder_transforms.losses.rules import linear_cross_entropy_rules
 
 from ..environment import missing_device
 from .declaration import ex, kernel, new, wide
@@ -98,60 +90,8 @@ def _check(x: TensorProxy, weight: TensorProxy, target: TensorProxy, ignore_inde
     return True
 
 
-def _of_rows(x: Any, weight: Any, target: Any, ignore_index: int = -100) -> Any:
-    return F.cross_entropy(F.linear(x, weight), target, ignore_index=ignore_index)
-
-
-def _of_rows_in_float32(x: Any, weight: Any, target: Any, ignore_index: int = -100) -> Any:
-    return F.cross_entropy(F.linear(x, weight).float(), target, ignore_index=ignore_index)
-
-
-def _of_batches(x: Any, weight: Any, target: Any, ignore_index: int = -100) -> Any:
-    logits = F.linear(x, weight)
-    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), target, ignore_index=ignore_index)
-
-
-def _of_viewed_batches(x: Any, weight: Any, target: Any, ignore_index: int = -100) -> Any:
-    logits = F.linear(x, weight)
-    return F.cross_entropy(logits.view(-1, logits.shape[-1]), target, ignore_index=ignore_index)
-
-
-def _of_batches_in_float32(x: Any, weight: Any, target: Any, ignore_index: int = -100) -> Any:
-    logits = F.linear(x, weight).float()
-    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), target, ignore_index=ignore_index)
-
-
-def _of_viewed_batches_in_float32(x: Any, weight: Any, target: Any, ignore_index: int = -100) -> Any:
-    logits = F.linear(x, weight).float()
-    return F.cross_entropy(logits.view(-1, logits.shape[-1]), target, ignore_index=ignore_index)
-
-
-def _in_dtype_of_x(x: Any, weight: Any, target: Any, ignore_index: int = -100) -> Any:
-    return linear_cross_entropy(x.flatten(0, -2), weight, target, ignore_index).to(x.dtype)
-
-
-def _in_float32(x: Any, weight: Any, target: Any, ignore_index: int = -100) -> Any:
-    return linear_cross_entropy(x.flatten(0, -2), weight, target, ignore_index).float()
-
-
 def rules() -> Iterable[Any]:
     """Yield the rules, for rows of inputs and batches of them, with and without a cast to float32."""
-    for pattern, replacement, shape, dtype in (
-        (_of_rows, _in_dtype_of_x, (4, 8), torch.float32),
-        (_of_rows_in_float32, _in_float32, (4, 8), torch.bfloat16),
-        (_of_batches, _in_dtype_of_x, (2, 2, 8), torch.float32),
-        (_of_viewed_batches, _in_dtype_of_x, (2, 2, 8), torch.float32),
-        (_of_batches_in_float32, _in_float32, (2, 2, 8), torch.bfloat16),
-        (_of_viewed_batches_in_float32, _in_float32, (2, 2, 8), torch.bfloat16),
-    ):
-        x, weight = (torch.empty(size, dtype=dtype, device="meta") for size in (shape, (16, 8)))
-        target = torch.empty(4, dtype=torch.int64, device="meta")
-        yield rewrite(
-            pattern,
-            replacement,
-            check=_check,
-            name=f"thunder_triton.linear_cross_entropy{pattern.__name__}",
-            casts="written",
-            examples=(x, weight, target, -100),
-            executors=ex.name,
-        )
+    return linear_cross_entropy_rules(
+        linear_cross_entropy, _check, package="thunder_triton", executor=ex.name
+    )

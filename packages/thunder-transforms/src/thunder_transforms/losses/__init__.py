@@ -1,0 +1,1 @@
+"""Losses of linear layers, whose logits are computed in chunks of rows."""
