@@ -265,8 +265,7 @@ def test_own_rules_are_applied_where_the_plugin_is_disabled():
     assert applied(fn) == ["rms_norm"]
 
 
-def test_a_compile_without_rules_has_no_stage_for_them():
-    assert "rewrite" not in configured_pipeline((), {}).names()
+def test_rules_of_packages_and_transforms_have_one_stage():
     with get_manager().temporary(Package(RMS_NORM), name="acme"):
         names = configured_pipeline((Rewrites(RMS_NORM), Rewrites()), {}).names()
     assert names[names.index("rewrite") + 1] == "autograd"

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from thunder.extend import Rank
-from thunder.plugins import ExecutorSpec, Option, PluginManager, TransformSpec, get_manager, hookimpl
+from thunder.plugins import ExecutorSpec, Option, PluginManager, TransformSpec, hookimpl
 from thunder_transforms.byte_counts import BytesOption
 
 __all__ = [
@@ -105,8 +105,7 @@ def thunder_options() -> list[Option]:
 
 @hookimpl
 def thunder_pipeline(pipeline: Any, options: Any) -> None:
-    """Add the stages of `memory_budget`, if it is set, and that of rewrite rules, if a package has some."""
-    if get_manager().implementations("thunder_rewrites"):
-        import_module("thunder_transforms.rewriting.rewrite_transform").add_stage(pipeline)
+    """Add the stage of rewrite rules, and those of `memory_budget`, if it is set."""
+    import_module("thunder_transforms.rewriting.rewrite_transform").add_stage(pipeline)
     if options.get("memory_budget") is not None:
         import_module("thunder_transforms.memory_budget").add_stages(pipeline, options)
