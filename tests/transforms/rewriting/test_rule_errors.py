@@ -265,6 +265,13 @@ def test_own_rules_are_applied_where_the_plugin_is_disabled():
     assert applied(fn) == ["rms_norm"]
 
 
+def test_a_root_that_is_not_the_patterns_is_an_error():
+    wrong = rewrite(lambda x: torch.sin(x).cos(), lambda x: x * 1, name="wrong", root="prims.sin")
+    with pytest.raises(thunder.PluginError, match=r"ends with prims.cos, and root= is prims.sin"):
+        thunder.jit(lambda x: torch.sin(x).cos(), transforms=Rewrites(wrong))(X)
+    assert thunder.jit(lambda x: x + 1, transforms=Rewrites(wrong))(X).equal(X + 1)
+
+
 def test_rules_of_packages_and_transforms_have_one_stage():
     with get_manager().temporary(Package(RMS_NORM), name="acme"):
         names = configured_pipeline((Rewrites(RMS_NORM), Rewrites()), {}).names()

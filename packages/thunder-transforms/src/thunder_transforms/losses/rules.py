@@ -81,4 +81,5 @@ def linear_cross_entropy_rules(
             casts="written",
             examples=(x, weight, target, -100),
             executors=executor,
+            root="torch.nn.functional.nll_loss",
         )

@@ -28,7 +28,13 @@ from thunder.core.proxies import TensorProxy, is_proxy
 from thunder.core.rewrite import recorded_by
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx, tracectx
-from thunder_transforms.rewriting.expression_graph import Expression, ExpressionGraph, reachable
+from thunder_transforms.rewriting.expression_graph import (
+    Expression,
+    ExpressionGraph,
+    merged,
+    reachable,
+    through,
+)
 from thunder_transforms.rewriting.rewrite_rules import RewriteRule
 
 #: the length of all dimensions of guessed tensors
@@ -59,6 +65,11 @@ class TracedPattern:
     def labels(self) -> frozenset[tuple[str, ...]]:
         """The primitives of the statements that compute the outputs; without casts and broadcasts."""
         return self.graph.labels_of(self.statements)
+
+    @property
+    def root(self) -> str:
+        """The primitive that computes the first output."""
+        return merged(through(self.outputs[0]))
 
     def is_written_cast(self, value: Expression) -> bool:
         """Return whether the pattern writes this cast, which no operator has added."""
@@ -208,6 +219,8 @@ def _check_usable(rule: RewriteRule, traced: TracedPattern) -> None:
     effect = next((b for b in traced.graph.bsyms if has_effect(b)), None)
     if effect is not None:
         raise _Unusable(f"has an effect: {effect.line}")
+    if rule.root not in (None, traced.root):
+        raise _Unusable(f"ends with {traced.root}, and root= is {rule.root}")
     used = reachable(traced.outputs, lambda value: False)
     unused = [name for name, value in traced.inputs.items() if value not in used]
     unused += [name for name in traced.numbers if not _occurs(traced, name)]

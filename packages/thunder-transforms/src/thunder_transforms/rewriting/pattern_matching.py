@@ -63,7 +63,7 @@ class RuleMatch:
 
 def root_of(rule: RewriteRule) -> str:
     """Return the primitive that computes the first output of a rule's pattern, in a program that has it."""
-    return merged(through(skeleton(rule).outputs[0]))
+    return rule.root or skeleton(rule).root
 
 
 def find_matches(graph: ExpressionGraph, rule: RewriteRule) -> Iterator[RuleMatch]:

@@ -38,6 +38,8 @@ class RewriteRule:
     after: tuple[str, ...] = ()
     #: names of executors; the rule applies to compiles that have all of them
     executors: tuple[str, ...] = ()
+    #: the primitive that computes the first output last; None where the trace of the pattern says so
+    root: str | None = None
 
     @cached_property
     def parameters(self) -> dict[str, type | None]:
@@ -65,6 +67,7 @@ def rewrite(
     before: str | Iterable[str] = (),
     after: str | Iterable[str] = (),
     executors: str | Iterable[str] = (),
+    root: str | None = None,
 ) -> RewriteRule:
     """Return the rule that replaces what `pattern` computes by `replacement` of the same arguments.
 
@@ -82,6 +85,8 @@ def rewrite(
             to four dimensions of equal lengths, and common numbers, are not.
         before, after: names of rules that are applied later, earlier.
         executors: names of executors that a compile must have for the rule to apply.
+        root: the id of the primitive that computes the pattern's first result last. The pattern is traced,
+            some milliseconds of a process's first compile, only for a program that has it.
 
     Raises InvalidArgument for a pattern with other parameters, or a replacement or check that does not take
     them.
@@ -99,6 +104,7 @@ def rewrite(
         before=_names(before),
         after=_names(after),
         executors=_names(executors),
+        root=root,
     )
     _check_parameters(rule)
     return rule
