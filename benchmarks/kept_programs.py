@@ -2,10 +2,10 @@
 
     python benchmarks/kept_programs.py [--layers 32] [--runs 3] [--executors torch] [--profile FILE]
 
-A model of litgpt of width 64, one thread: seconds of CPU of the whole process, of the import of torch and
-thunder, and from the first call to its result (for training with its backward), the least of several processes.
-`compiled` has an empty cache of programs, `kept` finds its program there; `--profile` writes the profile of the
-call of a process that finds it.
+A model of litgpt of width 64, one thread: seconds of CPU of the import of thunder after that of torch, and
+from the first call to its result (in training with its backward), the least of several processes. `compiled`
+has an empty cache of programs, `kept` finds its program there; `--profile` writes the profile of the call of
+a process that finds it.
 """
 
 from __future__ import annotations

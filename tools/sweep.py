@@ -107,6 +107,10 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
         "programs of the suites, run as what is read of the entries that were kept",
         ["-m", "pytest", "-q", "-p", "kept_programs", *(f"tests/{name}" for name in _OF_PROGRAMS)],
     ),
+    "edited-programs": (
+        "programs of the suites, run as what is read of their printed texts in the place of the programs",
+        ["-m", "pytest", "-q", "-p", "edited_programs", *(f"tests/{name}" for name in _OF_PROGRAMS)],
+    ),
     "store": ("changes between processes, damaged artefacts", [*TESTS, "tests/store"]),
     "edited-texts": (
         "texts of traces with random edits",

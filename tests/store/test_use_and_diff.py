@@ -187,3 +187,17 @@ def test_a_difference_shows_both_texts_and_what_changed() -> None:
     assert str(found).count("t0") == 2
     assert str(thunder.diff(compiled, compiled)) == "no difference"
     assert len(thunder.diff(before, compiled).functions) == 2
+
+
+def test_equal_writes_are_different_statements(tmp_path: Path) -> None:
+    """Each call of a normalisation in training counts by a statement that reads the same by name."""
+    torch.manual_seed(0)
+    norm, twin = torch.nn.BatchNorm1d(3), torch.nn.BatchNorm1d(3)
+    compiled = thunder.jit(lambda x: norm(norm(x) * 2), executors=["torch"])
+    x, path = torch.randn(4, 3), tmp_path / "edited.py"
+    compiled(x)
+    path.write_text(str(thunder.last_traces(compiled)[0]).replace("mul(t2, 2)", "mul(2, t2)"))
+    thunder.use(compiled, path)
+    twin(twin(x) * 2)
+    torch.testing.assert_close(compiled(x), twin(twin(x) * 2))
+    torch.testing.assert_close(dict(norm.named_buffers()), dict(twin.named_buffers()))

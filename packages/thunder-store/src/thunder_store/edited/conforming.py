@@ -13,6 +13,7 @@ that is as it was has all metadata of that one; inputs and results have those of
 from __future__ import annotations
 
 import re
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
@@ -35,13 +36,14 @@ from thunder.core.entries import (
     substitute,
     substitute_operands,
 )
+from thunder.core.proxies import AnyProxy
 from thunder.core.trace import TraceProvenance, load
 from thunder_store.edited.forms import canonical, key_of, structure, type_of, values_in
 from thunder_store.edited.order import check_order
 from thunder_store.edited.refusals import OtherSignature, refusal
 from thunder_store.edited.texts import Definition, constants_of
 
-__all__ = ["EDITED", "STRUCTURE", "conformed", "match_inputs", "unpacked"]
+__all__ = ["EDITED", "STRUCTURE", "conformed", "is_unchanged", "match_inputs", "unpacked"]
 
 #: the pass that an edited trace is said to be constructed by
 EDITED: Final = "Edited program"
@@ -82,7 +84,14 @@ class _Conforming:
         self.edited, self.base, self.text = edited, base, text
         #: the names of both programs, and of what is recorded
         self.names = base.names | edited.names
-        self.own = {key_of(b): b for b in base.bound_symbols}
+        #: the calls of the program by what they are; of equal ones, such as `y.add_(1)` twice, each is taken once
+        self.own: dict[Any, deque[BoundSymbol]] = defaultdict(deque)
+        for bsym in base.bound_symbols:
+            self.own[key_of(bsym)].append(bsym)
+        #: id of a function → the operator that it runs: a printed text names functions of executors alone
+        self.symbols = {
+            id(b.sym.python_impl): b.sym for b in base.bound_symbols if b.sym.python_impl is not None
+        }
         self.regions = {b.sym.name: b.sym for b in base.bound_symbols if b.sym.is_fusion}
 
     @cached_property
@@ -137,12 +146,13 @@ class _Conforming:
 
     def _call(self, bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSymbol:
         """Return a call on the values of the program so far."""
-        region = self.regions.get(bsym.sym.name)
-        if region is not None:
-            bsym = bsym.from_bsym(sym=region)
+        symbol = self.symbols.get(id(bsym.sym.python_impl)) or self.regions.get(bsym.sym.name)
+        if symbol is not None and symbol is not bsym.sym:
+            bsym = bsym.from_bsym(sym=symbol)
         now = {p.name: values[p.name] for p in bsym.flat_proxy_args if p.name in values}
         call = substitute_operands(bsym, now)
-        original = self.own.get(key_of(call))
+        equal = self.own[key_of(call)]
+        original = equal.popleft() if equal else None
         self._check_decomposition(bsym if original is None else call, original)
         if original is not None:
             return substitute_operands(original, {name: p for name, p in now.items() if p.name == name})
@@ -239,7 +249,7 @@ class _Conforming:
         """Refuse a backward that unpacks other values than are saved, or other cotangents."""
         (own, cotangents), (usual, expected) = unpacked(self.edited), unpacked(self.base)
         self._check_saved(usual if saved is None else saved, own)
-        if [type_of(p) for p in cotangents] != [type_of(p) for p in expected]:
+        if not _have_same_types(cotangents, expected):
             raise self._refused(
                 "the backward unpacks other cotangents",
                 "def ",
@@ -249,7 +259,7 @@ class _Conforming:
 
     def _check_saved(self, saved: Iterable[Any], needed: Iterable[Any]) -> None:
         saved, needed = list(saved), list(needed)
-        if [type_of(p) for p in saved] != [type_of(p) for p in needed]:
+        if not _have_same_types(needed, saved):
             raise self._refused(
                 "the values that the forward saves are not those that the backward unpacks",
                 "def " if TraceTag.BACKWARD in self.base.tags else "return",
@@ -268,8 +278,23 @@ def unpacked(backward: TraceCtx) -> tuple[list[Any], list[Any]]:
     return [p for collection in saved for p in parts.get(collection.name, [])], cotangents
 
 
+def _have_same_types(unpacked_values: Sequence[Any], values: Sequence[Any]) -> bool:
+    """Return whether unpacked values have the types of others; a printed text has none of what is not read."""
+    pairs = zip(unpacked_values, values, strict=False)
+    is_equal = all(isinstance(p, AnyProxy) or type_of(p) == type_of(q) for p, q in pairs)
+    return is_equal and len(unpacked_values) == len(values)
+
+
 def _typed(values: Iterable[Any]) -> str:
     return ", ".join(f'{p.name}: "{type_of(p)}"' for p in values)
+
+
+def is_unchanged(edited: TraceCtx, base: TraceCtx, text: str) -> bool:
+    """Return whether an edited trace has the calls of another, in its order, or what it prints."""
+    if text.partition("\ndef ")[2].rstrip() == str(base).partition("\ndef ")[2].rstrip():
+        return True
+    before = [key_of(b) for b in base.bound_symbols if b.sym.id not in STRUCTURE]
+    return before == [key_of(b) for b in edited.bound_symbols]
 
 
 def _shown(returned: BoundSymbol) -> str:

@@ -31,7 +31,7 @@ from thunder.core.entries import (
     del_last_used,
     plan_of_traces,
 )
-from thunder_store.edited.conforming import STRUCTURE, conformed, match_inputs, unpacked
+from thunder_store.edited.conforming import STRUCTURE, conformed, is_unchanged, match_inputs, unpacked
 from thunder_store.edited.entry import EditedEntry
 from thunder_store.edited.forms import type_of
 from thunder_store.edited.numbers import CheckedOnce, refuse_effects
@@ -119,13 +119,17 @@ def _last(entry: CacheEntry, definition: Definition) -> TraceCtx:
 
 def _placed(
     entry: CacheEntry, definition: Definition, trace: TraceCtx, saved: Sequence[Any] | None
-) -> tuple[TraceCtx, bool]:
-    """Return an edited forward or backward on the program's values, and whether executors run its calls."""
+) -> tuple[TraceCtx, bool] | None:
+    """Return an edited forward or backward on the program's values, and whether executors run its calls.
+
+    None for one in which nothing is edited.
+    """
     traces = entry.backward_traces if definition.is_backward else entry.computation_traces
     tag = TraceTag.BACKWARD if definition.is_backward else TraceTag.AUGMENTED_FORWARD
     is_claimed = _is_claimed(trace)
     base = traces[-1] if is_claimed else next((t for t in traces if tag in t.tags), traces[-1])
-    return conformed(trace, base, definition.text, saved), is_claimed
+    edited = conformed(trace, base, definition.text, saved)
+    return None if is_unchanged(edited, base, definition.text) else (edited, is_claimed)
 
 
 def _saved(forward: TraceCtx) -> list[Any] | None:
@@ -145,7 +149,9 @@ def _runs_as_it_is(trace: TraceCtx) -> bool:
 
 
 def _has_executor(bsym: Any) -> bool:
-    return bsym.sym.id not in STRUCTURE and (bsym.sym.executor is not None or bsym.sym.is_fusion)
+    sym = bsym.sym
+    runs = sym.executor is not None or sym.is_fusion or (sym.python_impl is not None and sym.meta is None)
+    return sym.id not in STRUCTURE and runs
 
 
 def _refuse(entry: CacheEntry) -> None:
