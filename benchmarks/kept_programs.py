@@ -40,8 +40,8 @@ imported = cpu()
 import litgpt
 torch.manual_seed(0)
 config = litgpt.Config(n_layer=arguments["layers"], n_embd=64, n_head=4, block_size=64, vocab_size=128,
-                       padded_vocab_size=128, bias=False, norm_class_name="RMSNorm", mlp_class_name="LLaMAMLP",
-                       intermediate_size=172, rotary_percentage=1.0)
+                       padded_vocab_size=128, bias=False, norm_class_name="RMSNorm",
+                       mlp_class_name="LLaMAMLP", intermediate_size=172, rotary_percentage=1.0)
 model = litgpt.GPT(config)
 tokens = torch.randint(0, 128, (2, 32))
 compiled = model

@@ -1,9 +1,9 @@
-"""A plugin of pytest: each program that is compiled is printed, and what is printed runs in its place, as edited.
+"""A plugin of pytest: each program that is compiled is printed, and what is read of that runs in its place.
 
     hatch run sweep edited-programs
 
-So the programs of the suites judge that a text which nobody has changed is the program. Both the program as it
-was acquired and what runs are taken, in turn. `THUNDER_EDITED_LOG` names a file for the reasons of those
+So the programs of the suites judge that a text which nobody has changed is the program. Both the program as
+it was acquired and what runs are taken, in turn. `THUNDER_EDITED_LOG` names a file for the reasons of those
 that cannot be edited.
 """
 

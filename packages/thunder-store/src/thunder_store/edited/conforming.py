@@ -84,7 +84,7 @@ class _Conforming:
         self.edited, self.base, self.text = edited, base, text
         #: the names of both programs, and of what is recorded
         self.names = base.names | edited.names
-        #: the calls of the program by what they are; of equal ones, such as `y.add_(1)` twice, each is taken once
+        #: the calls of the program by what they are; of equal ones, as `y.add_(1)` twice, each is taken once
         self.own: dict[Any, deque[BoundSymbol]] = defaultdict(deque)
         for bsym in base.bound_symbols:
             self.own[key_of(bsym)].append(bsym)
@@ -279,7 +279,7 @@ def unpacked(backward: TraceCtx) -> tuple[list[Any], list[Any]]:
 
 
 def _have_same_types(unpacked_values: Sequence[Any], values: Sequence[Any]) -> bool:
-    """Return whether unpacked values have the types of others; a printed text has none of what is not read."""
+    """Return whether unpacked values have the types of others; a text has none of what is not read."""
     pairs = zip(unpacked_values, values, strict=False)
     is_equal = all(isinstance(p, AnyProxy) or type_of(p) == type_of(q) for p, q in pairs)
     return is_equal and len(unpacked_values) == len(values)

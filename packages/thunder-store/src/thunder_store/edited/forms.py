@@ -31,8 +31,8 @@ def structure(tree: Any, of_value: Any) -> Any:
     """Return a tree as tuples and texts that compare equal, with ``of_value(p)`` for each value."""
     if is_value(tree):
         return of_value(tree)
-    if type(tree) in (tuple, list):
-        return type(tree).__name__, *(structure(x, of_value) for x in tree)
+    if isinstance(tree, tuple | list):  # a printed text has the named tuples of torch as tuples
+        return "list" if isinstance(tree, list) else "tuple", *(structure(x, of_value) for x in tree)
     if type(tree) is dict:
         return "dict", *((repr(k), structure(v, of_value)) for k, v in tree.items())
     if isinstance(tree, float):
