@@ -122,6 +122,11 @@ def test_an_edited_program_is_not_used_for_other_inputs_and_says_so(tmp_path: Pa
         result = compiled(torch.ones(5, 3), inputs()[1])
     torch.testing.assert_close(result, program(torch.ones(5, 3), inputs()[1]))
     assert "is not used" in str(thunder.explain(compiled))
+    with pytest.warns(EditedProgramWarning, match="is not used"):
+        result = compiled(torch.ones(7, 3), inputs()[1])  # the third size makes it a symbol
+    torch.testing.assert_close(result, program(torch.ones(7, 3), inputs()[1]))
+    compiled(*inputs())
+    assert thunder.last_traces(compiled)[0].provenance.pss == "Edited program"
 
 
 def test_a_file_that_is_for_no_entry_is_an_error(tmp_path: Path) -> None:

@@ -79,13 +79,13 @@ def edits_for(entry: CacheEntry, definitions: Sequence[Definition], path: str) -
 
     Raises OtherSignature where they are for another one, and EditedProgramError where they are wrong.
     """
-    _refuse(entry)
     for definition in definitions:
         if definition.is_backward and not entry.backward_traces:
             raise OtherSignature("it has a backward, and the program computes no gradients")
         if definition.saves and not entry.backward_traces:
             raise OtherSignature("it saves values for a backward, and the program computes no gradients")
         match_inputs(definition, _last(entry, definition))
+    _refuse(entry)
     traces = {d.is_backward: (d, loaded(d, entry, path)) for d in definitions}
     forward, backward = traces.get(False), traces.get(True)
     edits = Edits(path)
