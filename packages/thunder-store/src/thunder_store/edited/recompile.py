@@ -104,7 +104,11 @@ def edits_for(entry: CacheEntry, definitions: Sequence[Definition], path: str) -
             )
         elif not entry.backward_traces and _is_claimed(trace):
             edits = edits._replace(forward=_placed(entry, definition, trace, None))
-        elif _runs_as_it_is(trace) and entry.backward_traces:
+        elif (
+            entry.backward_traces
+            and _runs_as_it_is(trace)
+            and not _runs_as_it_is(entry.computation_traces[0])
+        ):
             raise OtherSignature("it is what runs without gradients, and the program computes gradients")
         else:
             whole = conformed(trace, entry.computation_traces[0], definition.text)
