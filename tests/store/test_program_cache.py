@@ -8,10 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 
+import thunder
 from store.kept_worlds import call, rewrite_unseen, write
 from sweeping import one_in
 from thunder.__main__ import main
+from thunder.core.entries import compile_stats
 
 PROGRAM = """
 import os, enum, dataclasses
@@ -229,3 +232,19 @@ def test_the_command_shows_checks_and_prunes(kept: Path, capsys: pytest.CaptureF
     total = sum(file.stat().st_size for file in files)
     assert main(["cache", "--prune", str(total - 1), *directory]) == 0
     assert sorted((kept / "kept").rglob("*.artefact")) == files[1:]
+
+
+def test_a_program_that_was_found_is_saved_as_one_that_was_compiled(tmp_path: Path) -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x) * 2
+
+    x, saved = torch.ones(3), []
+    for n in range(2):
+        compiled = thunder.jit(scaled, program_cache=str(tmp_path / "cache"))
+        expected = compiled(x)
+        assert (compile_stats(compiled).interpreter_cache[0].origin is None) == bool(n)
+        assert thunder.save(compiled, tmp_path / f"{n}.thunder") == []
+        saved.append(thunder.load(tmp_path / f"{n}.thunder", scaled))
+    for loaded in saved:
+        assert torch.equal(loaded(x), expected)
+        assert compile_stats(loaded).interpreter_cache[0].origin is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -54,10 +55,17 @@ from thunder_store.values import read_value, write_value
 
 __all__ = ["DAMAGE", "check_state", "read_entry", "read_inputs", "read_run", "write_entry"]
 
+#: an entry that was read → its document
+_documents: weakref.WeakKeyDictionary[CacheEntry, Mapping[str, Any]] = weakref.WeakKeyDictionary()
+#: what a file has of a document beside its entry
+_OF_FILE: Final = frozenset({"files", "settings"})
+
 
 def write_entry(entry: CacheEntry, request: TraceRequest, data: CompileData) -> dict[str, Any]:
     """Return an entry as a document; raise NotKept with the reason for one that is not kept."""
     _refuse(entry)
+    if entry in _documents:
+        return {name: part for name, part in _documents[entry].items() if name not in _OF_FILE}
     assert entry.origin is not None, "an entry that was compiled has its origin"
     prologue = entry.prologue_traces[-1]
     if not isinstance(prologue, Prologue):
@@ -243,7 +251,7 @@ def _read_entry(document: Mapping[str, Any], request: TraceRequest, data: Compil
     prologue_fn = prologue.python_callable()
     if prologue_fn(*request.args, **request.kwargs) is None:
         raise NotUsed("a guard does not hold")
-    return CacheEntry(
+    entry = CacheEntry(
         prologue_fn=prologue_fn,
         prologue_traces=[prologue],
         computation_fn=run,
@@ -264,6 +272,8 @@ def _read_entry(document: Mapping[str, Any], request: TraceRequest, data: Compil
         plan=CompilePlan(answers=request.answers),
         written=frozenset(document["written"]),
     )
+    _documents[entry] = document
+    return entry
 
 
 def check_state(document: Mapping[str, Any]) -> None:
