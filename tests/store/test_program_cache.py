@@ -8,13 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import torch
 
-import thunder
+from new_processes import run_python
 from store.kept_worlds import call, rewrite_unseen, write
 from sweeping import one_in
 from thunder.__main__ import main
-from thunder.core.entries import compile_stats
 
 PROGRAM = """
 import os, enum, dataclasses
@@ -234,17 +232,31 @@ def test_the_command_shows_checks_and_prunes(kept: Path, capsys: pytest.CaptureF
     assert sorted((kept / "kept").rglob("*.artefact")) == files[1:]
 
 
-def test_a_program_that_was_found_is_saved_as_one_that_was_compiled(tmp_path: Path) -> None:
-    def scaled(x: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(x) * 2
+SAVING = """
+import sys, torch, thunder
+from thunder.core.entries import compile_stats
 
-    x, saved = torch.ones(3), []
-    for n in range(2):
-        compiled = thunder.jit(scaled, program_cache=str(tmp_path / "cache"))
-        expected = compiled(x)
-        assert (compile_stats(compiled).interpreter_cache[0].origin is None) == bool(n)
-        assert thunder.save(compiled, tmp_path / f"{n}.thunder") == []
-        saved.append(thunder.load(tmp_path / f"{n}.thunder", scaled))
-    for loaded in saved:
-        assert torch.equal(loaded(x), expected)
-        assert compile_stats(loaded).interpreter_cache[0].origin is None
+def scaled(x):
+    return torch.tanh(x) * 2
+
+def is_read(compiled):
+    return compile_stats(compiled).interpreter_cache[0].origin is None
+
+x, path = torch.ones(3), sys.argv[1]
+compiled = thunder.jit(scaled, program_cache=f"{path}/cache")
+expected, found = compiled(x), is_read(compiled)
+assert thunder.save(compiled, f"{path}/program") == []
+loaded = thunder.load(f"{path}/program", scaled)
+assert torch.equal(loaded(x), expected) and is_read(loaded)
+print(found)
+"""
+
+
+def test_a_program_that_was_found_is_saved_as_one_that_was_compiled(tmp_path: Path) -> None:
+    """In processes of their own: one that has imported a file newer than itself keeps nothing."""
+    script = tmp_path / "saving.py"
+    script.write_text(SAVING)
+    os.utime(script, (1, 1))
+    command, variables = (str(script), str(tmp_path)), os.environ | {"THUNDER_DISABLE_PLUGINS": ""}
+    runs = [run_python(*command, env=variables, check=True).stdout.split()[-1] for _ in range(2)]
+    assert runs == ["False", "True"]

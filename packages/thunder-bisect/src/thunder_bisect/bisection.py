@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 
 import thunder
 from thunder.core.errors import InvalidArgument
+from thunder.core.trace import TraceCtx
 from thunder.extend import FusionExecutor, resolve_executors
 from thunder_bisect.calls import reference_calls
 from thunder_bisect.findings import (
@@ -22,11 +22,12 @@ from thunder_bisect.findings import (
 from thunder_bisect.gradient_checks import gradient_faults
 from thunder_bisect.judgement import Expected
 from thunder_bisect.program_runs import ProgramCall, differences
-from thunder_bisect.report import Finding, Report
+from thunder_bisect.report import Finding, Report, written
 from thunder_bisect.shadows import Shadows
 from thunder_bisect.smallest_sets import Replacing, smallest
 from thunder_bisect.stage_checks import Evaluated, stage_fault
 from thunder_bisect.statement_checks import StatementChecks, StatementFault
+from thunder_bisect.trace_versions import bisect_versions
 
 __all__ = ["bisect"]
 
@@ -57,10 +58,11 @@ def bisect(
 
     Args:
         fn: a function, a module, or an object that `thunder.jit` or `thunder.compile` returned, whose
-            settings are used.
+            settings are used. Or a trace, which is compared with another version of it.
         args: the arguments of one call. They are not written to.
         kwargs: its keyword arguments.
-        reference: ``"eager"``, or executors, whose results then take the place of eager's.
+        reference: ``"eager"``, or executors, whose results then take the place of eager's. Of a trace, the
+            other version.
         executors: as `thunder.jit` takes them.
         transforms: as `thunder.jit` takes them; they are copied for each compile.
         tolerance: how many times what rounding explains is accepted.
@@ -73,6 +75,8 @@ def bisect(
     """
     if not tolerance > 0:
         raise InvalidArgument(f"tolerance={tolerance!r} is not positive")
+    if isinstance(fn, TraceCtx):
+        return bisect_versions(fn, reference, args, tolerance, seed=seed, folder=folder)
     call = ProgramCall(
         fn=fn,
         args=args,
@@ -91,7 +95,7 @@ def bisect(
     findings = search.statements(bool(wrong))
     if wrong and not any(f.decisive for f in findings):
         findings += search.stages() or search.gradients() or search.stages(strict=True)
-    findings = [_written(f, folder, i) for i, f in enumerate(findings)]
+    findings = [written(f, folder, i) for i, f in enumerate(findings)]
     unjudged = dict.fromkeys(f"{statement_text(bsym)}: {why}" for bsym, why in checks.unjudged)
     unjudged |= dict.fromkeys(f"{statement_text(bsym)}: {_OWN_DRAWS}" for bsym in checks.own_draws)
     return Report(differences=wrong, findings=findings, compared=checks.judged, unjudged=tuple(unjudged))
@@ -206,13 +210,3 @@ class _Search:
     def _executors(self) -> Sequence[Any]:
         used = self.call.used_executors
         return resolve_executors(used) if used is not None else thunder.get_default_executors()
-
-
-def _written(finding: Finding, folder: str | Path | None, number: int) -> Finding:
-    """Return a finding whose reproducer is in a file of a folder."""
-    if folder is None or finding.reproducer is None:
-        return finding
-    path = Path(folder) / f"bisect_{number}.py"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(finding.reproducer, encoding="utf-8")
-    return replace(finding, file=path)

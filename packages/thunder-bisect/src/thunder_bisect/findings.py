@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import thunder
@@ -18,7 +19,7 @@ from thunder_bisect.stage_checks import Evaluated, StageFault
 from thunder_bisect.statement_checks import StatementFault
 from thunder_transforms.observing import statement_of
 
-__all__ = ["gradient_finding", "stage_finding", "statement_finding", "statement_text"]
+__all__ = ["gradient_finding", "stage_finding", "statement_finding", "statement_text", "version_finding"]
 
 
 def statement_finding(
@@ -60,6 +61,11 @@ def _row(compiled: Any, branch: str, bsym: BoundSymbol) -> str | None:
         if row.trace == side and names & set(row.outputs):
             return f"{row.index}: {row.symbol} → {row.claimed_by}, via {row.via}"
     return None
+
+
+def version_finding(fault: StageFault, inputs: Mapping[str, Any], evaluated: Sequence[Evaluated]) -> Finding:
+    """Return the finding of two versions of a trace."""
+    return replace(stage_finding(fault, "forward", inputs, evaluated), kind="version", stage=None)
 
 
 def stage_finding(

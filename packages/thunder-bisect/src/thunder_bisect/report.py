@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from thunder.core.errors import Location
 
-__all__ = ["Finding", "Report"]
+__all__ = ["Finding", "Report", "written"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,8 +17,8 @@ class Finding:
 
     Attributes:
         kind: ``"statement"`` (what runs computes something else than torch on the same inputs), ``"stage"``
-            (a pass or a transform changed what the program computes) or ``"gradient"`` (the rule of an
-            operator is wrong).
+            (a pass or a transform changed what the program computes), ``"version"`` (of two traces) or
+            ``"gradient"`` (the rule of an operator is wrong).
         what: how the first wrong value differs.
         branch: ``"forward"``, ``"backward"`` or ``"inference"``.
         statement: the statement as the trace prints it; of a stage, the one before it.
@@ -52,9 +52,11 @@ class Finding:
         by = {
             "statement": f"by {self.executor}",
             "stage": f"in the stage {self.stage!r}",
+            "version": "of two versions of a trace",
             "gradient": "by its rule",
         }
-        subject = "the gradient of a call is wrong" if self.kind == "gradient" else "a value is wrong"
+        subjects = {"gradient": "the gradient of a call is wrong", "version": "a value differs"}
+        subject = subjects.get(self.kind, "a value is wrong")
         lines = [f"{subject}, {by[self.kind]}: {self.what}"]
         lines += [f"  at  {location}" for location in self.where]
         lines += [f"  {self.branch}:  {self.statement}"] if self.statement else []
@@ -109,3 +111,13 @@ class Report:
                 *(f"  {x}" for x in self.unjudged),
             ]
         return "\n".join(lines)
+
+
+def written(finding: Finding, folder: str | Path | None, number: int) -> Finding:
+    """Return a finding whose reproducer is in a file of a folder."""
+    if folder is None or finding.reproducer is None:
+        return finding
+    path = Path(folder) / f"bisect_{number}.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(finding.reproducer, encoding="utf-8")
+    return replace(finding, file=path)

@@ -24,7 +24,15 @@ from thunder_bisect.shadows import Shadows
 from thunder_bisect.statement_checks import inputs_of
 from thunder_transforms.observing import is_computing
 
-__all__ = ["Difference", "Evaluated", "StageFault", "evaluated", "first_difference", "stage_fault"]
+__all__ = [
+    "Difference",
+    "Evaluated",
+    "StageFault",
+    "evaluated",
+    "fault_between",
+    "first_difference",
+    "stage_fault",
+]
 
 
 @dataclass(frozen=True)
@@ -133,20 +141,23 @@ def first_difference(
             dtype = to_torch_dtype(declared.dtype)
             if dtype is not ours.dtype and ours is not before.values[name]:
                 return Difference(name, name, f"dtype {ours.dtype}, and the trace says {dtype}")
-        fault = _fault(before.values[name], ours, shadows, factor, strict)
+        fault = fault_between(before.values[name], ours, shadows, factor, strict)
         if fault is not None:
             return Difference(name, name, fault)
     results = [
         [p.name for p in tree_iter(e.trace.output) if isinstance(p, TensorProxy)] for e in (before, after)
     ]
     for theirs, name in zip(*results, strict=False) if len(results[0]) == len(results[1]) else ():
-        fault = _fault(before.values.get(theirs), after.values.get(name), shadows, factor, strict)
+        fault = fault_between(before.values.get(theirs), after.values.get(name), shadows, factor, strict)
         if fault is not None:
             return Difference(theirs, name, fault)
     return None
 
 
-def _fault(theirs: Any, ours: Any, shadows: Shadows, factor: float, strict: bool) -> str | None:
+def fault_between(
+    theirs: Any, ours: Any, shadows: Shadows, factor: float, strict: bool = False
+) -> str | None:
+    """Return how a value differs from that in another trace, or None; `strict` as in `first_difference`."""
     if ours is theirs or not isinstance(theirs, torch.Tensor) or not isinstance(ours, torch.Tensor):
         return None
     return fault_of(ours, expected_of(theirs, shadows) if strict else _of_both(theirs, ours, shadows), factor)
