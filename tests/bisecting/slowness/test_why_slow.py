@@ -26,7 +26,10 @@ from thunder_bisect.slowness.question import why_slow
 from thunder_bisect.slowness.rules import RULES, findings_of
 
 #: kinds that are told by comparing times, which other processes of a busy machine may change
-COMPARED = ("guards", "small program", "no fusion", "small regions", "left to torch", "kernels")
+COMPARED = (
+    *("guards", "small program", "no fusion", "small regions", "left to torch", "kernels"),
+    *("copies", "fallback", "synchronisations"),
+)
 CASES = [
     pytest.param(kind, make, id=make.__name__, marks=[MARK] if kind in COMPARED else [])
     for kind, programs in SLOW.items()
@@ -74,6 +77,7 @@ def test_nothing_stands_out_of_a_program_that_is_as_it_should_be(make: Callable[
     assert "nothing stands out" in str(answer)
 
 
+@MARK
 def test_more_threads_than_processors_are_found_and_their_number_stays() -> None:
     threads = 4 * len(os.sched_getaffinity(0)) + 8
     torch.set_num_threads(threads)
@@ -104,6 +108,7 @@ def test_what_is_neither_guards_nor_statements_is_found_where_the_program_is_slo
 # -- what an answer says
 
 
+@MARK
 def test_findings_are_sorted_by_their_cost_and_parts_of_a_call_are_no_more_than_it() -> None:
     program, args = SLOW["recompiles"][0]()
     answer = why_slow(program, *args)
@@ -115,6 +120,7 @@ def test_findings_are_sorted_by_their_cost_and_parts_of_a_call_are_no_more_than_
     assert all(0 < finding.share <= 1 for finding in answer.findings if finding.share is not None)
 
 
+@MARK
 def test_a_finding_names_the_lines_and_the_answer_the_modules() -> None:
     program, args = SLOW["copies"][0]()
     answer = why_slow(program, *args)
