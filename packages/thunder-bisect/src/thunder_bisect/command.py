@@ -15,10 +15,10 @@ import sys
 from typing import Any
 
 from thunder.core.errors import InvalidArgument, ThunderError
-from thunder.examine import named_executors, named_program
+from thunder.examine import add_program_arguments, named_executors, named_program
 from thunder_bisect.bisection import bisect
 
-__all__ = ["add"]
+__all__ = ["add", "print_error"]
 
 
 def add(commands: Any) -> None:
@@ -29,9 +29,7 @@ def add(commands: Any) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("target", metavar="FILE[:FUNCTION]")
-    parser.add_argument("--args", metavar="EXPRESSION", help="the positional arguments, 'x, y'")
-    parser.add_argument("--executors", metavar="A,B", help="the executors; the default ones if not given")
+    add_program_arguments(parser, "FILE[:FUNCTION]")
     parser.add_argument(
         "--reference", metavar="A,B", help="executors whose results are the reference, in place of eager"
     )
@@ -57,11 +55,14 @@ def run(options: argparse.Namespace) -> int:
             tolerance=options.tolerance,
             folder=options.folder,
         )
-    except InvalidArgument as error:
-        print(error, file=sys.stderr)
-        return 2
     except ThunderError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 2
+        return print_error(error)
     print(report)
     return int(not report.ok)
+
+
+def print_error(error: ThunderError) -> int:
+    """Print why a command has no answer, with the class unless its arguments are wrong; return 2."""
+    is_argument = isinstance(error, InvalidArgument)
+    print(error if is_argument else f"{type(error).__name__}: {error}", file=sys.stderr)
+    return 2

@@ -6,7 +6,7 @@ stage after which a value differs by more than rounding explains has changed wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,9 +28,11 @@ __all__ = [
     "Difference",
     "Evaluated",
     "StageFault",
+    "different_results",
     "evaluated",
     "fault_between",
     "first_difference",
+    "results_of",
     "stage_fault",
 ]
 
@@ -144,14 +146,27 @@ def first_difference(
         fault = fault_between(before.values[name], ours, shadows, factor, strict)
         if fault is not None:
             return Difference(name, name, fault)
-    results = [
-        [p.name for p in tree_iter(e.trace.output) if isinstance(p, TensorProxy)] for e in (before, after)
-    ]
-    for theirs, name in zip(*results, strict=False) if len(results[0]) == len(results[1]) else ():
+    if len(results_of(before)) != len(results_of(after)):
+        return None
+    return next((found for _, found in different_results(before, after, shadows, factor, strict)), None)
+
+
+def different_results(
+    before: Evaluated, after: Evaluated, shadows: Shadows, factor: float, strict: bool = False
+) -> Iterator[tuple[int, Difference]]:
+    """Yield the results of a trace that differ from those at the same place of another, with their places.
+
+    Of different numbers of results the first ones are compared.
+    """
+    for place, (theirs, name) in enumerate(zip(results_of(before), results_of(after), strict=False)):
         fault = fault_between(before.values.get(theirs), after.values.get(name), shadows, factor, strict)
         if fault is not None:
-            return Difference(theirs, name, fault)
-    return None
+            yield place, Difference(theirs, name, fault)
+
+
+def results_of(evaluated: Evaluated) -> list[str]:
+    """Return the names of the tensors that a trace returns, in order."""
+    return [p.name for p in tree_iter(evaluated.trace.output) if isinstance(p, TensorProxy)]
 
 
 def fault_between(

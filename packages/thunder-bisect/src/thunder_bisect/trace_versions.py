@@ -9,14 +9,20 @@ from typing import Any
 import torch
 
 from thunder.core.errors import InvalidArgument
-from thunder.core.proxies import TensorProxy
-from thunder.core.pytree import tree_iter
 from thunder.core.trace import TraceCtx
 from thunder_bisect.calls import is_uninitialised
 from thunder_bisect.findings import version_finding
 from thunder_bisect.report import Finding, Report, written
 from thunder_bisect.shadows import Shadows
-from thunder_bisect.stage_checks import Difference, Evaluated, StageFault, evaluated, fault_between
+from thunder_bisect.stage_checks import (
+    Difference,
+    Evaluated,
+    StageFault,
+    different_results,
+    evaluated,
+    fault_between,
+    results_of,
+)
 
 __all__ = ["bisect_versions"]
 
@@ -47,8 +53,14 @@ def bisect_versions(
     with torch.random.fork_rng(devices=()), Shadows() as shadows:
         torch.manual_seed(seed)
         before, after = (evaluated(t, x, shadows) for t, x in zip(versions, given, strict=True))
-        wrong = dict(_results(before, after, shadows, tolerance))
+        different = list(different_results(before, after, shadows, tolerance))
+        wrong = {f"result {place}": difference.what for place, difference in different}
+        own, others = len(results_of(after)), len(results_of(before))
+        if own != others:
+            wrong = {"results": f"{own} tensors, and {others} in the other version"}
         found = _first(before, after, shadows, tolerance) if wrong else None
+        if found is None and different:
+            found = different[0][1]
     findings: list[Finding] = []
     if found is not None:
         makers = before.makers.get(found.before), after.makers.get(found.after)
@@ -67,19 +79,6 @@ def _named(trace: TraceCtx, args: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     return ((p.name, x) for p, x in zip(trace.args, args, strict=True))
 
 
-def _results(
-    before: Evaluated, after: Evaluated, shadows: Shadows, tolerance: float
-) -> Iterator[tuple[str, str]]:
-    names = [_tensors(e.trace.output) for e in (before, after)]
-    if len(names[0]) != len(names[1]):
-        yield "results", f"{len(names[1])} tensors, and {len(names[0])} in the other version"
-        return
-    for i, (theirs, name) in enumerate(zip(*names, strict=True)):
-        fault = fault_between(before.values.get(theirs), after.values.get(name), shadows, tolerance)
-        if fault is not None:
-            yield f"result {i}", fault
-
-
 def _first(before: Evaluated, after: Evaluated, shadows: Shadows, tolerance: float) -> Difference | None:
     """Return the first value that differs from that of its name, of statements that read the same names."""
     for name, maker in after.makers.items():
@@ -91,12 +90,4 @@ def _first(before: Evaluated, after: Evaluated, shadows: Shadows, tolerance: flo
         fault = fault_between(before.values.get(name), after.values[name], shadows, tolerance)
         if fault is not None:
             return Difference(name, name, fault)
-    for theirs, name in zip(*(_tensors(e.trace.output) for e in (before, after)), strict=False):
-        fault = fault_between(before.values.get(theirs), after.values.get(name), shadows, tolerance)
-        if fault is not None:
-            return Difference(theirs, name, fault)
     return None
-
-
-def _tensors(output: Any) -> list[str]:
-    return [p.name for p in tree_iter(output) if isinstance(p, TensorProxy)]

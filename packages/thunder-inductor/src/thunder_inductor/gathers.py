@@ -20,7 +20,7 @@ from typing import Any, Final
 import torch
 
 from thunder import TensorProxy, dtypes
-from thunder.core.symbol import BoundSymbol
+from thunder.core.entries import with_parts
 from thunder.extend import Refusal, Region, SymbolicInt
 
 from .torch_kernels import torch_function_of
@@ -125,11 +125,7 @@ GATHERS: Final[Mapping[str, Callable[..., bool | Refusal]]] = {name: _checker(na
 
 def reads_at_indices(region: Region) -> bool:
     """Return whether the code of a region returns, as its last result, whether an index is out of range."""
-    return any(map(_reads, region.bsyms))
-
-
-def _reads(bsym: BoundSymbol) -> bool:
-    return bsym.sym.id in GATHERS or any(map(_reads, bsym.subsymbols))
+    return any(part.sym.id in GATHERS for part in with_parts(region.bsyms))
 
 
 Run = Callable[[list[Any]], Sequence[torch.Tensor]]

@@ -13,7 +13,7 @@ from thunder.core.errors import PluginWarning
 from thunder.extend import Region, evaluate_region, reusing_function, unwritten, writing_function
 from thunder.plugins import is_strict
 
-from .gathers import raising_as_eager
+from .gathers import raising_as_eager, reads_at_indices
 from .run_time_numbers import as_tensor, is_number
 
 __all__ = ["VERSION", "WORKSPACE", "Awaited", "Code", "RegionKernel", "Strides", "Version", "failure"]
@@ -206,7 +206,9 @@ class Version:
         """Let the next run be the first one of compiled code."""
         self._copied: tuple[bool, ...] = ()
         self._compute = raising_as_eager(self._region, code.run)
-        self._strides, self.workspace = code.output_strides, code.workspace
+        strides = code.output_strides
+        self._strides = strides[:-1] if reads_at_indices(self._region) else strides
+        self.workspace = code.workspace
         self.run = self._first_run
 
     def _first_run(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
@@ -219,7 +221,7 @@ class Version:
         inputs, reused = list(tensors), _reused(self._region)
         results = self._compute(tensors)
         copied: list[bool] = []
-        for i, (t, layout) in enumerate(zip(results, self._strides, strict=False)):
+        for i, (t, layout) in enumerate(zip(results, self._strides, strict=True)):
             own = t.untyped_storage()._cdata
             if i in reused and own == inputs[reused[i]].untyped_storage()._cdata:
                 memory.discard(own)
@@ -241,7 +243,7 @@ class Version:
         """Return results with eager's strides and memory of their own."""
         return [
             torch.empty_strided(t.shape, layout, dtype=t.dtype, device=t.device).copy_(t) if is_copied else t
-            for t, layout, is_copied in zip(results, self._strides, self._copied, strict=False)
+            for t, layout, is_copied in zip(results, self._strides, self._copied, strict=True)
         ]
 
 

@@ -10,12 +10,12 @@ the expression `--args`, or the result of the module's function `inputs()`. The 
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 import thunder
-from thunder.core.errors import InvalidArgument, ThunderError
-from thunder.examine import named_executors, named_program
+from thunder.core.errors import ThunderError
+from thunder.examine import add_program_arguments, named_executors, named_program
+from thunder_bisect.command import print_error
 from thunder_bisect.slowness.question import why_slow
 
 __all__ = ["add"]
@@ -29,9 +29,7 @@ def add(commands: Any) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("target", metavar="MODULE:FUNCTION")
-    parser.add_argument("--args", metavar="EXPRESSION", help="the positional arguments, 'x, y'")
-    parser.add_argument("--executors", metavar="A,B", help="the executors; the default ones if not given")
+    add_program_arguments(parser)
     parser.set_defaults(run=run)
 
 
@@ -42,10 +40,6 @@ def run(options: argparse.Namespace) -> int:
         if options.executors is not None:
             function = thunder.jit(function, executors=named_executors(options.executors))
         print(why_slow(function, *arguments))
-    except InvalidArgument as error:
-        print(error, file=sys.stderr)
-        return 2
     except ThunderError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 2
+        return print_error(error)
     return 0

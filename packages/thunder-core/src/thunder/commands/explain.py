@@ -18,7 +18,7 @@ from typing import Any
 
 from thunder.base.errors import InvalidArgument, ThunderError
 from thunder.compiler.plan import Plan, plan
-from thunder.examine.named_programs import named_executors, named_program
+from thunder.examine.named_programs import add_program_arguments, named_executors, named_program
 
 __all__ = ["add"]
 
@@ -31,10 +31,8 @@ def add(commands: Any) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("target", metavar="MODULE:FUNCTION")
-    parser.add_argument("--args", metavar="EXPRESSION", help="the positional arguments, 'x, y'")
+    add_program_arguments(parser)
     parser.add_argument("--device", metavar="NAME", help="the profile of the device to compile for: h200")
-    parser.add_argument("--executors", metavar="A,B", help="the executors; the default ones if not given")
     parser.add_argument("--why-not", metavar="EXECUTOR", help="the calls that this executor does not run")
     parser.add_argument("--line", type=int, metavar="N", help="with --why-not: of this line of the program")
     parser.add_argument("--json", action="store_true", help="print JSON")

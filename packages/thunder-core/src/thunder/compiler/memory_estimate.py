@@ -99,14 +99,7 @@ def storages_at_peak(forward: TraceCtx, backward: TraceCtx | None = None) -> dic
     result with " (workspace)". The sum is the larger one of `forward` and `backward` of `estimate_memory`.
     """
     forward, backward = _of_traced_call(forward, backward)
-    heap = _Heap(_counts_cpu(forward, backward), notes_peak=True)
-    for p in forward.args:
-        if isinstance(p, TensorProxy):
-            heap.add_input(p)
-    heap.run(forward.bound_symbols)
-    if backward is not None:
-        heap.run(backward.bound_symbols)
-    return heap.at_peak
+    return _after_run(_Heap(_counts_cpu(forward, backward), notes_peak=True), forward, backward).at_peak
 
 
 def live_bytes(forward: TraceCtx, backward: TraceCtx | None = None) -> tuple[list[int], list[int]]:
@@ -115,15 +108,20 @@ def live_bytes(forward: TraceCtx, backward: TraceCtx | None = None) -> tuple[lis
     The inputs are not among them, the memory of its kernel is. The largest one is that of `storages_at_peak`.
     """
     forward, backward = _of_traced_call(forward, backward)
-    heap = _Heap(_counts_cpu(forward, backward))
+    alive = _after_run(_Heap(_counts_cpu(forward, backward)), forward, backward).alive
+    count = len(forward.bound_symbols)
+    return alive[:count], alive[count:]
+
+
+def _after_run(heap: _Heap, forward: TraceCtx, backward: TraceCtx | None) -> _Heap:
+    """Return a heap after a program, which begins with its inputs."""
     for p in forward.args:
         if isinstance(p, TensorProxy):
             heap.add_input(p)
     heap.run(forward.bound_symbols)
-    count = len(heap.alive)
     if backward is not None:
         heap.run(backward.bound_symbols)
-    return heap.alive[:count], heap.alive[count:]
+    return heap
 
 
 def allocations(trace: TraceCtx) -> tuple[int, dict[str, int]]:

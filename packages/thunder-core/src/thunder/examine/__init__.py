@@ -13,11 +13,12 @@ from thunder.compiler.ledger import Explanation
 from thunder.examine import memory_calculation
 from thunder.examine.fusions import get_fusion_symbols, get_fusions
 from thunder.examine.graph import make_trace_dot
-from thunder.examine.named_programs import named_executors, named_program
+from thunder.examine.named_programs import add_program_arguments, named_executors, named_program
 from thunder.examine.support import examine
 
 __all__ = [
     "Explanation",
+    "add_program_arguments",
     "examine",
     "get_fusion_symbols",
     "get_fusions",

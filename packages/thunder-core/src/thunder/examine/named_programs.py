@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,14 @@ import torch
 from thunder.base.errors import InvalidArgument
 from thunder.plugins.specs import load_target
 
-__all__ = ["named_executors", "named_program"]
+__all__ = ["add_program_arguments", "named_executors", "named_program"]
+
+
+def add_program_arguments(parser: ArgumentParser, target: str = "MODULE:FUNCTION") -> None:
+    """Add the arguments of a command that name a program, those of its call, and executors."""
+    parser.add_argument("target", metavar=target)
+    parser.add_argument("--args", metavar="EXPRESSION", help="the positional arguments, 'x, y'")
+    parser.add_argument("--executors", metavar="A,B", help="the executors; the default ones if not given")
 
 
 def named_program(target: str, arguments: str | None) -> tuple[Any, tuple[Any, ...]]:
