@@ -24,7 +24,7 @@ MAY_IMPORT_LATE: frozenset[tuple[str, str]] = frozenset(
         ("thunder.interpreter.policy", "import_module"),  # runs the program's own import statements
         ("thunder.examine.graph", "_digraph"),  # graphviz, a library that need not be installed
         ("thunder.base.optional_modules", "optional_module"),  # a library that need not be installed
-        ("thunder.plugins.compatibility", "_parsed"),  # packaging, for plugins that are installed
+        ("thunder.plugins.compatibility", "_unmet"),  # packaging, for plugins that are installed
         ("thunder.plugins.specs", "load_target"),  # a plugin says by name where its executor is
     }
 )

@@ -35,7 +35,7 @@ MIRRORED = {
 }
 
 #: folders of tests about no folder of the source: rules of the repository, and what many of them do together
-ACROSS = {"architecture", "documents", "errors", "examples", "models", "soundness", "symbolic"}
+ACROSS = {"architecture", "documents", "errors", "examples", "models", "release", "soundness", "symbolic"}
 
 
 def without_source(tests: Path, packages: Path) -> list[str]:

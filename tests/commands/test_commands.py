@@ -153,7 +153,7 @@ def test_doctor_finds_broken_plugins_and_fails(tmp_path: Path) -> None:
         "[broken] incompatible, from thunder-old 0.3.1, thunder_old: requires thunder-core<0.1" in done.stdout
     )
     assert re.search(r"^  thunder-broken +0\.3\.1$", done.stdout, re.MULTILINE)
-    assert done.stdout.endswith("Broken: broken, old.\n")
+    assert done.stdout.endswith("Broken: thunder-old, broken, old.\n")
 
 
 def test_doctor_shows_how_long_the_imports_of_plugins_take(tmp_path: Path) -> None:

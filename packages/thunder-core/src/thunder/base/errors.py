@@ -24,6 +24,7 @@ __all__ = [
     "DecisionChanged",
     "ExecutorUnavailable",
     "GuardFailed",
+    "IncompatiblePackage",
     "InternalError",
     "InvalidArgument",
     "Location",
@@ -233,6 +234,10 @@ class OperatorError(UserError, RuntimeError):
     """
 
     torch_class: type[Exception] | None = None
+
+
+class IncompatiblePackage(UserError, ImportError):
+    """An installed package requires another version of thunder-core, or of another package of thunder."""
 
 
 class PluginNotInstalledError(UserError, ModuleNotFoundError):

@@ -21,7 +21,7 @@ from thunder.compiler.jit import jit
 from thunder.executor_base.refusal import sentence
 from thunder.extend import known_profiles
 from thunder.plugins import ExecutorSpec, PluginState, Unavailable, list_plugins
-from thunder.plugins.compatibility import requirement_fault
+from thunder.plugins.compatibility import CORE, package_misfit, requirement_fault
 from thunder.plugins.contributions import declared_options
 from thunder.plugins.manager import get_manager
 from thunder.plugins.markers import ENTRY_POINT_GROUP
@@ -64,7 +64,7 @@ def python() -> Findings:
 def pytorch() -> Findings:
     """Report torch, and whether it meets the requirement of the installed core."""
     try:
-        requirements = requires("thunder-core") or []
+        requirements = requires(CORE) or []
     except PackageNotFoundError:
         requirements = []  # core runs from a source tree
     fault = requirement_fault(requirements, torch.__version__, of="torch")
@@ -73,18 +73,22 @@ def pytorch() -> Findings:
 
 
 def packages() -> Findings:
-    """Report the distributions of thunder and of plugins; first-party ones must have core's version."""
-    yield Finding("thunder-core", __version__)
-    seen = {"thunder-core"}
+    """Report the distributions of thunder and of plugins, which must fit core and each other."""
+    yield Finding(CORE, __version__)
+    seen = {CORE}
     for distribution in distributions():
         name, version = distribution.name, distribution.version
         is_plugin = any(entry.group == ENTRY_POINT_GROUP for entry in distribution.entry_points)
         if name in seen or not (is_plugin or name in FIRST_PARTY):
             continue
         seen.add(name)
-        fits = name not in FIRST_PARTY or version == __version__
-        text = version if fits else f"{version}, and thunder-core is {__version__}; upgrade one"
-        yield Finding(name, text, _ok(fits))
+        misfit = package_misfit(name, distribution.requires or ())
+        if misfit is not None:
+            yield Finding(name, f"{version}, {misfit.reason}. {misfit.remedy}", State.BROKEN)
+        elif name in FIRST_PARTY and version != __version__:
+            yield Finding(name, f"{version}, which fits {CORE} {__version__}", State.NOTE)
+        else:
+            yield Finding(name, version)
 
 
 def devices() -> Findings:

@@ -4,9 +4,9 @@
     PluginNotInstalledError: no installed package provides 'thunder.dynamo'.
     Install a package that provides thunder.dynamo: a backend of torch.compile.
 
-Two finders of the import system raise them: the first on `sys.meta_path` for documented paths, the last for
-modules that no other finder finds. The last one also makes the modules of the table of names
-(`thunder.base.public_names`).
+Two finders of the import system raise them: the first on `sys.meta_path` for documented paths, and for
+packages that do not fit this core; the last for modules that no other finder finds. The last one also makes
+the modules of the table of names (`thunder.base.public_names`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from thunder.base.public_names import (
     name_reason,
     where_it_is,
 )
+from thunder.plugins.compatibility import require_fit
 from thunder.plugins.contributions import transform_names
 from thunder.plugins.manager import get_manager
 from thunder.plugins.not_installed import DOCUMENTED, names_hint, not_installed_hint
@@ -46,7 +47,7 @@ def _error(path: str) -> PluginNotInstalledError:
 
 
 class NotInstalledFinder:
-    """First on `sys.meta_path`: raises the error for documented paths, and leaves all others alone.
+    """First on `sys.meta_path`: raises the errors for paths of packages, and leaves all others alone.
 
     It is first, because a directory that an uninstalled package left behind would otherwise be imported as an
     empty namespace package.
@@ -58,12 +59,19 @@ class NotInstalledFinder:
     ) -> ModuleSpec | None:
         """Return the spec of a documented module.
 
-        Raises PluginNotInstalledError if its distribution is not installed.
+        Raises PluginNotInstalledError if its distribution is not installed, IncompatiblePackage if that does
+        not fit this core; so for modules `thunder_x` of a distribution `thunder-x`.
         """
+        package = fullname.partition(".")[0]
+        if package.startswith("thunder_") and not _is_find_spec_query():
+            require_fit(package.replace("_", "-"))
         if fullname not in DOCUMENTED:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.origin is not None:
+            distribution = DOCUMENTED[fullname].distribution
+            if distribution is not None and not _is_find_spec_query():
+                require_fit(distribution)
             return spec
         if _is_find_spec_query():
             return None

@@ -23,7 +23,7 @@ import pluggy
 from thunder.base.errors import PluginError, PluginWarning, RegistrationError, ThunderError
 from thunder.executor_base.executor import Executor
 from thunder.plugins import hookspecs
-from thunder.plugins.compatibility import api_fault, requirement_fault
+from thunder.plugins.compatibility import api_misfit, package_misfit
 from thunder.plugins.discovery import Candidate, installed_plugins
 from thunder.plugins.hook_validation import arguments_fault, hook_fault, hooks_of, new_hooks
 from thunder.plugins.inline_plugin import InlinePlugin
@@ -123,9 +123,9 @@ class PluginManager:
         if blocked is not None:
             self._enter(replace(info, state=PluginState.DISABLED, reason=blocked))
             return None
-        unmet = requirement_fault(candidate.requirements)
-        if unmet is not None:
-            return self._reject(info, PluginState.INCOMPATIBLE, unmet)
+        misfit = package_misfit(candidate.distribution or candidate.name, candidate.requirements)
+        if misfit is not None:
+            return self._reject(info, PluginState.INCOMPATIBLE, misfit.reason, remedy=misfit.remedy)
         try:
             plugin = candidate.plugin or load_target(candidate.target)
         except (Exception, SystemExit) as error:  # a module may also call sys.exit
@@ -133,8 +133,10 @@ class PluginManager:
         try:
             self._admit(info, plugin)
         except PluginError as error:
-            state = PluginState.FAILED if api_fault(plugin) is None else PluginState.INCOMPATIBLE
-            return self._reject(info, state, error.asked, error)
+            misfit = api_misfit(plugin, candidate.distribution)
+            state = PluginState.FAILED if misfit is None else PluginState.INCOMPATIBLE
+            remedy = None if misfit is None else misfit.remedy
+            return self._reject(info, state, error.asked, error, remedy=remedy)
 
     def isolate(self, error: ThunderError) -> None:
         """Disable the installed plugin whose hook broke its contract, with one warning.
@@ -158,14 +160,16 @@ class PluginManager:
         reason: str,
         cause: BaseException | None = None,
         what: str = "could not be loaded",
+        remedy: str | None = None,
     ) -> None:
         self._enter(replace(info, state=state, reason=reason, declares=Declarations()))
-        remedy = f"Reinstall or upgrade {info.package}, or" if info.package else "Correct it, or"
+        if remedy is None:
+            remedy = f"Reinstall or upgrade {info.package}" if info.package else "Correct it"
         text = f"thunder plugin {info.name!r} (from {info.source}) {what} and is disabled: {reason}"
         silence = (
             f"silence this with THUNDER_DISABLE_PLUGINS={info.name}; THUNDER_PLUGIN_STRICT=1 raises instead."
         )
-        hint = f"{remedy} {silence}"
+        hint = f"{remedy}, or {silence}"
         if LoadPolicy.from_environment(self._environment).strict:
             raise PluginError(text, hint=hint, facts={"plugin": info.name, "reason": reason}).blame(
                 info.source
@@ -286,7 +290,8 @@ class PluginManager:
 
     def _admit(self, info: PluginInfo, plugin: object) -> None:
         """Register with pluggy, which calls `thunder_configure`, and collect declarations; all or nothing."""
-        fault = api_fault(plugin) or hook_fault(self._pluggy, plugin)
+        misfit = api_misfit(plugin)
+        fault = misfit.reason if misfit is not None else hook_fault(self._pluggy, plugin)
         if fault is not None:
             raise PluginError(fault, found={"plugin": info.name}).blame(info.source)
         try:

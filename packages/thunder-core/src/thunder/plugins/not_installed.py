@@ -75,8 +75,8 @@ DOCUMENTED_HOOKS: Final[dict[str, str]] = {"thunder_rewrites": "thunder.core.pat
 FIRST_PARTY: Final = frozenset(
     f"thunder-{name}"
     for name in (
-        *("benchmarks", "bisect", "bnb", "distributed", "inductor", "migration", "nvfuser", "onednn"),
-        *("te", "testing", "transforms", "triton"),
+        *("autotune", "benchmarks", "bisect", "bnb", "distributed", "inductor", "migration", "nvfuser"),
+        *("onednn", "report", "store", "te", "testing", "transforms", "triton"),
     )
 )
 
