@@ -25,6 +25,7 @@ from tools.release.builds import (
     packages,
     source_date,
     unpacked,
+    version_of_core,
 )
 from tools.release.contents import Wheel
 from tools.release.findings import Findings
@@ -180,6 +181,17 @@ def build_all(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def check_tag(arguments: argparse.Namespace) -> int:
+    """Return 0 if a tag names the version of the packages, and the changelog has a section for it."""
+    version = version_of_core()
+    faults = [] if arguments.tag == f"v{version}" else [f"the version is {version}"]
+    if f"\n## {version}" not in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"):
+        faults.append(f"CHANGELOG.md has no section {version}")
+    for fault in faults:
+        print(f"{arguments.tag}: {fault}", file=sys.stderr)
+    return 1 if faults else 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that is named."""
     parser = argparse.ArgumentParser(prog="python -m tools.release", description=__doc__)
@@ -193,6 +205,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     building = commands.add_parser("build", help="build all packages")
     building.add_argument("to", nargs="?", default=ROOT / "dist", help="the folder, which is emptied first")
     building.set_defaults(function=build_all)
+    tagging = commands.add_parser("tag", help="compare a tag with the version")
+    tagging.add_argument("tag")
+    tagging.set_defaults(function=check_tag)
     chosen = parser.parse_args(arguments)
     return int(chosen.function(chosen))
 

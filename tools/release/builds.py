@@ -18,7 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ROOT", "Built", "build", "differences", "other_tree", "packages", "source_date", "unpacked"]
+__all__ = [
+    "ROOT",
+    "Built",
+    "build",
+    "differences",
+    "other_tree",
+    "packages",
+    "source_date",
+    "unpacked",
+    "version_of_core",
+]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -37,6 +47,13 @@ def packages(root: Path = ROOT) -> dict[str, Path]:
         path.parent.name: path.parent for path in sorted(root.glob("packages/thunder-*/pyproject.toml"))
     }
     return {"thunder-core": folders.pop("thunder-core"), **folders}
+
+
+def version_of_core(root: Path = ROOT) -> str:
+    """Return the version of all packages, which is written in one file."""
+    names: dict[str, str] = {}
+    exec((root / "packages/thunder-core/src/thunder/__about__.py").read_text(encoding="utf-8"), names)
+    return names["__version__"]
 
 
 def source_date(root: Path = ROOT) -> str:
