@@ -185,16 +185,16 @@ def test_hook_that_raises_names_plugin_and_way_out(executor: OperatorExecutor) -
 
 def test_cache_state_merges_plugins_and_follows_their_values() -> None:
     m = manager()
-    assert cache_state(m) == {}
+    assert cache_state(m, {}) == {}
     mode = ["train"]
     m.register(plugin(thunder_cache_state=lambda: {"toy.mode": mode[0]}), "one")
     m.register(plugin(thunder_cache_state=lambda: {"toy.level": 2}), "two")
-    assert cache_state(m) == {"toy.mode": "train", "toy.level": 2}
+    assert cache_state(m, {}) == {"toy.mode": "train", "toy.level": 2}
     mode[0] = "eval"
-    assert cache_state(m)["toy.mode"] == "eval"
+    assert cache_state(m, {})["toy.mode"] == "eval"
     m.register(plugin(thunder_cache_state=lambda: {"toy.level": 3}), "zwei")
     with pytest.raises(PluginError, match=r"'toy\.level', which another"):
-        cache_state(m)
+        cache_state(m, {})
 
 
 def test_pipeline_hooks_run_in_rank_and_name_order() -> None:

@@ -40,7 +40,7 @@ class Stateful:
 def test_a_change_in_place_or_of_the_mapping_is_read_at_the_next_call(change: Any) -> None:
     plugin = Stateful({"level": 1})
     with get_manager().temporary(plugin, name="stateful"):
-        read = contributed_state(())["plugins"]
+        read = contributed_state((), {})["plugins"]
         assert read()["level"] == 1
         assert read() is read(), "nothing has changed"
         before = dict(read())
@@ -63,7 +63,7 @@ def test_a_program_is_compiled_again_for_another_state() -> None:
 def test_a_state_that_becomes_wrong_is_an_error(state: Any) -> None:
     plugin = Stateful({"level": 1})
     with get_manager().temporary(plugin, name="stateful"):
-        read = contributed_state(())["plugins"]
+        read = contributed_state((), {})["plugins"]
         read()
         plugin.state = state
         with pytest.raises(PluginError, match="stateful"):

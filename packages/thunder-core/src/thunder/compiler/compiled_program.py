@@ -106,6 +106,7 @@ def _late_branch(context: Context, trace: TraceCtx) -> Branch:
     """Run the last stages of core, and transforms that observe, on a trace constructed after the pipeline."""
     observers = tuple(t for t in context.transforms if type(t).observes)
     late = Context(context.executors, observers, context.options, context.check)
+    late.preferences = context.preferences
     late.append(trace, "partition")
     for stage in LATE_STAGES:
         for step in stage.steps(late):

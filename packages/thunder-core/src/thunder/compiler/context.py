@@ -15,6 +15,7 @@ from thunder.base.plugin_calls import as_plugin_error, shown
 from thunder.compiler.running_compile import running_compile
 from thunder.compiler.stats import CompileData, RecompileReason
 from thunder.executor_base.executor import Executor
+from thunder.executor_base.preferences import Preferences
 from thunder.executor_base.region_modes import RegionMode
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
@@ -89,6 +90,8 @@ class Context:
     plan_backward: BackwardPlanner | None = None
     #: what fusion executors do with the regions of the program; a planner or a stage before `fuse` may set it
     regions: RegionMode = "compiled"
+    #: which executors are preferred; a stage may set it, and later ones ask it
+    preferences: Preferences | None = None
     #: the calls that were replaced before executors were consulted
     replaced_calls: list[Placement] = field(default_factory=list)
     #: what stages and transforms noted about the program

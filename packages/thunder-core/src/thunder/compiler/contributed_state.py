@@ -15,23 +15,30 @@ from thunder.plugins.manager import PluginManager, get_manager
 __all__ = ["contributed_state"]
 
 
-def contributed_state(transforms: Sequence[Transform]) -> dict[str, Callable[[], Mapping[str, Any]]]:
-    """Return the state that plugins and transforms add to the guards: name → function."""
+def contributed_state(
+    transforms: Sequence[Transform], options: Mapping[str, Any]
+) -> dict[str, Callable[[], Mapping[str, Any]]]:
+    """Return the state that plugins and transforms add to the guards: name → function.
+
+    `options` are those of the compiled object.
+    """
     states: dict[str, Callable[[], Mapping[str, Any]]] = {
         f"transforms[{position}], {type(transform).__name__}": functools.partial(_state_of, transform)
         for position, transform in enumerate(transforms)
         if defines_hook(transform, "cache_state")
     }
-    if get_manager().implementations("thunder_cache_state"):
-        states["plugins"] = _StateOfPlugins(get_manager())
+    plugins = _StateOfPlugins(get_manager(), options)
+    if plugins.is_any():
+        states["plugins"] = plugins
     return states
 
 
 class _StateOfPlugins:
     """A reader of what `cache_state` returns, for each call of a program, which checks only what is new."""
 
-    def __init__(self, manager: PluginManager) -> None:
+    def __init__(self, manager: PluginManager, options: Mapping[str, Any]) -> None:
         self._manager = manager
+        self._options = options
         self._implementations: Sequence[Any] | None = None
         #: copies of what the hooks returned, since a plugin may change its mapping in place
         self._returned: list[dict[str, Any]] = []
@@ -41,18 +48,31 @@ class _StateOfPlugins:
         implementations = self._manager.implementations("thunder_cache_state")
         if implementations is self._implementations and self._is_unchanged(implementations):
             return self._state
-        self._state = cache_state(self._manager)
+        self._state = cache_state(self._manager, self._options)
         # a plugin that broke the contract is disabled now, and the implementations are others
         self._implementations = self._manager.implementations("thunder_cache_state")
-        returned: list[Any] = [hook.function() for hook in self._implementations]
+        returned: list[Any] = [self._call(hook) for hook in self._implementations]
         self._returned = [dict(state or {}) for state in returned]
         if {name: value for state in self._returned for name, value in state.items()} != self._state:
             self._implementations = None  # it has changed meanwhile
         return self._state
 
+    def is_any(self) -> bool:
+        """Return whether a plugin has state for these options: one that returns None has not."""
+        for hook in self._manager.implementations("thunder_cache_state"):
+            try:
+                if self._call(hook) is not None:
+                    return True
+            except Exception:
+                return True  # `cache_state` calls the hook again, and says which plugin it is
+        return False
+
+    def _call(self, hook: Any) -> Any:
+        return hook.function(*(self._options for _ in hook.argnames))
+
     def _is_unchanged(self, implementations: Iterable[Any]) -> bool:
         try:
-            returned = [hook.function() for hook in implementations]
+            returned = [self._call(hook) for hook in implementations]
         except Exception:
             return False  # `cache_state` calls the hook again, and says which plugin it is
         return all(map(_is_same, returned, self._returned))

@@ -313,7 +313,7 @@ class EntryCompiler:
             trusted=self._trusted(),
             inputs_are_disjoint=data.compile_options["skip_inplace_alias_updates"],
             record_log=data.debug_options.record_interpreter_history,
-            contributed=contributed_state(data.transforms),
+            contributed=contributed_state(data.transforms, data.compile_options),
             overrides=self.overrides,
             rewrites_inputs=_rewrites_inputs(data.transforms),
             device=None if device is None else Device(device.type),

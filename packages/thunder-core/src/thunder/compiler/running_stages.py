@@ -12,6 +12,7 @@ from thunder.base.structural_ids import COMMENT, RELEASES
 from thunder.compiler.context import Context
 from thunder.compiler.copy_on_edit import edit_copy
 from thunder.compiler.stages import StageFn, Step
+from thunder.executor_base.preferences import preferring
 from thunder.ir.trace import TraceCtx
 from thunder.ir.verify import check_plugin_trace, check_same_interface
 from thunder.ops.hook_code import call_hook
@@ -24,7 +25,8 @@ def run_step(step: Step, context: Context) -> None:
     for branch in context.branches:
         context.branch = branch
         before = branch.traces[-1]
-        context.append(step.run(before, context), step.name, step.origin)
+        with preferring(context.preferences):
+            context.append(step.run(before, context), step.name, step.origin)
         if not (step.is_builtin or step.observes) and context.is_backward:
             context.backward_is_changed |= _calls(before) != _calls(branch.traces[-1])
     context.branch = context.forward

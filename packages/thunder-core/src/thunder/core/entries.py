@@ -19,6 +19,7 @@ from thunder.base.provenance import ABSENT, STEPS, Path, object_root, own_name, 
 from thunder.base.public_names import missing_name
 from thunder.base.structural_ids import BLOCK, BLOCK_END, COMMENT, RELEASES, UNPACK
 from thunder.compiler.compile_plan import CompilePlan
+from thunder.compiler.compiled_objects import compiled_object
 from thunder.compiler.failed_calls import FailurePlan, plan_of_traces
 from thunder.compiler.inspection import compile_data, compile_stats
 from thunder.compiler.jit import jit
@@ -135,6 +136,7 @@ __all__ = [
     "compile_data",
     "compile_stats",
     "compile_text",
+    "compiled_object",
     "compiling",
     "configured_pipeline",
     "copied_to_inputs",

@@ -1,8 +1,10 @@
-"""The choice of one executor among those that accept a call: by order, ranks and costs.
+"""The choice of one executor among those that accept a call: by preferences, order, ranks and costs.
 
-Executors are consulted in the order of the list; an implementation with a rank, where an executor of that
-rank would be. The first that accepts a call runs it. If its implementation has a cost, the later executors
-that have one are consulted too, and the least cost decides; of equal costs, the first.
+Preferences that are in force come first (:mod:`thunder.executor_base.preferences`): the executor that they
+name is consulted alone, and runs the call if it accepts it. Else executors are consulted in the order of the
+list; an implementation with a rank, where an executor of that rank would be. The first that accepts a call
+runs it. If its implementation has a cost, the later executors that have one are consulted too, and the least
+cost decides; of equal costs, the first.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.fusion_executor import FusionExecutor
+from thunder.executor_base.preferences import preferences
 from thunder.executor_base.refusal import Refusal
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.size_facts import SizeFacts
@@ -79,9 +82,13 @@ def choose(executors: Iterable[Executor], bsym: BoundSymbol, answer: Answer = an
 
     Raises PluginError for a checker or a cost that fails.
     """
-    refusals: list[tuple[str, Refusal]] = []
-    priced: list[tuple[float, Executor]] = []
     candidates = tuple(executors)
+    preferred = _preferred(candidates, bsym, answer)
+    if preferred is not None and preferred.executor is not None:
+        return preferred
+    refusals = [] if preferred is None else list(preferred.refusals)
+    candidates = tuple(e for e in candidates if all(e.name != name for name, _ in refusals))
+    priced: list[tuple[float, Executor]] = []
     ordered = in_rank_order(candidates, bsym)
     names = () if ordered == candidates else tuple(executor.name for executor in ordered)
     for executor in ordered:
@@ -104,6 +111,26 @@ def choose(executors: Iterable[Executor], bsym: BoundSymbol, answer: Answer = an
             text = "costs less" if cost > least else "costs the same, and is first"
             refusals.append((executor.name, Refusal("cost", f"{winner.name} {text}", cost=cost, least=least)))
     return Choice(winner, tuple(refusals), names, least)
+
+
+def _preferred(candidates: tuple[Executor, ...], bsym: BoundSymbol, answer: Answer) -> Choice | None:
+    """Return the choice of the preferences in force, or None without any.
+
+    Its executor is None, and its refusals are the reasons, where the preferred one is absent or refuses.
+    """
+    in_force = preferences()
+    preference = None if in_force is None else in_force.of_call(bsym)
+    if preference is None:
+        return None
+    if preference.executor is None:
+        return Choice(None, preference.refusals)
+    for executor in candidates:
+        if executor.name == preference.executor:
+            accepted = answer(executor, executor.as_registered(bsym))
+            if isinstance(accepted, Refusal):
+                return Choice(None, ((executor.name, accepted),))
+            return Choice(executor, preference.refusals, (), preference.cost) if accepted else None
+    return None  # not among those that are consulted about this call
 
 
 def in_rank_order(executors: tuple[Executor, ...], bsym: BoundSymbol) -> tuple[Executor, ...]:

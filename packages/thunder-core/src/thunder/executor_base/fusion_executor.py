@@ -18,6 +18,7 @@ from thunder.executor_base.compiled_regions import CompiledRegions
 from thunder.executor_base.executor import Executor, ImplInfo, Rank
 from thunder.executor_base.implementation_hints import check_implementation
 from thunder.executor_base.operator_ids import operator_id
+from thunder.executor_base.preferences import preferences
 from thunder.executor_base.private_values import private_values
 from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.region_compilation import compile_together
@@ -254,7 +255,11 @@ class FusionExecutor(Executor):
 
     def _left(self, regions: Sequence[Region]) -> dict[Region, RegionFunction | Refusal]:
         """Return the regions whose calls are left to other executors, with the reasons."""
+        measured = preferences()
         answers = {region: self.refuse_region(region) for region in regions}
+        if measured is not None:
+            for region in [region for region, answer in answers.items() if answer is None]:
+                answers[region] = measured.refuse_region(self, region)
         for answer in answers.values():
             if not isinstance(answer, Refusal | None):
                 raise self._fault("refuse_region", answer, "It returns a Refusal or None.")

@@ -7,11 +7,13 @@ from functools import partial
 from thunder.base.artefact_cache import ArtefactCache
 from thunder.base.public_names import missing_name
 from thunder.base.text_tables import byte_text
+from thunder.executor_base.choice import answer_as_executor
 from thunder.executor_base.executor import Executor, ImplInfo, Rank
 from thunder.executor_base.functional_forms import FUNCTIONAL, on_copies
 from thunder.executor_base.fusion_executor import FUEL_LEVEL, FusionExecutor
 from thunder.executor_base.operator_executor import OperatorExecutor, StatefulExecutor, TemporaryExecutor
 from thunder.executor_base.operator_ids import operator_id
+from thunder.executor_base.preferences import Preference, Preferences
 from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.region_compilation import compile_together, compile_workers
 from thunder.executor_base.region_refusals import refuse_draws, refuse_package
@@ -74,6 +76,8 @@ __all__ = [
     "Layout",
     "Operator",
     "OperatorExecutor",
+    "Preference",
+    "Preferences",
     "Rank",
     "Refusal",
     "Region",
@@ -86,6 +90,7 @@ __all__ = [
     "add_always_executor",
     "add_default_executor",
     "add_executor_lists",
+    "answer_as_executor",
     "any_requires_grad",
     "assuming_device",
     "attach_transform",

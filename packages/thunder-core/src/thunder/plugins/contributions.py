@@ -381,16 +381,16 @@ def notify_compiled(manager: PluginManager, event: CompileEvent) -> None:
             manager.isolate(error)
 
 
-def cache_state(manager: PluginManager) -> Mapping[str, Hashable]:
-    """Return name → value that the plugins add to the cache key of a call."""
+def cache_state(manager: PluginManager, options: Mapping[str, Any]) -> Mapping[str, Hashable]:
+    """Return name → value that the plugins add to the cache key of a call with these options."""
     if not manager.implementations("thunder_cache_state"):
         return {}
-    return isolated(manager, lambda: _cache_state(manager))
+    return isolated(manager, lambda: _cache_state(manager, options))
 
 
-def _cache_state(manager: PluginManager) -> dict[str, Hashable]:
+def _cache_state(manager: PluginManager, options: Mapping[str, Any]) -> dict[str, Hashable]:
     state: dict[str, Hashable] = {}
-    for plugin, result in manager.call("thunder_cache_state"):
+    for plugin, result in manager.call("thunder_cache_state", options=options):
         for name, value in _as_mapping(manager, plugin, "thunder_cache_state", result).items():
             if name in state:
                 text = f"plugin {plugin!r} adds the cache state {name!r}, which another plugin adds too"

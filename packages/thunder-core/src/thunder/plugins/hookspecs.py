@@ -155,11 +155,12 @@ def thunder_compiled(event: CompileEvent) -> None:
 
 
 @hookspec
-def thunder_cache_state() -> Mapping[str, Hashable]:  # type: ignore[empty-body]
+def thunder_cache_state(options: Mapping[str, Any]) -> Mapping[str, Hashable] | None:
     """Return state outside the program on which its traces depend: name → hashable value.
 
-    Called at each call of a compiled object, so it must be cheap. A changed value is a cache miss, whose
-    reason has the name. Two plugins must not use one name.
+    Called at each call of a compiled object, with its options, so it must be cheap. A changed value is a
+    cache miss, whose reason has the name. Two plugins must not use one name. None says that there is no state
+    for programs with these options, which then are not asked again.
     """
 
 

@@ -14,7 +14,7 @@ __all__ = ["ENTRY_POINT_GROUP", "HOOK_API_VERSION", "PROJECT", "for_executor", "
 
 PROJECT: Final = "thunder"
 
-HOOK_API_VERSION: Final = (1, 3)
+HOOK_API_VERSION: Final = (1, 4)
 """The version of the hook specifications.
 
 A new hook or argument raises the second number, any other change the first. A plugin declares the version
