@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -21,12 +21,34 @@ import thunder
 from thunder.core.pytree import tree_iter
 from thunder_bisect.slowness.answer import Times
 
-__all__ = ["Call", "measured", "warm"]
+__all__ = ["Call", "Limits", "Repeated", "measured", "warm"]
 
-#: how long the timed runs of one function take together, in seconds, and how many there are
-_TIME, _FEWEST, _MOST = 0.5, 5, 60
 #: how far from an object of the program its tensors are looked for
 _DEEPEST = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How many timed runs of a function there are, and how long they take together, in seconds."""
+
+    seconds: float = 0.5
+    fewest: int = 5
+    most: int = 60
+    #: returns the time in seconds
+    clock: Callable[[], float] = time.perf_counter
+
+
+_LIMITS = Limits()
+
+
+class Repeated(Protocol):
+    """What is measured: a call that is repeated with several functions."""
+
+    def run(self, fn: Callable[..., Any]) -> Any:
+        """Call a function, and return what it returns."""
+
+    def restore(self) -> None:
+        """Undo what the last run has written."""
 
 
 @dataclass(kw_only=True)
@@ -173,29 +195,33 @@ def _leaves(sources: Iterable[torch.Tensor], given: Iterable[Any]) -> Iterator[t
 
 
 def measured(
-    call: Call, forms: Mapping[str, Callable[..., Any]], after: Callable[[str], None] = lambda name: None
+    call: Repeated,
+    forms: Mapping[str, Callable[..., Any]],
+    after: Callable[[str], None] = lambda name: None,
+    limits: Limits = _LIMITS,
 ) -> dict[str, Times]:
     """Return the times of forms of a program, whose runs alternate.
 
     `after` is called with the name of the form after each run.
     """
+    clock = limits.clock
     walls: dict[str, list[float]] = {name: [] for name in forms}
     cpus: dict[str, list[float]] = {name: [] for name in forms}
     was_collecting = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
-        begin = time.perf_counter()
-        for done in range(_MOST):
-            if done >= _FEWEST and time.perf_counter() - begin > _TIME * len(forms):
+        begin = clock()
+        for done in range(limits.most):
+            if done >= limits.fewest and clock() - begin > limits.seconds * len(forms):
                 break
             for name, form in forms.items():
                 call.restore()
                 _wait()
-                cpu, wall = time.process_time(), time.perf_counter()
+                cpu, wall = time.process_time(), clock()
                 result = call.run(form)
                 _wait()
-                walls[name].append(time.perf_counter() - wall)
+                walls[name].append(clock() - wall)
                 cpus[name].append(time.process_time() - cpu)
                 del result
                 after(name)
