@@ -14,6 +14,7 @@ Trees = Mapping[Path, ast.Module]
 
 #: folder of tests → folder of the source, below `packages`; a folder that is not here has its name in core
 MIRRORED = {
+    "autotune": "thunder-autotune/src/thunder_autotune",
     "benchmarks": "thunder-benchmarks/src/thunder_benchmarks",
     "bnb": "thunder-bnb/src/thunder_bnb",
     "distributed": "thunder-distributed/src/thunder_distributed",

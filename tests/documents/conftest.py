@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import thunder_autotune
 import thunder_bisect
 import thunder_distributed
 import thunder_migration
@@ -23,6 +24,7 @@ def _plugins() -> Iterator[None]:
     manager = get_manager()
     with (
         manager.temporary(thunder_transforms, name="transforms-of-pages"),
+        manager.temporary(thunder_autotune, name="autotune-of-pages"),
         manager.temporary(thunder_bisect, name="bisect-of-pages"),
         manager.temporary(thunder_report, name="report-of-pages"),
         manager.temporary(thunder_migration, name="migration-of-pages"),

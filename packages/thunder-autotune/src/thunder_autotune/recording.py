@@ -1,0 +1,235 @@
+"""What a program asks executors: its distinct calls and regions, with the values that they read.
+
+The default program is compiled once more and run once. Preferences that prefer nothing see each call that
+executors are consulted about, and each region that a fusion executor compiles; statements of the final
+traces keep copies of what the first of equal ones reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder.core.analysis import has_effect, written_tensors
+from thunder.core.errors import ThunderError
+from thunder.core.proxies import TensorProxy
+from thunder.core.symbol import BoundSymbol
+from thunder.core.trace import TraceCtx
+from thunder.core.transform_common import Transform
+from thunder.extend import (
+    Executor,
+    FusionExecutor,
+    Preference,
+    Refusal,
+    Region,
+    answer_as_executor,
+    get_always_executors,
+)
+from thunder_autotune.entries import Kind
+from thunder_autotune.keys import call_key, described, has_symbolic_sizes, region_key, tensors_of
+from thunder_bisect.calls import copies_of, evaluate, is_random
+from thunder_transforms.observing import observer, with_observers
+
+__all__ = ["Recording", "Unit"]
+
+
+@dataclass(eq=False)
+class Unit:
+    """A distinct call or region, with all that is needed to run it alone.
+
+    `accepting` are the executors that accept it, in the order of the list. `region_executor` compiles the
+    region. `places` are the results of each of its occurrences. `with_backward` marks a call for which an
+    executor has a gradient rule, in a program that is differentiated: its forward is measured with its
+    backward. `function` is the compiled function of a region.
+    """
+
+    kind: Kind
+    key: str
+    bsyms: tuple[BoundSymbol, ...]
+    inputs: tuple[TensorProxy, ...]
+    outputs: tuple[TensorProxy, ...]
+    accepting: tuple[Executor, ...] = ()
+    region_executor: FusionExecutor | None = None
+    with_backward: bool = False
+    places: set[tuple[str, ...]] = field(default_factory=set)
+    function: Any = None
+    #: name → value, with the memory that they share; None where the values are not known
+    values: Mapping[str, Any] | None = None
+    #: the executor that runs it in the default program
+    default: str = ""
+
+    @property
+    def is_random(self) -> bool:
+        """Whether it draws random numbers."""
+        return any(map(is_random, self.bsyms))
+
+    @property
+    def description(self) -> str:
+        """The operators in it."""
+        return described(self.bsyms)
+
+
+class Recording(Transform):
+    """Records the units of a program; it prefers nothing.
+
+    Attributes:
+        units: key → unit.
+        skipped: what is not measured, with the reason.
+    """
+
+    def __init__(self) -> None:
+        self.units: dict[tuple[Kind, str], Unit] = {}
+        self.skipped: dict[str, str] = {}
+        self._context: Any = None
+
+    # -- stages
+
+    def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
+        """Add the stage that lets later ones ask this object."""
+
+        def begin(trace: TraceCtx, context: Any) -> TraceCtx:
+            self._context = context
+            context.preferences = self
+            return trace
+
+        pipeline.add("autotune.recording", begin, before="functionalise")
+
+    def transform_trace_post_optimization(self, computation_trace: TraceCtx, **kwargs: Any) -> TraceCtx:
+        """Add statements that keep what units read."""
+        self._note_defaults(computation_trace)
+        waiting = {names: unit for unit in self.units.values() for names in unit.places}
+        return with_observers(
+            computation_trace,
+            type(self).__name__,
+            before=lambda bsym: self._observers(bsym, waiting),
+        )
+
+    def _note_defaults(self, trace: TraceCtx) -> None:
+        for placement in self._context.branch.placements:
+            for unit in self.units.values():
+                if unit.kind == "call" and not unit.default and placement.outputs in unit.places:
+                    unit.default = placement.claimed_by or ""
+        for bsym in trace.bound_symbols:
+            if bsym.sym.is_fusion:
+                outputs = tuple(p.name for p in bsym.flat_proxy_outs)
+                for unit in self.units.values():
+                    if unit.kind == "region" and outputs in unit.places and unit.function is None:
+                        unit.function = bsym.sym.python_impl
+                        assert unit.region_executor is not None, "a region has the executor that compiles it"
+                        unit.default = unit.region_executor.name
+
+    def _observers(self, bsym: BoundSymbol, waiting: dict[tuple[str, ...], Unit]) -> Iterable[BoundSymbol]:
+        computed = list(_results_within(bsym))
+        units = [waiting[names] for names in computed if names in waiting]
+        units = [unit for unit in dict.fromkeys(units) if unit.values is None]
+        if not units:
+            return []
+        proxies = tensors_of((bsym.args, bsym.kwargs))
+        names = [p.name for p in proxies]
+
+        def keep(*values: Any) -> None:
+            given = dict(zip(names, values, strict=True))
+            for unit in units:
+                if unit.values is None:
+                    unit.values = _values_for(unit, bsym, given)
+
+        return [observer("keep_values", keep).bind(*proxies, output=None)]
+
+    # -- preferences
+
+    def of_call(self, bsym: BoundSymbol) -> Preference | None:
+        """Record a call; prefer nothing."""
+        if bsym.sym.executor is not None or not bsym.flat_proxy_outs:
+            return None
+        place = tuple(p.name for p in bsym.flat_proxy_outs)
+        key = call_key(bsym)
+        if key is None:
+            if has_symbolic_sizes(bsym.flat_proxy_args):
+                self.skipped.setdefault(str(bsym.sym.id), "a size is a symbol")
+            return None
+        unit = self.units.get(("call", key))
+        if unit is None:
+            unit = self._unit_of_call(bsym, key)
+            if unit is None:
+                return None
+            self.units["call", key] = unit
+        unit.places.add(place)
+        return None
+
+    def _unit_of_call(self, bsym: BoundSymbol, key: str) -> Unit | None:
+        context = self._context
+        accepting = [e for e in context.executors if answer_as_executor(e, e.as_registered(bsym)) is True]
+        fallback = get_always_executors()
+        kernels = [e for e in accepting if not isinstance(e, FusionExecutor) and e not in fallback]
+        if not kernels:
+            return None  # torch, or a region: regions decide
+        if (has_effect(bsym) and not is_random(bsym)) or written_tensors(bsym):
+            self.skipped.setdefault(key, "it writes or has another effect")
+            return None
+        differentiated = "partition" not in context.stage_times and any(
+            e.get_grad_transform(e.as_registered(bsym).sym) is not None for e in kernels
+        )
+        return Unit(
+            "call",
+            key,
+            (bsym,),
+            tuple(tensors_of((bsym.args, bsym.kwargs))),
+            tuple(tensors_of(bsym.output)),
+            tuple(accepting),
+            with_backward=differentiated
+            and any(p.requires_grad for p in tensors_of((bsym.args, bsym.kwargs))),
+        )
+
+    def refuse_region(self, executor: Executor, region: Region) -> Refusal | None:
+        """Record a region; refuse nothing."""
+        key = region_key(region)
+        tensors = [p for p in (*region.inputs, *region.outputs) if isinstance(p, TensorProxy)]
+        if key is None or len(tensors) < len(region.inputs) + len(region.outputs):
+            self.skipped.setdefault(f"region of {described(region.bsyms)}", "a size or a number is a symbol")
+            return None
+        if region.copied or any(map(written_tensors, region.bsyms)):
+            self.skipped.setdefault(f"region of {described(region.bsyms)}", "it writes to its inputs")
+            return None
+        unit = self.units.get(("region", key))
+        if unit is None:
+            assert isinstance(executor, FusionExecutor), "only these have regions"
+            unit = self.units["region", key] = Unit(
+                "region",
+                key,
+                tuple(region.bsyms),
+                tuple(region.inputs),
+                tuple(region.outputs),
+                region_executor=executor,
+            )
+        unit.places.add(tuple(p.name for p in region.outputs))
+        return None
+
+
+def _results_within(bsym: BoundSymbol) -> Iterable[tuple[str, ...]]:
+    """Yield the names of the results of a statement, and of each call in it."""
+    yield tuple(p.name for p in bsym.flat_proxy_outs)
+    for part in bsym.subsymbols:
+        yield from _results_within(part)
+
+
+def _values_for(unit: Unit, bsym: BoundSymbol, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return copies of what a unit reads when a statement runs that computes it, or None."""
+    names = [p.name for p in unit.inputs]
+    with torch.no_grad():
+        if all(name in given for name in names):
+            return copies_of({name: given[name] for name in names})
+        values = copies_of(given)
+        try:
+            for part in _parts(bsym):
+                evaluate(part, values)
+        except ThunderError:
+            return None  # torch has no function for a part: the values are made
+        found = {name: values[name] for name in names if name in values}
+    return copies_of(found) if len(found) == len(names) else None
+
+
+def _parts(bsym: BoundSymbol) -> Sequence[BoundSymbol]:
+    return bsym.subsymbols if bsym.sym.is_fusion else (bsym,)
