@@ -52,6 +52,7 @@ MODULES = (
     "distributed.checkpoint_cases",
     "distributed.plan_cases",
     "distributed.rank_cases",
+    "distributed.bisect_cases",
 )
 
 

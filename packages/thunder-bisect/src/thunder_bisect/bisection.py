@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -22,14 +24,18 @@ from thunder_bisect.findings import (
 from thunder_bisect.gradient_checks import gradient_faults
 from thunder_bisect.judgement import Expected
 from thunder_bisect.program_runs import ProgramCall, differences
-from thunder_bisect.report import Finding, Report, written
+from thunder_bisect.ranks import ranks_of, unequal_weights
+from thunder_bisect.report import Finding, Report, joined, written
 from thunder_bisect.shadows import Shadows
 from thunder_bisect.smallest_sets import Replacing, smallest
-from thunder_bisect.stage_checks import Evaluated, stage_fault
+from thunder_bisect.stage_checks import Evaluated, StageFault, stage_fault
 from thunder_bisect.statement_checks import StatementChecks, StatementFault
 from thunder_bisect.trace_versions import bisect_versions
 
 __all__ = ["bisect"]
+
+#: a rank, or None for all, and the place of a statement in the program of that rank
+_PlaceOfRank: TypeAlias = tuple[int | None, tuple[str, str, tuple[str, ...]]]
 
 _OWN_DRAWS = "it draws other numbers than torch, so that results of the whole are not compared"
 
@@ -56,6 +62,10 @@ def bisect(
     is nearer to them than eager is right. If the statements do not explain a difference, the traces after
     each stage are compared with each other, and the gradient of each call with torch's autograd.
 
+    A module that `thunder.distributed` distributes is bisected by all processes together: each of them calls
+    this function with its own arguments, and returns the same report. Eager is one process, with whole
+    parameters (Note [Bisections of several processes]).
+
     Args:
         fn: a function, a module, or an object that `thunder.jit` or `thunder.compile` returned, whose
             settings are used. Or a trace, which is compared with another version of it.
@@ -71,12 +81,21 @@ def bisect(
         folder: where reproducers are written, `bisect_0.py` and so on.
         options: more options of `thunder.jit`.
 
-    Raises InvalidArgument for a tolerance that is not positive, and what the program raises in eager.
+    Raises InvalidArgument for a tolerance that is not positive and for executors as the reference of several
+    processes; what the program raises in eager, and of several processes what it raises in this one.
     """
     if not tolerance > 0:
         raise InvalidArgument(f"tolerance={tolerance!r} is not positive")
     if isinstance(fn, TraceCtx):
         return bisect_versions(fn, reference, args, tolerance, seed=seed, folder=folder)
+    if thunder.compile_data(fn) is None and ranks_of(transforms).size > 1:
+        fn = thunder.jit(fn, executors=executors, transforms=transforms, **options)
+        executors, transforms, options = None, (), {}
+    ranks = ranks_of(thunder.list_transforms(fn) if thunder.compile_data(fn) is not None else ())
+    if ranks.size > 1 and reference != "eager":
+        raise InvalidArgument(
+            f"a program of {ranks.size} processes is compared with eager, and reference= is {reference!r}"
+        )
     call = ProgramCall(
         fn=fn,
         args=args,
@@ -86,16 +105,33 @@ def bisect(
         options=options,
         backward=backward,
         seed=seed,
+        ranks=ranks,
     )
+    with ranks.running_apart():
+        report = joined(ranks.gathered(_own_report(call, reference, tolerance)))
+    is_first = ranks.rank == 0
+    return replace(
+        report,
+        findings=[written(f, folder, i, by_this_process=is_first) for i, f in enumerate(report.findings)],
+    )
+
+
+def _own_report(call: ProgramCall, reference: Any, tolerance: float) -> Report:
+    """Return what is found in this process."""
+    ranks = call.ranks
+    different_weights = unequal_weights(call.fn, ranks)
     expected = call.expected(reference)
     compiled, checks, wrong = _observed(call, expected, tolerance)
-    if checks.own_draws:
+    if ranks.any(checks.own_draws):
         wrong = {}
+    is_wrong = ranks.any(wrong)
     search = _Search(call, expected, compiled, checks, tolerance)
-    findings = search.statements(bool(wrong))
-    if wrong and not any(f.decisive for f in findings):
-        findings += search.stages() or search.gradients() or search.stages(strict=True)
-    findings = [written(f, folder, i) for i, f in enumerate(findings)]
+    findings = [*different_weights, *search.statements(is_wrong)]
+    if is_wrong and not ranks.any(any(f.decisive for f in findings)):
+        for step in (search.stages, search.gradients, partial(search.stages, strict=True)):
+            findings += (found := step())
+            if ranks.any(found):
+                break
     unjudged = dict.fromkeys(f"{statement_text(bsym)}: {why}" for bsym, why in checks.unjudged)
     unjudged |= dict.fromkeys(f"{statement_text(bsym)}: {_OWN_DRAWS}" for bsym in checks.own_draws)
     return Report(differences=wrong, findings=findings, compared=checks.judged, unjudged=tuple(unjudged))
@@ -123,6 +159,10 @@ def _observed(
             found = call.run(compile)
         except Exception as error:  # eager has run: it is an error of the compiled program
             if checks.error is not None or not compiled:
+                raise
+            if call.ranks.size > 1:  # the others wait in a collective
+                for fault in checks.faults:
+                    error.add_note(f"before it, {statement_text(fault.bsym)}: {fault.what}")
                 raise
             text = f"raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
             wrong = wrong or {"the program": text}
@@ -156,25 +196,38 @@ class _Search:
 
         Those of the smallest set are decisive.
         """
-        faults = self.checks.faults
-        if not faults:
-            return []
-        enough = smallest(faults, self._is_right_without) if is_wrong else []
+        faults, ranks = self.checks.faults, self.call.ranks
+        places = [self._place(fault) for fault in faults]
+        everywhere = list(dict.fromkeys(place for own in ranks.gathered(places) for place in own))
+        enough = smallest(everywhere, self._is_right_without) if is_wrong and everywhere else []
         findings: list[Finding] = []
         shown: set[tuple[Any, ...]] = set()
-        for fault in faults:
-            decisive = None if enough is None else fault in enough
+        for fault, place in zip(faults, places, strict=True):
+            decisive = None if enough is None else place in enough
             calls = (fault.bsym.sym.executor, *(call.sym.id for call in reference_calls(fault.bsym)))
             is_first = calls not in shown
             shown.add(calls)
+            alone = is_first and not ranks.communicates(fault.bsym)
             findings.append(
-                statement_finding(fault, self.compiled, self.tolerance, decisive=decisive, alone=is_first)
+                statement_finding(fault, self.compiled, self.tolerance, decisive=decisive, alone=alone)
             )
         return findings
 
-    def _is_right_without(self, faults: Sequence[StatementFault]) -> bool:
+    def _place(self, fault: StatementFault) -> _PlaceOfRank:
+        """Return what identifies a statement among those of all processes.
+
+        One that communicates is replaced in all of them.
+        """
+        ranks = self.call.ranks
+        return None if ranks.communicates(fault.bsym) else ranks.rank, fault.place
+
+    def _is_right_without(self, places: Sequence[_PlaceOfRank]) -> bool:
         """Return whether the program is right where torch computes some statements."""
-        replacing = Replacing([fault.place for fault in faults])
+        ranks = self.call.ranks
+        replacing = Replacing([place for rank, place in places if rank in (None, ranks.rank)])
+        if ranks.size > 1:
+            found = self.call.run(lambda program: self.call.compiled(program, replacing))
+            return not ranks.any(differences(self.expected, found, self.tolerance))
         try:
             found = self.call.run(lambda program: self.call.compiled(program, replacing))
         except Exception:  # it raises, or cannot be compiled, without them too
@@ -188,22 +241,32 @@ class _Search:
         """
         inputs = self.checks.values
         with torch.random.fork_rng(devices=()), Shadows() as shadows:
-            forward = thunder.last_traces(self.compiled)[:-1]
-            fault, self._evaluated = stage_fault(forward, inputs, shadows, self.tolerance, strict=strict)
+            ranks = self.call.ranks
+            forward = ranks.traces_of_process(self.compiled, thunder.last_traces(self.compiled)[:-1])
+            fault, self._evaluated = stage_fault(
+                forward, inputs, shadows, self.tolerance, strict=strict, ranks=ranks
+            )
             branch = "forward"
             backward = thunder.last_backward_traces(self.compiled)[:-1]
-            if fault is None and backward:
+            if backward and not ranks.any(fault is not None):
                 known = {k: x for e in self._evaluated for k, x in e.values.items()} | dict(inputs)
                 joint = [e.trace for e in self._evaluated if len(e.trace.args) > len(forward[0].args)][-1:]
-                fault, _ = stage_fault([*joint, *backward], known, shadows, self.tolerance, strict=strict)
+                fault, _ = stage_fault(
+                    [*joint, *backward], known, shadows, self.tolerance, strict=strict, ranks=ranks
+                )
                 branch = "backward"
-            return [] if fault is None else [stage_finding(fault, branch, inputs, self._evaluated)]
+            return [] if fault is None else [self._of_stage(fault, branch, inputs)]
+
+    def _of_stage(self, fault: StageFault, branch: str, inputs: Mapping[str, Any]) -> Finding:
+        finding = stage_finding(fault, branch, inputs, self._evaluated)
+        together = any(b is not None and self.call.ranks.communicates(b) for b in fault.makers)
+        return replace(finding, reproducer=None) if together else finding
 
     def gradients(self) -> list[Finding]:
         """Return the first calls whose gradient rule is wrong."""
         executors = [ex for ex in self._executors() if not isinstance(ex, FusionExecutor)]
         for state in self._evaluated[:1]:
-            faults = gradient_faults(state.trace, state.values, executors, self.tolerance)
+            faults = gradient_faults(state.trace, state.values, executors, self.tolerance, self.call.ranks)
             return [gradient_finding(fault, executors) for fault in faults]
         return []
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from thunder.core.errors import TraceError
 from thunder.core.prims import python_return
-from thunder.core.proxies import TensorProxy, is_proxy
+from thunder.core.proxies import FutureTensorProxy, TensorProxy, is_proxy
 from thunder.core.pytree import tree_iter, tree_map
 from thunder.core.symbol import BoundSymbol
 from thunder.core.tags import OpTags
@@ -21,10 +22,12 @@ __all__ = [
     "evaluate",
     "is_random",
     "is_uninitialised",
+    "is_wait",
     "program_of",
     "reference_calls",
     "replaced_function",
     "results_of",
+    "synchronous",
     "tensor_inputs",
 ]
 
@@ -41,10 +44,18 @@ def reference_calls(bsym: BoundSymbol) -> list[BoundSymbol]:
 def evaluate(bsym: BoundSymbol, values: dict[str, Any]) -> None:
     """Compute a statement by torch from `values`, by name, and enter its results there.
 
-    A call of an operator that replaces a function of the program is computed by that function. Raises
+    A call of an operator that replaces a function of the program is computed by that function. The result of
+    an asynchronous collective has arrived before the statement that waits for it. Raises
     TraceError for a call that torch has no function for.
     """
     for call in reference_calls(bsym):
+        if is_wait(call):
+            if call.args[0].name not in values:
+                raise TraceError(f"the collective of {call.args[0].name} was not computed")
+            values[call.output.name] = values[call.args[0].name]
+            continue
+        if isinstance(call.output, FutureTensorProxy):
+            call = synchronous(call)
         function = replaced_function(call) or _written_form(call)
         if function is None:
             evaluate_calls([call], values)
@@ -54,6 +65,19 @@ def evaluate(bsym: BoundSymbol, values: dict[str, Any]) -> None:
             results = function(*args, **kwargs)
         pairs = zip(tree_iter(call.output), tree_iter(results), strict=True)
         values.update({p.name: x for p, x in pairs if is_proxy(p)})
+
+
+def is_wait(call: BoundSymbol) -> bool:
+    """Return whether a statement waits for the result of an asynchronous collective."""
+    is_read = any(isinstance(p, FutureTensorProxy) for p in call.flat_proxy_args)
+    return is_read and isinstance(call.output, TensorProxy)  # a `del` has no result
+
+
+def synchronous(issue: BoundSymbol, result: Any = None) -> BoundSymbol:
+    """Return the collective that a statement begins, with a result in place of its future."""
+    from thunder_distributed import prefetching  # no other package makes futures
+
+    return prefetching.synchronous(issue, result)
 
 
 def _written_form(call: BoundSymbol) -> Callable[..., Any] | None:

@@ -5,7 +5,8 @@
 The part before the colon is a module, as `import` names it, or a file; without a colon the file's `program`
 is taken. The part after it is an expression in that module: a function, a compiled one, or a call that
 returns an nn.Module. The arguments are the values of the expression `--args`, or the result of the module's
-function `inputs()`. The program runs. Reproducers are written into `--folder`.
+function `inputs()`. The program runs. Reproducers are written into `--folder`. Of several processes, which
+torchrun starts with `-m thunder bisect`, the first one prints what all of them found.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import argparse
 import sys
 from typing import Any
+
+import torch.distributed as dist
 
 from thunder.core.errors import InvalidArgument, ThunderError
 from thunder.examine import add_program_arguments, named_executors, named_program
@@ -57,7 +60,8 @@ def run(options: argparse.Namespace) -> int:
         )
     except ThunderError as error:
         return print_error(error)
-    print(report)
+    if not dist.is_available() or not dist.is_initialized() or dist.get_rank() == 0:
+        print(report)
     return int(not report.ok)
 
 

@@ -20,6 +20,7 @@ from thunder.core.trace import TraceCtx
 from thunder.extend import row_of
 from thunder_bisect.calls import copies_of, is_random, replaced_function, tensor_inputs
 from thunder_bisect.judgement import expected_of, fault_of
+from thunder_bisect.ranks import Ranks
 from thunder_bisect.shadows import Shadows
 from thunder_bisect.statement_checks import scale_of
 from thunder_testing.reproduction import call_text
@@ -46,11 +47,15 @@ class GradientFault:
 
 
 def gradient_faults(
-    trace: TraceCtx, values: Mapping[str, Any], executors: Sequence[Any] | None, factor: float
+    trace: TraceCtx,
+    values: Mapping[str, Any],
+    executors: Sequence[Any] | None,
+    factor: float,
+    ranks: Ranks,
 ) -> Iterator[GradientFault]:
     """Yield the calls of an acquired trace whose gradient is wrong.
 
-    Calls of equal types are tried once.
+    Calls of equal types are tried once, those that communicate not at all.
 
     `values` has the values of the trace, by name. Compilers of regions are left out: a rule of a gradient is
     that of a single call.
@@ -58,6 +63,8 @@ def gradient_faults(
     tried: set[Any] = set()
     for bsym in trace.bound_symbols:
         if not is_computing(bsym) or is_random(bsym) or bsym.sym.id == python_return.id:
+            continue
+        if ranks.communicates(bsym):
             continue
         key = bsym.rhs[0], tuple(_form(x) for x in tree_iter((bsym.args, bsym.kwargs)))
         if key in tried or not all(p.name in values for p in tensor_inputs(bsym)):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ import thunder
 from thunder.core.pytree import tree_iter
 from thunder.core.transforms import add_transform
 from thunder_bisect.judgement import Expected, expected_of, fault_of
+from thunder_bisect.ranks import Ranks
 from thunder_bisect.shadows import Shadows
 from thunder_bisect.statement_checks import scale_of
 
@@ -36,6 +38,7 @@ class ProgramCall:
     options: Mapping[str, Any] = field(default_factory=dict)
     backward: bool | None = None
     seed: int = 0
+    ranks: Ranks = field(default_factory=Ranks)
 
     @property
     def eager(self) -> Callable[..., Any]:
@@ -63,10 +66,14 @@ class ProgramCall:
 
         `reference` is ``"eager"``, or executors: their results then are the reference, beside the exact ones.
         """
+        whole = self.ranks.whole_tensors(self.fn)
         with self._copies() as (fn, args, kwargs), Shadows() as shadows:
-            scale = scale_of(dict(_named_tensors(fn, args, kwargs)))
-            found = self._outcome(fn, args, kwargs)
+            run = fn if whole is None else partial(_called_with, fn, whole)
+            tensors = dict(_module_tensors(fn)) if whole is None else whole
+            scale = scale_of({**tensors, **dict(_named_arguments(args, kwargs))})
+            found = self._outcome(run, args, kwargs, tensors)
             expected = {name: expected_of(x, shadows, scale) for name, x in found.items()}
+        expected = {name: self._of_process(name, e, whole or {}) for name, e in expected.items()}
         if reference == "eager":
             return expected
         other = self.run(lambda fn: thunder.jit(fn, executors=reference))
@@ -79,13 +86,25 @@ class ProgramCall:
         """Return everything that a call of `compile(program)` computes or writes, by name."""
         with self._copies() as (fn, args, kwargs):
             run = compile(fn)
-            return {k: x.detach().clone() for k, x in self._outcome(run, args, kwargs, fn).items()}
+            tensors = dict(_module_tensors(fn if self.ranks.size == 1 else run))
+            return {k: x.detach().clone() for k, x in self._outcome(run, args, kwargs, tensors).items()}
+
+    def _of_process(self, name: str, right: Expected, whole: Collection[str]) -> Expected:
+        """Return the right values of what this process has of a value of the whole program."""
+        tensor = name.removeprefix("gradient of ").removesuffix(", afterwards")
+        if tensor not in whole:
+            return right
+        is_gradient = name.startswith("gradient of ")
+        part = self.ranks.gradient_of_process if is_gradient else self.ranks.of_process
+        own, *others = (part(self.fn, tensor, x) for x in (right.own, *right.others))
+        return Expected(own, others, right.scale)
 
     @contextmanager
     def _copies(self) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
         """Enter the state before the call: copies of what it gets, and seeded generators.
 
-        The module of a compiled object is used itself; its tensors get their values back.
+        The module of a compiled object is used itself; its tensors, and those in use in their place, get
+        their values back.
         """
         fn = self.eager
         is_shared = thunder.compile_data(self.fn) is not None or not isinstance(fn, torch.nn.Module)
@@ -96,8 +115,9 @@ class ProgramCall:
             if isinstance(x, torch.Tensor) and not x.is_leaf
         }
         own, args, kwargs = copy.deepcopy(given, memo)
-        state = dict(_module_tensors(fn)) if is_shared else {}
-        saved = {name: x.detach().clone() for name, x in state.items()}
+        shared = (fn, self.fn) if self.ranks.size == 1 else (self.fn,)
+        state = [x for module in shared for _, x in _module_tensors(module)] if is_shared else []
+        saved = [x.detach().clone() for x in state]
         devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
         with torch.random.fork_rng(devices):
             torch.manual_seed(self.seed)
@@ -105,12 +125,16 @@ class ProgramCall:
                 yield (fn if is_shared else own), args, kwargs
             finally:
                 with torch.no_grad():
-                    for name, x in state.items():
-                        x.copy_(saved[name])
+                    for x, before in zip(state, saved, strict=True):
+                        x.copy_(before)
 
-    def _outcome(self, run: Any, args: Any, kwargs: Any, module: Any = None) -> dict[str, torch.Tensor]:
+    def _outcome(
+        self, run: Any, args: Any, kwargs: Any, own: Mapping[str, torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
+        """Return what a call computes and writes; `own` has the tensors of the module by name."""
+        tensors = {**dict(_named_arguments(args, kwargs)), **own}
+        versions = {name: x._version for name, x in tensors.items()}
         result = run(*args, **kwargs)
-        tensors = dict(_named_tensors(module if module is not None else run, args, kwargs))
         outputs = [x for x in tree_iter(result) if isinstance(x, torch.Tensor)]
         found = {f"result {i}": x for i, x in enumerate(outputs)}
         sources = [x for x in outputs if x.requires_grad and x.grad_fn is not None]
@@ -122,7 +146,9 @@ class ProgramCall:
                 f"gradient of {name}": g for name, g in zip(leaves, gradients, strict=True) if g is not None
             }
         written = {
-            f"{name}, afterwards": x for name, x in tensors.items() if x._version or not x.requires_grad
+            f"{name}, afterwards": x
+            for name, x in tensors.items()
+            if x._version != versions[name] or not x.requires_grad
         }
         return found | written
 
@@ -148,14 +174,16 @@ def _cotangent(x: torch.Tensor, i: int) -> torch.Tensor:
         return values.to(dtype=x.dtype, device=x.device)
 
 
-def _named_tensors(
-    fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Iterator[tuple[str, torch.Tensor]]:
+def _called_with(module: Any, tensors: Mapping[str, torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+    """Return the result of a module with other parameters and buffers."""
+    return torch.func.functional_call(module, dict(tensors), args, kwargs)
+
+
+def _named_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
     for i, value in enumerate(args):
         yield from _numbered(f"args[{i}]", value)
     for key, value in kwargs.items():
         yield from _numbered(f"kwargs[{key!r}]", value)
-    yield from _module_tensors(fn)
 
 
 def _numbered(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from thunder.core.errors import Location
 
-__all__ = ["Finding", "Report", "written"]
+__all__ = ["Finding", "Report", "joined", "written"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,8 +19,9 @@ class Finding:
 
     Attributes:
         kind: ``"statement"`` (what runs computes something else than torch on the same inputs), ``"stage"``
-            (a pass or a transform changed what the program computes), ``"version"`` (of two traces) or
-            ``"gradient"`` (the rule of an operator is wrong).
+            (a pass or a transform changed what the program computes), ``"version"`` (of two traces),
+            ``"gradient"`` (the rule of an operator is wrong) or ``"ranks"`` (processes begin with other
+            parameters).
         what: how the first wrong value differs.
         branch: ``"forward"``, ``"backward"`` or ``"inference"``.
         statement: the statement as the trace prints it; of a stage, the one before it.
@@ -32,6 +35,7 @@ class Finding:
         types: of the inputs with which the reproducer shows the fault.
         reproducer: a program that shows it alone, or None where a value of it has no text.
         file: where the reproducer was written.
+        ranks: the processes that show it; none for a program of one process.
     """
 
     kind: str
@@ -47,6 +51,7 @@ class Finding:
     types: str | None = None
     reproducer: str | None = None
     file: Path | None = None
+    ranks: Sequence[int] = ()
 
     def __str__(self) -> str:
         by = {
@@ -54,10 +59,16 @@ class Finding:
             "stage": f"in the stage {self.stage!r}",
             "version": "of two versions of a trace",
             "gradient": "by its rule",
+            "ranks": "between processes",
         }
-        subjects = {"gradient": "the gradient of a call is wrong", "version": "a value differs"}
+        subjects = {
+            "gradient": "the gradient of a call is wrong",
+            "version": "a value differs",
+            "ranks": "parameters differ",
+        }
         subject = subjects.get(self.kind, "a value is wrong")
         lines = [f"{subject}, {by[self.kind]}: {self.what}"]
+        lines += [f"  on rank  {', '.join(map(str, self.ranks))}"] if self.ranks else []
         lines += [f"  at  {location}" for location in self.where]
         lines += [f"  {self.branch}:  {self.statement}"] if self.statement else []
         lines += [f"  after it:  {self.after}"] if self.after else []
@@ -113,11 +124,37 @@ class Report:
         return "\n".join(lines)
 
 
-def written(finding: Finding, folder: str | Path | None, number: int) -> Finding:
-    """Return a finding whose reproducer is in a file of a folder."""
+def joined(reports: Sequence[Report]) -> Report:
+    """Return the report of all processes from those of each, by rank."""
+    if len(reports) == 1:
+        return reports[0]
+    findings: dict[tuple[Any, ...], Finding] = {}
+    in_turn = zip_longest(*([(rank, f) for f in report.findings] for rank, report in enumerate(reports)))
+    for rank, finding in (pair for pairs in in_turn for pair in pairs if pair is not None):
+        key = finding.kind, finding.branch, finding.statement, finding.executor, finding.stage
+        first = findings.get(key, finding)
+        ranks = {*findings[key].ranks, rank} if key in findings else {rank}
+        findings[key] = replace(first, ranks=first.ranks if first.kind == "ranks" else tuple(sorted(ranks)))
+    return Report(
+        differences={
+            f"{name}, on rank {rank}": what
+            for rank, report in enumerate(reports)
+            for name, what in report.differences.items()
+        },
+        findings=list(findings.values()),
+        compared=sum(report.compared for report in reports),
+        unjudged=tuple(dict.fromkeys(text for report in reports for text in report.unjudged)),
+    )
+
+
+def written(
+    finding: Finding, folder: str | Path | None, number: int, *, by_this_process: bool = True
+) -> Finding:
+    """Return a finding whose reproducer is in a file of a folder, which one process writes."""
     if folder is None or finding.reproducer is None:
         return finding
     path = Path(folder) / f"bisect_{number}.py"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(finding.reproducer, encoding="utf-8")
+    if by_this_process:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(finding.reproducer, encoding="utf-8")
     return replace(finding, file=path)

@@ -48,6 +48,10 @@ SHADOWS = (
 )
 
 
+#: the namespace of collectives, whose results are waited for
+_COLLECTIVES = "_c10d_functional"
+
+
 class Shadows(TorchDispatchMode):
     """Within the context, each operator of ATen is computed again for every one of `SHADOWS`.
 
@@ -117,6 +121,10 @@ class Shadows(TorchDispatchMode):
         shadow, wanted = SHADOWS[i], _tensors(result)
         if _draws(func, args, kwargs) or _reads_bits(func, args):
             return self._taken(i, func, args, wanted)
+        if (
+            func.namespace == _COLLECTIVES and func.overloadpacket.__name__ == "wait_tensor"
+        ):  # the shadows of a collective have arrived
+            return [self.of(x)[i] for x in _tensors(args)]
         written = _written(func)
         noisy = shadow.seed is not None and not _aliases(func)
 
@@ -129,6 +137,8 @@ class Shadows(TorchDispatchMode):
         try:
             operands, named = tree_map(value, (args, kwargs))
             computed = func(*operands, **named)
+            if func.namespace == _COLLECTIVES:
+                computed = tree_map(torch.ops._c10d_functional.wait_tensor, computed)
         except (RuntimeError, NotImplementedError, IndexError, ValueError, TypeError):
             # torch has no such kernel in this dtype, or the shadow's own decision leads to another program
             if written:

@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 import torch
 
 import thunder
+from thunder.core.proxies import FutureTensorProxy
 from thunder.core.symbol import BoundSymbol, Symbol
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace
-from thunder_bisect.calls import copies_of, evaluate
+from thunder_bisect.calls import copies_of, evaluate, is_wait, synchronous
 from thunder_bisect.statement_checks import place_of
 from thunder_transforms.observing import branch_of, is_computing
 
@@ -53,10 +54,14 @@ class Replacing(thunder.Transform):
     def transform_trace_post_optimization(self, computation_trace: TraceCtx, **kwargs: Any) -> TraceCtx:
         branch = branch_of(computation_trace)
         new = from_trace(computation_trace)
-        new.bound_symbols = [
-            _by_torch(b) if is_computing(b) and place_of(b, branch) in self.places else b
-            for b in computation_trace.bound_symbols
-        ]
+        results = {b.args[0].name: b.output for b in computation_trace.bound_symbols if is_wait(b)}
+
+        def is_replaced(bsym: BoundSymbol) -> bool:
+            if isinstance(bsym.output, FutureTensorProxy):
+                bsym = synchronous(bsym, results[bsym.output.name])
+            return is_computing(bsym) and place_of(bsym, branch) in self.places
+
+        new.bound_symbols = [_by_torch(b) if is_replaced(b) else b for b in computation_trace.bound_symbols]
         new.set_provenance(TraceProvenance(type(self).__name__))
         return new
 

@@ -20,6 +20,7 @@ from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx
 from thunder_bisect.calls import copies_of, evaluate, is_random, is_uninitialised, reference_calls
 from thunder_bisect.judgement import Expected, expected_of, fault_of
+from thunder_bisect.ranks import Ranks
 from thunder_bisect.shadows import Shadows
 from thunder_bisect.statement_checks import inputs_of
 from thunder_transforms.observing import is_computing
@@ -197,17 +198,20 @@ def stage_fault(
     factor: float,
     *,
     strict: bool = False,
+    ranks: Ranks,
 ) -> tuple[StageFault | None, list[Evaluated]]:
     """Return the first stage that changes what a program computes, or None.
 
-    And the traces computed so far.
+    And the traces computed so far: until a stage changes something in one of the processes.
     """
     done: list[Evaluated] = []
     for trace in traces:
         now = evaluated(trace, inputs, shadows, done[-1] if done else None)
         found = first_difference(done[-1], now, shadows, factor, strict=strict) if done else None
         done.append(now)
-        if found is not None:
+        if ranks.any(found is not None):
+            if found is None:
+                break
             stage = trace.provenance.pss if trace.provenance is not None else "an unnamed stage"
             makers = done[-2].makers.get(found.before), now.makers.get(found.after)
             return StageFault(stage, found, makers, (done[-2].trace, trace)), done

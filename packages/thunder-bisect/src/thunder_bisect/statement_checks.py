@@ -12,7 +12,7 @@ import thunder
 from thunder.core.analysis import written_tensors
 from thunder.core.errors import ThunderError
 from thunder.core.prims import unpack_sequence
-from thunder.core.proxies import TensorProxy
+from thunder.core.proxies import FutureTensorProxy, TensorProxy
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx
 from thunder.extend import get_always_executors
@@ -21,8 +21,10 @@ from thunder_bisect.calls import (
     evaluate,
     is_random,
     is_uninitialised,
+    is_wait,
     program_of,
     results_of,
+    synchronous,
     tensor_inputs,
 )
 from thunder_bisect.judgement import expected_of, fault_of
@@ -96,6 +98,8 @@ class StatementChecks(thunder.Transform):
         self.judged = 0
         self.error: Exception | None = None
         self._running: dict[int, _Call] = {}
+        #: name of a future → the statement that issued it, and its inputs
+        self._issued: dict[str, tuple[BoundSymbol, _Call]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without what was found; a copy begins again."""
@@ -138,6 +142,8 @@ class StatementChecks(thunder.Transform):
         return [observer("record_inputs", run).bind(*arguments, output=None)] if names else []
 
     def _before(self, bsym: BoundSymbol) -> list[BoundSymbol]:
+        if is_wait(bsym):
+            return []
         names = [p.name for p in bsym.flat_proxy_args]
         proxies = list({p.name: p for p in bsym.flat_proxy_args}.values())
 
@@ -153,17 +159,29 @@ class StatementChecks(thunder.Transform):
         given = tensor_inputs(bsym)
 
         def run(outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
-            call = self._running.pop(id(bsym))
             found = dict(zip([p.name for p in results], outputs, strict=True))
             after = dict(zip([p.name for p in given], inputs, strict=True))
+            checked, call = self._ended(bsym)
+            if isinstance(bsym.output, FutureTensorProxy):
+                self._issued[bsym.output.name] = bsym, call
             try:
                 with torch.no_grad(), torch.random.fork_rng(devices=()):
-                    self._check(bsym, branch, call, found, after)
+                    self._check(checked, branch, call, found, after)
             except Exception as error:
                 self.error = error
                 raise
 
         return [observer(f"compare_{bsym.sym.name}", run).bind(tuple(results), tuple(given), output=None)]
+
+    def _ended(self, bsym: BoundSymbol) -> tuple[BoundSymbol, _Call]:
+        """Return the statement that has ended, and its inputs.
+
+        One that waits ends a collective: it is the collective that is compared.
+        """
+        if not is_wait(bsym):
+            return bsym, self._running.pop(id(bsym))
+        issue, call = self._issued.pop(bsym.args[0].name)
+        return synchronous(issue, bsym.output), call
 
     # -- the comparison
 

@@ -27,7 +27,10 @@ from .mixtures import mixture_lookasides
 from .replication import DDPTransform
 from .stages import add_division
 
-__all__ = ["ExpertParallelTransform", "expert_parallel"]
+__all__ = ["DIVISION_OF_EXPERTS", "ExpertParallelTransform", "expert_parallel"]
+
+#: the provenance of the program that multiplies with the experts of a process
+DIVISION_OF_EXPERTS: Final = "Products of experts"
 
 #: operators of rows, weights of experts, ends of experts: the rows of each expert times its weights
 GROUPED_PRODUCTS: Final = frozenset(
@@ -241,7 +244,7 @@ def with_expert_products(trace: TraceCtx, context: Any) -> TraceCtx:
                     recorded.append(bsym)
             new.bound_symbols += in_place_of(bsym, recorded)
     new.bound_symbols = [bsym.from_bsym_swap_proxies(names) for bsym in new.bound_symbols]
-    new.set_provenance(TraceProvenance("Products of experts"))
+    new.set_provenance(TraceProvenance(DIVISION_OF_EXPERTS))
     return new
 
 

@@ -71,6 +71,19 @@ def begin_rank() -> None:
 
 
 @contextmanager
+def without_accumulation() -> Iterator[None]:
+    """Within the context, programs run as where no gradient is left uncommunicated.
+
+    What is accumulated so far is neither communicated nor discarded.
+    """
+    token = _uses.set(_Uses())
+    try:
+        yield
+    finally:
+        _uses.reset(token)
+
+
+@contextmanager
 def skip_data_parallel_grad_sync() -> Iterator[None]:
     """Within the context, programs that are called leave the gradients of this process uncommunicated.
 

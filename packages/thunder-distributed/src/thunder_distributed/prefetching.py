@@ -19,10 +19,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch.distributed as dist
 
-from thunder.core.proxies import FutureTensorProxy
+from thunder.core.proxies import FutureTensorProxy, TensorProxy
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx
 from thunder.examine.memory_calculation import allocations_of
@@ -34,7 +35,7 @@ from .machines import Machine
 from .process_groups import group_named
 from .roofline import collective_seconds, computes_memory, nbytes_of, statement_seconds
 
-__all__ = ["PrefetchLimits", "can_overlap", "issued_and_waited", "with_early_gathers"]
+__all__ = ["PrefetchLimits", "can_overlap", "issued_and_waited", "synchronous", "with_early_gathers"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +66,23 @@ def issued_and_waited(bsym: BoundSymbol) -> tuple[BoundSymbol, BoundSymbol]:
     future = FutureTensorProxy(like=bsym.output)
     issue = bsym.from_bsym(args=(*bsym.args[:-1], True), output=future)
     return issue, wait.bind(future, output=bsym.output).from_bsym(source=bsym.source)
+
+
+def synchronous(issue: BoundSymbol, result: Any = None) -> BoundSymbol:
+    """Return the collective that `issue` begins, with a result in place of the future.
+
+    None: a tensor of the name of the future.
+    """
+    future = issue.output
+    if result is None:
+        result = TensorProxy(
+            future.name, shape=future.shape, device=future.device, dtype=future.dtype, requires_grad=False
+        )
+    parts = [
+        synchronous(part, result) if isinstance(part.output, FutureTensorProxy) else part
+        for part in issue.subsymbols
+    ]
+    return issue.from_bsym(args=(*issue.args[:-1], False), output=result, subsymbols=parts)
 
 
 def with_early_gathers(trace: TraceCtx, limits: PrefetchLimits) -> list[BoundSymbol]:

@@ -36,7 +36,10 @@ from ..sharding.values import NoRule, Result
 from .draws import check_draws, devices_of_draws
 from .operators import INLINED, assembled, joined, part_of, reduced, shared
 
-__all__ = ["divided", "inlined"]
+__all__ = ["DIVISION", "divided", "inlined"]
+
+#: the provenance of the program that computes on parts
+DIVISION: Final = "Division over processes"
 
 #: where the operators of core come from, by the first part of their ids
 _CORE: Final = frozenset({"torch", "ltorch", "prims"})
@@ -57,7 +60,7 @@ def divided(trace: TraceCtx, context: Any) -> TraceCtx:
         for bsym in body:
             new.bound_symbols += program.statements(bsym)
         new.bound_symbols += program.on_whole_values(last)
-    new.set_provenance(TraceProvenance("Division over processes"))
+    new.set_provenance(TraceProvenance(DIVISION))
     return new
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -18,7 +18,10 @@ from ..last_statements import split_at_write
 from ..sharding.shard import Shard
 from .programs import Program, Settings
 
-__all__ = ["divide_program"]
+__all__ = ["DIVISION_OF_SEQUENCES", "divide_program"]
+
+#: the provenance of the program that computes on parts of sequences
+DIVISION_OF_SEQUENCES: Final = "Division of sequences"
 
 
 def divide_program(trace: TraceCtx, divided: Mapping[str, Shard], settings: Settings) -> TraceCtx:
@@ -37,7 +40,7 @@ def divide_program(trace: TraceCtx, divided: Mapping[str, Shard], settings: Sett
         program.run(body, new)
         results = program.results(last)
         new.bound_symbols.extend(_named(recorded, results, last, new))
-    new.set_provenance(TraceProvenance("Division of sequences"))
+    new.set_provenance(TraceProvenance(DIVISION_OF_SEQUENCES))
     return new
 
 
