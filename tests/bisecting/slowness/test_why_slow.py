@@ -16,12 +16,12 @@ from torch import nn
 import thunder
 import thunder_inductor
 from bisecting.slowness.slow_programs import FAST, SLOW, Asked, compiled, numbers, waves
-from sweeping import MARK
+from sweeping import MARK, one_in
 from thunder.plugins import get_manager
 from thunder_bisect.slowness import runs
 from thunder_bisect.slowness.advice import ADVICE
 from thunder_bisect.slowness.answer import Finding, Slowness, Times
-from thunder_bisect.slowness.evidence import gathered
+from thunder_bisect.slowness.evidence import Evidence, gathered
 from thunder_bisect.slowness.question import why_slow
 from thunder_bisect.slowness.rules import RULES, findings_of
 
@@ -66,6 +66,49 @@ def test_the_reason_of_a_slow_program_is_found(kind: str, make: Callable[[], Ask
     if whole_run and kind not in ("memory", "synchronisations"):
         assert kinds(answer)[0] == kind, answer
     assert "try: " in str(answer)
+
+
+#: kind → times in seconds with which its program is slow; in others each statement takes 0.1 ms
+TIMES = {
+    "guards": {"guards": 1e-3},
+    "small program": {"statement": 5e-6, "light": 5e-6, "rest": 2e-4, "eager": 0.3},
+    "kernels": {"eager": 0.5},
+}
+
+
+def with_times(asked: Asked, times: dict[str, float]) -> Evidence:
+    """Return the evidence of a program as it would be with some times; that of eager is a factor."""
+    program, args = asked
+    own = program if thunder.compile_data(program) is not None else thunder.jit(program)
+    evidence = gathered(runs.Call(fn=thunder.compile_data(own).fn, args=args, kwargs={}), own)
+    given = {"guards": 5e-6, "statement": 1e-4, "light": 1e-4, "rest": 2e-5, "eager": 0.95} | times
+    statements = [
+        replace(each, seconds=given["light" if each.is_light else "statement"])
+        for each in evidence.statements
+    ]
+    computing = sum(each.seconds for each in statements)
+    whole = given["guards"] + computing + given["rest"]
+    return replace(
+        evidence,
+        guards=given["guards"],
+        statements=statements,
+        computing=computing,
+        compiled=Times((whole,), (whole,)),
+        eager=Times((given["eager"] * whole,), (given["eager"] * whole,)),
+    )
+
+
+@pytest.mark.parametrize("kind", COMPARED)
+def test_times_that_were_recorded_have_their_reason(kind: str) -> None:
+    evidence = with_times(SLOW[kind][0](), TIMES.get(kind, {}))
+    found = findings_of(evidence)
+    assert kind in [finding.kind for finding in found], found
+    assert all(finding.advice == ADVICE[finding.kind] for finding in found)
+
+
+@pytest.mark.parametrize("make", one_in(3, FAST))
+def test_times_of_a_program_that_is_as_it_should_be_have_none(make: Callable[[], Asked]) -> None:
+    assert findings_of(with_times(make(), {"light": 2e-6, "eager": 1.2})) == []
 
 
 @MARK
