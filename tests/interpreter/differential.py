@@ -157,14 +157,17 @@ def differences(program: Program) -> list[str]:
 
 def main(wanted: str = "") -> int:
     """Runs the programs whose name contains ``wanted``, and reports."""
-    programs = [program for program in load_programs() if wanted in program.name]
+    lacking: dict[str, str] = {}
+    programs = [program for program in load_programs(lacking) if wanted in program.name]
+    for family, module in lacking.items():
+        print(f"absent: the programs of {family}, which import {module}")
     failed = 0
     for program in programs:
         found = differences(program)
         failed += bool(found)
         for line in found:
             print(line)
-    print(f"CPython {sys.version.split()[0]}: {len(programs)} programs, {failed} differ")
+    print(f"CPython {sys.version.split()[0]} on {sys.platform}: {len(programs)} programs, {failed} differ")
     return 1 if failed or not programs else 0
 
 

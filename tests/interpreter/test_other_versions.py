@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from interpreter.differential import SOURCE
+from thunder.base.python_versions import SUPPORTED
 
 RUNNER = Path(__file__).with_name("differential.py")
 
@@ -29,7 +30,10 @@ def find_python(version: str) -> str | None:
     return None
 
 
-REFUSED = r"ImportError: thunder interprets the byte code of CPython 3\.11, 3\.12 and 3\.13; this is {}\."
+REFUSED = (
+    r"ImportError: thunder interprets the byte code of CPython 3\.11, 3\.12, 3\.13 and 3\.14{}; this is {}\."
+)
+VERSIONS = [f"{major}.{minor}" for major, minor in SUPPORTED]
 
 IMPORT = f"""
 import sys
@@ -37,11 +41,11 @@ sys.path.insert(0, {str(SOURCE)!r})
 import thunder
 """
 
-#: what CPython 3.14 has at import that 3.13 does not
+#: what CPython 3.15 has at import that 3.14 does not
 LATER = """
 import opcode, sys
-sys.version_info = type("version_info", (tuple,), {"major": 3, "minor": 14})((3, 14, 0, "final", 0))
-opcode._nb_ops = [*opcode._nb_ops, ("NB_SUBSCR", "[]")]
+sys.version_info = type("version_info", (tuple,), {"major": 3, "minor": 15})((3, 15, 0, "final", 0))
+opcode.opmap["TRACE_RECORD"] = 255
 """
 
 OTHER_IMPLEMENTATION = """
@@ -50,17 +54,24 @@ sys.implementation.name = "pypy"
 """
 
 
-def assert_refused(python: str, program: str, found: str) -> None:
+FREE_THREADED = """
+import sysconfig
+build = sysconfig.get_config_var
+sysconfig.get_config_var = lambda name: 1 if name == "Py_GIL_DISABLED" else build(name)
+"""
+
+
+def assert_refused(python: str, program: str, found: str, lock: str = "") -> None:
     """The import ends with one sentence, before torch or a table is imported."""
     done = subprocess.run([python, "-I", "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     *frames, sentence = done.stderr.splitlines()
-    assert re.fullmatch(REFUSED.format(found), sentence), done.stderr
+    assert re.fullmatch(REFUSED.format(lock, found), sentence), done.stderr
     files = {line.split('"')[1] for line in frames if line.startswith("  File ")}
     assert files == {"<string>", str(SOURCE / "thunder" / "__init__.py")}
 
 
-@pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.14", "3.15"])
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.15"])
 def test_import_on_a_version_that_is_not_supported_says_so(version: str):
     python = find_python(version)
     if python is None:
@@ -69,7 +80,13 @@ def test_import_on_a_version_that_is_not_supported_says_so(version: str):
 
 
 def test_import_on_a_later_version_says_so():
-    assert_refused(sys.executable, LATER + IMPORT, r"CPython 3\.14")
+    assert_refused(sys.executable, LATER + IMPORT, r"CPython 3\.15")
+
+
+def test_import_on_a_free_threaded_build_says_so():
+    version = rf"{sys.version_info[0]}\.{sys.version_info[1]}"
+    found = rf"a free-threaded CPython {version}"
+    assert_refused(sys.executable, FREE_THREADED + IMPORT, found, " with the global interpreter lock")
 
 
 def test_import_on_another_implementation_says_so():
@@ -88,10 +105,10 @@ import thunder.interpreter
 """
     )
     done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=False)
-    assert re.fullmatch(REFUSED.format(r"CPython 3\.14"), done.stderr.splitlines()[-1]), done.stderr
+    assert re.fullmatch(REFUSED.format("", r"CPython 3\.15"), done.stderr.splitlines()[-1]), done.stderr
 
 
-@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_programs_agree_without_torch_and_pytest(version: str):
     python = find_python(version)
     if python is None:
@@ -103,6 +120,7 @@ def test_programs_agree_without_torch_and_pytest(version: str):
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     assert f"CPython {version}." in done.stdout
     assert " 0 differ" in done.stdout
+    assert "absent" not in done.stdout
 
 
 PAGE = SOURCE.parents[2] / "docs/from_scratch.md"
@@ -147,7 +165,7 @@ assert HANDLERS.keys() - used <= {"POP_JUMP_IF_TRUE", "JUMP_FORWARD", "JUMP_BACK
 """
 
 
-@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_the_interpreter_of_the_page_from_scratch_agrees(version: str):
     """The blocks of its first step, and programs that it does not show."""
     python = find_python(version)

@@ -350,8 +350,10 @@ RUN_NATIVELY = [
     "codecs.py:*",
     "pathlib.py:*",
     "_local.py:*",
+    "__init__.py:PurePath.*",
     "tempfile.py:*",
     "warnings.py:*",
+    "_py_warnings.py:*",
     # % formatting asks a mapping of the program for its items
     "*.Mapping.__getitem__",
     # sequence repetition asks for an index

@@ -54,6 +54,9 @@ def test_iterators_are_where_the_program_left_them() -> None:
     )
 
 
+@pytest.mark.skipif(
+    "__reduce__" not in vars(itertools.chain), reason="this CPython does not tell the state of the iterator"
+)
 def test_iterators_of_itertools() -> None:
     check(
         lambda x: [
@@ -64,6 +67,16 @@ def test_iterators_of_itertools() -> None:
             itertools.repeat(x, 2),
         ]
     )
+
+
+def test_an_iterator_that_does_not_tell_its_state_is_built_or_refused() -> None:
+    check(lambda x: [advanced(itertools.repeat(x, 3)), itertools.starmap(int, [("3",)])])
+    fn = thunder.jit(lambda x: itertools.islice([x, x + 1], 1))
+    if "__reduce__" in vars(itertools.islice):
+        assert [v.tolist() for v in fn(X)] == [X.tolist()]
+    else:
+        with pytest.raises(thunder.UnsupportedProgram, match="an object of class islice"):
+            fn(X)
 
 
 def test_the_function_of_a_map_runs_when_the_caller_takes_an_element() -> None:

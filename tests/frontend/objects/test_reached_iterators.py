@@ -296,8 +296,17 @@ IN_ITERTOOLS: dict[str, Callable[[], tuple[Any, Any]]] = {
 }
 
 
+#: those with a state that CPython 3.14 does not tell, or that the test copies
+WITH_STATE = ("cycle and its source", "cycles with one list", "takewhile", "dropwhile", "compress")
+tells_state = pytest.mark.skipif(
+    "__reduce__" not in vars(itertools.cycle), reason="this CPython does not tell the state of the iterator"
+)
+
+
 @pytest.mark.parametrize("raises", [False, True])
-@pytest.mark.parametrize("name", IN_ITERTOOLS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=tells_state if name in WITH_STATE else ()) for name in IN_ITERTOOLS]
+)
 def test_iterators_of_itertools_are_left_where_eager_leaves_them(name: str, raises: bool) -> None:
     def program(x: torch.Tensor, it: Any, other: Any) -> Any:
         found = [x, *(next(it, None) for _ in range(2)), next(other, None)]
@@ -330,6 +339,7 @@ def test_what_a_cycle_keeps_and_iterates_is_guarded() -> None:
             assert list(itertools.islice(cycles[0], 5)) == list(itertools.islice(cycles[1], 5))
 
 
+@tells_state
 def test_a_cycle_of_a_module_compiles_once_for_each_position() -> None:
     class Alternating(torch.nn.Module):
         def __init__(self) -> None:

@@ -38,12 +38,20 @@ def program(*arguments: tuple[Any, ...]) -> Callable[[Callable[..., Any]], Calla
     return register
 
 
-def load_programs() -> list[Program]:
-    """Imports every family that the running version can compile: ``name_312`` needs CPython 3.12."""
+def load_programs(lacking: dict[str, str] | None = None) -> list[Program]:
+    """Imports every family that the running version can compile: ``name_312`` needs CPython 3.12.
+
+    A family that imports what the platform lacks is put into ``lacking``, with the module, where that is given.
+    """
     if not PROGRAMS:
         package = __name__.rpartition(".")[0]
         for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
             needed = re.search(r"_(\d)(\d+)$", module.name)
             if needed is None or sys.version_info >= (int(needed[1]), int(needed[2])):
-                importlib.import_module(f"{package}.{module.name}")
+                try:
+                    importlib.import_module(f"{package}.{module.name}")
+                except ModuleNotFoundError as error:
+                    if lacking is None or error.name is None:
+                        raise
+                    lacking[module.name] = error.name
     return PROGRAMS

@@ -8,6 +8,7 @@ import itertools
 import operator
 import types
 import warnings
+from collections.abc import Callable
 from typing import Any, Final
 
 __all__ = [
@@ -40,14 +41,22 @@ OF_ELEMENTS: Final = frozenset(
 OVER_ITERATORS: Final = frozenset(
     {zip, map, filter, itertools.starmap, itertools.filterfalse, itertools.compress}
 )
-#: iterators with parts; those of itertools do not tell them from Python 3.14 on
+#: iterators whose arguments are all that they refer to after their class, in this order; they have no state.
+#: From Python 3.14 on the iterators of itertools have no ``__reduce__``: the parts of these alone are known.
+_REFERRING: Final[dict[type, Callable[..., tuple[Any, ...]]]] = {
+    itertools.starmap: lambda iterator, function: (function, iterator),
+    itertools.filterfalse: lambda iterator, function: (function, iterator),
+    itertools.compress: lambda data, selectors: (data, selectors),
+    itertools.repeat: lambda value: (value,),
+}
+#: iterators with parts
 READABLE: Final = frozenset(
     cls
     for cls in (
         *(*OF_ELEMENTS, *OVER_ITERATORS, enumerate),
         *(itertools.takewhile, itertools.dropwhile, itertools.repeat, itertools.cycle),
     )
-    if "__reduce__" in vars(cls)
+    if "__reduce__" in vars(cls) or cls in _REFERRING
 )
 
 #: callables with parts that never change
@@ -56,7 +65,13 @@ GETTERS: Final = frozenset({operator.attrgetter, operator.itemgetter, operator.m
 
 def reduced(iterator: Any) -> Any:
     """Return what makes an iterator, the arguments, and the state, as ``__reduce__`` does."""
-    return _called(iterator, "__reduce__")
+    cls = type(iterator)
+    if cls not in _REFERRING or "__reduce__" in vars(cls):
+        return _called(iterator, "__reduce__")
+    args = _REFERRING[cls](*gc.get_referents(iterator)[1:])
+    if cls is itertools.repeat and (left := operator.length_hint(iterator, -1)) >= 0:
+        args = (*args, left)
+    return cls, args
 
 
 def set_state(iterator: Any, state: Any) -> None:

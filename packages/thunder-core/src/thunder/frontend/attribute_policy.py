@@ -151,6 +151,10 @@ class AttributePolicy(TracingSession):
         self.note_write()
         self.classes.delete(cls, name)
 
+    def interprets_annotations(self, obj: Any) -> bool:
+        # Those of the caller's objects are computed once, by eager too: no later call may do it again.
+        return id(obj) in self.created_by_program
+
     def native_get(self, descriptor: Any, obj: Any, owner: type, name: str) -> Any:
         if descriptor is _CLASS:
             return self.class_of(obj)

@@ -1,4 +1,4 @@
-"""A CPython bytecode interpreter in Python, for 3.11, 3.12 and 3.13, without torch.
+"""A CPython bytecode interpreter in Python, for 3.11, 3.12, 3.13 and 3.14, without torch.
 
 :func:`interpret` runs a function as CPython would. A host that wants to see what the program reads, writes
 and calls gives a :class:`Machine` its own :class:`Policy`.

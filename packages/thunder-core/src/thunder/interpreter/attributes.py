@@ -13,6 +13,7 @@ import threading
 import types
 from typing import TYPE_CHECKING, Any, Final
 
+from thunder.interpreter.annotations import ANNOTATE_OF, load_annotations
 from thunder.interpreter.lookup import NATIVE_ATTRIBUTES, call_special, is_a
 from thunder.interpreter.policy import MISSING
 from thunder.interpreter.version_differences import CLASSMETHOD_BINDS_DESCRIPTORS
@@ -267,6 +268,8 @@ def bind_attribute(machine: Machine, attribute: Any, obj: Any, owner: type, name
     if type(getter) in NATIVE_ATTRIBUTES:
         if is_a(attribute, property) and obj is not None:
             return _get_property(machine, attribute, obj, name)
+        if kind is types.GetSetDescriptorType and attribute in ANNOTATE_OF and obj is not None:
+            return load_annotations(machine, attribute, obj, owner, name)
         return machine.policy.native_get(attribute, obj, owner, name)
     return call_special(machine, getter, attribute, obj, owner)
 

@@ -8,6 +8,7 @@ import types
 from typing import TYPE_CHECKING, Any, Final
 
 from thunder.interpreter import attributes, construction
+from thunder.interpreter.annotations import ANNOTATE_OF
 from thunder.interpreter.lookup import call_special, is_a, python_special
 from thunder.interpreter.native_registry import Args, Entries, Kwargs, Native
 from thunder.interpreter.operator_protocols import truth
@@ -110,6 +111,15 @@ ENTRIES.update(
 )
 ENTRIES[id(type.__setattr__)] = _explicit_store(type.__setattr__, attributes.store_class, 3)
 ENTRIES[id(type.__delattr__)] = _explicit_store(type.__delattr__, attributes.delete_class, 2)
+
+
+@ENTRIES.entry(types.GetSetDescriptorType.__get__)
+def _get_by_descriptor(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    """``descriptor.__get__(obj)``, of annotations, which code of the program computes."""
+    if kwargs or len(args) < 2 or args[0] not in ANNOTATE_OF or args[1] is None:
+        return machine.policy.call_native(types.GetSetDescriptorType.__get__, args, kwargs)
+    descriptor, obj = args[:2]
+    return machine.bind_attribute(descriptor, obj, type(obj), descriptor.__name__)
 
 
 # -- classes -------------------------------------------------------------------------------------------------

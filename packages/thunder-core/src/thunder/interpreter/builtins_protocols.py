@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from thunder.interpreter import operator_protocols, operator_tables, string_protocols
+from thunder.interpreter.calls import arguments_of_partial
 from thunder.interpreter.lookup import (
     NATIVE_TYPES,
     call_special,
@@ -21,6 +22,7 @@ from thunder.interpreter.native_registry import Args, Entries, Kwargs, Native, b
 from thunder.interpreter.operator_protocols import truth
 from thunder.interpreter.operator_tables import COMPARISON_OPERATORS
 from thunder.interpreter.policy import MISSING
+from thunder.interpreter.version_differences import POW_HAS_REFLECTED, READ_BY_INT
 
 if TYPE_CHECKING:
     from thunder.interpreter.machine import Machine
@@ -78,7 +80,7 @@ def _number(native: Any, *methods: str) -> Native:
     return call
 
 
-ENTRIES[id(int)] = _number(int, "__int__", "__index__", "__trunc__")
+ENTRIES[id(int)] = _number(int, *READ_BY_INT)
 ENTRIES[id(float)] = _number(float, "__float__", "__index__")
 ENTRIES[id(complex)] = _number(complex, "__complex__", "__float__", "__index__")
 
@@ -115,7 +117,39 @@ def _divmod(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
 def _pow(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2 and not kwargs:
         return operator_protocols.binary(machine, operator_tables.BINARY_OPERATORS["**"], *args)
-    return _rounding(pow, "__pow__")(machine, args, kwargs)
+    given = dict(zip(_OPERANDS_OF_POW, args, strict=False)) | kwargs
+    if given.keys() == set(_OPERANDS_OF_POW) and len(args) + len(kwargs) == 3:
+        result = _power(machine, *(given[name] for name in _OPERANDS_OF_POW))
+        if result is not MISSING:
+            return result
+    read = {key: stand_in(machine, value) for key, value in kwargs.items()}
+    return machine.policy.call_native(pow, tuple(stand_in(machine, value) for value in args), read)
+
+
+_OPERANDS_OF_POW: Final = ("base", "exp", "mod")
+
+
+def _power(machine: Machine, base: Any, exponent: Any, modulus: Any) -> Any:
+    """``pow(base, exponent, modulus)`` by methods in Python (``slot_nb_power``); MISSING if there is none."""
+    if modulus is None:
+        return operator_protocols.binary(machine, operator_tables.BINARY_OPERATORS["**"], base, exponent)
+    left, right = type(base), type(exponent)
+    forward = python_special(machine, left, "__pow__")
+    backward = (
+        python_special(machine, right, "__rpow__") if POW_HAS_REFLECTED and left is not right else MISSING
+    )
+    if forward is MISSING and backward is MISSING:
+        return MISSING
+    attempts = [(forward, base, exponent), (backward, exponent, base)]
+    if issubclass(right, left):
+        attempts.reverse()
+    for method, obj, other in attempts:
+        if method is not MISSING:
+            result = call_special(machine, method, obj, other, modulus)
+            if result is not NotImplemented:
+                return result
+    names = ", ".join(f"'{type(value).__name__}'" for value in (base, exponent, modulus))
+    raise TypeError(f"unsupported operand type(s) for ** or pow(): {names}")
 
 
 # -- functions of module operator ----------------------------------------------------------------------------
@@ -207,7 +241,7 @@ def _call_partial(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
     if not args or not is_a(args[0], partial):
         return machine.policy.call_native(partial.__call__, args, kwargs)
     fn, bound, keywords = (vars(partial)[name].__get__(args[0]) for name in ("func", "args", "keywords"))
-    return machine.policy.call(fn, (*bound, *args[1:]), {**keywords, **kwargs})
+    return machine.policy.call(fn, arguments_of_partial(bound, args[1:]), {**keywords, **kwargs})
 
 
 GETTERS: Final = {

@@ -15,6 +15,7 @@ from thunder.interpreter.frame import Frame, run
 from thunder.interpreter.lookup import NATIVE_ATTRIBUTES, NATIVE_TYPES, is_a
 from thunder.interpreter.policy import MISSING
 from thunder.interpreter.process_marks import is_opaque
+from thunder.interpreter.version_differences import PLACEHOLDER
 
 if TYPE_CHECKING:
     from thunder.interpreter.machine import Machine
@@ -109,7 +110,21 @@ def _call_method(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[
 
 def _call_partial(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     keywords = {**fn.keywords, **kwargs} if fn.keywords else kwargs
-    return machine.policy.call(fn.func, (*fn.args, *args), keywords)
+    return machine.policy.call(fn.func, arguments_of_partial(fn.args, args), keywords)
+
+
+def arguments_of_partial(bound: tuple[Any, ...], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the positional arguments of a call of a ``functools.partial``, placeholders filled (3.14)."""
+    count = sum(value is PLACEHOLDER for value in bound)
+    if not count:
+        return (*bound, *args)
+    if len(args) < count:
+        raise TypeError(
+            f"missing positional arguments in 'partial' call; expected at least {count}, got {len(args)}"
+        )
+    given = iter(args)
+    filled = [next(given) if value is PLACEHOLDER else value for value in bound]
+    return (*filled, *given)
 
 
 def _call_wrapped(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

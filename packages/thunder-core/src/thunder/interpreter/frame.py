@@ -291,13 +291,19 @@ def may_catch(frame: Frame, passes_on: Callable[[Any], bool]) -> bool:
         pc = entry.target
         while (operation := frame.decoded.operation(pc)) not in _ENDS_OF_HANDLERS:
             pc += 1
-        if operation == "WITH_EXCEPT_START" and not passes_on(frame.stack[entry.depth - 1]):
+        if operation == "WITH_EXCEPT_START" and not passes_on(_exit_method(frame, entry, pc)):
             return True
         if operation == "POP_EXCEPT" and frame.decoded.operation(pc + 1) != "RERAISE":
             return True
         if operation in _CATCHES:
             return True
     return False
+
+
+def _exit_method(frame: Frame, entry: ExceptionEntry, pc: int) -> Any:
+    """Return what WITH_EXCEPT_START calls, which is beneath the offset and two exceptions by then."""
+    _, at = frame.decoded.instructions[pc]
+    return frame.stack[entry.depth + 3 + at]
 
 
 #: what a handler does first with its exception that does not pass it on as it is

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from thunder.interpreter.lookup import NATIVE_TYPES, call_special, python_special
 from thunder.interpreter.policy import MISSING
+from thunder.interpreter.version_differences import CONTAINER_NOUN, COUNT_OF_UNPACKED
 
 if TYPE_CHECKING:
     from thunder.interpreter.machine import Machine
@@ -73,7 +74,7 @@ def native_iterable(machine: Machine, obj: Any, asked: str = "iter") -> Any:
     if is_python_iterable(machine, obj):
         return drive_iterator(machine, get_iterator(machine, obj))
     if asked == "in" and machine.policy.type_attr(type(obj), "__iter__") in (MISSING, None):
-        raise TypeError(f"argument of type '{type(obj).__name__}' is not iterable")
+        raise TypeError(f"argument of type '{type(obj).__name__}' is not {CONTAINER_NOUN}")
     machine.policy.read_items(obj)
     return obj
 
@@ -108,17 +109,22 @@ def unpack(machine: Machine, obj: Any, count: int) -> list[Any]:
             machine.policy.read_items(obj)
         items = list(obj)
         if len(items) > count:
-            raise ValueError(f"too many values to unpack (expected {count})")
+            raise _too_many(obj, count)
     else:
         iterator = _unpack_iterator(machine, obj)
         items = []
         while len(items) < count and (value := next_or_missing(machine, iterator)) is not MISSING:
             items.append(value)
         if len(items) == count and next_or_missing(machine, iterator) is not MISSING:
-            raise ValueError(f"too many values to unpack (expected {count})")
+            raise _too_many(obj, count)
     if len(items) < count:
         raise ValueError(f"not enough values to unpack (expected {count}, got {len(items)})")
     return items
+
+
+def _too_many(obj: Any, count: int) -> ValueError:
+    got = COUNT_OF_UNPACKED.format(len(obj)) if type(obj) in (list, tuple, dict) else ""
+    return ValueError(f"too many values to unpack (expected {count}{got})")
 
 
 def unpack_starred(

@@ -109,6 +109,14 @@ def is_a(value: Any, kind: Any) -> bool:
     return issubclass(type(value), kind)
 
 
+def full_name(cls: type) -> str:
+    """Return the name of a class in messages, with its module (``PyType_GetFullyQualifiedName``)."""
+    return cls.__qualname__ if cls.__module__ in _UNNAMED_MODULES else f"{cls.__module__}.{cls.__qualname__}"
+
+
+_UNNAMED_MODULES: Final = ("builtins", "__main__")
+
+
 def all_leaves(values: Iterable[Any]) -> bool:
     """Return whether no operator on these values reaches Python code."""
     return all(type(value) in LEAF_TYPES for value in values)

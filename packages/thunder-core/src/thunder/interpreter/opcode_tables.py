@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from thunder.base.python_versions import python_refusal
 from thunder.interpreter.decode import ArgumentKind, Handler, OpcodeRow, Reader, install_table
 from thunder.interpreter.handlers import (
     calling,
@@ -18,6 +17,7 @@ from thunder.interpreter.handlers import (
     generators,
     intrinsics,
     matching,
+    templates,
     variables,
 )
 from thunder.interpreter.operator_tables import (
@@ -100,6 +100,30 @@ def binary_operator(reader: Reader, value: int) -> Any:
     return BINARY_OPERATORS[symbol]
 
 
+def operator_or_subscript(reader: Reader, value: int) -> tuple[Handler, Any]:
+    """A row of the table of binary operators, or a subscript, which is one of them by number."""
+    _, symbol = opcode._nb_ops[value]  # type: ignore[attr-defined]
+    if symbol == "[]":
+        return expressions.BINARY_SUBSCR, None
+    return expressions.BINARY_OP, BINARY_OPERATORS[symbol]
+
+
+def common_constant(reader: Reader, value: int) -> Any:
+    """One of the builtins that code refers to by number, whatever its module's names are."""
+    return opcode._common_constants[value]  # type: ignore[attr-defined]
+
+
+def special_method(reader: Reader, value: int) -> tuple[Handler, str]:
+    """The method of a context manager that is called at once, or at the end of the block."""
+    name: str = opcode._special_method_names[value]  # type: ignore[attr-defined]
+    return (exceptions.LOAD_ENTER if name.endswith("enter__") else exceptions.LOAD_EXIT), name
+
+
+def interpolation(reader: Reader, value: int) -> tuple[str | None, bool]:
+    """The conversion of an interpolation, and whether a format specification is on the stack."""
+    return (None, "s", "r", "a")[value >> 2], bool(value & 1)
+
+
 def comparison(shift: int) -> ArgumentRule:
     """A row of the table of comparisons, the number of which begins at bit ``shift``."""
     return lambda reader, value: COMPARISON_OPERATORS[opcode.cmp_op[value >> shift]]
@@ -173,10 +197,8 @@ _SHARED: Final = {
     "UNARY_NEGATIVE": OpcodeRow(expressions.UNARY_OP, always(UNARY_NEGATIVE)),
     "UNARY_INVERT": OpcodeRow(expressions.UNARY_OP, always(UNARY_INVERT)),
     "UNARY_NOT": OpcodeRow(expressions.UNARY_NOT, nothing),
-    "BINARY_OP": OpcodeRow(expressions.BINARY_OP, binary_operator),
     "IS_OP": OpcodeRow(expressions.IS_OP, boolean),
     "CONTAINS_OP": OpcodeRow(expressions.CONTAINS_OP, boolean),
-    "BINARY_SUBSCR": OpcodeRow(expressions.BINARY_SUBSCR, nothing),
     "STORE_SUBSCR": OpcodeRow(expressions.STORE_SUBSCR, nothing),
     "DELETE_SUBSCR": OpcodeRow(expressions.DELETE_SUBSCR, nothing),
     "BUILD_SLICE": OpcodeRow(expressions.BUILD_SLICE, number),
@@ -188,7 +210,6 @@ _SHARED: Final = {
     "BUILD_LIST": OpcodeRow(containers.BUILD_LIST, number),
     "BUILD_SET": OpcodeRow(containers.BUILD_SET, number),
     "BUILD_MAP": OpcodeRow(containers.BUILD_MAP, number),
-    "BUILD_CONST_KEY_MAP": OpcodeRow(containers.BUILD_CONST_KEY_MAP, number),
     "LIST_APPEND": OpcodeRow(containers.LIST_APPEND, number),
     "SET_ADD": OpcodeRow(containers.SET_ADD, number),
     "MAP_ADD": OpcodeRow(containers.MAP_ADD, number),
@@ -205,7 +226,6 @@ _SHARED: Final = {
     "GET_ITER": OpcodeRow(control.GET_ITER, nothing),
     "RETURN_VALUE": OpcodeRow(control.RETURN_VALUE, nothing),
     # calls, functions, classes, imports
-    "CALL_FUNCTION_EX": OpcodeRow(calling.CALL_FUNCTION_EX, boolean),
     "MAKE_FUNCTION": OpcodeRow(calling.MAKE_FUNCTION, number),
     "LOAD_BUILD_CLASS": OpcodeRow(calling.LOAD_BUILD_CLASS, nothing),
     "IMPORT_NAME": OpcodeRow(calling.IMPORT_NAME, name),
@@ -217,10 +237,6 @@ _SHARED: Final = {
     "POP_EXCEPT": OpcodeRow(exceptions.POP_EXCEPT, nothing),
     "CHECK_EXC_MATCH": OpcodeRow(exceptions.CHECK_EXC_MATCH, nothing),
     "CHECK_EG_MATCH": OpcodeRow(exceptions.CHECK_EG_MATCH, nothing),
-    "BEFORE_WITH": OpcodeRow(exceptions.BEFORE_WITH, nothing),
-    "BEFORE_ASYNC_WITH": OpcodeRow(exceptions.BEFORE_ASYNC_WITH, nothing),
-    "WITH_EXCEPT_START": OpcodeRow(exceptions.WITH_EXCEPT_START, nothing),
-    "LOAD_ASSERTION_ERROR": OpcodeRow(exceptions.LOAD_ASSERTION_ERROR, nothing),
     # generators
     "RETURN_GENERATOR": OpcodeRow(generators.RETURN_GENERATOR, nothing),
     "YIELD_VALUE": OpcodeRow(generators.YIELD_VALUE, is_delegating),
@@ -237,7 +253,18 @@ _SHARED: Final = {
     "MATCH_CLASS": OpcodeRow(matching.MATCH_CLASS, number),
 }
 
-_3_11: Final = _SHARED | {
+_UP_TO_3_13: Final = _SHARED | {
+    "BINARY_SUBSCR": OpcodeRow(expressions.BINARY_SUBSCR, nothing),
+    "BUILD_CONST_KEY_MAP": OpcodeRow(containers.BUILD_CONST_KEY_MAP, number),
+    "CALL_FUNCTION_EX": OpcodeRow(calling.CALL_FUNCTION_EX, boolean),
+    "BEFORE_WITH": OpcodeRow(exceptions.BEFORE_WITH, nothing),
+    "BEFORE_ASYNC_WITH": OpcodeRow(exceptions.BEFORE_ASYNC_WITH, nothing),
+    "WITH_EXCEPT_START": OpcodeRow(exceptions.WITH_EXCEPT_START, always(-4)),
+    "LOAD_ASSERTION_ERROR": OpcodeRow(variables.LOAD_CONST, always(AssertionError)),
+    "BINARY_OP": OpcodeRow(expressions.BINARY_OP, binary_operator),
+}
+
+_3_11: Final = _UP_TO_3_13 | {
     "UNARY_POSITIVE": OpcodeRow(expressions.UNARY_OP, always(UNARY_POSITIVE)),
     "COMPARE_OP": OpcodeRow(expressions.COMPARE_OP, comparison(0)),
     "LOAD_ATTR": OpcodeRow(expressions.LOAD_ATTR, name),
@@ -267,7 +294,7 @@ _3_11: Final = _SHARED | {
     "PRINT_EXPR": OpcodeRow(intrinsics.PRINT_EXPR, nothing),
 }
 
-_SINCE_3_12: Final = _SHARED | {
+_SINCE_3_12: Final = {
     "LOAD_FAST_CHECK": OpcodeRow(variables.LOAD_FAST, number),
     "LOAD_FAST_AND_CLEAR": OpcodeRow(variables.LOAD_FAST_AND_CLEAR, number),
     "LOAD_LOCALS": OpcodeRow(variables.LOAD_LOCALS, nothing),
@@ -281,7 +308,6 @@ _SINCE_3_12: Final = _SHARED | {
     "POP_JUMP_IF_TRUE": OpcodeRow(control.POP_JUMP_IF_TRUE, forward, ArgumentKind.JUMP),
     "POP_JUMP_IF_NONE": OpcodeRow(control.POP_JUMP_IF_NONE, forward, ArgumentKind.JUMP),
     "POP_JUMP_IF_NOT_NONE": OpcodeRow(control.POP_JUMP_IF_NOT_NONE, forward, ArgumentKind.JUMP),
-    "RETURN_CONST": OpcodeRow(control.RETURN_CONST, constant),
     "SEND": OpcodeRow(generators.SEND, forward, ArgumentKind.JUMP),
     "END_SEND": OpcodeRow(expressions.END_SEND, nothing),
     "CLEANUP_THROW": OpcodeRow(generators.CLEANUP_THROW, nothing),
@@ -291,17 +317,22 @@ _SINCE_3_12: Final = _SHARED | {
     "RESERVED": _NEVER,
 }
 
-_3_12: Final = _SINCE_3_12 | {
-    "LOAD_CLOSURE": OpcodeRow(variables.LOAD_CLOSURE, number),
-    "COMPARE_OP": OpcodeRow(expressions.COMPARE_OP, comparison(4)),
-    "FORMAT_VALUE": OpcodeRow(expressions.FORMAT_VALUE, number),
-    "FOR_ITER": OpcodeRow(control.FOR_ITER, forward_behind(1), ArgumentKind.JUMP),  # END_FOR
-    "END_FOR": OpcodeRow(expressions.END_FOR_POP_TWO, nothing),
-    "KW_NAMES": OpcodeRow(control.NEVER_IN_CODE, keyword_names, ArgumentKind.DROPPED),
-    "CALL": OpcodeRow(calling.CALL, call, ArgumentKind.CHOICE),
-}
+_3_12: Final = (
+    _UP_TO_3_13
+    | _SINCE_3_12
+    | {
+        "RETURN_CONST": OpcodeRow(control.RETURN_CONST, constant),
+        "LOAD_CLOSURE": OpcodeRow(variables.LOAD_CLOSURE, number),
+        "COMPARE_OP": OpcodeRow(expressions.COMPARE_OP, comparison(4)),
+        "FORMAT_VALUE": OpcodeRow(expressions.FORMAT_VALUE, number),
+        "FOR_ITER": OpcodeRow(control.FOR_ITER, forward_behind(1), ArgumentKind.JUMP),  # END_FOR
+        "END_FOR": OpcodeRow(expressions.END_FOR_POP_TWO, nothing),
+        "KW_NAMES": OpcodeRow(control.NEVER_IN_CODE, keyword_names, ArgumentKind.DROPPED),
+        "CALL": OpcodeRow(calling.CALL, call, ArgumentKind.CHOICE),
+    }
+)
 
-_3_13: Final = _SINCE_3_12 | {
+_SINCE_3_13: Final = {
     "LOAD_FAST_LOAD_FAST": OpcodeRow(variables.LOAD_FAST_LOAD_FAST, pair_of_nibbles),
     "STORE_FAST_LOAD_FAST": OpcodeRow(variables.STORE_FAST_LOAD_FAST, pair_of_nibbles),
     "STORE_FAST_STORE_FAST": OpcodeRow(variables.STORE_FAST_STORE_FAST, pair_of_nibbles),
@@ -310,7 +341,7 @@ _3_13: Final = _SINCE_3_12 | {
     "CONVERT_VALUE": OpcodeRow(expressions.CONVERT_VALUE, number),
     "FORMAT_SIMPLE": OpcodeRow(expressions.FORMAT_SIMPLE, nothing),
     "FORMAT_WITH_SPEC": OpcodeRow(expressions.FORMAT_WITH_SPEC, nothing),
-    "FOR_ITER": OpcodeRow(control.FOR_ITER, forward_behind(2), ArgumentKind.JUMP),  # END_FOR, POP_TOP
+    "FOR_ITER": OpcodeRow(control.FOR_ITER, forward_behind(2), ArgumentKind.JUMP),  # END_FOR, POP_TOP (_ITER)
     "END_FOR": OpcodeRow(expressions.POP_TOP, nothing),
     "CALL": OpcodeRow(calling.CALL, number),
     "CALL_KW": OpcodeRow(calling.CALL_KW, number),
@@ -319,14 +350,42 @@ _3_13: Final = _SINCE_3_12 | {
     "EXIT_INIT_CHECK": _NEVER,
 }
 
-TABLES: Final = {(3, 11): _3_11, (3, 12): _3_12, (3, 13): _3_13}
+_3_13: Final = (
+    _UP_TO_3_13
+    | _SINCE_3_12
+    | _SINCE_3_13
+    | {
+        "RETURN_CONST": OpcodeRow(control.RETURN_CONST, constant),
+    }
+)
+
+_3_14: Final = (
+    _SHARED
+    | _SINCE_3_12
+    | _SINCE_3_13
+    | {
+        "NOT_TAKEN": _DROPPED,
+        "POP_ITER": OpcodeRow(expressions.POP_TOP, nothing),
+        # a borrowed reference is a matter of reference counts only
+        "LOAD_FAST_BORROW": OpcodeRow(variables.LOAD_FAST, number),
+        "LOAD_FAST_BORROW_LOAD_FAST_BORROW": OpcodeRow(variables.LOAD_FAST_LOAD_FAST, pair_of_nibbles),
+        "LOAD_SMALL_INT": OpcodeRow(variables.LOAD_CONST, number),
+        "LOAD_COMMON_CONSTANT": OpcodeRow(variables.LOAD_CONST, common_constant),
+        "BINARY_OP": OpcodeRow(expressions.BINARY_OP, operator_or_subscript, ArgumentKind.CHOICE),
+        "BUILD_INTERPOLATION": OpcodeRow(templates.BUILD_INTERPOLATION, interpolation),
+        "BUILD_TEMPLATE": OpcodeRow(templates.BUILD_TEMPLATE, nothing),
+        "CALL_FUNCTION_EX": OpcodeRow(calling.CALL_FUNCTION_EX, always(True)),
+        "LOAD_SPECIAL": OpcodeRow(exceptions.LOAD_ENTER, special_method, ArgumentKind.CHOICE),
+        "WITH_EXCEPT_START": OpcodeRow(exceptions.WITH_EXCEPT_START, always(-5)),
+    }
+)
+
+TABLES: Final = {(3, 11): _3_11, (3, 12): _3_12, (3, 13): _3_13, (3, 14): _3_14}
 """The operations of each supported version, by name."""
 
 
 def table_of_running_version() -> dict[str, OpcodeRow]:
     """The table for this interpreter process, with the intrinsics that the version names."""
-    if python_refusal():
-        raise ImportError(python_refusal())
     table = dict(TABLES[sys.version_info[:2]])
     for operation, rows, names in (
         ("CALL_INTRINSIC_1", intrinsics.ONE_OPERAND, getattr(opcode, "_intrinsic_1_descs", None)),

@@ -31,6 +31,7 @@ from thunder.interpreter.operator_tables import (
     UnaryOperator,
 )
 from thunder.interpreter.policy import MISSING
+from thunder.interpreter.version_differences import MISSING_CALLS_SETITEM
 
 if TYPE_CHECKING:
     from thunder.interpreter.machine import Machine
@@ -395,6 +396,8 @@ def missing_of_defaultdict(machine: Machine, args: tuple[Any, ...], kwargs: dict
     if factory is None:
         raise KeyError(key)
     value = machine.policy.call(factory, (), {})
+    if not MISSING_CALLS_SETITEM:  # an item that the factory has stored stays
+        return machine.policy.call(dict.setdefault, (obj, key, value), {})
     machine.store_item(obj, key, value)
     return value
 

@@ -210,6 +210,13 @@ class Policy:
         """Return whether a Python function runs natively (the host's own, opaque ones)."""
         return False
 
+    def interprets_annotations(self, obj: Any) -> bool:
+        """Return whether the interpreter computes the annotations of a function, class or module (3.14).
+
+        If not, native code does, for which what they read is not seen.
+        """
+        return True
+
     def bypass_cache(self, fn: Any) -> bool:
         """Return whether ``functools.lru_cache`` wrappers are called past their caches."""
         return False

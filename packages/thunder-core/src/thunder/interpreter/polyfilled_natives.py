@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from thunder.interpreter.lookup import LEAF_TYPES, all_leaves, stand_in
 from thunder.interpreter.native_registry import Args, Entries, Kwargs
 from thunder.interpreter.operator_protocols import compares_in_python
+from thunder.interpreter.version_differences import REDUCE_TAKES_KEYWORD
 from thunder.polyfills import folds, groups, heaps, searches, sorted_lists
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ def _is_of_heap(args: Args, kwargs: Kwargs) -> bool:
     return bool(args) and type(args[0]) is list and _may_run_code(args, kwargs)
 
 
+def _is_fold(args: Args, kwargs: Kwargs) -> bool:
+    return _may_run_code(args, kwargs) and (REDUCE_TAKES_KEYWORD or not kwargs)
+
+
 def _is_search(args: Args, kwargs: Kwargs) -> bool:
     is_right = len(args) > 1 and all(type(bound) is int for bound in args[2:])
     return is_right and not kwargs and compares_in_python(*args[:2])
@@ -59,32 +64,37 @@ def _polyfill(native: Any, python: Any, is_needed: Callable[[Args, Kwargs], bool
         return machine.policy.call_native(native, (*args[:2], *bounds), kwargs)
 
 
-_OF_HEAPS: Final[dict[str, Any]] = vars(heapq)
+#: those of heaps whose first element is the largest: all five are public from 3.14 on, three private before
+_OF_HEAPS: Final = {
+    "heapify": heaps.heapify,
+    "heappop": heaps.heappop,
+    "heappush": heaps.heappush,
+    "heappushpop": heaps.heappushpop,
+    "heapreplace": heaps.heapreplace,
+    "_heapify_max": heaps.heapify_max,
+    "_heappop_max": heaps.heappop_max,
+    "_heapreplace_max": heaps.heapreplace_max,
+    "heappush_max": heaps.heappush_max,
+    "heappushpop_max": heaps.heappushpop_max,
+}
 _native: Any
 _python: Any
-for _native, _python in {
-    _OF_HEAPS["heapify"]: heaps.heapify,
-    _OF_HEAPS["heappop"]: heaps.heappop,
-    _OF_HEAPS["heappush"]: heaps.heappush,
-    _OF_HEAPS["heappushpop"]: heaps.heappushpop,
-    _OF_HEAPS["heapreplace"]: heaps.heapreplace,
-    _OF_HEAPS["_heapify_max"]: heaps.heapify_max,
-    _OF_HEAPS["_heappop_max"]: heaps.heappop_max,
-    _OF_HEAPS["_heapreplace_max"]: heaps.heapreplace_max,
-}.items():
-    _polyfill(_native, _python, _is_of_heap)
+for _name, _python in _OF_HEAPS.items():
+    if hasattr(heapq, _name):
+        _polyfill(getattr(heapq, _name), _python, _is_of_heap)
 
 for _native, _python in {
     bisect.bisect_left: sorted_lists.bisect_left,
     bisect.bisect_right: sorted_lists.bisect_right,
     bisect.insort_left: sorted_lists.insort_left,
     bisect.insort_right: sorted_lists.insort_right,
-    functools.reduce: folds.reduce,
     functools.cmp_to_key: folds.cmp_to_key,
     vars(collections)["_count_elements"]: folds.count_elements,
     itertools.groupby: groups.groupby,
 }.items():
     _polyfill(_native, _python, _may_run_code)
+
+_polyfill(functools.reduce, folds.reduce, _is_fold)
 
 for _native, _python in {
     list.index: searches.list_index,

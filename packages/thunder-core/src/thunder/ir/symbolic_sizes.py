@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final, Literal
 
 import torch
 
@@ -222,10 +222,13 @@ def _simplified(operation: str, *operands: Polynomial) -> Polynomial:
     return Polynomial.applied(operation, *operands)
 
 
-def _dividing(operation: Any) -> Callable[[SizeFacts, Polynomial, Polynomial], Any]:
+_DIVISIONS: Final = {"//": operator.floordiv, "%": operator.mod}
+
+
+def _dividing(operation: Literal["//", "%"]) -> Callable[[SizeFacts, Polynomial, Polynomial], Any]:
     def divide(facts: SizeFacts, a: Polynomial, b: Polynomial) -> Any:
         if facts.ask(b, "=="):
-            raise ZeroDivisionError("integer division or modulo by zero")
+            _DIVISIONS[operation](1, 0)  # raises, with the text of this CPython
         return expression(facts, a.divided(b, operation))
 
     return divide
@@ -285,7 +288,7 @@ _COMBINED: dict[Callable[..., Any], Callable[[SizeFacts, Polynomial, Polynomial]
 
 def _quotient(facts: SizeFacts, a: Polynomial, b: Polynomial) -> Any:
     if facts.ask(b, "=="):
-        raise ZeroDivisionError("division by zero")
+        operator.truediv(1, 0)  # raises
     return float_of(facts, operator.truediv, a, b)
 
 
@@ -297,7 +300,7 @@ def _power(facts: SizeFacts, a: Polynomial, b: Polynomial) -> Any:
         exponent = facts.fix(b)
     if exponent < 0:
         if facts.ask(a, "=="):
-            raise ZeroDivisionError("0.0 cannot be raised to a negative power")
+            operator.pow(0, -1)  # raises
         return float_of(facts, operator.pow, a, exponent)
     power = Polynomial.of(1)
     for _ in range(exponent):

@@ -10,7 +10,7 @@ class _None:
     """In the place of an argument that is not passed."""
 
 
-def reduce(function: Callable[[Any, Any], Any], iterable: Iterable[Any], initial: Any = _None, /) -> Any:
+def reduce(function: Callable[[Any, Any], Any], iterable: Iterable[Any], /, initial: Any = _None) -> Any:
     """Return ``function(function(first, second), third)`` and so on."""
     iterator = iter(iterable)
     value = next(iterator, _None) if initial is _None else initial

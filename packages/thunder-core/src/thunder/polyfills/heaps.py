@@ -100,6 +100,19 @@ def heappushpop(heap: list[Any], item: Any, /) -> Any:
     return _replace(heap, item, _below)
 
 
+def heappush_max(heap: list[Any], item: Any, /) -> None:
+    """Add an element to a heap whose first element is the largest."""
+    heap.append(item)
+    _rise(heap, 0, len(heap) - 1, _above)
+
+
+def heappushpop_max(heap: list[Any], item: Any, /) -> Any:
+    """Add an element, and remove the largest one and return it."""
+    if not heap or not item < heap[0]:
+        return item
+    return _replace(heap, item, _above)
+
+
 def heapify_max(heap: list[Any], /) -> None:
     """Order a list as a heap whose first element is the largest."""
     _order(heap, _above)

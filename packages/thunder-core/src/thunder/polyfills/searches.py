@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
+
+#: whether messages have the ``repr`` of what is not there, for which code of the program may run
+_SHOWS_ITEM: Final = sys.version_info < (3, 14)
 
 
 def _positions(sequence: Any, item: Any, start: int = 0, stop: int = sys.maxsize) -> Iterator[int]:
@@ -25,14 +28,14 @@ def list_index(sequence: Any, item: Any, start: int = 0, stop: int = sys.maxsize
     """``list.index``."""
     for position in _positions(sequence, item, start, stop):
         return position
-    raise ValueError(f"{item!r} is not in list")
+    raise ValueError(f"{item!r} is not in list" if _SHOWS_ITEM else "list.index(x): x not in list")
 
 
 def deque_index(sequence: Any, item: Any, start: int = 0, stop: int = sys.maxsize, /) -> int:
     """``deque.index``."""
     for position in _positions(sequence, item, start, stop):
         return position
-    raise ValueError(f"{item!r} is not in deque")
+    raise ValueError(f"{item!r} is not in deque" if _SHOWS_ITEM else "deque.index(x): x not in deque")
 
 
 def tuple_index(sequence: Any, item: Any, start: int = 0, stop: int = sys.maxsize, /) -> int:
@@ -62,7 +65,7 @@ def deque_remove(sequence: Any, item: Any, /) -> None:
     for position in _positions(sequence, item):
         del sequence[position]
         return
-    raise ValueError(f"{item!r} is not in deque")
+    raise ValueError(f"{item!r} is not in deque" if _SHOWS_ITEM else "deque.remove(x): x not in deque")
 
 
 def count(sequence: Any, item: Any, /) -> int:

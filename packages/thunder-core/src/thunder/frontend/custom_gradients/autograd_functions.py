@@ -139,7 +139,9 @@ def _init_class(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str
     FunctionMeta.__init__(*args, **kwargs)
 
 
-_ONCE = next(c for c in torch_once_differentiable.__code__.co_consts if inspect.iscode(c))
+_ONCE = next(
+    c for c in torch_once_differentiable.__code__.co_consts if inspect.iscode(c) and c.co_name == "wrapper"
+)
 
 
 @TABLE.closure_lookaside(_ONCE)

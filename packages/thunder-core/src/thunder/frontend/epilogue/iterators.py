@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.base.iterator_parts import OF_ELEMENTS, reduced, set_state
+from thunder.base.iterator_parts import OF_ELEMENTS, READABLE, reduced, set_state
 from thunder.interpreter.generator_objects import suspended_frame
 from thunder.interpreter.policy import MISSING
 
@@ -27,11 +27,13 @@ __all__ = ["advance", "is_built", "iterator", "original", "parts_of"]
 
 #: iterators whose ``__reduce__`` returns the arguments that make them, and the state
 _REDUCIBLE: Final = OF_ELEMENTS | frozenset(
-    {
+    cls
+    for cls in (
         *(map, filter, zip, enumerate, reversed),
         *(itertools.chain, itertools.islice, itertools.repeat, itertools.starmap, itertools.zip_longest),
         *(itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.cycle),
-    }
+    )
+    if "__reduce__" in vars(cls) or cls in READABLE
 )
 #: iterators of dicts, and what makes them of the dict
 _OF_DICTS: Final[dict[type, Callable[[Any], Any]]] = {

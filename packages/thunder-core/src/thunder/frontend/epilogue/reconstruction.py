@@ -44,6 +44,7 @@ from thunder.frontend.objects.class_kinds import (
     is_foreign,
 )
 from thunder.frontend.objects.shadow_copies import put_items, text_of_bytes, without_unread
+from thunder.interpreter.version_differences import templatelib
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.symbolic_sizes import SizeTuple
 from thunder.polyfills.native_classes import NATIVE_CLASSES
@@ -123,6 +124,8 @@ def children(value: Any) -> Iterable[Any]:
         return [viewed(value)]
     if isinstance(value, functools.partial):
         return [value.func, *value.args, *value.keywords.values()]
+    if type(value) in _TEMPLATES:
+        return value if hasattr(value, "interpolations") else [value.value]
     if isinstance(value, types.MethodType):
         return [value.__func__, value.__self__]
     if is_host_generator(value):
@@ -232,6 +235,24 @@ def _slice(b: EpilogueBuilder, value: slice) -> str:
     return b.items("slice(", (value.start, value.stop, value.step), ")")
 
 
+def _template(b: EpilogueBuilder, value: Any) -> str:
+    """Build a template string of its texts and interpolations."""
+    return b.shared(value, f"{b.refer(type(value))}({b.items('*[', value, ']')})")
+
+
+def _interpolation(b: EpilogueBuilder, value: Any) -> str:
+    parts = (value.value, value.expression, value.conversion, value.format_spec)
+    return b.shared(value, b.items(f"{b.refer(type(value))}(", parts, ")"))
+
+
+#: the classes of template strings → how their objects are built; there are none before 3.14
+_TEMPLATES: Final[dict[type, Reconstruction]] = {
+    getattr(templatelib, name): build
+    for name, build in (("Template", _template), ("Interpolation", _interpolation))
+    if templatelib is not None
+}
+
+
 def _reference(b: EpilogueBuilder, value: weakref.ref[Any]) -> str:
     if weakref.ref.__call__(value) is None and type(value) is weakref.ref:
         return b.shared(value, f"{b.refer(dead_reference)}()")
@@ -288,6 +309,7 @@ _CONSTRUCTORS: dict[type, Reconstruction] = {
     deque: _deque,
     **dict.fromkeys(VIEWS, _view),
     slice: _slice,
+    **_TEMPLATES,
     weakref.ref: _reference,
     weakref.KeyedRef: _reference,
     functools.partial: _partial,

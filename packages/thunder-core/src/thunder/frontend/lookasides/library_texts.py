@@ -69,13 +69,15 @@ def _literal_eval(session: TracingSession, args: tuple[Any, ...], kwargs: dict[s
 
 
 _compile: Any = re._compile  # type: ignore[attr-defined]
+#: the classes of flags; the last, from 3.13 on, is that of flags which are not passed
+_FLAGS = (int, re.RegexFlag, type(getattr(re, "_zero_sentinel", 0)))
 
 
 @TABLE.lookaside(_compile)
 def _compile_pattern(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the pattern; compiling one prints with ``re.DEBUG``, and asks the locale with ``re.LOCALE``."""
     pattern, flags = args
-    if type(pattern) in (str, bytes) and type(flags) in (int, re.RegexFlag) and not int(flags) & re.DEBUG:
+    if type(pattern) in (str, bytes) and type(flags) in _FLAGS and not int(flags) & re.DEBUG:
         compiled = _compile(pattern, flags)
         if not compiled.flags & re.LOCALE:
             return compiled

@@ -131,7 +131,9 @@ def _asks_code_of_users(base: type) -> bool:
     while pending:
         cls = pending.pop()
         hook = getattr(cls.__subclasshook__, "__func__", None)  # None of object's
-        checks = {type(cls).__subclasscheck__, type(cls).__instancecheck__}
+        checks = {type(cls).__subclasscheck__}
+        if cls is base:  # of its subclasses, C code asks whether a class is derived from them
+            checks.add(type(cls).__instancecheck__)
         if not checks <= _CHECKS or (hook is not None and not _is_of_python(hook)):
             return True
         if not isinstance(cls, abc.ABCMeta):

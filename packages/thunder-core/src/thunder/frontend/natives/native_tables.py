@@ -28,6 +28,7 @@ import itertools
 import math
 import operator
 import os
+import posixpath
 import re
 import struct
 import sys
@@ -78,6 +79,13 @@ _HASHES = tuple(
 )
 _UNTYPED = tuple(map(importlib.import_module, ("_abc", "_collections", "_functools", "_sre", "_string")))
 
+#: functions of ``posixpath`` that later versions of Python have in C
+_OF_PATHS = tuple(
+    fn
+    for name in ("normpath", "_path_normpath", "splitroot")
+    if isinstance(fn := vars(posixpath).get(name), types.BuiltinFunctionType)
+)
+
 PURE_FUNCTIONS = (
     NativeRow("numbers in, numbers out", _functions(math, cmath)),
     NativeRow("the operators of Python, on arguments that are checked", _functions(operator, _operator)),
@@ -108,6 +116,7 @@ PURE_FUNCTIONS = (
     ),
     NativeRow("sizes in, sizes out", (torch._C._infer_size,)),
     NativeRow("a text in, an equal text out", (sys.intern, os.fspath)),
+    NativeRow("a path in, its parts or the shortest such path out", _OF_PATHS),
     NativeRow("texts in, tables out", (str.maketrans, bytes.maketrans, bytearray.maketrans)),
     NativeRow("bytes in, bytes or a checksum out", _functions(binascii, zlib)),
     NativeRow("the tables of Unicode", _functions(unicodedata)),

@@ -49,12 +49,14 @@ def CALL_KW(frame: Frame, stack: list[Any], count: int) -> None:
 
 
 def CALL_FUNCTION_EX(frame: Frame, stack: list[Any], has_keywords: bool) -> None:
-    kwargs = stack.pop() if has_keywords else {}
+    kwargs = stack.pop() if has_keywords else MISSING
     args = stack.pop()
     second = stack.pop()
     first = stack[-1]
     fn = second if first is MISSING else first
-    if type(kwargs) is not dict:
+    if kwargs is MISSING:
+        kwargs = {}
+    elif type(kwargs) is not dict:
         kwargs = _keywords(frame, fn, kwargs)
     if type(args) is not tuple:
         args = _positional(frame, fn, args)
@@ -106,6 +108,8 @@ def _set_function_attribute(function: FunctionType, flag: int, value: Any) -> No
         function.__defaults__ = value
     elif flag == 2:
         function.__kwdefaults__ = value
+    elif flag == 16:  # the function that computes the annotations (PEP 649)
+        function.__annotate__ = value  # type: ignore[attr-defined]  # from 3.14 on
     else:
         pairs = iter(value) if isinstance(value, tuple) else None
         function.__annotations__ = value if pairs is None else dict(zip(pairs, pairs, strict=True))

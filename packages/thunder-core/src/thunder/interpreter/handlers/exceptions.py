@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from types import FunctionType
+from typing import Any, Final, NamedTuple
 
 from thunder.interpreter.frame import SWITCH, Frame, reraise
-from thunder.interpreter.lookup import call_special, is_a
+from thunder.interpreter.lookup import call_special, full_name, is_a
 from thunder.interpreter.policy import MISSING
 
 
@@ -188,11 +189,55 @@ def BEFORE_ASYNC_WITH(frame: Frame, stack: list[Any], arg: None) -> None:
     enter_context(frame, stack, "__aenter__", "__aexit__", "asynchronous context manager")
 
 
-def WITH_EXCEPT_START(frame: Frame, stack: list[Any], arg: None) -> None:
-    """Stack: exit method, offset, previously handled exception, exception."""
+class _Protocol(NamedTuple):
+    """A protocol of context managers, and the one that was perhaps meant."""
+
+    noun: str
+    other_noun: str
+    other_methods: tuple[str, str]
+    other_statement: str
+
+
+_CONTEXT_MANAGER: Final = "context manager"
+_ASYNCHRONOUS: Final = "asynchronous context manager"
+_PLAIN_PROTOCOL: Final = _Protocol(_CONTEXT_MANAGER, _ASYNCHRONOUS, ("__aenter__", "__aexit__"), "async with")
+_ASYNCHRONOUS_PROTOCOL: Final = _Protocol(_ASYNCHRONOUS, _CONTEXT_MANAGER, ("__enter__", "__exit__"), "with")
+
+
+def _special_method(frame: Frame, manager: Any, name: str) -> Any:
+    """Return a method of a context manager's class, which says what it lacks (3.14)."""
+    policy, cls = frame.machine.policy, type(manager)
+    method = policy.type_attr(cls, name)
+    if method is not MISSING:
+        return method
+    noun, other, others, statement = _ASYNCHRONOUS_PROTOCOL if name.startswith("__a") else _PLAIN_PROTOCOL
+    text = f"'{full_name(cls)}' object does not support the {noun} protocol (missed {name} method)"
+    if all(policy.type_attr(cls, method) is not MISSING for method in others):
+        text += f" but it supports the {other} protocol. Did you mean to use '{statement}'?"
+    raise TypeError(text)
+
+
+def LOAD_ENTER(frame: Frame, stack: list[Any], name: str) -> None:
+    """Replace the manager by what CALL calls: (function, manager) or (bound method, NULL)."""
+    manager = stack[-1]
+    method = _special_method(frame, manager, name)
+    if type(method) is FunctionType:
+        stack[-1] = method
+        stack.append(manager)
+    else:
+        stack[-1] = frame.machine.bind_attribute(method, manager, type(manager), name)
+        stack.append(MISSING)
+
+
+def LOAD_EXIT(frame: Frame, stack: list[Any], name: str) -> None:
+    """Replace the manager by its bound exit method, and NULL."""
+    manager = stack[-1]
+    method = _special_method(frame, manager, name)
+    stack[-1] = frame.machine.bind_attribute(method, manager, type(manager), name)
+    stack.append(MISSING)
+
+
+def WITH_EXCEPT_START(frame: Frame, stack: list[Any], at: int) -> None:
+    """Stack: exit method at ``at``, …, offset, previously handled exception, exception."""
     exc = stack[-1]
-    stack.append(frame.machine.policy.call(stack[-4], (type(exc), exc, exc.__traceback__), {}))
-
-
-def LOAD_ASSERTION_ERROR(frame: Frame, stack: list[Any], arg: None) -> None:
-    stack.append(AssertionError)
+    stack.append(frame.machine.policy.call(stack[at], (type(exc), exc, exc.__traceback__), {}))

@@ -10,6 +10,7 @@ from thunder.interpreter.frame import RETURN, YIELD, Frame, reraise
 from thunder.interpreter.generator_objects import make_driver
 from thunder.interpreter.lookup import NATIVE_ATTRIBUTES, call_special, is_a, python_special
 from thunder.interpreter.policy import MISSING
+from thunder.interpreter.version_differences import NOT_AWAITABLE
 
 _ITERABLE_COROUTINE = 0x100
 _AWAITS = 0x80 | 0x100  # CO_COROUTINE, CO_ITERABLE_COROUTINE
@@ -115,7 +116,7 @@ def awaitable_iterator(frame: Frame, obj: Any) -> Any:
     machine = frame.machine
     method = machine.policy.type_attr(type(obj), "__await__")
     if method is MISSING or method is None:
-        raise TypeError(f"object {type(obj).__name__} can't be used in 'await' expression")
+        raise TypeError(NOT_AWAITABLE.format(type(obj).__name__))
     iterator = (
         machine.policy.call_native(method, (obj,), {})
         if type(method) in NATIVE_ATTRIBUTES

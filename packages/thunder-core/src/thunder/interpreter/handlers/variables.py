@@ -6,6 +6,7 @@ from types import CellType
 from typing import Any, NoReturn
 
 from thunder.interpreter.frame import Frame
+from thunder.interpreter.lookup import is_a
 from thunder.interpreter.policy import MISSING
 
 
@@ -129,7 +130,13 @@ def LOAD_FROM_DICT_OR_DEREF(frame: Frame, stack: list[Any], index: int) -> None:
 
 
 def LOAD_GLOBAL(frame: Frame, stack: list[Any], name: str) -> None:
-    value = frame.machine.policy.load_global(frame.globals, frame.builtins, name)
+    namespace = frame.globals
+    if type(namespace) is not dict and is_a(namespace, dict):  # it may have a ``__missing__``
+        value = _load_item(frame, namespace, name)
+        if value is MISSING:
+            value = frame.builtins.get(name, MISSING)
+    else:
+        value = frame.machine.policy.load_global(namespace, frame.builtins, name)
     if value is MISSING:
         raise_name(name)
     stack.append(value)
@@ -164,6 +171,11 @@ def load_name(frame: Frame, namespace: Any, name: str) -> Any:
         return namespace.get(name, MISSING)
     if namespace is frame.globals:
         return frame.machine.policy.load_global(namespace, {}, name)
+    return _load_item(frame, namespace, name)
+
+
+def _load_item(frame: Frame, namespace: Any, name: str) -> Any:
+    """``namespace[name]``, or MISSING."""
     try:
         return frame.machine.load_item(namespace, name)
     except KeyError:
