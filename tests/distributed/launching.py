@@ -53,6 +53,7 @@ MODULES = (
     "distributed.plan_cases",
     "distributed.rank_cases",
     "distributed.bisect_cases",
+    "distributed.pipeline_cases",
 )
 
 

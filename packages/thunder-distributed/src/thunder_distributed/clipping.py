@@ -10,6 +10,7 @@ import thunder
 from thunder.core.errors import InvalidArgument
 
 from .parts_in_use import connect
+from .pipelines.step import Pipeline
 
 __all__ = ["clip_grad_norm_"]
 
@@ -21,9 +22,11 @@ def clip_grad_norm_(compiled: Any, max_norm: float, norm_type: float = 2.0) -> t
     that of all gradients of the whole model, of which each process has a part. Every process has to call it.
     Raises InvalidArgument for a module that is not compiled.
     """
+    if isinstance(compiled, Pipeline):
+        return compiled.clip_grad_norm_(max_norm, norm_type)
     if not isinstance(compiled, thunder.ThunderModule):
         raise InvalidArgument(
-            f"clip_grad_norm_ takes a compiled module, and received {type(compiled).__name__}",
+            f"clip_grad_norm_ takes a compiled module or a pipeline, and received {type(compiled).__name__}",
             hint="torch.nn.utils.clip_grad_norm_ clips the gradients of one process.",
         )
     connect(compiled)

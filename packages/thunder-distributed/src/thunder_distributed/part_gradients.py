@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -25,7 +25,7 @@ from thunder.core.errors import UnsupportedProgram
 from .lost_processes import naming_missing
 from .process_groups import group_named
 
-__all__ = ["Part", "PartGradient", "mark_gradient", "note_part", "part_of", "whole_norms"]
+__all__ = ["Part", "PartGradient", "mark_gradient", "note_part", "note_stage", "part_of", "whole_norms"]
 
 
 class PartGradient(torch.Tensor):
@@ -35,6 +35,8 @@ class PartGradient(torch.Tensor):
     groups: tuple[str, ...]
     #: whether this process has all of it, and the others have other gradients in its place
     is_whole: bool
+    #: the group whose processes have the gradients of other stages of a pipeline
+    stages: str | None
 
     @classmethod
     def __torch_function__(
@@ -47,7 +49,7 @@ class PartGradient(torch.Tensor):
             return over_processes(func, *args, **(kwargs or {}))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
-        copied = memo[id(self)] = _as_part(self.detach().clone(), self.groups, self.is_whole)
+        copied = memo[id(self)] = _as_part(self.detach().clone(), self.groups, self.is_whole, self.stages)
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -61,10 +63,12 @@ class Part:
     Args:
         layouts: those that divide it, in the order of the transforms.
         is_whole: whether it is in one process, and the others have other parameters in its place.
+        stages: the group whose processes have other stages of a pipeline, with other parameters.
     """
 
     layouts: tuple[Any, ...]
     is_whole: bool
+    stages: str | None = None
 
 
 #: parameter in parts → what it is of the whole one
@@ -75,11 +79,19 @@ _hooked: Final = WeakTensorKeyDictionary()
 
 def note_part(parameter: torch.Tensor, part: Part) -> None:
     """Note what a parameter in use is of the whole one; its gradients are those of a part from now on."""
+    known = part_of(parameter)
+    if known is not None and part.stages is None:
+        part = replace(part, stages=known.stages)
     _parts[parameter] = part
     if parameter.requires_grad and parameter not in _hooked:
         parameter.register_post_accumulate_grad_hook(mark_gradient)
         _hooked[parameter] = True
     mark_gradient(parameter)
+
+
+def note_stage(parameter: torch.Tensor, group: str) -> None:
+    """Note that the processes of a group have other stages of a pipeline than that of a parameter."""
+    note_part(parameter, replace(part_of(parameter) or Part((), False), stages=group))
 
 
 def part_of(parameter: torch.Tensor) -> Part | None:
@@ -93,13 +105,15 @@ def mark_gradient(parameter: torch.Tensor) -> None:
     gradient, part = parameter.grad, part_of(parameter)
     if part is not None and gradient is not None and not isinstance(gradient, PartGradient):
         groups = tuple(layout.members.group for layout in part.layouts)
-        parameter.grad = _as_part(gradient, groups, part.is_whole)
+        parameter.grad = _as_part(gradient, groups, part.is_whole, part.stages)
 
 
-def _as_part(gradient: torch.Tensor, groups: tuple[str, ...], is_whole: bool) -> PartGradient:
+def _as_part(
+    gradient: torch.Tensor, groups: tuple[str, ...], is_whole: bool, stages: str | None
+) -> PartGradient:
     """Return a gradient as that of a part, in the same memory."""
     part: PartGradient = gradient.as_subclass(PartGradient)
-    part.groups, part.is_whole = groups, is_whole
+    part.groups, part.is_whole, part.stages = groups, is_whole, stages
     return part
 
 
@@ -134,7 +148,26 @@ def whole_norms(gradients: Sequence[torch.Tensor], order: float) -> list[torch.T
         whole = terms if is_largest or order == 0 else terms ** (1 / order)
         for index, norm in zip(indices, whole.unbind(), strict=True):
             norms[index] = norm.to(norms[index])
+    _join_stages(gradients, norms, order)
     return [norm.to(t.dtype) for norm, t in zip(norms, plain, strict=True)]
+
+
+def _join_stages(gradients: Sequence[torch.Tensor], norms: list[torch.Tensor], order: float) -> None:
+    """Give the first gradient of a stage the norm of all stages' gradients, and the others zero."""
+    by_stages: dict[str, list[int]] = {}
+    for index, gradient in enumerate(gradients):
+        if isinstance(gradient, PartGradient) and gradient.stages is not None:
+            by_stages.setdefault(gradient.stages, []).append(index)
+    is_largest = math.isinf(order)
+    for group, indices in sorted(by_stages.items()):
+        terms = torch.stack([norms[index].to(norms[indices[0]]) for index in indices])
+        powers = terms if is_largest or order == 0 else terms**order
+        joined = (powers.max() if is_largest else powers.sum()).reshape(1)
+        _reduce(joined, dist.ReduceOp.MAX if is_largest else dist.ReduceOp.SUM, (group,))
+        whole = joined[0] if is_largest or order == 0 else joined[0] ** (1 / order)
+        for index in indices:
+            norms[index] = torch.zeros_like(norms[index])
+        norms[indices[0]] = whole.to(norms[indices[0]])
 
 
 def _reduce(values: torch.Tensor, op: Any, groups: Iterable[str]) -> None:
@@ -202,6 +235,7 @@ def _unscale(func: Any, gradients: Any, found_inf: torch.Tensor, inv_scale: torc
     groups = {
         group for gradient in gradients if isinstance(gradient, PartGradient) for group in gradient.groups
     }
+    groups |= {gradient.stages for gradient in gradients if getattr(gradient, "stages", None) is not None}
     _reduce(found_inf, dist.ReduceOp.MAX, sorted(groups))
     return result
 

@@ -147,6 +147,8 @@ class _Turns:
         #: rank → what it waits in
         self.waiting: dict[int, str] = {}
         self.errors: list[BaseException] = []
+        #: group, sending rank, receiving rank → what is sent, and what is received, and has no other side yet
+        self.messages: dict[tuple[str, int, int], tuple[list[_Message], list[_Message]]] = {}
         self.is_over = False
 
     @property
@@ -285,6 +287,51 @@ class _Group(threaded.ProcessLocalGroup):
 
     def getBackendName(self) -> str:
         return BACKEND
+
+    def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int) -> _Message:
+        """Send to a rank of the group; the result waits until that has received it."""
+        return _Message(self.turns, (self.pg_name, self._rank, dst), tensors[0], sends=True)
+
+    def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int) -> _Message:
+        """Receive from a rank of the group; the result waits until that has sent."""
+        return _Message(self.turns, (self.pg_name, src, self._rank), tensors[0], sends=False)
+
+
+class _Message(dist.Work):
+    """A message between two ranks on its way. Messages from one rank to another keep their order.
+
+    There are no buffers: a rank that waits for what it sends waits until the other one receives it.
+    """
+
+    def __init__(
+        self,
+        turns: _Turns,
+        route: tuple[str, int, int],
+        tensor: torch.Tensor,
+        *,
+        sends: bool,
+    ) -> None:
+        super().__init__()
+        self._turns, self._route, self._tensor, self._is_over = turns, route, tensor, False
+        sending, receiving = turns.messages.setdefault(route, ([], []))
+        (sending if sends else receiving).append(self)
+        if sending and receiving:
+            first, second = sending.pop(0), receiving.pop(0)
+            second._tensor.copy_(first._tensor)
+            with turns.changed:
+                first._is_over = second._is_over = True
+                turns.changed.notify_all()
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait until the message has arrived."""
+        if not self._is_over:
+            _, source, target = self._route
+            what = f"a message from {source} to {target}"
+            with self._turns.others_turn(what), self._turns.changed:
+                self._turns.changed.wait_for(lambda: self._is_over or self._turns.is_over)
+            if not self._is_over:
+                sys.exit("the run is over")
+        return True
 
 
 def _collective(name: str, inherited: Callable[..., Any]) -> Callable[..., Any]:

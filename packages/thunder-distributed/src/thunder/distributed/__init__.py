@@ -1,4 +1,4 @@
-"""Data, fully sharded data and tensor parallelism, on process groups of `torch.distributed`."""
+"""Data, fully sharded data, tensor and pipeline parallelism, on process groups of `torch.distributed`."""
 
 from thunder_distributed.clipping import clip_grad_norm_
 from thunder_distributed.communication import Communication, communication
@@ -11,6 +11,7 @@ from thunder_distributed.layouts import DistParallelType, FSDPBucketingStrategy,
 from thunder_distributed.machines import Machine
 from thunder_distributed.mixtures import mixture
 from thunder_distributed.parallel_plans import tensor_parallel
+from thunder_distributed.pipelines.step import Pipeline, pipeline
 from thunder_distributed.plans import DistributedPlan, LinkTraffic, plan
 from thunder_distributed.process_groups import copy_default_process_group
 from thunder_distributed.ranks import run_ranks
@@ -39,6 +40,7 @@ __all__ = [
     "Layout",
     "LinkTraffic",
     "Machine",
+    "Pipeline",
     "RowParallelTransform",
     "TensorLayout",
     "clip_grad_norm_",
@@ -51,6 +53,7 @@ __all__ = [
     "fsdp",
     "load",
     "mixture",
+    "pipeline",
     "plan",
     "row_parallel",
     "run_ranks",

@@ -22,10 +22,10 @@ from thunder.core.proxies import is_proxy
 from thunder.core.symbol import BoundSymbol
 from thunder.core.tags import OpTags
 
-from ..collectives import all_gather, ex
+from ..collectives import all_gather, ex, gathered
 from ..process_groups import group_named
 
-__all__ = ["DrawsDiffer", "check_draws", "devices_of_draws"]
+__all__ = ["DrawsDiffer", "check_draws", "compare_states", "devices_of_draws"]
 
 
 class DrawsDiffer(UserError, RuntimeError):
@@ -49,6 +49,11 @@ def check_draws(group: str, device: str) -> None:
     check_equal_states(all_gather(generator_state(device), group), group)
 
 
+def compare_states(group: str, device: str) -> None:
+    """Compare the generators of a device, outside of programs; raise DrawsDiffer if they differ."""
+    _check_equal_states(gathered(_generator_state(device), group), group)
+
+
 def _generator_state(device: str) -> torch.Tensor:
     """Return a digest of the state of the default generator of a device."""
     kind = torch.device(device)
@@ -70,8 +75,8 @@ def _check_equal_states(states: torch.Tensor, group: str) -> None:
         raise DrawsDiffer(
             "the processes that compute parts of the same result are about to draw other random numbers",
             found={"digests of generators": states.tolist()},
-            hint="Give the processes of a group of tensor parallelism the same seed, by torch.manual_seed, "
-            "and let each of them draw equally often, also outside of the program.",
+            hint="Give the processes of a group of tensor parallelism, or of a pipeline, the same seed, by "
+            "torch.manual_seed, and let each of them draw equally often, also outside of the program.",
         )
 
 
