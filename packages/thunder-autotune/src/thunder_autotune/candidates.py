@@ -44,13 +44,17 @@ class Subject:
         self.unit = unit
         self.values = values
         self._inputs = tuple(values[p.name] for p in unit.inputs)
+        #: the inputs in whose memory a region may compute, with copies
+        self._ending = [(values[name], values[name].clone()) for name in sorted(unit.ending)]
 
     def run(self, fn: Callable[..., Any]) -> Any:
         """Run a candidate on the values."""
         return fn(*self._inputs)
 
     def restore(self) -> None:
-        """Do nothing: a candidate that writes to its inputs is not measured."""
+        """Give the inputs in whose memory a region has computed their values back."""
+        for x, before in self._ending:
+            x.copy_(before)
 
 
 def candidates_of(unit: Unit, data: CompileData) -> tuple[list[Candidate], dict[str, str]]:

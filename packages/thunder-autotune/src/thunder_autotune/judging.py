@@ -77,14 +77,14 @@ def _expected(unit: Unit, values: Mapping[str, Any], given: Sequence[Any], refer
         return _Right([_bits_judge(x) for x in outputs], outputs, draws)
     if unit.with_backward:
         return _Right(_judges_in_float64(given, outputs, reference), outputs, draws)
-    own = copies_of(values)
+    own, scale = copies_of(values), scale_of(values)
     with torch.no_grad(), Shadows() as shadows:
         try:
             for bsym in unit.bsyms:
                 evaluate(bsym, own)
         except ThunderError:  # torch has no function for a call in it
             return _Right(_judges_in_float64(given, outputs, reference), outputs, draws)
-        expected = [expected_of(own[p.name], shadows, scale_of(values)) for p in unit.outputs]
+        expected = [expected_of(own[p.name], shadows, scale) for p in unit.outputs]
     return _Right([_judge(e) for e in expected], outputs, draws)
 
 
@@ -147,8 +147,9 @@ def _fault(unit: Unit, candidate: Candidate, given: Sequence[Any], right: _Right
             found = [x.detach().clone() for x in candidate.run(*copies)]
         except Exception as error:  # of whichever kind: it is the kernel's
             return f"it raises {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        for before, after in zip(given, copies, strict=True):
-            if isinstance(before, torch.Tensor) and not same_bits(before, after):
+        for p, before, after in zip(unit.inputs, given, copies, strict=True):
+            is_kept = p.name not in unit.ending and isinstance(before, torch.Tensor)
+            if is_kept and not same_bits(before, after):
                 return "it writes to its inputs"
         if _states() != right.draws:
             return "it draws other numbers than torch" if unit.is_random else "it draws random numbers"

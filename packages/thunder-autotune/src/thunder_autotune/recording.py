@@ -54,6 +54,7 @@ class Unit:
     accepting: tuple[Executor, ...] = ()
     region_executor: FusionExecutor | None = None
     with_backward: bool = False
+    ending: frozenset[str] = frozenset()
     places: set[tuple[str, ...]] = field(default_factory=set)
     function: Any = None
     #: name → value, with the memory that they share; None where the values are not known
@@ -203,6 +204,7 @@ class Recording(Transform):
                 tuple(region.inputs),
                 tuple(region.outputs),
                 region_executor=executor,
+                ending=frozenset(region.inputs[target].name for _, target in region.reused),
             )
         unit.places.add(tuple(p.name for p in region.outputs))
         return None

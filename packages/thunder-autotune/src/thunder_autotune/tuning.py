@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -171,7 +173,7 @@ class Tuner:
     def tuning(self) -> Tuning:
         """Measure and decide."""
         is_complete = True
-        with self._call.undone():
+        with self._call.undone(), _collector_is_quick():
             recorded = add_transform(self.compiled, transform=[self._recording])
             self._call.run(recorded)
             self._call.forget_unwritten()
@@ -284,6 +286,23 @@ class Tuner:
             results.append([x.detach().clone() for x in tree_iter(found) if isinstance(x, torch.Tensor)])
             self._call.restore()
         return len(results[0]) == len(results[1]) and all(map(_is_near, *results))
+
+
+@contextmanager
+def _collector_is_quick() -> Iterator[None]:
+    """Within the context, the collector of cycles passes over the objects that are there now.
+
+    It runs before each measurement, and goes over all objects of torch and the compiler else.
+    """
+    if gc.get_freeze_count():  # the program has done it
+        yield
+        return
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _is_near(x: torch.Tensor, y: torch.Tensor) -> bool:
