@@ -14,10 +14,12 @@ import torch
 from torch.nn.functional import gelu
 
 import thunder
+import thunder_store
 from autotune.traps import FAST, GELU, TORCH, Clock, Regions, calls_by, executor_of
 from new_processes import run_python
 from thunder.core.errors import InvalidArgument, RequirementNotMet
 from thunder.extend import OperatorExecutor
+from thunder.plugins import get_manager
 from thunder_autotune import Entries, Entry, Figure, autotune
 from thunder_autotune.lock_files import merged, parsed, read
 from thunder_autotune.lock_writing import add_to, as_text, write
@@ -218,6 +220,29 @@ def test_regions_have_entries_too(clock: Clock, tmp_path: Path) -> None:
     compiled = thunder.jit(sines, executors=[ex], placement=str(lock))
     compiled(x)
     assert {row.claimed_by for row in thunder.explain(compiled).rows} == {"torch"}
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return torch.sin(x) * 2
+
+
+def test_a_kept_program_is_for_the_content_of_its_lock_file(tmp_path: Path) -> None:
+    lock, x = tmp_path / "thunder.lock.toml", torch.rand(4, 16)
+
+    def was_kept() -> bool:
+        compiled = thunder.jit(
+            doubled, executors=["torch"], placement=str(lock), program_cache=str(tmp_path / "programs")
+        )
+        assert torch.equal(compiled(x), doubled(x))
+        stats = thunder.compile_stats(compiled)
+        assert stats is not None
+        return "kept" in stats.stage_times
+
+    write(lock, [entry()])
+    with get_manager().temporary(thunder_store, name="store-beside-autotune"):
+        assert [was_kept(), was_kept()] == [False, True]
+        write(lock, [entry(executor="torch")])
+        assert [was_kept(), was_kept()] == [False, True]
 
 
 def test_a_placement_that_is_none_is_an_error() -> None:

@@ -14,6 +14,7 @@ from torch.nn.functional import gelu
 import thunder
 from autotune.traps import FAST, GELU, Clock, Regions, calls_by, executor_of
 from thunder.extend import OperatorExecutor
+from thunder.plugins import get_manager, hookimpl
 from thunder_autotune import Entries, autotune
 from thunder_autotune.lock_files import read
 from thunder_bisect.slowness.answer import Times
@@ -174,6 +175,24 @@ def test_threads_share_what_was_measured(clock: Clock, monkeypatch: pytest.Monke
     assert len(results) == 3
     assert all(torch.equal(result, layers(x)) for result in results)
     assert (thunder.cache_misses(compiled), len(clock.units)) == (1, 1)
+
+
+def test_what_a_package_ships_for_this_device_is_not_measured(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("thunder_autotune.measured.WallTimer", lambda: clock)
+    lock, ex, x = tmp_path / "acme.lock.toml", fast(clock), torch.rand(4, 48)
+    autotune(thunder.jit(layers, executors=["torch", ex]), x, timer=clock, lock=lock)
+
+    class Package:
+        @hookimpl
+        def thunder_lock_files(self) -> list[Path]:
+            return [lock]
+
+    with get_manager().temporary(Package(), name="acme-with-table"):
+        compiled = thunder.jit(layers, executors=["torch", ex], placement="measured")
+        compiled(x)
+    assert (len(clock.units), calls_by(compiled, ex.name)) == (1, 3)
 
 
 def test_a_process_group_is_refused(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,13 @@ from importlib import import_module
 from typing import Any
 
 from thunder.plugins import Alias, NamesOfModules, Option, hookimpl
+from thunder_autotune import package_tables
 from thunder_autotune.revision import Revision
 
 __all__ = [
     "thunder_cache_state",
     "thunder_commands",
+    "thunder_configure",
     "thunder_names",
     "thunder_options",
     "thunder_pipeline",
@@ -32,6 +34,15 @@ _PUBLIC = {
     "autotune": "tuning",
 }
 
+#: value of the option `placement` → the module that follows it; others are paths of lock files
+_SOURCES = {"measured": "measured", "estimated": "estimates"}
+
+
+@hookimpl
+def thunder_configure(manager: Any) -> None:
+    """Define the hook by which packages ship measurements."""
+    manager.add_hooks(package_tables)
+
 
 @hookimpl
 def thunder_names() -> NamesOfModules:
@@ -48,8 +59,8 @@ def thunder_options() -> list[Option]:
             str,
             "order",
             'What decides which executor runs a call: the order of the executors ("order"), measurements '
-            'at the first call ("measured"), or the path of a lock file that thunder.autotune has written, '
-            "which ends with .toml.",
+            'at the first call ("measured"), estimates for a device that need not be here ("estimated"), or '
+            "the path of a lock file that thunder.autotune has written, which ends with .toml.",
         ),
         Option(
             "placement_budget_s",
@@ -71,8 +82,7 @@ def thunder_pipeline(pipeline: Any, options: Mapping[str, Any]) -> None:
     """Add the stages of a placement, where one is chosen."""
     placement = options["placement"]
     if placement != "order":
-        source = "measured" if placement == "measured" else "sources"
-        import_module(f"thunder_autotune.{source}").configure(pipeline, options)
+        import_module(f"thunder_autotune.{_SOURCES.get(placement, 'sources')}").configure(pipeline, options)
 
 
 @hookimpl
@@ -92,7 +102,7 @@ def thunder_cache_state(options: Mapping[str, Any]) -> Mapping[str, Hashable] | 
     """Return the content of the lock file on which programs depend, or None without one."""
     # without marking the option as read: this is not a compile
     placement = getattr(options, "value", options.__getitem__)("placement")
-    if placement in ("order", "measured"):
+    if placement == "order" or placement in _SOURCES:
         return None
     return {"autotune.placement": import_module("thunder_autotune.lock_files").digest_of(placement)}
 

@@ -85,11 +85,12 @@ def _expected(unit: Unit, values: Mapping[str, Any], given: Sequence[Any], refer
         except ThunderError:  # torch has no function for a call in it
             return _Right(_judges_in_float64(given, outputs, reference), outputs, draws)
         expected = [expected_of(own[p.name], shadows, scale) for p in unit.outputs]
-    return _Right([_judge(e) for e in expected], outputs, draws)
+    return _Right([_judge(e, whole=len(unit.bsyms) > 1) for e in expected], outputs, draws)
 
 
-def _judge(expected: Expected) -> Callable[[torch.Tensor], str | None]:
-    return lambda ours: fault_of(ours, expected)
+def _judge(expected: Expected, *, whole: bool) -> Callable[[torch.Tensor], str | None]:
+    """Return the judge of a result; the errors of a region are spread over it, as those of a program."""
+    return lambda ours: fault_of(ours, expected, whole=whole)
 
 
 def _bits_judge(right: torch.Tensor) -> Callable[[torch.Tensor], str | None]:

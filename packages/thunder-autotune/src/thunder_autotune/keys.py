@@ -105,10 +105,11 @@ def _text(value: Any) -> str:
 
 
 def with_strides(value: Any) -> str:
-    """Return device, dtype and shape of a tensor, with its strides (elements) if they are not contiguous."""
+    """Return kind of device, dtype, shape, and strides (elements) if they are not contiguous."""
     if not isinstance(value, TensorProxy):
         return str(type(value).__name__)
-    text = value.type_string()
+    _, _, metadata = value.type_string().partition(" ")
+    text = f"{value.device.type} {metadata}"  # whichever of several equal devices it is
     strides = value.strides
     if strides is None or tuple(strides) == _contiguous(value.shape):
         return text

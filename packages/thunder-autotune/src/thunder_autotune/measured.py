@@ -15,6 +15,7 @@ from thunder.core.entries import CacheEntry, CompileData, TraceRequest, compiled
 from thunder_autotune.entries import Entries
 from thunder_autotune.lock_files import merged
 from thunder_autotune.placement import Placed, add_stages
+from thunder_autotune.shipped import shipped_entries
 from thunder_autotune.timing import WallTimer
 from thunder_autotune.tuning import Tuner, refuse_process_groups
 from thunder_bisect.slowness.runs import Call
@@ -64,7 +65,7 @@ def tuned_entry(entry: CacheEntry, request: TraceRequest, data: CompileData) -> 
             request.args,
             request.kwargs,
             budget=data.compile_options["placement_budget_s"],
-            known=measurements(),
+            known=merged(shipped_entries(), measurements()),
             timer=WallTimer(),
         )
         try:

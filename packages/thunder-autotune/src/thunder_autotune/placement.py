@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,7 +185,7 @@ def add_stages(
 
 
 class UsePlacement(Transform):
-    """Lets entries decide which executors run the calls of one compiled object.
+    """Lets entries decide which executors run the calls of one compiled object, as long as it exists.
 
     Args:
         entries: what was measured, with the decisions.
@@ -194,12 +194,7 @@ class UsePlacement(Transform):
 
     def __init__(self, entries: Entries, source: str) -> None:
         self.entries, self.source = entries, source
-        self._state = {"entries": tuple((e.kind, e.key, e.profile, e.executor) for e in entries)}
 
     def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
         """Add the stages."""
         add_stages(pipeline, "autotune.tuned", lambda: self.entries, self.source)
-
-    def cache_state(self) -> Mapping[str, Hashable]:
-        """Return the decisions, on which programs depend."""
-        return self._state

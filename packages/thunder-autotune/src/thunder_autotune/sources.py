@@ -26,7 +26,7 @@ def _of_file(path: str) -> Entries:
     if not path.endswith(".toml"):
         raise InvalidArgument(
             f"placement={path!r} is not a placement",
-            hint='It is "order", "measured", or the path of a lock file, which ends with .toml.',
+            hint='It is "order", "measured", "estimated", or the path of a lock file, which ends with .toml.',
         )
     digest = digest_of(path)
     _refuse_other_file(path, digest)
