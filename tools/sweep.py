@@ -76,6 +76,10 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
         "every seeded fault, which a bisection must name, and right programs in regions of a compiler",
         [*TESTS, "tests/bisecting"],
     ),
+    "autotune": (
+        "the benchmarks' workloads, tuned with TorchInductor and with placements at random",
+        [*TESTS, "tests/autotune"],
+    ),
     "triton": (
         "generated Triton kernels: the conformance kit, random programs, code for each GPU",
         [*TESTS, "tests/triton_executor"],

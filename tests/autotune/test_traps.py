@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 import torch
@@ -154,6 +155,29 @@ def test_a_region_is_compiled_or_left_as_a_whole(clock: Clock, us: float, chosen
     if chosen == CALLS:
         (reason,) = [r for r in row.refusals if r.executor == ex.name]
         assert reason.message == "measured 90 µs, call by call 60 µs"
+
+
+def test_another_compiler_of_regions_takes_a_region(clock: Clock, tmp_path: Path) -> None:
+    slow, quick = Regions(clock, 50.0), Regions(clock, 20.0)
+    x, lock = torch.rand(4, 16), tmp_path / "thunder.lock.toml"
+
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return sines(x) @ sines(x).T
+
+    compiled = thunder.jit(twice, executors=[slow, quick])
+    tuning = autotune(compiled, x, timer=clock, lock=lock)
+    region = next(entry for entry in tuning.entries if entry.kind == "region")
+    assert (region.default, region.executor) == (slow.name, quick.name)
+    assert {entry.executor for entry in tuning.entries} == {quick.name}
+    for form in (tuning.compiled, thunder.jit(twice, executors=[slow, quick], placement=str(lock))):
+        assert torch.equal(form(x), twice(x))
+        owners = {row.symbol: row.claimed_by for row in thunder.explain(form).rows}
+        assert owners == {
+            "torch.sin": quick.name,
+            GELU: quick.name,
+            "torch.permute": "torch",
+            "torch.matmul": "torch",
+        }
 
 
 def test_a_region_that_is_wrong_is_left(clock: Clock) -> None:

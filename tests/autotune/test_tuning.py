@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,39 @@ def test_what_the_program_writes_is_as_before(clock: Clock) -> None:
     autotune(compiled, torch.ones(4, 16), timer=clock)
     assert float(count) == 0
     assert torch.equal(torch.get_rng_state(), before)
+
+
+class Small(torch.nn.Module):
+    """A model with integers, a view that is used twice, and layers that autocast casts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(10, 16)
+        self.linear = torch.nn.Linear(16, 16)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.table(tokens)
+        return gelu(self.linear(x).transpose(0, 1)) * gelu(x[:, :8].repeat(1, 2).T)
+
+
+@pytest.mark.parametrize("mode", ["training", "no_grad", "inference_mode", "autocast", "bfloat16"])
+def test_a_model_is_tuned_in_each_mode(clock: Clock, mode: str) -> None:
+    torch.manual_seed(0)
+    model, ex = Small(), fast(clock)
+    model = model.bfloat16() if mode == "bfloat16" else model
+    modes: dict[str, Any] = {
+        "no_grad": torch.no_grad(),
+        "inference_mode": torch.inference_mode(),
+        "autocast": torch.autocast("cpu", dtype=torch.bfloat16),
+    }
+    tokens = torch.tensor([1, 9, 3, 3])
+    with modes.get(mode, nullcontext()):
+        tuning = autotune(thunder.jit(model, executors=["torch", ex]), tokens, timer=clock)
+        assert [entry.refused for entry in tuning.entries] == [{}] * len(tuning.entries)
+        assert torch.equal(tuning.compiled(tokens), model(tokens))
+        assert calls_by(tuning.compiled, ex.name) >= 2  # a backward computes them again
+        assert calls_by(tuning.compiled, "torch") == 0
+        assert all(entry.executor == ex.name for entry in tuning.entries)
 
 
 def test_a_gradient_rule_is_measured_with_its_backward(clock: Clock) -> None:

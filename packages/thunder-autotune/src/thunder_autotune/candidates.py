@@ -77,15 +77,16 @@ def _makers(unit: Unit) -> list[tuple[str, Callable[[], Callable[..., Any]]]]:
         assert executor is not None, "a region has the executor that compiles it"
         return [
             (executor.name, lambda: _region_function(unit)),
+            *((other.name, _maker(unit, other)) for other in unit.accepting),
             (CALLS, lambda: _program(unit, get_always_executors())),
         ]
+    return [(executor.name, _maker(unit, executor)) for executor in unit.accepting]
+
+
+def _maker(unit: Unit, executor: Executor) -> Callable[[], Callable[..., Any]]:
     make = _differentiated if unit.with_backward else _program
-
-    def maker(executor: Executor) -> Callable[[], Callable[..., Any]]:
-        always = [e for e in get_always_executors() if e is not executor]
-        return lambda: make(unit, [executor, *always])
-
-    return [(executor.name, maker(executor)) for executor in unit.accepting]
+    always = [e for e in get_always_executors() if e is not executor]
+    return lambda: make(unit, [executor, *always])
 
 
 def _region_function(unit: Unit) -> Callable[..., Any]:

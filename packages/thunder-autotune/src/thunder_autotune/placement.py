@@ -155,7 +155,7 @@ def refusal_of(entry: Entry, name: str) -> Refusal:
         return Refusal("measured", f"measured: {entry.refused[name]}")
     own, chosen = entry.figures.get(name), entry.figures.get(entry.executor)
     if own is None or chosen is None:
-        return Refusal("cost", f"{entry.executor} was chosen" + (f": {entry.reason}" if entry.reason else ""))
+        return Refusal("cost", f"{entry.executor} was chosen" + (f", {entry.reason}" if entry.reason else ""))
     text = f"measured {time_text(own.us)}, {entry.executor} {time_text(chosen.us)}"
     return Refusal("cost", text + (f"; {entry.reason}" if entry.reason else ""))
 

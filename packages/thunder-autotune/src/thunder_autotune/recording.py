@@ -8,7 +8,7 @@ traces keep copies of what the first of equal ones reads.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -40,10 +40,11 @@ __all__ = ["Recording", "Unit"]
 class Unit:
     """A distinct call or region, with all that is needed to run it alone.
 
-    `accepting` are the executors that accept it, in the order of the list. `region_executor` compiles the
-    region. `places` are the results of each of its occurrences. `with_backward` marks a call for which an
-    executor has a gradient rule, in a program that is differentiated: its forward is measured with its
-    backward. `function` is the compiled function of a region.
+    `accepting` are the executors that accept a call, in the order of the list; for a region, the other fusion
+    executors that accept all of its calls. `region_executor` compiles the region, and `function` is what it
+    has compiled. `places` are the results of each of its occurrences. `ending` are the inputs that nothing
+    reads afterwards, in whose memory a region may compute. `with_backward` marks a call for which an executor
+    has a gradient rule, in a program that is differentiated: forward and backward are measured as one.
     """
 
     kind: Kind
@@ -184,6 +185,16 @@ class Recording(Transform):
             and any(p.requires_grad for p in tensors_of((bsym.args, bsym.kwargs))),
         )
 
+    def _other_compilers(self, own: Executor, calls: Sequence[BoundSymbol]) -> tuple[Executor, ...]:
+        """Return the other fusion executors of the list that accept all calls of a region."""
+        return tuple(
+            executor
+            for executor in self._context.executors
+            if isinstance(executor, FusionExecutor)
+            and executor is not own
+            and all(answer_as_executor(executor, executor.as_registered(b)) is True for b in calls)
+        )
+
     def refuse_region(self, executor: Executor, region: Region) -> Refusal | None:
         """Record a region; refuse nothing."""
         key = region_key(region)
@@ -197,17 +208,26 @@ class Recording(Transform):
         unit = self.units.get(("region", key))
         if unit is None:
             assert isinstance(executor, FusionExecutor), "only these have regions"
+            calls = tuple(map(_unclaimed, region.bsyms))
             unit = self.units["region", key] = Unit(
                 "region",
                 key,
-                tuple(region.bsyms),
+                calls,
                 tuple(region.inputs),
                 tuple(region.outputs),
+                self._other_compilers(executor, calls),
                 region_executor=executor,
                 ending=frozenset(region.inputs[target].name for _, target in region.reused),
             )
         unit.places.add(tuple(p.name for p in region.outputs))
         return None
+
+
+def _unclaimed(bsym: BoundSymbol) -> BoundSymbol:
+    """Return a call of a region as it was before the region's executor has claimed it."""
+    if isinstance(bsym.sym.executor, FusionExecutor):
+        return bsym.from_bsym(sym=replace(bsym.sym, executor=None))
+    return bsym
 
 
 def _results_within(bsym: BoundSymbol) -> Iterable[tuple[str, ...]]:

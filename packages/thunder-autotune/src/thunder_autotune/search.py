@@ -22,10 +22,15 @@ NOT_TRIED = "it is faster alone, and the time was over before the program was me
 
 @dataclass(frozen=True)
 class Change:
-    """An entry whose fastest candidate is not the baseline, and how often the program has it."""
+    """An entry whose fastest candidate is not the baseline, and how often the program has it.
+
+    `calls` are entries that go with it: where another fusion executor compiles a region, its calls are that
+    executor's.
+    """
 
     entry: Entry
     count: int
+    calls: tuple[Entry, ...] = ()
 
     @property
     def promise(self) -> float:
@@ -95,7 +100,8 @@ def _is_faster(found: tuple[Figure, Figure] | None) -> bool:
 
 
 def _with(base: Entries, changes: Iterable[Change]) -> Entries:
-    return Entries([*base, *(change.entry.chosen(change.entry.fastest) for change in changes)])
+    chosen = [[change.entry.chosen(change.entry.fastest), *change.calls] for change in changes]
+    return Entries([*base, *(entry for entries in chosen for entry in entries)])
 
 
 def _told(entries: Entries, changes: Iterable[Change], reason: str) -> Entries:

@@ -6,8 +6,8 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from thunder.extend import get_always_executors
 from thunder_autotune.candidates import Subject, candidates_of, made_values
 from thunder_autotune.entries import Entries, Entry, Figure, time_text
 from thunder_autotune.judging import faults_of, reference_of
+from thunder_autotune.keys import call_key
 from thunder_autotune.lock_files import read
 from thunder_autotune.lock_writing import add_to
 from thunder_autotune.placement import UsePlacement
@@ -207,6 +208,10 @@ class Tuner:
 
     def _measure_units(self) -> None:
         units = sorted(self._recording.units.values(), key=lambda unit: -_weight(unit))
+        with _without_autocast():  # which is in the calls already
+            self._measure_each(units)
+
+    def _measure_each(self, units: Iterable[Unit]) -> None:
         for unit in units:
             known = self.known.measured(unit.kind, unit.key, self._profile)
             if known is None or known.is_stale(self._versions) or known.default != unit.default:
@@ -247,17 +252,24 @@ class Tuner:
     # -- the whole program
 
     def _searched(self) -> tuple[Outcome, bool]:
-        changes = [
-            Change(entry, len(self._recording.units[entry.kind, entry.key].places))
-            for entry in self.entries
-            if entry.fastest != entry.baseline
-        ]
+        changes = [self._change(entry) for entry in self.entries if entry.fastest != entry.baseline]
         try:
             return search(self.entries, changes, self._compared), True
         except _Over:
             told = [c.entry.chosen(c.entry.baseline, NOT_TRIED) for c in changes]
             why = "the time was over before the program was measured"
             return Outcome(Entries([*self.entries, *told]), why=why), False
+
+    def _change(self, entry: Entry) -> Change:
+        unit = self._recording.units[entry.kind, entry.key]
+        calls: list[Entry] = []
+        if entry.kind == "region" and entry.fastest in {other.name for other in unit.accepting}:
+            keys = dict.fromkeys(key for key in map(call_key, unit.bsyms) if key is not None)
+            for key in keys:
+                found = self.entries.measured("call", key, self._profile)
+                call = found or replace(entry, kind="call", key=key, figures={}, refused={}, calls="")
+                calls.append(call.chosen(entry.fastest, f"in a region of {entry.calls}"))
+        return Change(entry, len(unit.places), tuple(calls))
 
     def _compared(self, entries: Entries) -> tuple[Figure, Figure] | None:
         """Return the times of the program by default and with entries; None where the results differ."""
@@ -286,6 +298,16 @@ class Tuner:
             results.append([x.detach().clone() for x in tree_iter(found) if isinstance(x, torch.Tensor)])
             self._call.restore()
         return len(results[0]) == len(results[1]) and all(map(_is_near, *results))
+
+
+@contextmanager
+def _without_autocast() -> Iterator[None]:
+    kinds = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+    with ExitStack() as stack:
+        for kind in kinds:
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
 
 
 @contextmanager
