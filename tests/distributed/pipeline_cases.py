@@ -18,6 +18,7 @@ from thunder.distributed import (
     FSDPType,
     clip_grad_norm_,
     column_parallel,
+    context_parallel,
     ddp,
     fsdp,
     pipeline,
@@ -60,7 +61,7 @@ def model() -> Model:
 
 def tokens() -> torch.Tensor:
     generator = torch.Generator().manual_seed(1)
-    return torch.randint(0, WORDS, (8, 3), generator=generator)
+    return torch.randint(0, WORDS, (8, 4), generator=generator)
 
 
 def loss(model, tokens):
@@ -120,6 +121,7 @@ def on_a_mesh(kind: str, schedule: str):
             column_parallel(target_modules=["*.up"], process_group=copies),
             row_parallel(target_modules=["*.down"], process_group=copies),
         ],
+        "context": lambda: [context_parallel(divide={"tokens": 1}, process_group=copies)],
     }[kind]()
     step = pipeline(
         model(),
@@ -130,11 +132,12 @@ def on_a_mesh(kind: str, schedule: str):
         transforms=transforms,
         executors=["torch"],
     )
-    part = tokens() if kind == "tensor" else tokens().chunk(2)[copies.get_local_rank()]
+    has_copies = kind in ("ddp", "fsdp", "zero3")
+    part = tokens().chunk(2)[copies.get_local_rank()] if has_copies else tokens()
 
     def run() -> float:
         value = step(part)
-        if kind != "tensor":
+        if has_copies:
             dist.all_reduce(value, group=copies.get_group())
             value /= 2
         return value.item()

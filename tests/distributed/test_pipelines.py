@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.checkpoint import checkpoint
 
 import thunder
@@ -18,8 +19,8 @@ from distributed.random_pipelines import SCHEDULES, Training, differences
 from distributed.trainings import distance
 from sweeping import in_turn, one_in
 from thunder.core.errors import ThunderError
-from thunder.distributed import DrawsDiffer, pipeline, run_ranks
-from thunder.distributed.schedules import gpipe
+from thunder.distributed import DrawsDiffer, column_parallel, ddp, pipeline, row_parallel, run_ranks
+from thunder.distributed.schedules import check, gpipe
 from thunder_distributed.agreement import ProgramsDiffer
 
 TOLERANCE = 1e-12
@@ -40,7 +41,7 @@ def test_processes_train_as_one_does(outcomes, name: str):
 
 
 @pytest.mark.parametrize(
-    ("kind", "schedule"), in_turn(("ddp", "fsdp", "zero3", "tensor"), ("1f1b", "zero bubble"))
+    ("kind", "schedule"), in_turn(("ddp", "fsdp", "zero3", "tensor", "context"), ("1f1b", "zero bubble"))
 )
 def test_stages_are_distributed_over_another_dimension_of_a_mesh(kind: str, schedule: str):
     results = run_ranks(lambda: on_a_mesh(kind, schedule), 4)
@@ -105,6 +106,68 @@ def _mse(model, x, y):
     return F.mse_loss(model(x), y)
 
 
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zero bubble"])
+def test_a_rank_saves_as_many_microbatches_as_its_schedule_says(name: str):
+    def program():
+        step = pipeline(model(), pipeline_cases.loss, microbatches=6, schedule=name, executors=["torch"])
+        step(tokens())
+        alive, most = set(), 0
+        for bsym in step.traces["rank"].bound_symbols:
+            outs = {p.name for p in bsym.flat_proxy_outs if p.name.startswith(("saved_", "kept_"))}
+            if bsym.sym.name == "python_del":
+                alive -= {p.name for p in bsym.flat_proxy_args}
+            alive |= outs
+            # what B keeps for W is of a microbatch that is counted until then
+            most = max(most, len({saved.split("_")[-1] for saved in alive}))
+        assert not alive
+        return most, check(step.schedule).saved[dist.get_rank()], step.messages
+
+    for most, expected_most, messages in run_ranks(program, 3):
+        assert most == expected_most
+        assert {m.name for m in messages} == {"send", "receive"}
+        assert messages.sent == sum(m.nbytes for m in messages if m.name == "send") > 0
+
+
+def test_norms_of_single_gradients_need_no_other_process():
+    def program():
+        net = model()
+        step = pipeline(net, pipeline_cases.loss, microbatches=2, executors=["torch"])
+        step(tokens())
+        return {name: p.grad.norm().item() for name, p in step.named_parameters()}
+
+    one = model()
+    pipeline_cases.loss(one, tokens()).backward()
+    norms = {name: p.grad.norm().item() for name, p in one.named_parameters()}
+    first, second = run_ranks(program, 2)
+    assert len(first) != len(second)
+    assert first | second == pytest.approx(norms)
+
+
+class _Switched(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+        self.order = [0, 1, 2]
+
+    def forward(self, x):
+        for i in self.order:
+            x = self.layers[i](x)
+        return x
+
+
+def test_a_program_that_reads_parameters_in_other_stages_is_refused():
+    def program():
+        net = _Switched()
+        step = pipeline(net, _mse, microbatches=1, stages=["layers.1"], executors=["torch"])
+        x = torch.randn(2, 4)
+        step(x, x)
+        net.order = [2, 1, 0]
+        step(x, x)
+
+    with pytest.raises(thunder.UnsupportedProgram, match="first in a stage of another process than before"):
+        run_ranks(program, 2, timeout=5)
+
+
 class Dropped(nn.Module):
     """Dropout in two stages, and random numbers of a shape; a part that is computed again."""
 
@@ -148,6 +211,30 @@ def test_draws_are_those_of_one_process(schedule: str):
         assert torch.equal(drawn, after)
         found |= gradients
     assert distance(found, {n: p.grad for n, p in one.named_parameters()}) < TOLERANCE
+
+
+def test_draws_in_layers_in_parts_are_those_of_one_process():
+    x, y = torch.randn(4, 4, dtype=torch.float64), torch.randn(4, 4, dtype=torch.float64)
+
+    def module():
+        torch.manual_seed(0)
+        return Dropped().double()
+
+    def program():
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("stages", "parts"))
+        parts = [
+            column_parallel(target_modules=["model.first"], process_group=mesh["parts"]),
+            row_parallel(target_modules=["model.second"], process_group=mesh["parts"]),
+        ]
+        options = {"process_group": mesh["stages"], "transforms": parts, "executors": ["torch"]}
+        step = pipeline(module(), _mse, microbatches=2, **options)
+        torch.manual_seed(7)
+        return step(x, y).item()
+
+    one = module()
+    torch.manual_seed(7)
+    whole = sum(_mse(one, a, b).item() / 2 for a, b in zip(x.chunk(2), y.chunk(2), strict=True))
+    assert run_ranks(program, 4) == pytest.approx([whole] * 4, abs=TOLERANCE)
 
 
 def test_generators_in_different_states_are_an_error():
@@ -278,6 +365,10 @@ REFUSED = {
     ),
     "stages": (lambda: _step(_Counted(nn.Tanh()), stages=["middle"]), "no stage can begin at 'middle'"),
     "first": (lambda: _step(_Counted(nn.Tanh()), stages=["first"]), "no parameters before it"),
+    "same processes": (
+        lambda: _step(_Counted(nn.Tanh()), transforms=[ddp()]),
+        "ddp and pipeline are over the same processes",
+    ),
     "schedule": (
         lambda: _step(_Counted(nn.Tanh()), schedule=gpipe(ranks=3, microbatches=2)),
         "the schedule is for another pipeline",

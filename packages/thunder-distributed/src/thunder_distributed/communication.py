@@ -49,8 +49,8 @@ class Collective:
     @property
     def sent(self) -> int:
         """Return the bytes that a process sends."""
-        if self.name == rotate.name:
-            return self.nbytes
+        if self.name in (rotate.name, "send", "receive"):
+            return 0 if self.name == "receive" else self.nbytes
         rounds = 2 if self.name == all_reduce.name else 1
         return rounds * self.nbytes * (self.size - 1) // self.size
 

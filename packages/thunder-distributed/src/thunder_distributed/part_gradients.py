@@ -117,10 +117,13 @@ def _as_part(
     return part
 
 
-def whole_norms(gradients: Sequence[torch.Tensor], order: float) -> list[torch.Tensor]:
+def whole_norms(
+    gradients: Sequence[torch.Tensor], order: float, *, joins_stages: bool = True
+) -> list[torch.Tensor]:
     """Return the norm of the whole gradient for each part of one; others are whole. All processes call it.
 
-    Of gradients that are each in another process, the first one has the norm of all, and the others zero.
+    Of gradients that are each in another process, the first one has the norm of all, and the others zero. So
+    it is with those of the stages of a pipeline if `joins_stages`.
     Raises UnsupportedProgram for a negative order, which the padding of parts does not leave as it is.
     """
     plain = [gradient.as_subclass(torch.Tensor) for gradient in gradients]
@@ -148,7 +151,8 @@ def whole_norms(gradients: Sequence[torch.Tensor], order: float) -> list[torch.T
         whole = terms if is_largest or order == 0 else terms ** (1 / order)
         for index, norm in zip(indices, whole.unbind(), strict=True):
             norms[index] = norm.to(norms[index])
-    _join_stages(gradients, norms, order)
+    if joins_stages:
+        _join_stages(gradients, norms, order)
     return [norm.to(t.dtype) for norm, t in zip(norms, plain, strict=True)]
 
 
@@ -201,11 +205,14 @@ def _vector_norm(
     dtype: torch.dtype | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the norm of all elements; that of a dimension is one of the part."""
+    """Return the norm of all elements; that of a dimension is one of the part.
+
+    It is that of one parameter: stages of a pipeline have other numbers of them.
+    """
     if dim is not None or keepdim or out is not None:
         result: torch.Tensor = func(x, ord, dim, keepdim, dtype=dtype, out=out)
         return result
-    (norm,) = whole_norms([x], float(ord))
+    (norm,) = whole_norms([x], float(ord), joins_stages=False)
     return norm if dtype is None else norm.to(dtype)
 
 

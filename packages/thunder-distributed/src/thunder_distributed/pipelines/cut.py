@@ -275,8 +275,19 @@ class _Cutter:
             sum(_cost(self.body[i]) for i in range(a, b) if self.kinds[i] == "staged")
             for a, b in pairwise(bounds)
         ]
-        chosen = balanced(costs, self.stages)
+        chosen = balanced(costs, self.stages, [self._crossing(bound) for bound in bounds[:-1]])
         return [first_uses[c][0] for c in chosen], tuple(first_uses[c][1][0] for c in chosen)
+
+    def _crossing(self, first: int) -> int:
+        """Return the bytes of the staged values that are computed before a statement and read after it."""
+        crossing = {
+            p.name: p
+            for i in range(first, len(self.body))
+            if self.kinds[i] == "staged"
+            for p in self.body[i].flat_proxy_args
+            if self.producer.get(p.name, first) < first and self.kinds[self.producer[p.name]] == "staged"
+        }
+        return nbytes_of(crossing.values())
 
     # -- values between stages
 

@@ -26,7 +26,7 @@ from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, from_trace, tracectx
 
 from ..collectives import ex
-from ..division.draws import compare_states, devices_of_draws
+from ..division.draws import check_equal_states, compare_states, devices_of_draws
 from .cut import Cut
 
 __all__ = ["Drawing", "draw_from", "drawings_of", "put_generators", "states_of_draws"]
@@ -90,17 +90,37 @@ def drawings_of(cut: Cut, context: Any) -> tuple[Drawing, ...]:
     return tuple(drawings)
 
 
+def without_checks_of_draws(trace: TraceCtx) -> tuple[TraceCtx, frozenset[str]]:
+    """Return a program without the checks of tensor parallelism, which a step makes; and their groups."""
+    checks = [b for b in trace.bound_symbols if b.sym.id == check_equal_states.id]
+    if not checks:
+        return trace, frozenset()
+    dropped = {b.args[0].name for b in checks}
+    kept = []
+    for bsym in reversed(trace.bound_symbols):
+        if bsym.sym.id == check_equal_states.id:
+            continue
+        if any(p.name in dropped for p in bsym.flat_proxy_outs):  # what only the checks read
+            dropped.update(p.name for p in bsym.flat_proxy_args)
+        else:
+            kept.append(bsym)
+    new = from_trace(trace)
+    new.bound_symbols = kept[::-1]
+    return new, frozenset(b.args[1] for b in checks)
+
+
 def states_of_draws(
-    drawings: Sequence[Sequence[Drawing]], own: Collection[int], group: str
+    drawings: Sequence[Sequence[Drawing]], own: Collection[int], groups: Collection[str]
 ) -> tuple[dict[tuple[int, int], States], States]:
     """Draw what all stages of all microbatches draw.
 
     Returns the states in which the own stages of each microbatch begin, by (microbatch, stage), and those
-    after the last one. Raises DrawsDiffer if the processes of the group are not in one state.
+    after the last one. Raises DrawsDiffer if the processes of one of the groups are not in one state.
     """
     devices = frozenset[str]().union(*(d.devices for stages in drawings for d in stages))
     for device in sorted(devices):
-        compare_states(group, device)
+        for group in sorted(groups):
+            compare_states(group, device)
     states = {}
     for m, stages in enumerate(drawings):
         for stage, drawing in enumerate(stages):

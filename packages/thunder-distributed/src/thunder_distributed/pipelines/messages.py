@@ -12,6 +12,7 @@ that tell messages apart.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
@@ -20,16 +21,19 @@ import torch
 import torch.distributed as dist
 
 from thunder import TensorProxy
+from thunder.core.dtypes import to_torch_dtype
 from thunder.core.errors import InvalidArgument
 from thunder.core.proxies import FutureTensorProxy
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
+from thunder.core.trace import TraceCtx
 
 from ..agreement import ProcessMissing
 from ..collectives import ex
+from ..communication import Collective
 from ..process_groups import group_named, group_size
 
-__all__ = ["MESSAGES", "arrived", "receive", "send", "sent"]
+__all__ = ["MESSAGES", "arrived", "messages_of", "receive", "send", "sent"]
 
 
 class _InFlight(NamedTuple):
@@ -108,6 +112,26 @@ send: Symbol = ex.register_operator("send", meta=_send_meta, fn=_send, tags=_TAG
 receive: Symbol = ex.register_operator("receive", meta=_receive_meta, fn=_receive, tags=_TAGS)
 sent: Symbol = ex.register_operator("sent", meta=lambda future: None, fn=_sent, tags=_TAGS)
 arrived: Symbol = ex.register_operator("arrived", meta=_arrived_meta, fn=_arrived, tags=_TAGS)
+
+
+def messages_of(trace: TraceCtx) -> Iterator[Collective]:
+    """Yield the messages of a program of a rank; what it receives sends nothing."""
+    for bsym in trace.bound_symbols:
+        if bsym.sym.id not in MESSAGES:
+            continue
+        future, group = bsym.output, bsym.args[1 if bsym.sym.id == send.id else 3]
+        nbytes = math.prod(future.shape) * to_torch_dtype(future.dtype).itemsize
+        yield Collective(
+            trace="step",
+            name=bsym.sym.name,
+            group=group,
+            size=group_size(group),
+            dtype=future.dtype.shortname(),
+            shape=tuple(future.shape),
+            nbytes=nbytes,
+            source=f"{'to' if bsym.sym.id == send.id else 'from'} rank {bsym.args[-2]}",
+        )
+
 
 #: the operators that move a tensor between two processes, by id
 MESSAGES: Final = {send.id: send, receive.id: receive}

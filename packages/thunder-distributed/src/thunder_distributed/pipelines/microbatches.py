@@ -33,6 +33,7 @@ def divided(
     Raises InvalidArgument for tensors of different sizes, none, or too few elements.
     """
     bound = signature.bind(None, *args, **kwargs)
+    bound.apply_defaults()
     named = dict([*bound.arguments.items()][1:])
     lengths = {
         key: tensor.shape[0]
@@ -63,6 +64,7 @@ def divided(
     for m in range(count):
         first = sum(sizes[:m])
         own = signature.bind(None, *args, **kwargs)
+        own.apply_defaults()
         for name, value in named.items():
             if name not in whole:
                 own.arguments[name] = _part(value, first, first + sizes[m])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,19 +14,21 @@ from torch import nn
 
 import thunder
 from thunder.core.errors import InvalidArgument, UnsupportedProgram
-from thunder.core.module import get_thunder_module
 from thunder.core.trace import TraceCtx
 
 from ..agreement import begin, register_sequence
-from ..part_gradients import note_stage
+from ..communication import Communication
+from ..distribution import Distributing
 from ..process_groups import Members, group_named, members_of
 from .cut import Cut
 from .draws import put_generators, states_of_draws
+from .messages import messages_of
 from .microbatches import divided
 from .rank_program import RankProgram, rank_program, states_key
 from .schedule_checks import check
 from .schedules import Schedule, schedule_named
-from .transform import PipelineTransform, StagedProgram, handed_over, of_model
+from .stage_parameters import StageParameters
+from .transform import PipelineTransform, StagedProgram, handed_over
 
 __all__ = ["Pipeline", "pipeline"]
 
@@ -41,6 +42,22 @@ class _Program(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.loss(self.model, *args, **kwargs)
+
+
+def _program(model: nn.Module, loss: Callable[..., Any], signature: inspect.Signature) -> nn.Module:
+    """Return the program of a microbatch, whose parameters have the names of those of the loss.
+
+    Other transforms find arguments by these names.
+    """
+    names = [p.name for p in signature.parameters.values()][1:]
+    if "self" in names or any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in signature.parameters.values()):
+        return _Program(model, loss)
+    given = ", ".join(names)
+    namespace: dict[str, Any] = {}
+    text = f"def forward(self, {given}): return self.loss(self.model, {given})"
+    exec(compile(text, "<the program of a pipeline>", "exec"), namespace)
+    program: nn.Module = type("Program", (_Program,), {"forward": namespace["forward"]})(model, loss)
+    return program
 
 
 def pipeline(
@@ -151,7 +168,7 @@ class Pipeline:
                 },
             )
         check(schedule)
-        self.schedule, self.reduction, self.whole, self.release = schedule, reduction, tuple(whole), release
+        self.schedule, self.reduction, self.whole = schedule, reduction, tuple(whole)
         self.model = model
         self._signature = inspect.signature(loss)
         self._cutter = PipelineTransform(
@@ -160,11 +177,13 @@ class Pipeline:
             splits_backward=schedule.splits_backward,
             starts=starts,
         )
-        self._compiled = thunder.jit(_Program(model, loss), transforms=[*transforms, self._cutter], **options)
+        for transform in transforms:
+            _check_group(transform, self.members)
+        self._compiled = thunder.jit(
+            _program(model, loss, self._signature), transforms=[*transforms, self._cutter], **options
+        )
         self._programs: dict[Any, RankProgram] = {}
-        #: the names of the parameters of other processes' stages
-        self._elsewhere: set[str] = set()
-        self._is_settled = False
+        self._parameters = StageParameters(self._compiled, self.members, schedule, release)
         self._last: tuple[RankProgram, StagedProgram] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -177,7 +196,6 @@ class Pipeline:
         with handed_over() as calls:
             for part_args, part_kwargs in parts:
                 self._compiled(*part_args, **part_kwargs)
-        self._settle()
         programs = [self._cutter.programs[number] for number, _ in calls]
         inputs = [
             dict(zip(program.inputs, values, strict=True))
@@ -189,11 +207,14 @@ class Pipeline:
         drawings = [p.drawings for p in programs]
         own = self.schedule.stages_of(self.members.rank)
         draws = any(drawing.draws for stages in drawings for drawing in stages)
-        states, after = states_of_draws(drawings, own, self.members.group) if draws else ({}, {})
+        groups = {self.members.group}.union(*(p.draw_groups for p in programs))
+        states, after = states_of_draws(drawings, own, groups) if draws else ({}, {})
         for (m, stage), state in states.items():
             inputs[m][states_key(stage)] = state
         program = self._program(tuple(n for n, _ in calls), programs, weights, needs_gradients, states)
         begin(self.members.group, program.digest)
+        for staged in programs:
+            self._parameters.settle(staged)
         self._last = program, programs[0]
         prepared = self._prepared(programs[0], inputs[0])
         with torch.no_grad():
@@ -233,16 +254,18 @@ class Pipeline:
                 traces[f"preparation {stage}"] = preparation
         return traces
 
+    @property
+    def messages(self) -> Communication:
+        """What this process sends and receives in a step, as a table. Raises NeverCalled before a step."""
+        return Communication(messages_of(self.traces["rank"]))
+
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Yield the parameters in use of this process's stages; all of them before the first step."""
-        for _, parameter in self.named_parameters():
-            yield parameter
+        """Return the parameters in use of this process's stages; all of them before the first step."""
+        return (parameter for _, parameter in self._parameters.named())
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Yield the parameters that `parameters` yields, with their dotted names in the module."""
-        for name, parameter in self._compiled.named_parameters():
-            if name not in self._elsewhere:
-                yield of_model(name), parameter
+        """Return the parameters that `parameters` returns, with their dotted names in the module."""
+        return self._parameters.named()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients, or set them to zero."""
@@ -253,23 +276,14 @@ class Pipeline:
 
         Those of all processes together are the state of the module.
         """
-        state = self._compiled.state_dict()
-        return {of_model(name): value for name, value in state.items() if name not in self._elsewhere}
+        return self._parameters.state_dict()
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Copy the values of a state dict of the module, or of this process's stages, into what is in use.
 
         Raises InvalidArgument for a parameter or buffer that is missing in it.
         """
-        own = self._compiled.state_dict()
-        wanted = [name for name in own if name not in self._elsewhere]
-        missing = [of_model(name) for name in wanted if of_model(name) not in state]
-        if missing:
-            raise InvalidArgument(
-                "the state dict lacks parameters or buffers of this process's stages",
-                found={"missing": ", ".join(missing)},
-            )
-        self._compiled.load_state_dict({name: state[of_model(name)] for name in wanted}, strict=False)
+        self._parameters.load_state_dict(state)
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """Scale the gradients so that the norm of those of all stages is at most `max_norm`; return the norm.
@@ -282,30 +296,6 @@ class Pipeline:
         if not self._cutter.programs:
             raise thunder.NeverCalled("the stages of a pipeline are known after its first step")
         return self._cutter.programs[0].cut
-
-    def _settle(self) -> None:
-        """After the first program has been cut, note which parameters are whose, and release the others."""
-        program = self._cutter.programs[0]
-        if self._is_settled:
-            return
-        self._is_settled = True
-        own = self.schedule.stages_of(self.members.rank)
-        originals = dict(get_thunder_module(self._compiled).named_parameters(remove_duplicate=False))
-        for name, labels in program.parameters.items():
-            home = program.cut.home.get(name)
-            parameter = self._compiled.get_parameter(f"model.{labels[0]}")
-            if home is None:
-                continue
-            if home in own:
-                if self.members.size > 1:
-                    note_stage(parameter, self.members.group)
-                continue
-            original = originals.get(f"model.{labels[0]}", parameter)
-            self._elsewhere.update(f"model.{label}" for label in labels)
-            self._elsewhere.update(n for n, tied in originals.items() if tied is original)
-            if self.release:
-                _release(parameter)
-                _release(original)
 
     # -- the program
 
@@ -320,6 +310,8 @@ class Pipeline:
         key = numbers, tuple(weights), needs_gradients
         if key not in self._programs:
             _check_equal(programs)
+            for staged in programs:
+                self._parameters.check(staged)
             program = rank_program(
                 [p.cut for p in programs],
                 [p.codes for p in programs],
@@ -371,17 +363,16 @@ class Pipeline:
         return value
 
 
-def _release(parameter: torch.Tensor) -> None:
-    """Drop the memory of a parameter of another process's stage: its values read as NaN, its shape stays.
-
-    It stays what it is to the facts that the compiled program checks.
-    """
-    if parameter.is_meta:
-        return
-    fill = math.nan if parameter.is_floating_point() or parameter.is_complex() else 0
-    one = torch.full((), fill, dtype=parameter.dtype, device=parameter.device)
-    parameter.data = one.expand(parameter.shape)
-    parameter.grad = None
+def _check_group(transform: Any, members: Members) -> None:
+    """Raise InvalidArgument for a transform that gives the processes of the stages another task."""
+    if isinstance(transform, Distributing) and len({*transform.members.ranks} & {*members.ranks}) > 1:
+        raise InvalidArgument(
+            f"{transform.made_by} and pipeline are over the same processes",
+            found={transform.made_by: transform.members.ranks, "pipeline": members.ranks},
+            hint="Give each its own dimension of a mesh: mesh = init_device_mesh(…, (2, 2), "
+            'mesh_dim_names=("stages", "copies")); pipeline(…, process_group=mesh["stages"], '
+            f'transforms=[{transform.made_by}(…, process_group=mesh["copies"])]).',
+        )
 
 
 def _check_equal(programs: Sequence[StagedProgram]) -> None:

@@ -26,7 +26,7 @@ from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 
 from ..collectives import ex
 from .cut import Cut, Inputs, cut
-from .draws import Drawing, drawings_of
+from .draws import Drawing, drawings_of, without_checks_of_draws
 from .stage_code import StageCode, compiled_preparation, compiled_stage
 
 __all__ = ["PipelineTransform", "StagedProgram", "handed_over", "of_model"]
@@ -75,7 +75,8 @@ class StagedProgram:
 
     `inputs` are the names of its inputs in their order, `parameters` the dotted names of those that are
     parameters. `preparations` are, by stage, the traces of what is prepared of its parameters and their
-    functions; `drawings` is what each stage of the program draws.
+    functions; `drawings` is what each stage of the program draws, and `draw_groups` the groups whose
+    processes draw alike, beside those of the stages.
     """
 
     inputs: tuple[str, ...]
@@ -84,6 +85,7 @@ class StagedProgram:
     codes: Mapping[int, StageCode]
     preparations: Mapping[int, Any]
     drawings: tuple[Drawing, ...]
+    draw_groups: frozenset[str]
 
 
 @dataclass
@@ -135,6 +137,7 @@ class PipelineTransform(thunder.Transform):
 
     def cut(self, trace: TraceCtx, context: Any) -> TraceCtx:
         """Cut a program, and return the one that hands its inputs over."""
+        trace, groups = without_checks_of_draws(trace)
         arguments = [p for p in trace.args if p.name not in self._names]
         for p in arguments:
             if getattr(p, "requires_grad", False):
@@ -160,7 +163,7 @@ class PipelineTransform(thunder.Transform):
         }
         order = tuple(p.name for p in trace.args)
         self.programs.append(
-            StagedProgram(order, parameters, whole, codes, preparations, drawings_of(whole, context))
+            StagedProgram(order, parameters, whole, codes, preparations, drawings_of(whole, context), groups)
         )
         new = from_trace(trace)
         new.bound_symbols = []
