@@ -319,3 +319,39 @@ def default_dicts_and_deques_call_methods_of_their_class():
     except KeyError as e:
         out.append(e.args)
     return out
+
+
+@program()
+def protocols_with_data():
+    @typing.runtime_checkable
+    class Named(typing.Protocol):
+        name: str
+        size: int
+
+    class Both:
+        def __init__(self, *names):
+            for name in names:
+                setattr(self, name, name)
+
+    found = []
+    for x in (Both("name", "size"), Both("name"), 3, None, Both):
+        found.append(isinstance(x, Named))
+        match x:
+            case Named():
+                found.append("matched")
+    try:
+        issubclass(Both, Named)
+    except TypeError as e:
+        found.append(str(e).partition(".")[0])
+    return found
+
+
+@program()
+def type_variables_know_their_module():
+    variables = [
+        typing.TypeVar("T"),
+        typing.ParamSpec("P"),
+        typing.TypeVarTuple("Ts"),
+        typing.TypeVar("B", bound=int),
+    ]
+    return [(v.__module__ == __name__, v.__name__) for v in variables], variables[3].__bound__

@@ -284,6 +284,24 @@ def annotations_of_classes():
 
 
 @program()
+def names_of_functions_that_compute_annotations():
+    def f() -> None:
+        def nested(a: int) -> None:
+            pass
+
+        return nested
+
+    class C:
+        x: int
+
+        def method(self, x: int):
+            return super()
+
+    functions = (f, f(), C.method, C, lambda: None)
+    return [x.__annotate__ and x.__annotate__.__qualname__ for x in functions]
+
+
+@program()
 def annotations_by_format():
     def f(a: int, b: Unknown, c: list[Unknown]):  # noqa: F821
         pass

@@ -220,6 +220,11 @@ class Tracer(AttributePolicy):
             return override_calls.call_native(self, fn, args, kwargs)
         return combined(self, self.run_native(fn, args, kwargs))
 
+    def call_native_from(
+        self, namespace: dict[str, Any], fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        return self.call_native(fn, args, kwargs)
+
     run_native = native_calls.call
 
     def call_unmodelled(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import builtins
 import types
+import typing
 from typing import TYPE_CHECKING, Any, Final
 
 from thunder.interpreter import attributes, construction
@@ -180,7 +181,7 @@ def _asked_of_class(native: Any, of_class: Any) -> Native:
     def call(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
         seen = machine.policy.class_of(args[1]) if len(args) == 2 and not kwargs else None
         if seen is None or seen is type(args[1]):
-            return machine.policy.call_native(native, args, kwargs)
+            return machine.policy.call_native_from(machine.globals, native, args, kwargs)
         return machine.policy.call_native(of_class, (args[0], seen), {})
 
     return call
@@ -189,6 +190,22 @@ def _asked_of_class(native: Any, of_class: Any) -> Native:
 ENTRIES[id(type.__instancecheck__)] = _asked_of_class(type.__instancecheck__, type.__subclasscheck__)
 _OF_ABC: Final = tuple(vars(abc)[f"_abc_{name}check"] for name in ("instance", "subclass"))
 ENTRIES[id(_OF_ABC[0])] = _asked_of_class(*_OF_ABC)
+
+
+def _seeing_caller(native: Any) -> Native:
+    """Return the entry of native code that asks which module has called it."""
+
+    def call(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+        return machine.policy.call_native_from(machine.globals, native, args, kwargs)
+
+    return call
+
+
+#: protocols let ``abc`` ask more than a program; type variables keep the module that made them
+ENTRIES[id(_OF_ABC[1])] = _seeing_caller(_OF_ABC[1])
+for _variable in (typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple):
+    if "__init__" not in vars(_variable):  # in C, from 3.12 on
+        ENTRIES[id(_variable)] = _seeing_caller(_variable)
 
 
 @ENTRIES.entry(callable)

@@ -48,13 +48,19 @@ class FunctionParts(NamedTuple):
 
 
 def _hidden_attr(obj: Any, name: str) -> Any:
-    """Return an attribute where the class hides its ``__dict__`` (``asyncio.Future``)."""
-    if any(name in base.__dict__ for base in type(obj).__mro__):
+    """Return an attribute where the class hides its ``__dict__`` (``asyncio.Future``, ``typing.TypeVar``)."""
+    of_class = next((base.__dict__[name] for base in type(obj).__mro__ if name in base.__dict__), MISSING)
+    if hasattr(type(of_class), "__get__"):
         return MISSING
     try:
-        return object.__getattribute__(obj, name)
+        value = object.__getattribute__(obj, name)
     except AttributeError:
         return MISSING
+    return MISSING if value is of_class else value
+
+
+#: the code of a native frame between native code and an interpreted caller
+_CALLING: Final = (lambda fn, args, kwargs: fn(*args, **kwargs)).__code__
 
 
 def storing_class(obj: Any) -> Any:
@@ -229,6 +235,12 @@ class Policy:
         ``iter``, ``len``.
         """
         return fn(*args, **kwargs)
+
+    def call_native_from(
+        self, namespace: dict[str, Any], fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call native code that asks for the module of its caller, whose globals these are."""
+        return FunctionType(_CALLING, namespace)(fn, args, kwargs)
 
     def copied_text(self, text: str) -> str:
         """Return a text that the interpreter has put together of others."""

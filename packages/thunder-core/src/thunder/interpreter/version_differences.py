@@ -21,6 +21,13 @@ class _Storing(collections.defaultdict[int, int]):
         self.stored = True
 
 
+def _name_of_annotate() -> str:
+    made: dict[str, Any] = {}
+    exec(compile("def f() -> int: ...", "<annotated>", "exec", dont_inherit=True), made)
+    name: str = made["f"].__annotate__.__qualname__
+    return name
+
+
 def _missing_item() -> _Storing:
     items = _Storing(int)
     items[0]
@@ -35,6 +42,8 @@ CLASSMETHOD_BINDS_DESCRIPTORS: Final = sys.version_info < (3, 13)
 DELEGATION_ENDS_BY_BYTECODE: Final = sys.version_info >= (3, 12)
 #: annotations are computed when they are first read, by ``__annotate__`` (PEP 649)
 ANNOTATIONS_ARE_DEFERRED: Final = sys.version_info >= (3, 14)
+#: a function gives the function that computes its annotations its name, from a release within 3.14 on
+ANNOTATE_IS_NAMED: Final = ANNOTATIONS_ARE_DEFERRED and _name_of_annotate() == "f.__annotate__"
 #: ``functools.reduce`` takes its start as a keyword
 REDUCE_TAKES_KEYWORD: Final = sys.version_info >= (3, 14)
 #: ``defaultdict.__missing__`` stores the new item by ``__setitem__``, up to a release within 3.14

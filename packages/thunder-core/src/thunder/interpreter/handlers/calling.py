@@ -12,6 +12,7 @@ from thunder.interpreter.frame import Frame
 from thunder.interpreter.handlers.containers import function_name
 from thunder.interpreter.lookup import optional_attribute
 from thunder.interpreter.policy import MISSING
+from thunder.interpreter.version_differences import ANNOTATE_IS_NAMED
 
 
 def CALL(frame: Frame, stack: list[Any], count: int) -> None:
@@ -109,6 +110,8 @@ def _set_function_attribute(function: FunctionType, flag: int, value: Any) -> No
     elif flag == 2:
         function.__kwdefaults__ = value
     elif flag == 16:  # the function that computes the annotations (PEP 649)
+        if ANNOTATE_IS_NAMED:
+            value.__qualname__ = f"{function.__qualname__}.__annotate__"
         function.__annotate__ = value  # type: ignore[attr-defined]  # from 3.14 on
     else:
         pairs = iter(value) if isinstance(value, tuple) else None

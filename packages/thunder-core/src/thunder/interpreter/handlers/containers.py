@@ -58,6 +58,8 @@ def LIST_APPEND(frame: Frame, stack: list[Any], depth: int) -> None:
 
 
 def SET_ADD(frame: Frame, stack: list[Any], depth: int) -> None:
+    if not is_a(stack[-depth - 1], set):  # of a variable that the program may bind to anything (3.14)
+        raise TypeError(f"'{type(stack[-depth - 1]).__name__}' object is not a set")
     (value,) = _seen_keys(frame, [stack.pop()], stack[-depth])
     stack[-depth].add(value)
 
