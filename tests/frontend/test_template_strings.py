@@ -13,6 +13,8 @@ pytestmark = pytest.mark.skipif(sys.version_info < (3, 14), reason="no template 
 
 X = torch.tensor([1.0, 2.0])
 SOURCE = """
+from string.templatelib import Interpolation, Template
+
 GLOBAL = t"g {3}"
 
 def parts(x, n):
@@ -25,6 +27,10 @@ def computed(x, n):
 
 def joined(x, n):
     return (t"{n}" + t"{x}").values[1] * n
+
+def by_classes(x, n):
+    t = Template("a", Interpolation(x * n, "x * n"), t"{n}".interpolations[0])
+    return t, t.values[0] + 1, [type(part).__name__ for part in t]
 
 def returned(x, n):
     return t"sum {x.sum()} of {n:>3}", [t"{x + 1!s}", t""]
@@ -50,7 +56,7 @@ def plain(value: Any) -> Any:
     return list(map(plain, value)) if isinstance(value, list | tuple) else value
 
 
-@pytest.mark.parametrize("name", ["parts", "computed", "joined", "returned"])
+@pytest.mark.parametrize("name", ["parts", "computed", "joined", "returned", "by_classes"])
 def test_a_program_with_template_strings_does_what_eager_does(name: str):
     program = NAMESPACE[name]
     compiled = thunder.jit(program)

@@ -734,3 +734,12 @@ def generator_expressions_call_iter():
 def generator_expression_over_a_number():
     g = (i for i in 3)
     return list(g)
+
+
+@program()
+def template_strings_by_their_classes():
+    t = string.templatelib.Template("a", string.templatelib.Interpolation(3, "x", "r", ">2"), "b")
+    try:
+        string.templatelib.Template("a", key=1)
+    except TypeError as e:
+        return parts(t), str(e), list(t)[1].expression

@@ -234,7 +234,7 @@ class Policy:
         ``operator`` (``operator.add``, ``operator.getitem``, ``operator.contains``, …) and as ``bool``,
         ``iter``, ``len``.
         """
-        return fn(*args, **kwargs)
+        return fn(*args, **kwargs) if kwargs else fn(*args)
 
     def call_native_from(
         self, namespace: dict[str, Any], fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -239,7 +239,8 @@ _CALLERS: dict[int, Callable[..., Any]] = {
 def _called(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a native function; with the values of numbers if it takes Python's numbers alone."""
     try:
-        return _CALLERS.get(id(fn), fn)(*args, **kwargs)
+        call = _CALLERS.get(id(fn), fn)
+        return call(*args, **kwargs) if kwargs else call(*args)
     except (TypeError, ValueError) as error:
         if not has_number((*args, *kwargs.values())):
             name_tensors(error)

@@ -46,6 +46,7 @@ from thunder.frontend.natives.libraries import numpy
 from thunder.frontend.objects.class_kinds import DATES, LEAVES
 from thunder.frontend.types.globals_view import GlobalsView
 from thunder.interpreter.lookup import ITERATOR_TYPES
+from thunder.interpreter.version_differences import templatelib
 
 
 class NativeRow(NamedTuple):
@@ -162,6 +163,9 @@ _HASH_TYPES = tuple(
 
 #: classes whose instances keep everything in what the program can see: a native method that one of them
 #: defines depends on the object and its arguments alone, and writes to the object alone
+_TEMPLATES: tuple[type, ...] = (
+    () if templatelib is None else (templatelib.Template, templatelib.Interpolation)
+)
 SELF_CONTAINED_TYPES: frozenset[type] = LEAVES | {
     object,
     type,
@@ -187,6 +191,7 @@ SELF_CONTAINED_TYPES: frozenset[type] = LEAVES | {
     _KEY_OF_COMPARISON,
     *_HASH_TYPES,
     *decimal_context.CLASSES,
+    *_TEMPLATES,
 }
 #: classes that may be called on arguments that are checked
 CONSTRUCTIBLE_TYPES = (SELF_CONTAINED_TYPES - {memoryview}) | {
@@ -263,6 +268,7 @@ VALUE_PRESERVING = (
                 functools.partial,
                 slice,
                 *_OPERATOR_OBJECTS,
+                *_TEMPLATES,
             ),
             *(itertools.chain, itertools.islice, itertools.product, itertools.repeat, itertools.cycle),
             *(itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.accumulate),
