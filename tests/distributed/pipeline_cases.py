@@ -77,7 +77,8 @@ def trained(parameters: Any, step: Callable[[], float], clip: Callable[[], Any])
         losses.append(step())
         norms.append(float(clip()))
         optimizer.step()
-    return {"losses": torch.tensor(losses), "norms": torch.tensor(norms)}
+    values = {"losses": losses, "norms": norms}
+    return {name: torch.tensor(numbers, dtype=torch.float64) for name, numbers in values.items()}
 
 
 def by_one_process() -> dict[str, torch.Tensor]:
@@ -145,6 +146,8 @@ def on_a_mesh(kind: str, schedule: str):
     return trained(step.parameters(), run, lambda: clip_grad_norm_(step, 0.3))
 
 
+#: what is in the other dimension of a mesh
+KINDS = ("ddp", "fsdp", "zero3", "tensor", "context")
 #: schedules, and how they are cut
 IN_STAGES = {
     "gpipe": {},

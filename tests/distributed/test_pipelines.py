@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import thunder
 from distributed import pipeline_cases
-from distributed.pipeline_cases import NAMES, by_one_process, model, on_a_mesh, tokens
+from distributed.pipeline_cases import KINDS, NAMES, by_one_process, model, on_a_mesh, tokens
 from distributed.random_pipelines import SCHEDULES, Training, differences
 from distributed.trainings import distance
 from sweeping import in_turn, one_in
@@ -23,12 +23,14 @@ from thunder.distributed import DrawsDiffer, column_parallel, ddp, pipeline, row
 from thunder.distributed.schedules import check, gpipe
 from thunder_distributed.agreement import ProgramsDiffer
 
+#: the modules whose cases four processes run
+FOUR_PROCESSES = ("pipeline_mesh_cases",)
 TOLERANCE = 1e-12
 
 expected = cache(by_one_process)
 
 
-@pytest.mark.parametrize("seed", one_in(17, range(102)))
+@pytest.mark.parametrize("seed", one_in(25, range(100)))
 def test_ranks_compute_the_losses_and_gradients_of_one_process(seed: int):
     training = Training(seed)
     assert max(differences(training, run_ranks(training.staged, training.ranks))) < TOLERANCE
@@ -40,14 +42,21 @@ def test_processes_train_as_one_does(outcomes, name: str):
     _check_training([outcome.get() for outcome in outcomes[name]])
 
 
-@pytest.mark.parametrize(
-    ("kind", "schedule"), in_turn(("ddp", "fsdp", "zero3", "tensor", "context"), ("1f1b", "zero bubble"))
-)
+@pytest.mark.parametrize(("kind", "schedule"), in_turn(KINDS, ("1f1b", "zero bubble")))
 def test_stages_are_distributed_over_another_dimension_of_a_mesh(kind: str, schedule: str):
     results = run_ranks(lambda: on_a_mesh(kind, schedule), 4)
     whole = expected()
     for result in results:
         assert distance(result, {name: whole[name] for name in result}) < TOLERANCE
+
+
+@pytest.mark.multi_process
+@pytest.mark.sweep
+@pytest.mark.parametrize(("kind", "schedule"), [(k, s) for k in KINDS for s in ("1f1b", "zero bubble")])
+def test_four_processes_train_as_one_does(four, kind: str, schedule: str):
+    for outcome in four[f"pipeline {kind}, {schedule}"]:
+        result = outcome.get()
+        assert distance(result, {name: expected()[name] for name in result}) < TOLERANCE
 
 
 def _check_training(results: list[dict[str, torch.Tensor]]) -> None:
@@ -333,10 +342,36 @@ class _Position(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.place, self.last = nn.Linear(4, 4), nn.Parameter(torch.ones(1, 4)), nn.Linear(4, 4)
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.place = nn.Parameter(torch.ones(1, 1, 4))
 
     def forward(self, x):
-        return self.last(torch.cat([self.first(x), self.place.expand(len(x), 4)]))[: len(x)]
+        places = self.place.expand(len(x), 1, 4).cos()
+        return self.last(torch.cat([self.first(x).unsqueeze(1), places], 1)).sum(1)
+
+
+def test_what_is_computed_of_parameters_for_the_size_of_a_microbatch_is_a_part_of_it():
+    x, y = torch.randn(5, 4, dtype=torch.float64), torch.randn(5, 4, dtype=torch.float64)
+
+    def module():
+        torch.manual_seed(0)
+        return _Position().double()
+
+    def program():
+        net = module()
+        step = pipeline(net, _mse, microbatches=2, executors=["torch"])
+        values = [step(x, y).item(), step(x[:4], y[:4]).item()]
+        return values, {n: p.grad for n, p in net.named_parameters() if p.grad is not None}
+
+    one, values_of_one, found = module(), [], {}
+    for size in (5, 4):
+        value = _mse(one, x[:size], y[:size])
+        value.backward()
+        values_of_one.append(value.item())
+    for values, gradients in run_ranks(program, 2):
+        assert values == pytest.approx(values_of_one, abs=TOLERANCE)
+        found |= gradients
+    assert distance(found, {n: p.grad for n, p in one.named_parameters()}) < TOLERANCE
 
 
 def _step(module, fn=_mse, **options):
@@ -350,7 +385,6 @@ REFUSED = {
     "prints": (lambda: _step(_Counted(nn.Tanh()), _printing), "has an effect: python_print"),
     "whole": (lambda: _step(_Counted(nn.Tanh()), whole=["z"]), "whole= names 'z'"),
     "result": (lambda: _step(_Counted(nn.Tanh()), lambda m, x, y: m(x)), "trains with a loss"),
-    "sizes": (lambda: _step(_Position()), "microbatches of two sizes have different programs"),
     "draws": (
         lambda: _step(
             _Counted(nn.Tanh()), lambda m, x, y: torch.bernoulli(m(x).sigmoid()).mean() + m(x).mean()

@@ -122,3 +122,27 @@ def test_a_number_of_ranks_is_needed_and_no_group(fake_group):
         run_ranks(dist.get_rank, 0)
     with pytest.raises(thunder.InvalidArgument, match="one is initialised already"):
         run_ranks(dist.get_rank, 2)
+
+
+def test_messages_between_ranks_arrive_in_their_order():
+    def program():
+        rank, group = dist.get_rank(), dist.group.WORLD
+        received = [torch.empty(2) for _ in range(3)]
+        works = [dist.irecv(t, group=group, group_src=(rank - 1) % 3) for t in received]
+        for i in range(3):
+            works.append(dist.isend(torch.full((2,), 10.0 * rank + i), group=group, group_dst=(rank + 1) % 3))
+        for work in works:
+            work.wait()
+        return [t[0].item() for t in received]
+
+    assert run_ranks(program, 3) == [[20, 21, 22], [0, 1, 2], [10, 11, 12]]
+
+
+def test_a_rank_that_sends_waits_until_the_other_one_receives():
+    def program():
+        other = 1 - dist.get_rank()
+        dist.isend(torch.ones(1), group=dist.group.WORLD, group_dst=other).wait()
+        dist.irecv(torch.empty(1), group=dist.group.WORLD, group_src=other).wait()
+
+    with pytest.raises(ProcessMissing, match="rank 0 in a message from 0 to 1; rank 1 in a"):
+        run_ranks(program, 2, timeout=0.3)

@@ -46,12 +46,14 @@ class Inputs:
     """What the inputs of a program are: all dotted names of its parameters, by the names of their proxies.
 
     `batch` are the names of the arguments' proxies; others are buffers. `names` are the dotted names of
-    parameters and buffers in the user's module.
+    parameters and buffers in the user's module. `varying` are values that are computed of parameters alone,
+    and not in the same way for all microbatches: they are staged.
     """
 
     parameters: Mapping[str, tuple[str, ...]]
     batch: Collection[str]
     names: Mapping[str, str]
+    varying: Collection[str] = ()
 
 
 @dataclass
@@ -158,11 +160,8 @@ class _Cutter:
             is_random = OpTags.RANDOM_OP in bsym.all_tags
             needs_gradient = any(getattr(p, "requires_grad", False) for p in bsym.flat_proxy_outs)
             outs = [p.name for p in bsym.flat_proxy_outs]
-            if (
-                is_random
-                or any(n in staged for n in names)
-                or (of_batch and (of_parameters or needs_gradient))
-            ):
+            varies = any(n in self.inputs.varying for n in outs) or any(n in staged for n in names)
+            if is_random or varies or (of_batch and (of_parameters or needs_gradient)):
                 self.kinds.append("staged")
                 staged.update(outs)
             elif of_parameters:

@@ -193,9 +193,7 @@ class Pipeline:
         forwards alone are run.
         """
         parts, sizes = divided(self._signature, self.schedule.microbatches, self.whole, args, kwargs)
-        with handed_over() as calls:
-            for part_args, part_kwargs in parts:
-                self._compiled(*part_args, **part_kwargs)
+        calls = self._calls(parts)
         programs = [self._cutter.programs[number] for number, _ in calls]
         inputs = [
             dict(zip(program.inputs, values, strict=True))
@@ -299,6 +297,21 @@ class Pipeline:
 
     # -- the program
 
+    def _calls(self, parts: Sequence[Any]) -> list[tuple[int, tuple[Any, ...]]]:
+        """Return the numbers of the microbatches' programs, and their inputs.
+
+        What is computed of parameters alone, and otherwise for other sizes, is no work of the step: then the
+        programs are cut once more, with it in the stages.
+        """
+        while True:
+            with handed_over() as calls:
+                for args, kwargs in parts:
+                    self._compiled(*args, **kwargs)
+            varying = _varying([self._cutter.programs[number] for number, _ in calls])
+            if varying <= self._cutter.varying:
+                return calls
+            self._cutter.varying |= varying
+
     def _program(
         self,
         numbers: tuple[int, ...],
@@ -375,25 +388,36 @@ def _check_group(transform: Any, members: Members) -> None:
         )
 
 
+def _varying(programs: Sequence[StagedProgram]) -> frozenset[str]:
+    """Return the values that are prepared, and differ between programs in shape or existence."""
+    prepared = [
+        {
+            p.name: tuple(p.shape)
+            for c in program.cut.stages
+            for p in c.prepared
+            if p.name not in program.parameters
+        }
+        for program in dict.fromkeys(programs)
+    ]
+    every = {name for shapes in prepared for name in shapes}
+    return frozenset(name for name in every if len({shapes.get(name) for shapes in prepared}) > 1)
+
+
 def _check_equal(programs: Sequence[StagedProgram]) -> None:
     """Raise UnsupportedProgram if microbatches of other sizes have another program."""
     first = _values(programs[0])
     for program in programs[1:]:
         if program is not programs[0] and _values(program) != first:
             raise UnsupportedProgram(
-                "microbatches of two sizes have different programs: what is computed of parameters differs",
+                "microbatches of two sizes have different programs",
                 hint="Use batches that the number of microbatches divides.",
             )
 
 
-def _values(program: StagedProgram) -> list[tuple[Any, ...]]:
-    """Return the names of what stages read and return, and the shapes of what is prepared once in a step."""
+def _values(program: StagedProgram) -> list[tuple[str, ...]]:
+    """Return the names of what stages read and return."""
     return [
-        (
-            *(p.name for p in (*c.received, *c.shared, *c.results)),
-            *((p.name, tuple(p.shape)) for p in c.prepared),
-        )
-        for c in program.cut.stages
+        tuple(p.name for p in (*c.received, *c.prepared, *c.shared, *c.results)) for c in program.cut.stages
     ]
 
 

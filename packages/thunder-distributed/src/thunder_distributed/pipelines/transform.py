@@ -7,7 +7,7 @@ called it, which runs the stages of all microbatches in the order of a schedule.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -99,6 +99,8 @@ class PipelineTransform(thunder.Transform):
     #: where a stage begins, once a program has been cut
     found: Sequence[str] | None = None
     programs: list[StagedProgram] = field(default_factory=list)
+    #: values that are computed of parameters, and in different ways for different microbatches
+    varying: frozenset[str] = frozenset()
     _names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _model: Callable[[], Any] = lambda: None
 
@@ -107,6 +109,10 @@ class PipelineTransform(thunder.Transform):
     def transform_module(self, model: Any) -> None:
         """Note the module whose parameters the program reads."""
         self._model = weakref.ref(model)
+
+    def cache_state(self) -> Mapping[str, Hashable]:
+        """Return what programs are cut by: others are compiled if it changes."""
+        return {"varying": self.varying}
 
     def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
         """Add the stage that cuts the program."""
@@ -152,7 +158,7 @@ class PipelineTransform(thunder.Transform):
             if self._names.get(p.name, ("",))[0] in known
         }
         names = {name: of_model(labels[0]) for name, labels in self._names.items()}
-        inputs = Inputs(parameters, {p.name for p in arguments}, names)
+        inputs = Inputs(parameters, {p.name for p in arguments}, names, self.varying)
         whole = cut(trace, inputs, self.stages, self.starts if self.found is None else self.found)
         self.found = whole.starts
         codes = {s: compiled_stage(whole.stages[s], context, self.splits_backward) for s in self.own}
