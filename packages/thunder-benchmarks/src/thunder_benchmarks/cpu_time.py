@@ -61,7 +61,7 @@ def tree_seconds() -> float:
     children: defaultdict[int, list[int]] = defaultdict(list)
     for path in processes.glob("[0-9]*/stat"):
         try:
-            fields = path.read_text().rpartition(")")[2].split()
+            fields = path.read_text(encoding="utf-8").rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):  # it ended meanwhile
             continue
         process = int(path.parent.name)

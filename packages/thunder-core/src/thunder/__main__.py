@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Sequence
 
@@ -12,6 +11,9 @@ from thunder.commands import cache, doctor, explain, new_executor, new_transform
 from thunder.plugins.contributions import commands as commands_of_plugins
 from thunder.plugins.contributions import isolated
 from thunder.plugins.manager import get_manager
+
+#: the exit status of a process that writes to a pipe without a reader, as a shell reports it
+BROKEN_PIPE = 128 + 13
 
 #: the commands, in the order of the help
 COMMANDS = (plugins, doctor, explain, new_executor, new_transform, cache)
@@ -46,7 +48,7 @@ def _run() -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
-        return 128 + signal.SIGPIPE  # as the shell reports a process that the signal ends
+        return BROKEN_PIPE
     return status
 
 

@@ -105,7 +105,8 @@ def _leave_at_exit(process: int) -> None:
 def _port(process: int) -> int:
     """Listen, in a thread that answers, and return the port; a fork of the process listens anew."""
     listening = socket.create_server(("", 0), backlog=128)
-    os.register_at_fork(after_in_child=listening.close)
+    if hasattr(os, "register_at_fork"):  # POSIX
+        os.register_at_fork(after_in_child=listening.close)
     threading.Thread(target=_answer, args=(listening,), name="thunder presence", daemon=True).start()
     port: int = listening.getsockname()[1]
     return port

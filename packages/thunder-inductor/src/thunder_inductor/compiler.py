@@ -31,6 +31,7 @@ from .libraries import kernel_name, key_of_source, source_of
 from .library_builds import build
 from .operators import Mode
 from .outer_loops import without_index  # noqa: F401  (TorchInductor uses it once it is imported)
+from .quiet_traces import QuietPatcher  # noqa: F401  (torch.fx uses it once it is imported)
 from .settings import Settings
 from .symbolic_graphs import SymbolicGraph, is_true, symbolic_graph_of
 from .vector_rounding import cheap_rounding

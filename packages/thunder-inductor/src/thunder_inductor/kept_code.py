@@ -157,7 +157,7 @@ def _processor() -> str:
     information = Path("/proc/cpuinfo")
     if not information.exists():
         return platform.processor()
-    first = information.read_text().partition("\n\n")[0]
+    first = information.read_text(encoding="utf-8").partition("\n\n")[0]
     lines = [line for line in first.splitlines() if line.startswith(("flags", "Features", "model name"))]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 

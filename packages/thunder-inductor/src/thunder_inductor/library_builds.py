@@ -40,7 +40,7 @@ def build(source: str) -> bytes:
         options.precompiled_header = _precompiled_header(options, settings)
     with tempfile.TemporaryDirectory(prefix="thunder-inductor-") as folder:
         path = Path(folder, "kernels.cpp")
-        path.write_text(source)
+        path.write_text(source, encoding="utf-8")
         builder = CppBuilder(name="kernels", sources=str(path), BuildOption=options, output_dir=folder)
         builder.build()
         return Path(folder, f"kernels{SUFFIX}").read_bytes()

@@ -13,14 +13,16 @@ import torch
 
 from thunder.extend import Refusal
 
-__all__ = ["NEWEST", "OLDEST", "missing_for", "unsupported_torch"]
+__all__ = ["COMPILERS", "NEWEST", "OLDEST", "missing_for", "unsupported_torch"]
 
 #: the oldest and the newest torch with which the package was tried
 OLDEST: Final = (2, 13)
 NEWEST: Final = (2, 15)
 
-#: the program that compiles C++ for TorchInductor if CXX is not set
-_COMPILERS = {"darwin": "clang++", "win32": "cl"}
+#: platform → the program that compiles C++ for TorchInductor if CXX is not set; the README has its flags. On
+#: others, such as Windows, regions are refused: a library of kernels is loaded as POSIX does, and the process
+#: that compiles in the background is reached by pipes that do not block.
+COMPILERS: Final = {"linux": "g++", "darwin": "clang++"}
 
 
 @functools.cache
@@ -39,6 +41,9 @@ def missing_for(device: str) -> Refusal | None:
     unsupported = unsupported_torch(torch.__version__)
     if unsupported is not None:
         return unsupported
+    if sys.platform not in COMPILERS:
+        reason = "regions are compiled on Linux and macOS"
+        return Refusal("platform", reason, platform=sys.platform)
     if device == "cpu":
         return _without_compiler(os.environ.get("CXX"), os.environ.get("PATH"))
     return _without_triton(device)
@@ -47,7 +52,7 @@ def missing_for(device: str) -> Refusal | None:
 @functools.cache
 def _without_compiler(chosen: str | None, path: str | None) -> Refusal | None:
     """Return a refusal if no C++ compiler is at `chosen` or on the search path."""
-    name = chosen or _COMPILERS.get(sys.platform, "g++")
+    name = chosen or COMPILERS[sys.platform]
     if shutil.which(name, path=path) is not None:
         return None
     return Refusal("compiler", "there is no C++ compiler; install one or set CXX to its path", program=name)

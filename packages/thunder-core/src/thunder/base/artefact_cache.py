@@ -160,10 +160,11 @@ def _read(path: Path, header: bytes) -> bytes:
     """Return the artefact in a file with this header; raises _Untrusted and OSError."""
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
-        if hasattr(os, "getuid") and status.st_uid != os.getuid():
-            raise _Untrusted("another user owns it")
-        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise _Untrusted("other users can write to it")
+        if hasattr(os, "getuid"):  # Windows has access lists: the user's folders are the user's
+            if status.st_uid != os.getuid():
+                raise _Untrusted("another user owns it")
+            if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise _Untrusted("other users can write to it")
         content = file.read()
     start = len(_FORMAT) + hashlib.sha256().digest_size
     artefact = content[start + len(header) :]

@@ -21,6 +21,7 @@ from thunder.base.errors import (
     RecompileWarning,
     SameInputViolation,
 )
+from thunder.base.forks import renew_lock
 from thunder.base.options import CACHE_OPTIONS
 from thunder.compiler.compile_events import notify_of_compile
 from thunder.compiler.compile_plan import Answers, CompilePlan
@@ -39,6 +40,7 @@ from thunder.compiler.recompile_reasons import (
 )
 from thunder.compiler.stages import blamed_on
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
+from thunder.compiler.surroundings import Surroundings, is_interrupted
 from thunder.compiler.varying_inputs import NO_DIFFERENCES, compare
 from thunder.frontend.active_modes import has_active_modes, modes_held
 from thunder.frontend.ambient_state import torch_traces
@@ -95,6 +97,7 @@ class Dispatcher:
         self._contributions = PluginContributions()
         self._compiler = EntryCompiler(data, overrides, self.stats)
         self._lock = threading.RLock()
+        renew_lock(self, "_lock")
         self._compiled_for_answers = 0
         self._python = PythonRuns(data, overrides, self.stats)
         self._same_input = data.cache_option is CACHE_OPTIONS.SAME_INPUT
@@ -237,6 +240,7 @@ class Dispatcher:
                 return self._python.at_limit(call.left[-1][1])
             if call.left and call.like is None and call.has_compiled:
                 return other_sizes(call.left[-1][1])
+            surroundings = Surroundings()
             try:
                 found = self._compile(call)
             except RaisedByProgram as raised:
@@ -245,6 +249,12 @@ class Dispatcher:
                 return PythonRun(raised=raised)
             except NotInitialized as outcome:
                 return self._python.initializing(outcome)
+            except BaseException as error:
+                surroundings.restore()
+                opaque_results.discard(has_failed=True)
+                if is_interrupted(error):  # see Note [Interrupted compiles]
+                    raise KeyboardInterrupt from error
+                raise
             call.has_compiled = call.like is None and bool(call.left)
             if call.left:
                 self._put_first(found[0])
@@ -339,10 +349,9 @@ class Dispatcher:
         try:
             with collector_paused():
                 entry, inputs = self._new_entry(call)
-        except BaseException as error:
+        except Exception as error:
             opaque_results.discard(has_failed=True)
-            if isinstance(error, Exception):
-                notify_of_compile(self.data, stats, None, error)
+            notify_of_compile(self.data, stats, None, error)
             raise
         if not entry.failures.decides_on_made:
             opaque_results.release_made()

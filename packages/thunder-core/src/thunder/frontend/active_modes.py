@@ -19,6 +19,7 @@ from thunder.base.provenance import Path, object_root
 __all__ = [
     "HELD",
     "HeldModes",
+    "ModeStack",
     "has_active_modes",
     "mode_below",
     "modes_held",
@@ -45,6 +46,32 @@ class _Held(threading.local):
 
 HELD: Final = _Held()
 _MARK: Final = HeldModes()
+
+
+class ModeStack:
+    """The modes of this thread when it is made: those of torch's stack, and those that are held."""
+
+    def __init__(self) -> None:
+        self._stack, self._held = _stack(), HELD.modes
+
+    def restore(self) -> None:
+        """Make them the modes again, whatever an interrupt has left; a new default device stays."""
+        HELD.modes = self._held
+        now = _stack()
+        devices, _ = _divided(now)
+        before, others = _divided(self._stack)
+        if [*map(id, now)] != [*map(id, [*(devices or before), *others])]:
+            _exchange(len(now), [*(devices or before), *others])
+
+
+def _stack() -> list[Any]:
+    return [_mode_at(i) for i in range(_count())]
+
+
+def _divided(modes: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the default devices among modes, which are below all others, and the others."""
+    devices = [mode for mode in modes if isinstance(mode, DeviceContext)]
+    return devices, [mode for mode in modes if not isinstance(mode, DeviceContext)]
 
 
 def modes_path() -> Path:

@@ -12,9 +12,11 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from threading import get_ident
 from types import FunctionType, MappingProxyType, TracebackType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+from thunder.base.forks import in_child
 from thunder.interpreter import (
     attributes,
     builtins_attributes,
@@ -177,7 +179,8 @@ class _DeepRecursion:
     """Raises the native recursion limit while a machine runs; the program's limit holds."""
 
     _lock = threading.Lock()
-    _users = 0
+    #: thread → how many machines run in it
+    _users: ClassVar[dict[int, int]] = {}
     _limit = 0
 
     def __init__(self, machine: Machine) -> None:
@@ -185,14 +188,39 @@ class _DeepRecursion:
 
     def __enter__(self) -> None:
         with self._lock:
-            if _DeepRecursion._users == 0:
+            if not self._users:
                 _DeepRecursion._limit = sys.getrecursionlimit()
                 sys.setrecursionlimit(_DeepRecursion._limit * _NATIVE_FRAMES_PER_CALL)
-            _DeepRecursion._users += 1
+            self._users[get_ident()] = self._users.get(get_ident(), 0) + 1
             self.machine.depth_limit = _DeepRecursion._limit
 
     def __exit__(self, *exc: object) -> None:
-        with self._lock:
-            _DeepRecursion._users -= 1
-            if _DeepRecursion._users == 0:
-                sys.setrecursionlimit(_DeepRecursion._limit)
+        leave_deep_recursions(deep_recursions() - 1)
+
+
+def deep_recursions() -> int:
+    """Return how many machines run in this thread."""
+    return _DeepRecursion._users.get(get_ident(), 0)
+
+
+def leave_deep_recursions(count: int) -> None:
+    """Let ``count`` machines run in this thread; after the last of all, put the limit back."""
+    users = _DeepRecursion._users
+    with _DeepRecursion._lock:
+        if count > 0:
+            users[get_ident()] = count
+        elif users.pop(get_ident(), None) and not users:
+            sys.setrecursionlimit(_DeepRecursion._limit)
+
+
+def _forget_threads() -> None:
+    """Leave what other threads run, in the child of a fork."""
+    _DeepRecursion._lock = threading.Lock()
+    users = _DeepRecursion._users
+    for thread in users.keys() - {get_ident()}:
+        del users[thread]
+    if not users and _DeepRecursion._limit:
+        sys.setrecursionlimit(_DeepRecursion._limit)
+
+
+in_child(_forget_threads)

@@ -30,7 +30,7 @@ def text_to_run(text: str) -> str:
     path = _file.get()
     if path is None:
         return text
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     if sys.stdin is not None and sys.stdin.isatty():
         input(f"thunder wrote the next trace to {path}; Enter runs what is there: ")
-    return path.read_text()
+    return path.read_text(encoding="utf-8")

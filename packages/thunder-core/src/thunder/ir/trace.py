@@ -339,7 +339,7 @@ class TraceCtx:
 
     def save_trace(self, path: str | Path) -> None:
         """Write ``str(trace)`` to a file."""
-        Path(path).write_text(str(self))
+        Path(path).write_text(str(self), encoding="utf-8")
 
     def __getstate__(self) -> NoReturn:
         """Raise InvalidArgument: the operators of a trace exist in their process."""

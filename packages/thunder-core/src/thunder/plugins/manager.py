@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeAlias
 import pluggy
 
 from thunder.base.errors import PluginError, PluginWarning, RegistrationError, ThunderError
+from thunder.base.forks import renew_lock
 from thunder.executor_base.executor import Executor
 from thunder.plugins import hookspecs
 from thunder.plugins.compatibility import api_misfit, package_misfit
@@ -67,7 +68,9 @@ class PluginManager:
         self._discover = discover
         self._environment = environment
         self._lock = threading.RLock()
+        renew_lock(self, "_lock")
         self._is_loaded = False
+        self._tried: set[tuple[str, str]] = set()
         self._plugins: dict[str, PluginInfo] = {}
         self._resolved: dict[str, Executor | Unavailable] = {}
         self._implementations: dict[str, tuple[pluggy.HookImpl, ...]] = {}
@@ -100,10 +103,14 @@ class PluginManager:
                 return
             self._is_loaded = True  # before the loop: a plugin may look up executors while it is imported
             policy = LoadPolicy.from_environment(self._environment)
-            for candidate in self._builtin:
-                self._load_one(candidate, policy)
-            for candidate in self._discover() if policy.autoload else ():
-                self._load_one(candidate, policy)
+            try:
+                for candidate in (*self._builtin, *(self._discover() if policy.autoload else ())):
+                    if (candidate.name, candidate.target) not in self._tried:
+                        self._load_one(candidate, policy)
+                        self._tried.add((candidate.name, candidate.target))
+            except KeyboardInterrupt:
+                self._is_loaded = False  # the next call loads the others
+                raise
 
     def _load_one(self, candidate: Candidate, policy: LoadPolicy) -> None:
         info = PluginInfo(
@@ -299,10 +306,12 @@ class PluginManager:
             self._pluggy.check_pending()
             declares = collect_declarations(lambda hook: self._call_one(plugin, hook))
             check_names(info.name, declares, self._plugins.values())
-        except Exception as error:
+        except BaseException as error:
             # A historic hook that raises leaves the plugin half registered.
             if self._pluggy.has_plugin(info.name):
                 self._pluggy.unregister(name=info.name)
+            if not isinstance(error, Exception):
+                raise
             if isinstance(error, PluginError):
                 raise error.blame(info.source) from error.__cause__
             raised = PluginError(f"{type(error).__name__}: {error}", found={"plugin": info.name})

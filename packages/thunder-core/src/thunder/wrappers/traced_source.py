@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import warnings
 from typing import Final
 
@@ -16,6 +17,8 @@ __all__ = ["FX", "is_symbolic_tracing", "scriptable", "symbolically_traced", "wa
 
 #: tracers of torch.fx, such as those of symbolic_trace and of quantisation in graph mode
 FX: Final = "torch.fx"
+#: the method that each of them runs
+_TRACE: Final = torch.fx.Tracer.trace.__code__
 
 
 @functools.cache
@@ -38,8 +41,18 @@ def scriptable(model: torch.nn.Module, overrides: Overrides) -> torch.nn.Module:
 
 
 def is_symbolic_tracing() -> bool:
-    """Return whether a tracer of `torch.fx` runs, which reads the function of a program."""
-    return torch.fx._symbolic_trace._is_fx_tracing_flag
+    """Return whether a tracer of `torch.fx` runs in this thread, which reads the function of a program.
+
+    Torch's flag is one for all threads: a compiler may trace in another one.
+    """
+    return torch.fx._symbolic_trace._is_fx_tracing_flag and _runs_here()
+
+
+def _runs_here() -> bool:
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code is not _TRACE:
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None
 
 
 def symbolically_traced(overrides: Overrides | None) -> None:
