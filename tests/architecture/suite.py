@@ -36,7 +36,17 @@ MIRRORED = {
 }
 
 #: folders of tests about no folder of the source: rules of the repository, and what many of them do together
-ACROSS = {"architecture", "documents", "errors", "examples", "models", "release", "soundness", "symbolic"}
+ACROSS = {
+    "architecture",
+    "documents",
+    "errors",
+    "examples",
+    "models",
+    "release",
+    "soak",
+    "soundness",
+    "symbolic",
+}
 
 
 def without_source(tests: Path, packages: Path) -> list[str]:

@@ -100,6 +100,15 @@ def test_another_torch_is_refused(version: str, supported: bool) -> None:
     assert (toolchain.unsupported_torch(version) is None) is supported
 
 
+def test_regions_are_refused_on_a_platform_whose_compiler_is_not_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for platform, code in (("win32", "platform"), ("freebsd14", "platform"), ("linux", None)):
+        monkeypatch.setattr(toolchain.sys, "platform", platform)
+        refusal = toolchain.missing_for("cpu")
+        assert (None if refusal is None else refusal.code) == code
+
+
 def test_a_program_for_a_gpu_is_planned_without_one() -> None:
     planned = thunder.plan(lambda x: torch.exp(x) * 2, torch.ones(8), device="h200", executors=["inductor"])
     rows = planned.explain().rows

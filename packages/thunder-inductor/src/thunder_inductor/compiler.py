@@ -125,8 +125,8 @@ def _describe_system() -> None:
     if torch.cuda.is_available():
         return
     of_triton = codecache.triton_key
-    codecache.triton_key = lambda: None
     try:
+        codecache.triton_key = lambda: None
         codecache.CacheBase.get_system()
     finally:
         codecache.triton_key = of_triton
@@ -212,8 +212,8 @@ def _wrappers_in(wrappers: list[Wrapper]) -> Iterator[None]:
         wrappers.append(wrapper)
         return SimpleNamespace(call=None, __file__="<code of a region>")
 
-    setattr(GraphLowering, _LOAD, take)
     try:
+        setattr(GraphLowering, _LOAD, take)
         yield
     finally:
         setattr(GraphLowering, _LOAD, load)

@@ -32,12 +32,10 @@ class QuietPatcher(_symbolic_trace._Patcher):
 
 
 def _calls_modules_as_they_are(tracer: object) -> bool:
+    if not isinstance(tracer, PythonKeyTracer):
+        return False
     own = type(tracer)
-    return (
-        isinstance(tracer, PythonKeyTracer)
-        and own.call_module is PythonKeyTracer.call_module
-        and own.getattr is PythonKeyTracer.getattr
-    )
+    return own.call_module is PythonKeyTracer.call_module and own.getattr is PythonKeyTracer.getattr
 
 
 _symbolic_trace._Patcher = QuietPatcher  # type: ignore[misc]

@@ -143,8 +143,8 @@ class Connected:
     def run(self, sizes: CallSizes | None, args: Sequence[Any]) -> Any:
         """Run the program for a call with these sizes."""
         mode = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(False)
         try:
+            torch._C._set_grad_enabled(False)
             returned, (saved, others) = self.forward_fn(*args)
             output, results = returned["output"], returned["flat_output"]
             views = [t for i in self.bases if (t := results[i])._is_view()]

@@ -63,13 +63,13 @@ def autocast_as(state: AutocastState) -> Iterator[None]:
     """
     before = [(k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in AUTOCAST_DEVICES]
     was_caching = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(state.keeps_casts and torch.is_grad_enabled())
     torch.autocast_increment_nesting()
-    for kind, dtype in zip(AUTOCAST_DEVICES, state.dtypes, strict=True):
-        torch.set_autocast_enabled(kind, dtype is not None)
-        if dtype is not None:
-            torch.set_autocast_dtype(kind, dtype)
     try:
+        torch.set_autocast_cache_enabled(state.keeps_casts and torch.is_grad_enabled())
+        for kind, dtype in zip(AUTOCAST_DEVICES, state.dtypes, strict=True):
+            torch.set_autocast_enabled(kind, dtype is not None)
+            if dtype is not None:
+                torch.set_autocast_dtype(kind, dtype)
         yield
     finally:
         if torch.autocast_decrement_nesting() == 0:
@@ -115,9 +115,9 @@ def no_autocast(fn: Callable[P, R] | None = None) -> Callable[..., object]:
         enabled = [kind for kind in AUTOCAST_DEVICES if torch.is_autocast_enabled(kind)]
         if not enabled:
             return inner(*args, **kwargs)
-        for kind in enabled:
-            torch.set_autocast_enabled(kind, False)
         try:
+            for kind in enabled:
+                torch.set_autocast_enabled(kind, False)
             return inner(*args, **kwargs)
         finally:
             for kind in enabled:

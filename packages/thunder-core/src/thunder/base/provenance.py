@@ -114,8 +114,8 @@ def proxied(view: MappingProxyType[Any, Any]) -> Any:
 def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Return an alias of the class torch.Tensor, which requires grad if the tensor does."""
     outside = torch.is_grad_enabled()
-    torch._C._set_grad_enabled(True)
     try:
+        torch._C._set_grad_enabled(True)
         return torch.Tensor.as_subclass(tensor, torch.Tensor)
     finally:
         torch._C._set_grad_enabled(outside)

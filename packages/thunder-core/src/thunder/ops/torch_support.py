@@ -176,8 +176,8 @@ def _is_present(device: devices.Device) -> bool:
 def _unseen() -> Iterator[None]:
     """Within the context, functions of torch run as they are, and leave no trace: no warning, no numbers."""
     was_always = torch.is_warn_always_enabled()
-    torch.set_warn_always(True)  # what is warned of once is not warned of here
     try:
+        torch.set_warn_always(True)  # what is warned of once is not warned of here
         with warnings.catch_warnings(), default_generators_kept(), autocast_as(OFF), _unhooked():
             warnings.simplefilter("ignore")
             with torch._C.DisableTorchFunction():

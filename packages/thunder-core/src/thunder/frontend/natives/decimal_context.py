@@ -54,8 +54,8 @@ class DecimalContext(SessionState):
         if any(fn is query for query in FUNCTIONS):  # the program may look at its flags
             self._session.note_state(decimal_flags, "decimal.getcontext().flags", self.flags)
         own = decimal.getcontext()
-        decimal.setcontext(self.current)
         try:
+            decimal.setcontext(self.current)
             return call(fn, args, kwargs)
         finally:
             self.current = decimal.getcontext()

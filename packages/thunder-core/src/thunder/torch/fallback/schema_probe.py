@@ -190,8 +190,9 @@ _log = logging.getLogger("torch._subclasses.fake_tensor")
 @contextmanager
 def _silently() -> Iterator[None]:
     """Disable torch's log of fake tensors: what torch refuses here becomes an error."""
-    was_disabled, _log.disabled = _log.disabled, True
+    was_disabled = _log.disabled
     try:
+        _log.disabled = True
         yield
     finally:
         _log.disabled = was_disabled
