@@ -325,16 +325,18 @@ class _Counted(nn.Module):
 class _Counts(_Counted):
     def __init__(self) -> None:
         super().__init__(nn.Tanh())
-        self.calls = 0
+        self.register_buffer("largest", torch.zeros(()))
 
     def forward(self, x):
-        self.calls += 1
-        return super().forward(x)
+        x = super().forward(x)
+        self.largest = x.detach().max()
+        return x
 
 
 def _printing(model, x, y):
-    print("a loss")
-    return _mse(model, x, y)
+    value = _mse(model, x, y)
+    print("a loss", value)
+    return value
 
 
 class _Position(nn.Module):
@@ -381,8 +383,8 @@ def _step(module, fn=_mse, **options):
 
 REFUSED = {
     "writes": (lambda: _step(_Counted(nn.BatchNorm1d(4))), "writes to norm"),
-    "attributes": (lambda: _step(_Counts()), "writes to its objects"),
-    "prints": (lambda: _step(_Counted(nn.Tanh()), _printing), "has an effect: python_print"),
+    "attributes": (lambda: _step(_Counts()), "writes tensors to its objects"),
+    "prints": (lambda: _step(_Counted(nn.Tanh()), _printing), "has an effect: python_call"),
     "whole": (lambda: _step(_Counted(nn.Tanh()), whole=["z"]), "whole= names 'z'"),
     "result": (lambda: _step(_Counted(nn.Tanh()), lambda m, x, y: m(x)), "trains with a loss"),
     "draws": (
@@ -422,6 +424,65 @@ def test_what_a_pipeline_does_not_do_is_refused_by_name(name: str):
     program, match = REFUSED[name]
     with pytest.raises(ThunderError, match=match):
         run_ranks(program, 2, timeout=5)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("schedule", ["1f1b", "zero bubble"])
+@pytest.mark.parametrize("family", ["gpt2", "llama", "llama, checkpointed"])
+def test_published_models_are_trained_as_by_one_process(family: str, schedule: str):
+    transformers = pytest.importorskip("transformers")
+    sizes = {
+        "gpt2": {"n_layer": 4, "n_head": 2, "n_embd": 16, "n_positions": 16},
+        "llama": {
+            **{"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 4},
+            **{"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 16},
+        },
+    }
+
+    def module():
+        torch.manual_seed(0)
+        name = family.partition(",")[0]
+        config = transformers.AutoConfig.for_model(name, vocab_size=31, **sizes[name])
+        net = transformers.AutoModelForCausalLM.from_config(config).double().train()
+        if "checkpointed" in family:
+            net.gradient_checkpointing_enable()
+        return net
+
+    def loss(net, ids):
+        return net(input_ids=ids, labels=ids).loss
+
+    ids = torch.randint(31, (4, 8), generator=torch.Generator().manual_seed(2))
+
+    def program():
+        net = module()
+        step = pipeline(net, loss, microbatches=4, schedule=schedule, executors=["torch"])
+        torch.manual_seed(3)
+        step(ids)
+        return {name: p.grad for name, p in net.named_parameters() if p.grad is not None}
+
+    one, found = module(), {}
+    torch.manual_seed(3)
+    for part in ids.chunk(4):
+        (loss(one, part) / 4).backward()
+    for gradients in run_ranks(program, 2):
+        found |= gradients
+    assert distance(found, {name: p.grad for name, p in one.named_parameters()}) < TOLERANCE
+
+
+def test_what_reads_no_values_is_done_for_each_microbatch(capsys):
+    def program():
+        def loss(model, x, y):
+            if dist.get_rank() == 0:
+                print("a microbatch")
+            return _mse(model, x, y)
+
+        net = _Counted(nn.Tanh())
+        step = pipeline(net, loss, microbatches=3, executors=["torch"])
+        step(torch.randn(3, 4), torch.randn(3, 4))
+        step(torch.randn(3, 4), torch.randn(3, 4))
+
+    run_ranks(program, 2)
+    assert capsys.readouterr().out == "a microbatch\n" * 6
 
 
 def test_an_effect_is_refused_with_its_line():

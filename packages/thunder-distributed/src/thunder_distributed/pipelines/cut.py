@@ -32,13 +32,13 @@ from ..roofline import flops_of, nbytes_of
 from .balance import balanced
 from .passing_on import pass_on
 
-__all__ = ["Cut", "Inputs", "StageCut", "cut"]
+__all__ = ["WITHOUT_EFFECT", "Cut", "Inputs", "StageCut", "cut"]
 
 #: a byte that is read or written counts as so many operations
 OPERATIONS_PER_BYTE: Final = 16
 _EFFECTS: Final = frozenset({OpTags.DONT_DCE, OpTags.IN_PLACE, OpTags.CTX_MANAGER_ENTER_EXIT_OP})
 #: statements without a result that a stage does not need: proxies know whether they require grad
-_IGNORED: Final = frozenset({prims.set_grad_enabled.id, prims.sink.id})
+WITHOUT_EFFECT: Final = frozenset({prims.set_grad_enabled.id, prims.sink.id})
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class _Cutter:
     def __init__(self, trace: TraceCtx, inputs: Inputs, stages: int, starts: Sequence[str] | None) -> None:
         self.trace, self.inputs, self.stages, self.starts = trace, inputs, stages, starts
         *body, end = trace.bound_symbols
-        self.body = [b for b in body if b.sym.id not in _IGNORED]
+        self.body = [b for b in body if b.sym.id not in WITHOUT_EFFECT]
         self.loss = _loss(end)
         self.producer = {p.name: i for i, b in enumerate(self.body) for p in b.flat_proxy_outs}
         self.arguments = {p.name: p for p in trace.args}
@@ -384,6 +384,8 @@ def _cost(bsym: BoundSymbol) -> int:
 
 def _loss(end: BoundSymbol) -> Any:
     result = end.args[0] if len(end.args) == 1 else end.args
+    if isinstance(result, tuple | list) and len(result) == 1:
+        (result,) = result  # what the epilogue takes
     is_loss = isinstance(result, TensorProxy) and not result.shape and result.dtype.is_inexact
     if not is_loss:
         raise UnsupportedProgram(

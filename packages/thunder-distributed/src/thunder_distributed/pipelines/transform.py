@@ -7,7 +7,7 @@ called it, which runs the stages of all microbatches in the order of a schedule.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -21,11 +21,12 @@ from thunder.core import prims
 from thunder.core.dtypes import to_torch_dtype
 from thunder.core.errors import InvalidArgument, UnsupportedProgram
 from thunder.core.rewrite import module_tensors
+from thunder.core.symbol import BoundSymbol
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 
 from ..collectives import ex
-from .cut import Cut, Inputs, cut
+from .cut import WITHOUT_EFFECT, Cut, Inputs, cut
 from .draws import Drawing, drawings_of, without_checks_of_draws
 from .stage_code import StageCode, compiled_preparation, compiled_stage
 
@@ -126,12 +127,20 @@ class PipelineTransform(thunder.Transform):
         epilogue_trace: TraceCtx | None,
         **kwargs: Any,
     ) -> tuple[TraceCtx, TraceCtx, TraceCtx | None]:
-        """Note which inputs are parameters; refuse a program that writes to objects."""
+        """Note which inputs are parameters; refuse a program that writes tensors to objects.
+
+        Other writes are made in the order of one process: a program hands its inputs over, and then writes.
+        """
         statements = epilogue_trace.bound_symbols if epilogue_trace is not None else ()
-        written = [b for b in statements if b.sym.id != prims.python_return.id]
+        written = [
+            b
+            for b in statements
+            if b.sym.id != prims.python_return.id
+            and any(isinstance(p, TensorProxy) for p in b.flat_proxy_args)
+        ]
         if written:
             raise UnsupportedProgram(
-                "the program of a pipeline writes to its objects",
+                "the program of a pipeline writes tensors to its objects",
                 found={"statements": "; ".join(b.line for b in written)},
                 hint="Stages of several microbatches overlap: compute the loss without such writes.",
             )
@@ -143,7 +152,10 @@ class PipelineTransform(thunder.Transform):
 
     def cut(self, trace: TraceCtx, context: Any) -> TraceCtx:
         """Cut a program, and return the one that hands its inputs over."""
-        trace, groups = without_checks_of_draws(trace)
+        # what reads no values, such as a log, is done as a microbatch is handed over: in the program's order
+        apart = [b for b in trace.bound_symbols[:-1] if not b.flat_proxy_outs and not b.flat_proxy_args]
+        apart = [b for b in apart if b.sym.id not in WITHOUT_EFFECT]
+        trace, groups = without_checks_of_draws(_without(trace, apart))
         arguments = [p for p in trace.args if p.name not in self._names]
         for p in arguments:
             if getattr(p, "requires_grad", False):
@@ -172,7 +184,7 @@ class PipelineTransform(thunder.Transform):
             StagedProgram(order, parameters, whole, codes, preparations, drawings_of(whole, context), groups)
         )
         new = from_trace(trace)
-        new.bound_symbols = []
+        new.bound_symbols = [*apart]
         with tracectx(new):
             result = hand_over(
                 len(self.programs) - 1,
@@ -180,9 +192,18 @@ class PipelineTransform(thunder.Transform):
                 str(whole.loss.device),
                 *trace.args,
             )
-            prims.python_return(result)
+            is_alone = isinstance(trace.bound_symbols[-1].args[0], TensorProxy)
+            prims.python_return(result if is_alone else (result,))
         new.set_provenance(TraceProvenance("Cut into stages"))
         return new
+
+
+def _without(trace: TraceCtx, statements: Collection[BoundSymbol]) -> TraceCtx:
+    if not statements:
+        return trace
+    new = from_trace(trace)
+    new.bound_symbols = [b for b in trace.bound_symbols if b not in statements]
+    return new
 
 
 @dataclass(frozen=True)
