@@ -45,8 +45,7 @@ def _inductor() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def short_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, value in (("_TIME", 0.03), ("_FEWEST", 4), ("_MOST", 20)):
-        monkeypatch.setattr(runs, name, value)
+    monkeypatch.setattr(runs, "LIMITS", runs.Limits(seconds=0.03, fewest=4, most=20))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -27,7 +27,7 @@ def inputs():
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend("")
     monkeypatch.delitem(sys.modules, "slow_script", raising=False)
-    monkeypatch.setattr(runs, "_TIME", 0.03)
+    monkeypatch.setattr(runs, "LIMITS", runs.Limits(seconds=0.03))
     path = tmp_path / "slow_script.py"
     path.write_text(PROGRAM)
     return path

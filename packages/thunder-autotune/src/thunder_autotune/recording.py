@@ -86,6 +86,8 @@ class Recording(Transform):
         self.units: dict[tuple[Kind, str], Unit] = {}
         self.skipped: dict[str, str] = {}
         self._context: Any = None
+        #: the first of the results of a place → the place, and its unit
+        self._by_result: dict[str, list[tuple[tuple[str, ...], Unit]]] = {}
 
     # -- stages
 
@@ -101,32 +103,39 @@ class Recording(Transform):
 
     def transform_trace_post_optimization(self, computation_trace: TraceCtx, **kwargs: Any) -> TraceCtx:
         """Add statements that keep what units read."""
+        self._by_result = {}
+        for unit in self.units.values():
+            for place in unit.places:
+                self._by_result.setdefault(place[0], []).append((place, unit))
         self._note_defaults(computation_trace)
-        waiting = {names: unit for unit in self.units.values() for names in unit.places}
-        return with_observers(
-            computation_trace,
-            type(self).__name__,
-            before=lambda bsym: self._observers(bsym, waiting),
-        )
+        return with_observers(computation_trace, type(self).__name__, before=self._observers)
 
     def _note_defaults(self, trace: TraceCtx) -> None:
+        """Note which executor runs each unit: the one that computes the first of its results."""
         for placement in self._context.branch.placements:
-            for unit in self.units.values():
-                if unit.kind == "call" and not unit.default and placement.outputs in unit.places:
+            for unit in self._units_of(placement.outputs):
+                if unit.kind == "call" and not unit.default:
                     unit.default = placement.claimed_by or ""
         for bsym in trace.bound_symbols:
             if bsym.sym.is_fusion:
-                outputs = tuple(p.name for p in bsym.flat_proxy_outs)
-                for unit in self.units.values():
-                    if unit.kind == "region" and outputs in unit.places and unit.function is None:
+                for unit in self._units_of(tuple(p.name for p in bsym.flat_proxy_outs)):
+                    if unit.kind == "region" and unit.function is None:
                         unit.function = bsym.sym.python_impl
                         assert unit.region_executor is not None, "a region has the executor that compiles it"
                         unit.default = unit.region_executor.name
 
-    def _observers(self, bsym: BoundSymbol, waiting: dict[tuple[str, ...], Unit]) -> Iterable[BoundSymbol]:
-        computed = list(_results_within(bsym))
-        units = [waiting[names] for names in computed if names in waiting]
-        units = [unit for unit in dict.fromkeys(units) if unit.values is None]
+    def _units_of(self, results: tuple[str, ...]) -> list[Unit]:
+        """Return the units whose results are among those of a statement.
+
+        That of an executor's gradient rule has more: what its backward reads.
+        """
+        names = set(results)
+        places = (pair for name in results for pair in self._by_result.get(name, ()))
+        return [unit for place, unit in places if names.issuperset(place)]
+
+    def _observers(self, bsym: BoundSymbol) -> Iterable[BoundSymbol]:
+        found = [unit for results in _results_within(bsym) for unit in self._units_of(results)]
+        units = [unit for unit in dict.fromkeys(found) if unit.values is None]
         if not units:
             return []
         proxies = tensors_of((bsym.args, bsym.kwargs))

@@ -14,8 +14,8 @@ from thunder_bisect.slowness.runs import Limits, Repeated, measured
 __all__ = ["PROGRAM", "UNIT", "Timer", "WallTimer", "figure_of"]
 
 #: limits of the runs of one candidate of a unit, and of the whole program
-UNIT = Limits(seconds=0.05, fewest=7, most=60)
-PROGRAM = Limits(seconds=0.4, fewest=7, most=60)
+UNIT = Limits(seconds=0.05, fewest=9, most=60, without_waits=True)
+PROGRAM = Limits(seconds=0.4, fewest=9, most=60, without_waits=True)
 
 
 class Timer(Protocol):
@@ -30,7 +30,10 @@ class Timer(Protocol):
 
 @dataclass(frozen=True)
 class WallTimer:
-    """The timer of this machine: wall time, after a GPU has finished."""
+    """The timer of this machine: wall time, after a GPU has finished.
+
+    What the thread has waited for a processor, while other programs ran, is left out.
+    """
 
     units: Limits = UNIT
     programs: Limits = PROGRAM

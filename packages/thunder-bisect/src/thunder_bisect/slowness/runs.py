@@ -10,8 +10,9 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Protocol
 
@@ -36,9 +37,12 @@ class Limits:
     most: int = 60
     #: returns the time in seconds
     clock: Callable[[], float] = time.perf_counter
+    #: whether the time in which the thread has waited for a processor is left out, where Linux counts it
+    without_waits: bool = False
 
 
-_LIMITS = Limits()
+#: the limits where none are given
+LIMITS = Limits()
 
 
 class Repeated(Protocol):
@@ -198,37 +202,61 @@ def measured(
     call: Repeated,
     forms: Mapping[str, Callable[..., Any]],
     after: Callable[[str], None] = lambda name: None,
-    limits: Limits = _LIMITS,
+    limits: Limits | None = None,
 ) -> dict[str, Times]:
     """Return the times of forms of a program, whose runs alternate.
 
     `after` is called with the name of the form after each run.
     """
+    limits = limits or LIMITS
     clock = limits.clock
     walls: dict[str, list[float]] = {name: [] for name in forms}
     cpus: dict[str, list[float]] = {name: [] for name in forms}
     was_collecting = gc.isenabled()
     gc.collect()
     gc.disable()
+    counting = _waits() if limits.without_waits else nullcontext(lambda: 0.0)
     try:
-        begin = clock()
-        for done in range(limits.most):
-            if done >= limits.fewest and clock() - begin > limits.seconds * len(forms):
-                break
-            for name, form in forms.items():
-                call.restore()
-                _wait()
-                cpu, wall = time.process_time(), clock()
-                result = call.run(form)
-                _wait()
-                walls[name].append(clock() - wall)
-                cpus[name].append(time.process_time() - cpu)
-                del result
-                after(name)
+        with counting as waited:
+            begin = clock()
+            for done in range(limits.most):
+                if done >= limits.fewest and clock() - begin > limits.seconds * len(forms):
+                    break
+                for name, form in forms.items():
+                    call.restore()
+                    _wait()
+                    waits, cpu, wall = waited(), time.process_time(), clock()
+                    result = call.run(form)
+                    _wait()
+                    took = clock() - wall
+                    cpus[name].append(time.process_time() - cpu)
+                    walls[name].append(took - (waited() - waits))
+                    del result
+                    after(name)
     finally:
         if was_collecting:
             gc.enable()
     return {name: Times(tuple(walls[name]), tuple(cpus[name])) for name in forms}
+
+
+@contextmanager
+def _waits() -> Iterator[Callable[[], float]]:
+    """Yield what returns how long this thread has been ready and waited for a processor, in seconds.
+
+    It is 0 where the system does not count it. Linux does (Documentation/scheduler/sched-stats.rst): other
+    programs of a busy machine make the time by the clock longer, and not the time without these waits.
+    """
+    counts = Path("/proc/thread-self/schedstat")
+    if not counts.exists():
+        yield lambda: 0.0
+        return
+    with counts.open("rb", buffering=0) as file:
+
+        def waited() -> float:
+            file.seek(0)
+            return int(file.read().split()[1]) * 1e-9
+
+        yield waited
 
 
 def _wait() -> None:
