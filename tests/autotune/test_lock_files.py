@@ -17,7 +17,7 @@ import thunder
 import thunder_store
 from autotune.traps import FAST, GELU, TORCH, Clock, Regions, calls_by, executor_of
 from new_processes import run_python
-from thunder.core.errors import InvalidArgument, RequirementNotMet
+from thunder.core.errors import InvalidArgument, RequirementNotMet, UserError
 from thunder.extend import OperatorExecutor
 from thunder.plugins import get_manager
 from thunder_autotune import Entries, Entry, Figure, autotune
@@ -220,6 +220,22 @@ def test_regions_have_entries_too(clock: Clock, tmp_path: Path) -> None:
     compiled = thunder.jit(sines, executors=[ex], placement=str(lock))
     compiled(x)
     assert {row.claimed_by for row in thunder.explain(compiled).rows} == {"torch"}
+
+
+def test_another_file_in_a_process_of_a_group_is_an_error(
+    tuned: tuple[Path, OperatorExecutor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, ex = tuned
+    distributed: Any = torch.distributed
+    store, x = distributed.HashStore(), torch.rand(4, 16)
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.distributed.get_world_size", lambda: 2)
+    monkeypatch.setattr("torch.distributed.distributed_c10d._get_default_store", lambda: store)
+    first, second, third = (thunder.jit(two, executors=["torch", ex], placement=str(lock)) for _ in range(3))
+    assert torch.equal(first(x), second(x))
+    write(lock, [e.chosen("torch") for e in read(lock)])
+    with pytest.raises(UserError, match="is not that of the process of the group which has compiled first"):
+        third(x)
 
 
 def doubled(x: torch.Tensor) -> torch.Tensor:

@@ -46,6 +46,15 @@ def test_known_entries_are_not_measured_again(clock: Clock, tmp_path: Path) -> N
     assert read(lock) == Entries(again.entries)
 
 
+def test_a_new_executor_is_measured_beside_known_ones(clock: Clock, tmp_path: Path) -> None:
+    lock, ex, x = tmp_path / "thunder.lock.toml", fast(clock), torch.rand(4, 16)
+    autotune(thunder.jit(layers, executors=["torch", ex]), x, timer=clock, lock=lock)
+    faster = executor_of(lambda x, approximate: clock.gelu(x, approximate, FAST / 2), "faster")
+    again = autotune(thunder.jit(layers, executors=["torch", ex, faster]), x, timer=clock, lock=lock)
+    assert again.measured == 1
+    assert [entry.executor for entry in again.entries] == [faster.name]
+
+
 def test_without_time_the_order_decides_and_says_so(clock: Clock) -> None:
     x = torch.rand(4, 16)
     tuning = autotune(thunder.jit(layers, executors=["torch", fast(clock)]), x, timer=clock, budget_s=0.0)

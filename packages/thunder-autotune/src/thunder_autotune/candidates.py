@@ -20,7 +20,7 @@ from thunder_autotune.entries import CALLS
 from thunder_autotune.recording import Unit
 from thunder_bisect.calls import copies_of, program_of
 
-__all__ = ["Candidate", "Subject", "candidates_of", "made_values", "varied"]
+__all__ = ["Candidate", "Subject", "candidate_names", "candidates_of", "made_values", "varied"]
 
 #: the seed of values that are made where a program's own are not known
 _SEED = 0
@@ -69,6 +69,11 @@ def candidates_of(unit: Unit, data: CompileData) -> tuple[list[Candidate], dict[
             refused[name] = f"it was not compiled: {_first_line(error)}"
     found.sort(key=lambda candidate: candidate.name != unit.default)
     return found, refused
+
+
+def candidate_names(unit: Unit) -> list[str]:
+    """Return the names of what may run a unit, also of what turns out not to compile."""
+    return [name for name, _ in _makers(unit)]
 
 
 def _makers(unit: Unit) -> list[tuple[str, Callable[[], Callable[..., Any]]]]:

@@ -39,10 +39,9 @@ def _read(path: str, digest: str) -> Entries:
 
 
 def _refuse_other_file(path: str, digest: str) -> None:
-    """Raise UserError where the processes of a group have different files.
+    """Raise UserError where a process of a group has another file than the first one that has compiled.
 
-    The first process leaves the digest in the store of the group, which the others compare with theirs; none
-    waits for another.
+    That one leaves the digest in the store of the group, and the others compare theirs; none waits.
     """
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized()):
@@ -53,7 +52,7 @@ def _refuse_other_file(path: str, digest: str) -> None:
     first = store.compare_set(f"thunder.autotune/{path}", "", digest).decode()
     if first != digest:
         raise UserError(
-            f"the lock file {path!r} differs between the processes of the group",
-            found={"here": digest[:12], "elsewhere": first[:12]},
-            hint="Give all processes the same file: their programs have to be equal.",
+            f"the lock file {path!r} is not that of the process of the group which has compiled first",
+            found={"digest here": digest[:12], "digest there": first[:12]},
+            hint="Give all processes the same file, and leave it as it is: their programs have to be equal.",
         )

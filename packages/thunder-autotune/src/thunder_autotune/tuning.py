@@ -20,7 +20,7 @@ from thunder.core.errors import InvalidArgument
 from thunder.core.pytree import tree_iter
 from thunder.core.transforms import add_transform
 from thunder.extend import get_always_executors
-from thunder_autotune.candidates import Subject, candidates_of, made_values
+from thunder_autotune.candidates import Subject, candidate_names, candidates_of, made_values
 from thunder_autotune.entries import Entries, Entry, Figure, time_text
 from thunder_autotune.judging import faults_of, reference_of
 from thunder_autotune.keys import call_key
@@ -214,11 +214,17 @@ class Tuner:
     def _measure_each(self, units: Iterable[Unit]) -> None:
         for unit in units:
             known = self.known.measured(unit.kind, unit.key, self._profile)
-            if known is None or known.is_stale(self._versions) or known.default != unit.default:
+            if known is None or not self._is_known(known, unit):
                 self._check_time()
                 known = self._measured(unit)
             if known is not None:
                 self.entries.add(known.chosen(known.baseline))
+
+    def _is_known(self, entry: Entry, unit: Unit) -> bool:
+        """Return whether an entry has all candidates of a unit, in their versions of now."""
+        names = {*candidate_names(unit)}
+        has_all = names <= {*entry.figures, *entry.refused}
+        return has_all and entry.default == unit.default and not entry.is_stale(self._versions)
 
     def _measured(self, unit: Unit) -> Entry | None:
         """Measure the candidates of a unit; return None where there is one, or no reference."""
