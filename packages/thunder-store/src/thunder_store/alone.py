@@ -36,7 +36,7 @@ def weights_of(document: Mapping[str, Any], fn: Any) -> dict[str, torch.Tensor]:
     if document["written"] or not all(_is_of_call(document, place) for place in document["reached"]):
         raise NotKept("weights", "it writes to objects, or returns them")
     weights = {}
-    for name, place in document["inputs"]:
+    for name, place, *_ in document["inputs"]:
         if not _is_of_call(document, place):
             weights[name] = _value_at(document, place, fn)
     return weights
@@ -103,13 +103,14 @@ def read_alone(
     with torch._C.DisableTorchFunction():
         facts = reader.read(rows)
         own = [row for row in document["inputs"] if _is_of_call(document, row[1])]
-        interface = Interface(facts, read_inputs(own, reader), [reader.path(p) for p in document["reached"]])
+        reached = [reader.path(p) for p in document["reached"]]
+        interface = Interface(facts, read_inputs(own, reader), reached, sizes=reader.sizes)
         guard = prologue_trace(interface, reader.roots).python_callable()
     run, epilogue = read_run(document, reader, data)
-    taken = {name for name, _ in own}
+    taken = {name for name, *_ in own}
     values = [
         None if name in taken else _weight(document, name, place, weights)
-        for name, place in document["inputs"]
+        for name, place, *_ in document["inputs"]
     ]
     return AloneProgram(guard, run, epilogue, values)
 

@@ -17,6 +17,7 @@ from thunder.core.entries import (
     CompileData,
     CompilePlan,
     Connected,
+    Fact,
     FailurePlan,
     GeneratorProxy,
     InputWrite,
@@ -26,6 +27,8 @@ from thunder.core.entries import (
     Path,
     Prologue,
     ReplacedFunction,
+    SizeFacts,
+    SymbolicInt,
     TensorProxy,
     ThunderError,
     TraceCtx,
@@ -37,7 +40,9 @@ from thunder.core.entries import (
     full_name,
     input_proxy,
     is_attribute_name,
+    prims,
     prologue_trace,
+    size_relations,
     with_parts,
 )
 from thunder_store.descriptions import codes_of
@@ -51,6 +56,7 @@ from thunder_store.reasons import NotKept, NotUsed
 from thunder_store.regions import RegionWriter, function_at, read_regions, written_regions
 from thunder_store.run_text import read_program, write_program
 from thunder_store.set_order import hash_probe, orders_sets
+from thunder_store.sizes import write_sizes
 from thunder_store.values import read_value, write_value
 
 __all__ = ["DAMAGE", "check_state", "read_entry", "read_inputs", "read_run", "write_entry"]
@@ -71,7 +77,7 @@ def write_entry(entry: CacheEntry, request: TraceRequest, data: CompileData) -> 
     if not isinstance(prologue, Prologue):
         raise NotKept("transforms", "the prologue")
     interface = prologue.interface
-    writer = FactWriter(request.fn, request.contributed, request.overrides)
+    writer = FactWriter(request.fn, request.contributed, request.overrides, interface.sizes)
     writer.written(interface.facts)
     _check_code(entry, writer)
     inputs = [_written_input(proxy, path, writer) for proxy, path in interface.inputs]
@@ -79,6 +85,9 @@ def write_entry(entry: CacheEntry, request: TraceRequest, data: CompileData) -> 
     programs = _Programs(entry, writer, regions)
     document = {
         "ambient": write_value(_ambient_state(entry), writer.refer),
+        "sizes": None if interface.sizes is None else write_sizes(interface.sizes),
+        "free": [sorted(entry.free_sizes), sorted(entry.fixed_sizes)],
+        "plan": None if entry.plan.sizes is None else sorted(entry.plan.sizes),
         "inputs": inputs,
         "reached": [writer.path(path) for path in interface.reached],
         "programs": programs.written(),
@@ -111,8 +120,6 @@ def _refuse(entry: CacheEntry) -> None:
         raise NotKept("promises", f"sharp edges: {', '.join(entry.baked)}")
     if entry.decisions:
         raise NotKept("decisions", str(entry.decisions[0]))
-    if entry.free_sizes or entry.fixed_sizes or entry.plan.sizes or entry.plan.places:
-        raise NotKept("sizes", str(entry.plan))
 
 
 def _check_code(entry: CacheEntry, writer: FactWriter) -> None:
@@ -128,6 +135,8 @@ def _check_code(entry: CacheEntry, writer: FactWriter) -> None:
 
 
 def _written_input(proxy: Any, path: Path, writer: FactWriter) -> list[Any]:
+    if isinstance(proxy, SymbolicInt):
+        return [proxy.name, writer.path(path), proxy.variable]
     if not isinstance(proxy, TensorProxy | GeneratorProxy):
         raise NotKept("sizes", f"{path.source} is a number")
     return [proxy.name, writer.path(path)]
@@ -242,7 +251,7 @@ def _read_entry(document: Mapping[str, Any], request: TraceRequest, data: Compil
         _check_replacements(document, request, reader)
         inputs = read_inputs(document["inputs"], reader)
         reached = [reader.path(place) for place in document["reached"]]
-        interface = Interface(facts, inputs, reached)
+        interface = Interface(facts, inputs, reached, sizes=reader.sizes)
         prologue = prologue_trace(interface, reader.roots, request.trusted)
     failures = _read_failures(document["failures"])
     later = Later(document["acquired"], reader.refer, data, prologue, failures.modes)
@@ -265,15 +274,27 @@ def _read_entry(document: Mapping[str, Any], request: TraceRequest, data: Compil
         notes=later.list("notes"),
         input_writes=tuple(InputWrite(t, tuple(lines), reason) for t, lines, reason in document["writes"]),
         below_autograd=_read_below(document["below"]),
-        guards=(ambient_fact(), *facts),
+        guards=(ambient_fact(), *facts, *_size_facts(reader.sizes, inputs)),
         failures=failures,
         can_be_undone=failures.can_be_undone,
         replaced=tuple(ReplacedFunction(*r) for r in document["replaced"]),
-        plan=CompilePlan(answers=request.answers),
+        plan=CompilePlan(answers=request.answers, sizes=_plan_sizes(document["plan"])),
+        free_sizes=frozenset(map(str, document["free"][0])),
+        fixed_sizes=frozenset(map(str, document["free"][1])),
         written=frozenset(document["written"]),
     )
     _documents[entry] = document
     return entry
+
+
+def _size_facts(sizes: SizeFacts | None, inputs: Sequence[Any]) -> list[Fact]:
+    """Return the facts about sizes that the prologue checks."""
+    relations = [] if sizes is None else size_relations(sizes, inputs)
+    return [Fact(prims.check_sizes, (first, r, *others)) for r, (first, *others) in relations]
+
+
+def _plan_sizes(document: Sequence[str] | None) -> frozenset[str] | None:
+    return None if document is None else frozenset(map(str, document))
 
 
 def check_state(document: Mapping[str, Any]) -> None:
@@ -286,7 +307,7 @@ def check_state(document: Mapping[str, Any]) -> None:
 
 def read_inputs(rows: Sequence[Any], reader: FactReader) -> list[Any]:
     """Return inputs of a program, each a proxy with its path."""
-    return [_read_input(name, place, reader) for name, place in rows]
+    return [_read_input(reader, *row) for row in rows]
 
 
 def read_run(document: Mapping[str, Any], reader: FactReader, data: CompileData) -> tuple[Any, Any]:
@@ -318,14 +339,24 @@ def _read_below(below: Sequence[Any] | None) -> BelowAutograd | None:
     return None if below is None else BelowAutograd(below[0], tuple((r, n) for r, n in below[1]))
 
 
-def _read_input(name: str, place: int, reader: FactReader) -> Any:
+def _read_input(reader: FactReader, name: str, place: int, variable: int | None = None) -> Any:
+    if variable is not None:
+        number = reader.own_sizes().symbols[variable]
+        if number.name != name:
+            raise NotUsed(f"{name!r} is not the name of the size")
+        return number, reader.path(place)
     path, value = reader.path(place), reader.at(place)
     if type(name) is not str or not is_attribute_name(name):
         raise NotUsed(f"{name!r} does not name an input")
     if not isinstance(value, torch.Tensor | torch.Generator):
         raise NotUsed(f"{path.source} is not a tensor")
     with detached_trace():
-        return input_proxy(value, path, None, None).replace(name=name), path
+        proxy = input_proxy(value, path, None, None).replace(name=name)
+        free = reader.free_at(path)
+        if free is not None and isinstance(proxy, TensorProxy):
+            offset = proxy.input_offset
+            proxy = proxy.replace(shape=free.shape, strides=free.strides, input_offset=offset)
+        return proxy, path
 
 
 def _read_programs(

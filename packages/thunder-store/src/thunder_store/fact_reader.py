@@ -19,9 +19,11 @@ from thunder.core.entries import (
     AbstractAnswers,
     CacheQuery,
     Fact,
+    FreeSizes,
     Member,
     Path,
     Releases,
+    SizeFacts,
     TensorFacts,
     TraceRequest,
     object_root,
@@ -31,6 +33,7 @@ from thunder.core.entries import (
 from thunder_store import fact_forms as forms
 from thunder_store.descriptions import PARTS, description, named, parts_of
 from thunder_store.reasons import NotKept, NotUsed
+from thunder_store.sizes import read_free, read_sizes
 from thunder_store.values import read_value, state_text
 
 __all__ = ["FactReader"]
@@ -51,6 +54,9 @@ class FactReader:
         self._found: dict[int, Any] = {}
         self._ids: dict[int, int] = {}
         self.facts: list[Fact] = []
+        self._free: dict[Path, FreeSizes] = {}
+        #: what is known of symbolic sizes, if the program has them
+        self.sizes = None if tables.get("sizes") is None else read_sizes(tables["sizes"])
 
     def read(self, rows: Sequence[Any]) -> list[Fact]:
         """Return the facts; those with a value that is not the expected one end it with NotUsed."""
@@ -64,6 +70,8 @@ class FactReader:
                 expected, found = forms.short(fact.expected), forms.short(failure[0])
                 raise NotUsed(f"{fact}: expected {expected}, found {found}")
             self.facts.append(fact)
+            if check is prims.check_tensor and fact.expected.free is not None:
+                self._free[fact.path] = fact.expected.free
         return self.facts
 
     def _fact(self, check: Any, path: Path, place: int, rest: Sequence[Any]) -> Fact:
@@ -116,16 +124,37 @@ class FactReader:
             return self._cache_query(*rest)
         if kind == "o":
             return self.object(rest[0])
+        if kind == "sizes":
+            return self.own_sizes()
         raise NotUsed(f"{kind!r} is not a kind of references")
 
     def _tensor_facts(
-        self, cls: int, shape: Any, strides: Any, dtype: str, device: str, grad: bool, keys: str
+        self,
+        cls: int,
+        shape: Any,
+        strides: Any,
+        dtype: str,
+        device: str,
+        grad: bool,
+        keys: str,
+        free: Any = None,
     ) -> TensorFacts:
         dtype_of = read_value({"dtype": dtype.removeprefix("torch.")}, self.refer)
         strides = None if strides is None else tuple(strides)
+        symbols = None if free is None else read_free(free, self.own_sizes())
         return TensorFacts(
-            self.object(cls), tuple(shape), strides, dtype_of, torch.device(device), bool(grad), keys
+            self.object(cls), tuple(shape), strides, dtype_of, torch.device(device), bool(grad), keys, symbols
         )
+
+    def free_at(self, path: Path) -> FreeSizes | None:
+        """Return the shape of the tensor at a path if some of its sizes are symbols."""
+        return self._free.get(path)
+
+    def own_sizes(self) -> SizeFacts:
+        """Return the symbolic sizes of the program; raise NotUsed for a program without them."""
+        if self.sizes is None:
+            raise NotUsed("the program has no symbolic sizes")
+        return self.sizes
 
     def object(self, position: int) -> Any:
         """Return an object that a name leads to, or that was found."""

@@ -21,6 +21,7 @@ from thunder.core.entries import (
     Member,
     Path,
     Releases,
+    SizeFacts,
     TensorFacts,
     prims,
 )
@@ -28,6 +29,7 @@ from thunder_store import fact_forms as forms
 from thunder_store.descriptions import description, name_of, named, parts_of
 from thunder_store.device_keys import keys_on_device
 from thunder_store.reasons import NotKept
+from thunder_store.sizes import write_free
 from thunder_store.values import is_singleton, state_text, write_value
 
 __all__ = ["FactWriter"]
@@ -39,8 +41,11 @@ class FactWriter:
     Raises NotKept for a fact with an object that cannot be found again.
     """
 
-    def __init__(self, fn: Any, contributed: Mapping[str, Any], overrides: Any) -> None:
+    def __init__(
+        self, fn: Any, contributed: Mapping[str, Any], overrides: Any, sizes: SizeFacts | None
+    ) -> None:
         self.fn, self.contributed, self.overrides = fn, contributed, overrides
+        self.sizes = sizes
         self.paths: list[Any] = []
         self.objects: list[Any] = []
         self.facts: list[Any] = []
@@ -121,6 +126,8 @@ class FactWriter:
             return ["p", self.path(x)]
         if type(x) is TensorFacts:
             return ["t", *self._tensor_facts(x)]
+        if x is self.sizes and x is not None:
+            return ["sizes"]
         if type(x) is Releases:
             keys = None if x.keys is None else [self.value(k) for k in x.keys]
             return ["releases", keys, x.has_weak_containers]
@@ -131,11 +138,10 @@ class FactWriter:
         return ["o", self._object(x, None)]
 
     def _tensor_facts(self, x: TensorFacts) -> list[Any]:
-        if x.free is not None:
-            raise NotKept("sizes", "a tensor with symbolic sizes")
         strides = None if x.strides is None else list(x.strides)
         plain = [list(x.shape), strides, str(x.dtype), str(x.device), x.requires_grad, keys_on_device(x)]
-        return [self._object(x.type, None), *plain]
+        free = [] if x.free is None else [write_free(x.free)]
+        return [self._object(x.type, None), *plain, *free]
 
     def _object(self, x: Any, sighting: Any) -> int:
         known = self._objects.get(id(x))

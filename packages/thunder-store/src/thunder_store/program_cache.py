@@ -58,7 +58,10 @@ class ProgramCache:
             if content is None:
                 continue
             try:
-                entry = read_entry(opened(content), request, data)
+                document = opened(content)
+                if request.sizes is not None and document.get("sizes") is None:
+                    raise NotUsed("its sizes are numbers, and those of the call have been others before")
+                entry = read_entry(document, request, data)
             except NotUsed as reason:
                 note("not used", _name(data), str(reason))
                 continue

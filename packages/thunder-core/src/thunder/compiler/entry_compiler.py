@@ -133,7 +133,7 @@ class EntryCompiler:
         """Return the entry of a plan, or the plan with fewer inputs that is to be tried in its place."""
         choice = self._size_choice(plan) if call.device is None else None
         try:
-            result = self._compile(plan, call, choice)
+            result, keep = self._compile(plan, call, choice)
         except OtherAnswers as others:  # the program asks other questions
             self.varying.note_places(sorted(others.places))
             return Fewer(self._first_plan(None if plan.answers is None else (), None), others)
@@ -142,12 +142,14 @@ class EntryCompiler:
             if fewer is None:
                 raise
             return fewer
-        if choice is None or result.is_for_one_call:
-            return result  # others than a program for one call would read what it has changed
-        why = self._refusal_of_executors(result, choice)
-        if why is not None:
-            return Fewer(plan.for_numbers(), why)
-        self.varying.note_free(choice.chosen_likely & result.free_sizes)
+        # others than a program for one call would read what it has changed
+        if choice is not None and keep is not None and not result.is_for_one_call:
+            why = self._refusal_of_executors(result, choice)
+            if why is not None:
+                return Fewer(plan.for_numbers(), why)
+            self.varying.note_free(choice.chosen_likely & result.free_sizes)
+        if keep is not None:
+            keep()
         return result
 
     def _fewer(self, plan: CompilePlan, choice: SizeChoice | None, error: Exception) -> Fewer | None:
@@ -230,19 +232,26 @@ class EntryCompiler:
         replaced = self.overrides is not None and bool(self.overrides.tensors)
         return None if replaced and _rewrites_inputs(self.data.transforms) else answers
 
-    def _compile(self, plan: CompilePlan, call: _Call, choice: SizeChoice | None) -> CacheEntry:
-        """Compile by a plan: acquisition, pipeline, prologue."""
+    def _compile(
+        self, plan: CompilePlan, call: _Call, choice: SizeChoice | None
+    ) -> tuple[CacheEntry, Callable[[], None] | None]:
+        """Compile by a plan: acquisition, pipeline, prologue.
+
+        With the entry comes what lets the stores keep it; None for one that a store had.
+        """
         data, stats = self.data, self.stats
         contributions = plugin_contributions()
         started = perf_counter_ns()
         baked: list[str] = []
         request = self._request(plan, call, choice, contributions, baked)
-        can_be_kept = call.device is None and choice is None and not plan.answers
+        has_wishes = choice is not None and choice.has_wishes
+        can_be_kept = call.device is None and not has_wishes and not plan.answers
         kept = kept_entry(request, data) if can_be_kept else None
         if kept is not None:
-            kept.contributions, kept.plan = contributions, _inputs(plan, choice)
+            kept.contributions = contributions
+            kept.plan = replace(_inputs(plan, None), sizes=kept.plan.sizes)
             stats.stage_times = {"kept": perf_counter_ns() - started}
-            return kept
+            return kept, None
         program = acquire_stable(request)
         acquired, loaded = perf_counter_ns(), frozenset(sys.modules)
         stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log
@@ -277,9 +286,8 @@ class EntryCompiler:
         }
         if call.device is None:
             entry = revised_entry(entry, request, data)
-        if can_be_kept:
-            keep_entry(entry, request, data)
-        return entry
+        keep = functools.partial(keep_entry, entry, request, data) if can_be_kept else _keep_nowhere
+        return entry, keep
 
     def _complete_sizes(self, sizes: SizeFacts, choice: SizeChoice) -> None:
         """State what is left of the facts about sizes, and note which sizes they fix."""
@@ -372,6 +380,10 @@ class EntryCompiler:
         if self.data.cache_option is CACHE_OPTIONS.SAME_INPUT:
             return "everything"
         return "structure" if self.data.compile_options["frozen"] else "nothing"
+
+
+def _keep_nowhere() -> None:
+    """Keep an entry in no store."""
 
 
 def _inputs(plan: CompilePlan, choice: SizeChoice | None) -> CompilePlan:

@@ -31,6 +31,7 @@ from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.frontend.acquire import input_proxy
 from thunder.frontend.ambient_state import Modes, full_ambient_state
 from thunder.frontend.facts import Fact, TensorFacts
+from thunder.frontend.free_sizes import FreeSizes, size_relations
 from thunder.frontend.guards import Prologue, ambient_fact, prologue_trace
 from thunder.frontend.lookasides import environment_queries
 from thunder.frontend.lookasides.python_functions import AbstractAnswers
@@ -51,8 +52,12 @@ from thunder.ir.proxies import GeneratorProxy, TensorProxy
 from thunder.ir.region_keys import structural_key
 from thunder.ir.registered_operators import OperatorName, callee_of
 from thunder.ir.registered_operators import name_of as operator_name
+from thunder.ir.size_facts import SizeFact, SizeFacts
+from thunder.ir.size_reading import size_formula
 from thunder.ir.substitution import substitute, substitute_operands
 from thunder.ir.symbol import BoundSymbol, Symbol, with_parts
+from thunder.ir.symbolic_sizes import SymbolicInt, SymbolicNumber, new_size
+from thunder.ir.symbolic_sizes import expression as size_expression
 from thunder.ir.trace import TraceCtx, TraceTag, detached_trace, from_trace
 from thunder.ir.trace_context import tracectx
 from thunder.ops import prims
@@ -98,6 +103,7 @@ __all__ = [
     "ExpectedStrides",
     "Fact",
     "FailurePlan",
+    "FreeSizes",
     "FusionExecutor",
     "GeneratorProxy",
     "InputWrite",
@@ -118,7 +124,11 @@ __all__ = [
     "Region",
     "Releases",
     "ReplacedFunction",
+    "SizeFact",
+    "SizeFacts",
     "Symbol",
+    "SymbolicInt",
+    "SymbolicNumber",
     "TensorFacts",
     "TensorProxy",
     "ThisObject",
@@ -157,6 +167,7 @@ __all__ = [
     "is_ordered",
     "is_python_class",
     "jit",
+    "new_size",
     "object_root",
     "operator_name",
     "overlapping_groups",
@@ -167,6 +178,9 @@ __all__ = [
     "propagate_requires_grad",
     "root",
     "runs_from_file",
+    "size_expression",
+    "size_formula",
+    "size_relations",
     "structural_key",
     "substitute",
     "substitute_operands",

@@ -143,7 +143,7 @@ class SizeFacts:
         for fact in self.facts:
             if isinstance(fact, FloatFact):  # from which no value is derived
                 continue
-            replayed._note(fact.polynomial, fact.relation, True, fact.origin)
+            replayed.state(fact)
             if replayed.known(size) is not None:
                 return fact
         raise AssertionError("a variable is determined by the facts")
@@ -357,6 +357,10 @@ class SizeFacts:
     def _are_constant(self, variables: frozenset[int]) -> bool:
         """Return whether the facts determine the values of variables."""
         return variables <= self._constant | self._constant_floats
+
+    def state(self, fact: SizeFact) -> None:
+        """Note a fact that other facts about the same sizes have."""
+        self._note(fact.polynomial, fact.relation, True, fact.origin)
 
     # -- reasoning -------------------------------------------------------------------------------------------
 

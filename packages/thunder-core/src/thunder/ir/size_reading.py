@@ -14,7 +14,7 @@ from thunder.base.integer_polynomials import Polynomial
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_sizes import SymbolicFloat, expression
 
-__all__ = ["size_of", "sizes_by_name"]
+__all__ = ["size_formula", "size_of", "sizes_by_name"]
 
 _BINARY: Final[dict[type, str]] = {
     ast.Add: "+",
@@ -59,6 +59,14 @@ def size_of(node: ast.expr, facts: SizeFacts) -> Any:
     if isinstance(formula, FloatVariable):
         return facts.symbols[formula.number]
     return SymbolicFloat(facts, formula) if isinstance(formula, FloatExpression) else formula
+
+
+def size_formula(text: str, facts: SizeFacts) -> Polynomial:
+    """Return the polynomial that a text is; raise ValueError for one that is no expression of integers."""
+    formula = _formula(ast.parse(text, mode="eval").body, facts)
+    if isinstance(formula, float | FloatExpression):
+        raise ValueError(text)
+    return _polynomial(formula)
 
 
 def _formula(node: ast.expr, facts: SizeFacts) -> _Number:
