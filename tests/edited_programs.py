@@ -58,9 +58,9 @@ def edited(entry: CacheEntry, data: Any) -> CacheEntry:
 def running_what_is_printed() -> Iterator[None]:
     """Within the context, each new entry has the program that is read of what it prints."""
 
-    def compile_and_edit(self: EntryCompiler, plan: Any, call: Any, choice: Any) -> CacheEntry:
-        entry = _compile(self, plan, call, choice)
-        return entry if call.device is not None else edited(entry, self.data)
+    def compile_and_edit(self: EntryCompiler, plan: Any, call: Any, choice: Any) -> tuple[CacheEntry, Any]:
+        entry, keep = _compile(self, plan, call, choice)
+        return (entry if call.device is not None else edited(entry, self.data)), keep
 
     EntryCompiler._compile = compile_and_edit  # type: ignore[method-assign]
     try:

@@ -63,11 +63,13 @@ def running_what_is_kept() -> Iterator[None]:
     store = _Substituting()
     keep, find = module.keep_entry, module.kept_entry
 
-    def compile_and_read(self: EntryCompiler, *args: Any) -> CacheEntry:
+    def compile_and_read(self: EntryCompiler, *args: Any) -> tuple[CacheEntry, Any]:
         store.last = None
-        entry = _compile(self, *args)
+        entry, keep = _compile(self, *args)
+        if keep is not None:
+            keep()
         read, store.last = store.last, None
-        return entry if read is None else read
+        return (entry, keep) if read is None else (read, lambda: None)
 
     module.keep_entry, module.kept_entry = store.keep, lambda *args: None
     EntryCompiler._compile = compile_and_read  # type: ignore[method-assign]

@@ -55,7 +55,7 @@ def _part(rng, tensor):
     return longer.narrow(dim, before, tensor.shape[dim])
 
 
-def _assert_as_eager_for_random_shapes(seed, steps, count, *, parts=False):
+def assert_as_eager_for_random_shapes(seed, steps, count, *, parts=False):
     rng = random.Random(seed)
     program, names = random_program(rng, steps)
     mode = rng.choice(("symbolic values", "automatic"))
@@ -82,14 +82,14 @@ def _assert_as_eager_for_random_shapes(seed, steps, count, *, parts=False):
 
 @pytest.mark.parametrize("seed", one_in(100, range(1000)))
 def test_a_random_program_computes_what_eager_computes(seed):
-    _assert_as_eager_for_random_shapes(seed, STEPS, 20 if seed % 100 else 8)
+    assert_as_eager_for_random_shapes(seed, STEPS, 20 if seed % 100 else 8)
 
 
 @pytest.mark.parametrize("seed", one_in(100, range(1000)))
 def test_a_program_of_views_windows_and_writes_computes_what_eager_computes(seed):
-    _assert_as_eager_for_random_shapes(seed, {**STEPS, **FURTHER}, 20 if seed % 100 else 8)
+    assert_as_eager_for_random_shapes(seed, {**STEPS, **FURTHER}, 20 if seed % 100 else 8)
 
 
 @pytest.mark.parametrize("seed", one_in(250, range(1000)))
 def test_a_program_of_parts_of_longer_tensors_computes_what_eager_computes(seed):
-    _assert_as_eager_for_random_shapes(seed, {**STEPS, **FURTHER}, 20 if seed % 250 else 8, parts=True)
+    assert_as_eager_for_random_shapes(seed, {**STEPS, **FURTHER}, 20 if seed % 250 else 8, parts=True)

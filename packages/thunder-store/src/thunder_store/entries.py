@@ -43,6 +43,7 @@ from thunder.core.entries import (
     prims,
     prologue_trace,
     size_relations,
+    sizes_reader,
     with_parts,
 )
 from thunder_store.descriptions import codes_of
@@ -182,6 +183,8 @@ class _Programs:
         else:
             connected = next((t for t in entry.epilogue_traces if t.name == "connected"), None)
         if connected is not None:
+            if self.writer.sizes is not None:
+                raise NotKept("sizes", "a part of the program is in torch's graph")
             around, run = run, _called_by(connected)
         self.forward = run
         connection = None
@@ -256,7 +259,9 @@ def _read_entry(document: Mapping[str, Any], request: TraceRequest, data: Compil
     failures = _read_failures(document["failures"])
     later = Later(document["acquired"], reader.refer, data, prologue, failures.modes)
     regions = read_regions(document["regions"], data)
-    run, backward, epilogue = _read_programs(document["programs"], reader, later, regions)
+    run, backward, epilogue = _read_programs(
+        document["programs"], reader, later, regions, [proxy for proxy, _ in inputs]
+    )
     prologue_fn = prologue.python_callable()
     if prologue_fn(*request.args, **request.kwargs) is None:
         raise NotUsed("a guard does not hold")
@@ -360,14 +365,18 @@ def _read_input(reader: FactReader, name: str, place: int, variable: int | None 
 
 
 def _read_programs(
-    document: Mapping[str, Any], reader: FactReader, later: Later, regions: Sequence[Any]
+    document: Mapping[str, Any],
+    reader: FactReader,
+    later: Later,
+    regions: Sequence[Any],
+    inputs: Sequence[Any],
 ) -> tuple[Any, Any, Any]:
     forward = _Reader(reader, None, regions).program(document["forward"])
     run, backward = forward, None
     if document["connection"] is not None:
         if document["backward"] is not None:
             backward = _Reader(reader, None, regions).program(document["backward"])
-        run = _read_connection(document["connection"], forward, backward, later)
+        run = _read_connection(document["connection"], forward, backward, later, inputs)
     if document["around"] is not None:
         run = _Reader(reader, run, ()).program(document["around"])
     epilogue = None
@@ -396,7 +405,9 @@ class _Reader:
         return read_value(j, self.reader.refer)
 
 
-def _read_connection(document: Mapping[str, Any], forward: Any, backward: Any, later: Later) -> Connected:
+def _read_connection(
+    document: Mapping[str, Any], forward: Any, backward: Any, later: Later, inputs: Sequence[Any]
+) -> Connected:
     wirings = [Wiring(**{k: tuple(v) for k, v in node.items()}) for node in document["nodes"]]
     only = backward if len(wirings) == 1 else None
     nodes = [
@@ -408,4 +419,4 @@ def _read_connection(document: Mapping[str, Any], forward: Any, backward: Any, l
         )
         for i, wiring in enumerate(wirings)
     ]
-    return Connected(forward, nodes, tuple(document["bases"]), lambda args: None)
+    return Connected(forward, nodes, tuple(document["bases"]), sizes_reader(inputs))

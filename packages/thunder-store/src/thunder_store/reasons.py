@@ -13,7 +13,7 @@ CODES: Final = {
     "overrides": "the module has overriding tensors",
     "promises": "facts are promised and not guarded: frozen=True, cache='same input', a sharp edge",
     "decisions": "the program asks questions about data",
-    "sizes": "sizes or numbers are symbols",
+    "sizes": "sizes depend on data, are wished for, or numbers of floating point are symbols",
     "one call": "the program serves one call alone",
     "object": "the program depends on an object that no name and no path of the call leads to",
     "content": "the program depends on an object whose content has no complete description",

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import torch
 
+from thunder.core import dtypes
 from thunder.core.entries import (
     BoundSymbol,
     CacheQuery,
@@ -135,8 +136,9 @@ def _is_function(value: Any) -> bool:
     return callable(value) and not isinstance(value, type | CacheQuery | torch.nn.Module)
 
 
-#: functions of thunder that texts call beside operators; none of them calls what it is passed
+#: functions of thunder, and a class, that texts call beside operators; none of them calls what it is passed
 _HELPERS: Final[Mapping[str, frozenset[str]]] = {
+    "torch": frozenset({"Size"}),
     "thunder.passes.runtime_checks": frozenset({"_check_result"}),
     "thunder.base.held_output": frozenset({"show"}),
     "thunder.frontend.epilogue.reconstruction": frozenset({"make_instance"}),
@@ -213,8 +215,10 @@ _CONTEXTS: Final = {
     "enable grad": torch.enable_grad,
     "no grad": torch.no_grad,
 }
+#: modules of thunder whose literals are arguments of operators, by their names in texts
+_OF_LITERALS: Final = {"devices": "thunder.base.devices", "dtypes": "thunder.base.dtypes"}
 #: modules that texts name, beside torch's
-_MODULES: Final = frozenset({"math", "operator"})
+_MODULES: Final = frozenset({"math", "operator", *_OF_LITERALS.values()})
 #: callees that make literals
 _LITERALS: Final = frozenset(
     {"torch.device", "torch.Size", "slice", "float", "complex", "set", "frozenset", "range", "bytes"}
@@ -262,6 +266,8 @@ _PARTS: Final[Mapping[type, Callable[[Any], Iterable[Any]]]] = {
     ast.Starred: lambda x: (x.value,),
     ast.Slice: lambda x: (x.lower, x.upper, x.step),
 }
+_DTYPES: Final = vars(dtypes)
+_IMPORTS_OF_LITERALS: Final = {f"import thunder.core.{name} as {name}" for name in _OF_LITERALS}
 _IMPORTS: Final = {"import torch", "from thunder.executors.torchex import no_autocast"}
 
 
@@ -304,7 +310,7 @@ class _Checker:
         text = ast.unparse(line)
         module = text.removeprefix("import ")
         is_of_torch = type(line) is ast.Import and module.startswith("torch.") and module in _TORCH
-        is_known = type(line) is ast.Import and module in _MODULES
+        is_known = type(line) is ast.Import and (module in _MODULES or text in _IMPORTS_OF_LITERALS)
         if text not in _IMPORTS and not is_of_torch and not is_known and text != "from torch import Tensor":
             raise NotUsed(f"the line {text!r}")
 
@@ -359,6 +365,8 @@ class _Checker:
         text = _dotted(callee)
         if text in self.paths or f"torch.{text}" in self.paths or text in _LITERALS:
             return
+        if text == "devices.Device" and self._is_of_literals("devices"):
+            return
         if type(callee) is ast.Name and self.names.get(callee.id, [""])[0] in _CALLABLE:
             if self.names[callee.id][0] == "value" and not _may_be_called(self.names[callee.id][1]):
                 raise NotUsed(f"a call of {callee.id}")
@@ -371,12 +379,23 @@ class _Checker:
             return
         raise NotUsed(f"a call of {text}")
 
+    def _is_of_literals(self, name: str) -> bool:
+        """Return whether a name is that of a module of thunder with literals."""
+        return bool(self.names.get(name) == ["module", _OF_LITERALS[name]])
+
     def _check_attribute(self, node: ast.Attribute) -> None:
         text = _dotted(node)
         if text.startswith("torch.") and text.count(".") == 1:
             value = vars(torch).get(text.removeprefix("torch."))
             if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
                 return
+        module, _, name = text.rpartition(".")
+        if (
+            module == "dtypes"
+            and self._is_of_literals(module)
+            and isinstance(_DTYPES.get(name), dtypes.dtype)
+        ):
+            return
         if type(node.ctx) is ast.Store and node.attr.isidentifier() and not node.attr.startswith("__"):
             self._check_expression(node.value)
             return

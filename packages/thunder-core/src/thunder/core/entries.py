@@ -6,6 +6,7 @@ that run, and what a failing call does; a package writes them, and makes an entr
 
 from functools import partial
 
+from thunder.autograd.call_sizes import sizes_reader
 from thunder.autograd.torch_node import Connected, Node
 from thunder.autograd.wiring import Wiring
 from thunder.base.artefact_cache import ArtefactCache
@@ -181,6 +182,7 @@ __all__ = [
     "size_expression",
     "size_formula",
     "size_relations",
+    "sizes_reader",
     "structural_key",
     "substitute",
     "substitute_operands",

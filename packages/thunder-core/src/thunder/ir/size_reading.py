@@ -63,7 +63,11 @@ def size_of(node: ast.expr, facts: SizeFacts) -> Any:
 
 def size_formula(text: str, facts: SizeFacts) -> Polynomial:
     """Return the polynomial that a text is; raise ValueError for one that is no expression of integers."""
-    formula = _formula(ast.parse(text, mode="eval").body, facts)
+    try:
+        parsed = ast.parse(text, mode="eval")
+    except SyntaxError as error:
+        raise ValueError(text) from error
+    formula = _formula(parsed.body, facts)
     if isinstance(formula, float | FloatExpression):
         raise ValueError(text)
     return _polynomial(formula)
