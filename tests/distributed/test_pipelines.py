@@ -415,6 +415,7 @@ REFUSED = {
         lambda: pipeline(_Counted(nn.Tanh()), _mse, microbatches=1)(torch.randn(2, 4), torch.randn(4)),
         "first dimensions of different sizes",
     ),
+    "compiled": (lambda: _step(thunder.jit(_Counted(nn.Tanh()))), "received a compiled one"),
     "module": (lambda: pipeline(_mse, _mse, microbatches=1), "takes a module and the function of its loss"),
 }
 

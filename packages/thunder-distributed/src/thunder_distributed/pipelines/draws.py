@@ -7,6 +7,9 @@ forwards into its state:
 
     draw_from(generators_1_0)
     (loss_0, saved_1_0) = forward_1(h_0, …)
+
+The cost is that each rank calls on zeros what draws in any stage: an attention with dropout is computed
+whole.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ class StageParameters:
         self.ranks: dict[str, int] = {}
         #: the names of the parameters of other processes, as the compiled program has them
         self.elsewhere: set[str] = set()
+        self._settled: set[StagedProgram] = set()
 
     def check(self, program: StagedProgram) -> None:
         """Raise UnsupportedProgram if a program reads a parameter first in a stage of another rank."""
@@ -49,6 +50,9 @@ class StageParameters:
 
     def settle(self, program: StagedProgram) -> None:
         """Note whose the parameters of a program are; mark the own ones, and release those of others."""
+        if program in self._settled:
+            return
+        self._settled.add(program)
         originals = dict(get_thunder_module(self.compiled).named_parameters(remove_duplicate=False))
         for label, rank in self._ranks_by(program):
             if label in self.ranks:

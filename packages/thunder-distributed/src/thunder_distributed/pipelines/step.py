@@ -143,6 +143,11 @@ class Pipeline:
                 found={"module": type(model).__name__, "loss": type(loss).__name__},
                 hint="pipeline(model, lambda model, x, y: mse_loss(model(x), y), microbatches=4)",
             )
+        if isinstance(model, thunder.ThunderModule):
+            raise InvalidArgument(
+                "pipeline takes the module itself, and received a compiled one",
+                hint="It compiles the stages: pass transforms= and other options of thunder.jit to it.",
+            )
         if reduction not in ("mean", "sum"):
             raise InvalidArgument(f"reduction={reduction!r} is not 'mean' or 'sum'")
         self.members: Members = members_of(process_group, "pipeline")
