@@ -106,7 +106,7 @@ def hashable(leaf: Any) -> Any:
         return variableify(leaf)
     if isinstance(leaf, float):  # nan equals nan, 0.0 and -0.0 differ
         return (float, leaf.hex())
-    if type(leaf) is slice:  # before CPython 3.12 slices have no hash, and sizes among their bounds never have
+    if type(leaf) is slice:  # before CPython 3.12 slices have no hash, and sizes as bounds never have
         return (slice, *(hashable(bound) for bound in (leaf.start, leaf.stop, leaf.step)))
     try:
         hash(leaf)
