@@ -7,11 +7,13 @@ import os
 import sys
 import threading
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 
 import thunder
+from new_processes import run_python
 from soak import dropped_models, interrupts, recompiles, shared_function, worker_processes
 from soak.memory_use import MemoryUse, assert_flat
 from thunder.base.collector import collector_paused
@@ -85,6 +87,15 @@ def test_an_interrupt_leaves_everything_usable(kind: str, is_warm: bool) -> None
 @ON_POSIX
 def test_a_signal_leaves_everything_usable() -> None:
     assert interrupts.by_timer("layers", 2, 0)["calls"] == 2
+
+
+def test_the_long_run_finds_its_parts() -> None:
+    tool = str(Path(__file__).parents[2] / "tools" / "long_run.py")
+    done = run_python(tool, "--list")
+    assert done.stderr == ""
+    parts = [line.split() for line in done.stdout.splitlines()]
+    assert [name for name, *_ in parts] == ["threads", "recompiles", "models", "processes", "interrupts"]
+    assert sum(int(share.removesuffix("%")) for _, share, _ in parts) == 100
 
 
 # -- faults that the soak has found

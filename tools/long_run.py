@@ -4,6 +4,7 @@
     hatch run soak --seconds 60          a minute
     hatch run soak --only interrupts     one part, for all of the time
     hatch run soak --report soak.json    the report as JSON too
+    hatch run soak --list                the parts, with their first rounds
 
 A part repeats its rounds with other seeds until its time is over, in a process of its own. It fails at the
 first fault, with the seed that shows it. The small form of each part is in `hatch test` (tests/soak).
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
 
 #: what a round returns: counts, which are added up
 Round = dict[str, Any]
@@ -105,8 +107,7 @@ def run_part(name: str, seconds: float) -> dict[str, Any]:
 
 def in_process(name: str, seconds: float) -> dict[str, Any]:
     """Run a part in a process of its own; return its row, with a fault if the process dies."""
-    paths = [str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
-    environment = {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}
     command = [sys.executable, "-W", "ignore", __file__, "--part", name, "--seconds", str(seconds)]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     lines = done.stdout.splitlines()
@@ -133,7 +134,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--report", type=Path, help="a file for the report as JSON")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    parser.add_argument("--list", action="store_true", help="name the parts")
     options = parser.parse_args(arguments)
+    if options.list:
+        for name, (rounds, share) in PARTS.items():
+            first = next(rounds())
+            print(f"{name:12}{share:5.0%}   {getattr(first, 'func', first).__name__}")
+        return 0
     if options.part:
         print(json.dumps(run_part(options.part, options.seconds)))
         return 0
