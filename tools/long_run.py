@@ -49,7 +49,7 @@ def _recompiles() -> Iterator[Callable[[], Round]]:
 
     for number in count():
         kind = list(KINDS)[number % len(KINDS)]
-        yield partial(recompiled, kind, 10_000 if number == 0 else 400)
+        yield partial(recompiled, kind, 1000)
 
 
 def _models() -> Iterator[Callable[[], Round]]:
