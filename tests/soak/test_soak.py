@@ -68,8 +68,8 @@ def test_a_child_that_fails_is_found() -> None:
     def fails() -> None:
         raise ValueError("in the child")
 
-    assert "in the child" in str(worker_processes._in_child(fails))
-    assert worker_processes._in_child(lambda: None) is None
+    assert "in the child" in str(worker_processes.in_child(fails))
+    assert worker_processes.in_child(lambda: None) is None
 
 
 @ON_POSIX
@@ -186,7 +186,7 @@ def test_the_collector_runs_in_a_fork_of_a_process_in_which_a_thread_paused_it()
         assert not gc.isenabled()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # CPython 3.12: a fork beside threads
-            assert worker_processes._in_child(collects) is None
+            assert worker_processes.in_child(collects) is None
         with collector_paused():
             assert not gc.isenabled()
     finally:

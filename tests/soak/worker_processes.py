@@ -61,7 +61,7 @@ def loaded_by_workers(method: str, workers: int, size: int) -> dict[str, int]:
     return {f"samples by {method}": size}
 
 
-def _in_child(check: Callable[[], None]) -> str | None:
+def in_child(check: Callable[[], None]) -> str | None:
     """Fork and run a check in the child; return what failed there."""
     read, write = os.pipe()
     child = os.fork()
@@ -121,7 +121,7 @@ def forked_while_compiling(forks: int) -> dict[str, int]:
     thread.start()
     try:
         faults = [
-            fault for i in range(forks) if (fault := _in_child(lambda i=i: check(2 + i % 7))) is not None
+            fault for i in range(forks) if (fault := in_child(lambda i=i: check(2 + i % 7))) is not None
         ]
     finally:
         has_ended.set()

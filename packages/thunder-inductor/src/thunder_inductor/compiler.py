@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -65,6 +66,16 @@ _LOAD = "_compile_to_module_lines"
 _KERNELS_OF_LIBRARY = 16
 #: TorchInductor generates code in one thread at a time
 _generating = threading.RLock()
+
+
+def _renew_lock() -> None:
+    """Forget the thread of the parent of a fork that generates code: it is not there."""
+    global _generating
+    _generating = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):  # POSIX
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -23,6 +24,16 @@ _BEFORE_HEADER: Final = 3
 
 _number = count()
 _header_lock = threading.Lock()
+
+
+def _renew_lock() -> None:
+    """Forget the thread of the parent of a fork that compiles the header: it is not there."""
+    global _header_lock
+    _header_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # POSIX
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 def build(source: str) -> bytes:
