@@ -109,8 +109,9 @@ def test_an_effect_in_a_place_is_what_the_table_says(effect, place):
 #: methods by which nothing is read or written that may change, or that call others which are looked at, or
 #: that note a fact or a write
 _NOT_LOOKED_AT = {
-    *("as_caught", "bypass_cache", "call_native", "class_of", "copied_text", "delete_global", "globals_of"),
-    *("import_module", "is_native", "is_same", "namespace", "next", "read_items", "read_text", "referent"),
+    *("as_caught", "bypass_cache", "call_native", "call_native_from", "class_of", "copied_text"),
+    *("delete_global", "globals_of", "import_module", "interprets_annotations", "is_native", "is_same"),
+    *("namespace", "next", "read_items", "read_text", "referent"),
     "store_global",
     "truth",  # of a tensor it is a decision, which has an effect of its own
 }
