@@ -60,8 +60,11 @@ MODELS: list[tuple[Callable[[], nn.Module], tuple[int, ...]]] = [
 ]
 
 
-def dropped(count: int, settings: dict[str, object] | None = None) -> dict[str, float]:
-    """Compile and train ``count`` models one after the other; fail where one is left, or memory."""
+def dropped(count: int, settings: dict[str, object] | None = None, *, objects: int = 1) -> dict[str, float]:
+    """Compile and train ``count`` models one after the other; fail where one is left, or memory.
+
+    ``objects`` may be left for each.
+    """
     for number in range(min(count, len(MODELS))):
         _train(number, settings)
     gc.collect()
@@ -73,7 +76,7 @@ def dropped(count: int, settings: dict[str, object] | None = None) -> dict[str, 
         kept = [name for name in map(_name, left) if name]
         assert kept == [], f"model {number % len(MODELS)}: {kept} are alive"
     after = MemoryUse.now()
-    assert_flat(before, after, objects=200 + count, resident=20 + count / 10)
+    assert_flat(before, after, objects=200 + objects * count, resident=20 + count / 10)
     return {
         "models": count,
         "objects left": after.objects - before.objects,
