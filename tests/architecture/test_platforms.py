@@ -128,7 +128,7 @@ def run(platform: str, program: str, folder: Path, **variables: str) -> subproce
         names={"win32": POSIX, "darwin": LINUX}[platform],
         modules=MODULES[platform],
     )
-    environment = {**os.environ, "THUNDER_CACHE_DIR": str(folder), **variables}
+    environment = {**os.environ, "THUNDER_CACHE_DIR": str(folder), "THUNDER_PLUGIN_STRICT": "", **variables}
     return run_python("-c", hidden + program, env=environment)
 
 

@@ -32,6 +32,8 @@ EVENTS = ("call", "return", "c_return")
 class Layers(nn.Module):
     """A model that reads lists and numbers, and counts its calls in a buffer."""
 
+    calls: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.a, self.norm, self.b = nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -28,7 +29,7 @@ def _numbers() -> Iterator[Callable[[], None]]:
         assert thunder.cache_hits(compiled) == 0
 
     for i in itertools.count():
-        yield lambda i=i: call(float(i))
+        yield partial(call, float(i))
 
 
 def _answers() -> Iterator[Callable[[], None]]:
@@ -46,7 +47,7 @@ def _answers() -> Iterator[Callable[[], None]]:
         torch.testing.assert_close(compiled(x, float(i // 2)), f(x, float(i // 2)))
 
     for i in itertools.count():
-        yield lambda i=i: call(i)
+        yield partial(call, i)
 
 
 def _functions() -> Iterator[Callable[[], None]]:
@@ -61,7 +62,7 @@ def _functions() -> Iterator[Callable[[], None]]:
         torch.testing.assert_close(gradient, k * torch.cos(x * k))
 
     for i in itertools.count():
-        yield lambda i=i: call(i)
+        yield partial(call, i)
 
 
 def _raising() -> Iterator[Callable[[], None]]:
@@ -77,7 +78,7 @@ def _raising() -> Iterator[Callable[[], None]]:
             thunder.jit(f, executors=["torch"])(torch.ones(2))
 
     for i in itertools.count():
-        yield lambda i=i: call(i)
+        yield partial(call, i)
 
 
 #: name → what is compiled again

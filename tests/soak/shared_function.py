@@ -16,6 +16,8 @@ import thunder
 class Model(torch.nn.Module):
     """A model with a branch on a shape, a number that is passed, and a buffer."""
 
+    scale: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.a, self.b = torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)

@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -120,9 +121,7 @@ def forked_while_compiling(forks: int) -> dict[str, int]:
     thread = threading.Thread(target=compile_on)
     thread.start()
     try:
-        faults = [
-            fault for i in range(forks) if (fault := in_child(lambda i=i: check(2 + i % 7))) is not None
-        ]
+        faults = [fault for i in range(forks) if (fault := in_child(partial(check, 2 + i % 7))) is not None]
     finally:
         has_ended.set()
         thread.join()

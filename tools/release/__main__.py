@@ -141,7 +141,7 @@ def check_installations(
         shared = torch_environment(work / "torch", index, torch)
         findings.add(torch, "installs")
         for number, (name, (requirements, expected)) in enumerate(cases.items()):
-            made = Environment(work / f"environment {number}", index, shared)
+            made = Environment(work / f"environment-{number}", index, shared)
             for check, faults in check_installed(name, requirements, expected, wheels, made):
                 findings.add(name, check, faults)
             shutil.rmtree(made.folder)
@@ -156,7 +156,7 @@ def check(arguments: argparse.Namespace) -> int:
             shutil.rmtree(work, ignore_errors=True)
             work.mkdir(parents=True)
         else:
-            work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="thunder release ")))
+            work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="thunder-release-")))
         built = check_builds(work, findings)
         wheels = check_contents(built, findings)
         if not arguments.no_install:

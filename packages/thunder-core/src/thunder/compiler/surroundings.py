@@ -55,7 +55,7 @@ class Surroundings:
 
 def is_interrupted(error: BaseException) -> bool:
     """Return whether a KeyboardInterrupt was replaced by another error, raised while it was handled."""
-    link: BaseException | None = error
+    link = None if error.__suppress_context__ else error.__context__
     while link is not None:
         if isinstance(link, KeyboardInterrupt):
             return True

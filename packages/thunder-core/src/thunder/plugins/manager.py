@@ -70,7 +70,8 @@ class PluginManager:
         self._lock = threading.RLock()
         renew_lock(self, "_lock")
         self._is_loaded = False
-        self._tried: set[tuple[str, str]] = set()
+        #: how many of the candidates were loaded or refused, for a load that was interrupted
+        self._tried = 0
         self._plugins: dict[str, PluginInfo] = {}
         self._resolved: dict[str, Executor | Unavailable] = {}
         self._implementations: dict[str, tuple[pluggy.HookImpl, ...]] = {}
@@ -104,10 +105,10 @@ class PluginManager:
             self._is_loaded = True  # before the loop: a plugin may look up executors while it is imported
             policy = LoadPolicy.from_environment(self._environment)
             try:
-                for candidate in (*self._builtin, *(self._discover() if policy.autoload else ())):
-                    if (candidate.name, candidate.target) not in self._tried:
-                        self._load_one(candidate, policy)
-                        self._tried.add((candidate.name, candidate.target))
+                candidates = (*self._builtin, *(self._discover() if policy.autoload else ()))
+                for candidate in candidates[self._tried :]:
+                    self._load_one(candidate, policy)
+                    self._tried += 1
             except KeyboardInterrupt:
                 self._is_loaded = False  # the next call loads the others
                 raise
