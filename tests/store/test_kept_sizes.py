@@ -124,3 +124,20 @@ def test_a_damaged_document_of_sizes_is_refused(name: str) -> None:
     with pytest.raises((NotUsed, ValueError)) as raised:
         read_sizes(change(write_sizes(sizes_of(3))))
     assert reason in str(raised.value)
+
+
+def test_a_kept_program_shows_its_traces_for_the_call_that_was_traced() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x[1:], x[:-1]]).sum(0) * x.shape[0]
+
+    with running_what_is_kept():
+        compiled = thunder.jit(f, cache="symbolic values", executors=["torch"])
+        for rows in (5, 9, 4):
+            x = torch.randn(rows, 3, requires_grad=True)
+            compiled(x).sum().backward()
+            (expected,) = torch.autograd.grad(f(x).sum(), x)
+            torch.testing.assert_close(x.grad, expected)
+    assert thunder.cache_misses(compiled) == 1
+    assert "computation" in str(thunder.last_traces(compiled)[-1])
+    assert thunder.explain(compiled).rows
+    assert thunder.last_backward_traces(compiled)

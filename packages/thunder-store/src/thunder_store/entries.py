@@ -257,7 +257,7 @@ def _read_entry(document: Mapping[str, Any], request: TraceRequest, data: Compil
         interface = Interface(facts, inputs, reached, sizes=reader.sizes)
         prologue = prologue_trace(interface, reader.roots, request.trusted)
     failures = _read_failures(document["failures"])
-    later = Later(document["acquired"], reader.refer, data, prologue, failures.modes)
+    later = Later(document["acquired"], reader.refer, data, prologue, failures.modes, reader.sizes)
     regions = read_regions(document["regions"], data)
     run, backward, epilogue = _read_programs(
         document["programs"], reader, later, regions, [proxy for proxy, _ in inputs]

@@ -10,6 +10,7 @@ import dataclasses
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Final
 
 from thunder.core.entries import (
@@ -22,6 +23,7 @@ from thunder.core.entries import (
     Node,
     ProgramEffects,
     Prologue,
+    SizeFacts,
     TraceCtx,
     Wiring,
     compiling,
@@ -72,10 +74,11 @@ class Later:
         data: CompileData,
         prologue: Prologue,
         modes: Modes,
+        sizes: SizeFacts | None,
     ) -> None:
         self._effects = ProgramEffects(*map(bool, document["effects"]))
         self._grad_requests = frozenset(map(str, document["grad requests"]))
-        self._data, self._prologue, self._modes = data, prologue, modes
+        self._data, self._prologue, self._modes, self._sizes = data, prologue, modes, sizes
         self._computation = _Text(document["computation"], refer)
         self._epilogue = None if document["epilogue"] is None else _Text(document["epilogue"], refer)
         self._compiled: Compiled | None = None
@@ -88,12 +91,12 @@ class Later:
 
     def _compile(self) -> Compiled:
         data, now = self._data, Modes.now()
-        computation = self._computation.trace()
+        again = nullcontext() if self._sizes is None else self._sizes.again()
         self._modes.restore()
         try:
-            with compiling(data), default_generators_kept():
+            with again, compiling(data), default_generators_kept():
                 return configured_pipeline((), data.compile_options, data.executors_list).run(
-                    computation,
+                    self._computation.trace(),
                     data.executors_list,
                     (),
                     data.compile_options,

@@ -82,6 +82,8 @@ class SizeFacts:
         #: the variables whose values the computation finds, see Note [Computed sizes]
         self.computed: set[int] = set()
         self._is_complete = self._computed_are_complete = False
+        #: the values in the call that was traced, when the compile has ended
+        self._traced: list[Any] = []
         self._may_fix = True
         #: the variables about which a compile after the program's may ask
         self._later: frozenset[int] = frozenset()
@@ -304,9 +306,23 @@ class SizeFacts:
         finally:
             self.hints, self._later = hints, answered
 
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Within the context, in which the compile is done once more, answer as for the call of the first.
+
+        What it asks was asked before: for each call that the facts admit the answers are the same.
+        """
+        hints, answered = self.hints, self._later
+        self.hints, self._later = self._traced, frozenset(range(len(hints)))
+        try:
+            with self.supposed():
+                yield
+        finally:
+            self.hints, self._later = hints, answered
+
     def complete(self) -> None:
         """End the compile: from now on only questions are answered that the facts answer."""
-        self._is_complete = True
+        self._is_complete, self._traced = True, self.hints
 
     def complete_computed(self) -> None:
         """Answer, from now on, only those questions about computed sizes that the facts answer."""
