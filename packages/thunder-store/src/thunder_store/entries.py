@@ -17,7 +17,6 @@ from thunder.core.entries import (
     CompileData,
     CompilePlan,
     Connected,
-    Fact,
     FailurePlan,
     GeneratorProxy,
     InputWrite,
@@ -27,7 +26,6 @@ from thunder.core.entries import (
     Path,
     Prologue,
     ReplacedFunction,
-    SizeFacts,
     SymbolicInt,
     TensorProxy,
     ThunderError,
@@ -40,9 +38,8 @@ from thunder.core.entries import (
     full_name,
     input_proxy,
     is_attribute_name,
-    prims,
     prologue_trace,
-    size_relations,
+    size_facts,
     sizes_reader,
     with_parts,
 )
@@ -279,7 +276,7 @@ def _read_entry(document: Mapping[str, Any], request: TraceRequest, data: Compil
         notes=later.list("notes"),
         input_writes=tuple(InputWrite(t, tuple(lines), reason) for t, lines, reason in document["writes"]),
         below_autograd=_read_below(document["below"]),
-        guards=(ambient_fact(), *facts, *_size_facts(reader.sizes, inputs)),
+        guards=(ambient_fact(), *facts, *size_facts(reader.sizes, inputs)),
         failures=failures,
         can_be_undone=failures.can_be_undone,
         replaced=tuple(ReplacedFunction(*r) for r in document["replaced"]),
@@ -290,12 +287,6 @@ def _read_entry(document: Mapping[str, Any], request: TraceRequest, data: Compil
     )
     _documents[entry] = document
     return entry
-
-
-def _size_facts(sizes: SizeFacts | None, inputs: Sequence[Any]) -> list[Fact]:
-    """Return the facts about sizes that the prologue checks."""
-    relations = [] if sizes is None else size_relations(sizes, inputs)
-    return [Fact(prims.check_sizes, (first, r, *others)) for r, (first, *others) in relations]
 
 
 def _plan_sizes(document: Sequence[str] | None) -> frozenset[str] | None:

@@ -49,7 +49,7 @@ from thunder.compiler.stages import blamed_on
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats
 from thunder.compiler.varying_inputs import VaryingInputs
 from thunder.executor_base.operator_executor import with_replacements
-from thunder.frontend.acquire import Acquisition, acquire_stable
+from thunder.frontend.acquire import Acquisition, acquire_stable, size_facts
 from thunder.frontend.decisions.computed_sizes import ComputedPlaces, OtherAnswers
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import Trusted, ambient_fact, prologue_trace
@@ -275,7 +275,7 @@ class EntryCompiler:
             dropped = dropped_facts(program.facts, facts) if data.debug_options.check_guards else ()
         if program.sizes is not None and choice is not None:
             self._complete_sizes(program.sizes, choice)
-            facts = (*facts, *program.size_facts())
+            facts = (*facts, *size_facts(program.sizes, program.inputs))
         inputs = _inputs(plan, choice)
         contributions = contributions_since(contributions, loaded)
         entry = new_entry(program, compiled, baked, contributions, prologues, facts, dropped, inputs)

@@ -29,10 +29,10 @@ from thunder.compiler.pipeline import Compiled, Context, Pipeline, configured_pi
 from thunder.compiler.running_compile import compiling
 from thunder.compiler.stats import CacheEntry, CompileData
 from thunder.executor_base.fusion_executor import FusionExecutor
-from thunder.frontend.acquire import input_proxy
+from thunder.frontend.acquire import input_proxy, size_facts
 from thunder.frontend.ambient_state import Modes, full_ambient_state
 from thunder.frontend.facts import Fact, TensorFacts
-from thunder.frontend.free_sizes import FreeSizes, size_relations
+from thunder.frontend.free_sizes import FreeSizes
 from thunder.frontend.guards import Prologue, ambient_fact, prologue_trace
 from thunder.frontend.lookasides import environment_queries
 from thunder.frontend.lookasides.python_functions import AbstractAnswers
@@ -180,8 +180,8 @@ __all__ = [
     "root",
     "runs_from_file",
     "size_expression",
+    "size_facts",
     "size_formula",
-    "size_relations",
     "sizes_reader",
     "structural_key",
     "substitute",

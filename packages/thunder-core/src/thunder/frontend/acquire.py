@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType
@@ -104,12 +104,11 @@ class Acquisition:
         """Whether the computation checks answers or sizes, and leaves where they are others."""
         return bool(self.decisions) or (self.sizes is not None and bool(self.sizes.computed))
 
-    def size_facts(self) -> tuple[Fact, ...]:
-        """Return the facts about symbolic sizes that the prologue checks."""
-        if self.sizes is None:
-            return ()
-        relations = size_relations(self.sizes, self.inputs)
-        return tuple(Fact(prims.check_sizes, (first, r, *others)) for r, (first, *others) in relations)
+
+def size_facts(sizes: SizeFacts | None, inputs: Sequence[Input]) -> tuple[Fact, ...]:
+    """Return the facts about symbolic sizes that the prologue checks."""
+    relations = [] if sizes is None else size_relations(sizes, inputs)
+    return tuple(Fact(prims.check_sizes, (first, r, *others)) for r, (first, *others) in relations)
 
 
 def acquire_stable(request: TraceRequest) -> Acquisition:
