@@ -107,16 +107,28 @@ def fast(clock: Clock, name: str = "locked") -> OperatorExecutor:
     return executor_of(lambda x, approximate: clock.gelu(x, approximate, FAST), name)
 
 
-@pytest.fixture
-def tuned(clock: Clock, tmp_path: Path) -> tuple[Path, OperatorExecutor]:
-    """Return a lock file in which an executor runs gelu, and the executor."""
-    lock, ex = tmp_path / "thunder.lock.toml", fast(clock)
+@pytest.fixture(scope="module")
+def tuned_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, OperatorExecutor, Clock]:
+    """Return the text of a lock file in which an executor runs gelu, the executor, and the clock."""
+    lock, clock = tmp_path_factory.mktemp("tuned") / "thunder.lock.toml", Clock()
+    ex = fast(clock)
     autotune(thunder.jit(two, executors=["torch", ex]), torch.rand(4, 16), timer=clock, lock=lock)
+    return lock.read_text(), ex, clock
+
+
+@pytest.fixture
+def tuned(tuned_once: tuple[str, OperatorExecutor, Clock], tmp_path: Path) -> tuple[Path, OperatorExecutor]:
+    """Return a lock file in which an executor runs gelu, and the executor."""
+    text, ex, _ = tuned_once
+    lock = tmp_path / "thunder.lock.toml"
+    lock.write_text(text)
     return lock, ex
 
 
-def test_a_lock_file_decides_without_measuring(clock: Clock, tuned: tuple[Path, OperatorExecutor]) -> None:
-    lock, ex = tuned
+def test_a_lock_file_decides_without_measuring(
+    tuned_once: tuple[str, OperatorExecutor, Clock], tuned: tuple[Path, OperatorExecutor]
+) -> None:
+    (lock, ex), clock = tuned, tuned_once[2]
     units, x = len(clock.units), torch.rand(4, 16)
     compiled = thunder.jit(two, executors=["torch", ex], placement=str(lock))
     assert torch.equal(compiled(x), two(x))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +13,8 @@ from torch.nn.functional import gelu
 
 import thunder
 from autotune.traps import FAST, GELU, TORCH, Clock, Regions, calls_by, executor_of, kernels
-from thunder_autotune import Entry, autotune
+from thunder.extend import OperatorExecutor
+from thunder_autotune import Entry, Tuning, autotune
 from thunder_autotune.entries import CALLS
 
 
@@ -52,18 +55,28 @@ def test_a_slower_kernel_that_is_first_gives_way_to_torch(clock: Clock) -> None:
     assert calls_by(tuned, "torch") == 2
 
 
-@pytest.mark.parametrize("trap", kernels(Clock()))
-def test_a_trap_is_out_and_the_reason_names_it(clock: Clock, trap: str) -> None:
-    kernel, words = kernels(clock)[trap]
-    ex = executor_of(kernel)
+@pytest.fixture(scope="module")
+def trapped() -> tuple[dict[str, OperatorExecutor], Tuning, Sequence[Any]]:
+    """Return the executor of each trap, a tuning with all of them, and the ledger of the tuned program."""
+    clock = Clock()
+    traps = {name: executor_of(kernel) for name, (kernel, _) in kernels(clock).items()}
     x, y = inputs()
-    tuning = autotune(thunder.jit(program, executors=["torch", ex]), x, y, timer=clock)
+    tuning = autotune(thunder.jit(program, executors=["torch", *traps.values()]), x, y, timer=clock)
+    tuning.compiled(x, y)
+    return traps, tuning, thunder.explain(tuning.compiled).rows
+
+
+@pytest.mark.parametrize("trap", kernels(Clock()))
+def test_a_trap_is_out_and_the_reason_names_it(
+    trapped: tuple[dict[str, OperatorExecutor], Tuning, Sequence[Any]], trap: str
+) -> None:
+    traps, tuning, rows = trapped
+    ex, (_, words) = traps[trap], kernels(Clock())[trap]
     entry = only(list(tuning.entries), "[4, 16]")
     assert ex.name not in entry.figures
     assert words in entry.refused[ex.name]
     assert entry.executor == "torch"
-    tuning.compiled(x, y)
-    (row,) = [r for r in thunder.explain(tuning.compiled).rows if r.symbol == GELU and r.outputs == ("t0",)]
+    (row,) = [r for r in rows if r.symbol == GELU and r.outputs == ("t0",)]
     (reason,) = [r for r in row.refusals if r.executor == ex.name]
     assert words in reason.message
 

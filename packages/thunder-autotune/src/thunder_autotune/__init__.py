@@ -29,7 +29,7 @@ _PUBLIC = {
     "Entry": "entries",
     "Figure": "entries",
     "Timer": "timing",
-    "Tuning": "tuning",
+    "Tuning": "results",
     "WallTimer": "timing",
     "autotune": "tuning",
 }

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 import thunder
-from thunder.core.dtypes import to_torch_dtype
 from thunder.core.entries import CompileData, compiling
 from thunder.core.errors import ThunderError
-from thunder.core.proxies import TensorProxy, is_proxy
+from thunder.core.proxies import is_proxy
 from thunder.core.pytree import tree_iter
 from thunder.executors.passes import transform_for_execution
 from thunder.extend import Executor, get_always_executors
 from thunder_autotune.entries import CALLS
-from thunder_autotune.recording import Unit
-from thunder_bisect.calls import copies_of, program_of
+from thunder_autotune.units import Unit
+from thunder_bisect.calls import program_of
 
-__all__ = ["Candidate", "Subject", "candidate_names", "candidates_of", "made_values", "varied"]
-
-#: the seed of values that are made where a program's own are not known
-_SEED = 0
+__all__ = ["Candidate", "candidate_names", "candidates_of"]
 
 
 @dataclass(frozen=True)
@@ -32,29 +28,6 @@ class Candidate:
 
     name: str
     run: Callable[..., list[torch.Tensor]]
-
-
-class Subject:
-    """A unit with the values on which its candidates run; what `measured` repeats.
-
-    `values` are those of the program, or made if these are not known.
-    """
-
-    def __init__(self, unit: Unit, values: Mapping[str, Any]) -> None:
-        self.unit = unit
-        self.values = values
-        self._inputs = tuple(values[p.name] for p in unit.inputs)
-        #: the inputs in whose memory a region may compute, with copies
-        self._ending = [(values[name], values[name].clone()) for name in sorted(unit.ending)]
-
-    def run(self, fn: Callable[..., Any]) -> Any:
-        """Run a candidate on the values."""
-        return fn(*self._inputs)
-
-    def restore(self) -> None:
-        """Give the inputs in whose memory a region has computed their values back."""
-        for x, before in self._ending:
-            x.copy_(before)
 
 
 def candidates_of(unit: Unit, data: CompileData) -> tuple[list[Candidate], dict[str, str]]:
@@ -164,36 +137,3 @@ def _tensors(values: Any) -> list[torch.Tensor]:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def made_values(unit: Unit) -> Mapping[str, Any]:
-    """Return values for the inputs of a unit: normal numbers; zeros for integers, which may be indices."""
-    generator = torch.Generator().manual_seed(_SEED)
-    return {p.name: _made(p, generator) for p in unit.inputs}
-
-
-def _made(p: TensorProxy, generator: torch.Generator) -> torch.Tensor:
-    dtype = to_torch_dtype(p.dtype)
-    if dtype.is_floating_point or dtype.is_complex:
-        wide = torch.complex64 if dtype.is_complex else torch.float32
-        values = torch.randn(tuple(p.shape), generator=generator, dtype=wide).to(dtype)
-    elif dtype is torch.bool:
-        values = torch.rand(tuple(p.shape), generator=generator) < 0.5
-    else:
-        values = torch.zeros(tuple(p.shape), dtype=dtype)
-    values = values.to(str(p.device))
-    if p.strides is None or not values.numel():
-        return values
-    strided = torch.empty_strided(tuple(p.shape), tuple(p.strides), dtype=dtype, device=values.device)
-    return strided if 0 in p.strides else strided.copy_(values)
-
-
-def varied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return other values of the same kind: numbers of floating point negated and in reverse order."""
-    copies = copies_of(values)
-    for name, x in copies.items():
-        if isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex()) and x.numel():
-            if 0 not in x.stride():
-                x.copy_(-x.flatten().flip(0).reshape(x.shape))
-            copies[name] = x
-    return copies

@@ -25,9 +25,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from thunder.core.errors import ThunderError
-from thunder_autotune.candidates import Candidate, Subject, varied
+from thunder_autotune.candidates import Candidate
 from thunder_autotune.entries import CALLS
-from thunder_autotune.recording import Unit
+from thunder_autotune.unit_values import Subject, varied
+from thunder_autotune.units import Unit
 from thunder_bisect.calls import copies_of, evaluate
 from thunder_bisect.judgement import Expected, expected_of, fault_of
 from thunder_bisect.shadows import Shadows

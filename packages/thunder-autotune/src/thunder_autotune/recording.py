@@ -8,7 +8,7 @@ traces keep copies of what the first of equal ones reads.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,48 +30,11 @@ from thunder.extend import (
 )
 from thunder_autotune.entries import Kind
 from thunder_autotune.keys import call_key, described, has_symbolic_sizes, region_key, tensors_of
+from thunder_autotune.units import Unit
 from thunder_bisect.calls import copies_of, evaluate, is_random
 from thunder_transforms.observing import observer, with_observers
 
-__all__ = ["Recording", "Unit"]
-
-
-@dataclass(eq=False)
-class Unit:
-    """A distinct call or region, with all that is needed to run it alone.
-
-    `accepting` are the executors that accept a call, in the order of the list; for a region, the other fusion
-    executors that accept all of its calls. `region_executor` compiles the region, and `function` is what it
-    has compiled. `places` are the results of each of its occurrences. `ending` are the inputs that nothing
-    reads afterwards, in whose memory a region may compute. `with_backward` marks a call for which an executor
-    has a gradient rule, in a program that is differentiated: forward and backward are measured as one.
-    """
-
-    kind: Kind
-    key: str
-    bsyms: tuple[BoundSymbol, ...]
-    inputs: tuple[TensorProxy, ...]
-    outputs: tuple[TensorProxy, ...]
-    accepting: tuple[Executor, ...] = ()
-    region_executor: FusionExecutor | None = None
-    with_backward: bool = False
-    ending: frozenset[str] = frozenset()
-    places: set[tuple[str, ...]] = field(default_factory=set)
-    function: Any = None
-    #: name → value, with the memory that they share; None where the values are not known
-    values: Mapping[str, Any] | None = None
-    #: the executor that runs it in the default program
-    default: str = ""
-
-    @property
-    def is_random(self) -> bool:
-        """Whether it draws random numbers."""
-        return any(map(is_random, self.bsyms))
-
-    @property
-    def description(self) -> str:
-        """The operators in it."""
-        return described(self.bsyms)
+__all__ = ["Recording"]
 
 
 class Recording(Transform):

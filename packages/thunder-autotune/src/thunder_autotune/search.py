@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from thunder_autotune.entries import Entries, Entry, Figure
+from thunder_autotune.keys import call_key
+from thunder_autotune.units import Unit
 
-__all__ = ["Change", "Outcome", "search"]
+__all__ = ["NOT_TRIED", "Change", "Outcome", "change_of", "search"]
 
 #: the reasons of decisions that are not the fastest alone
 NOT_FASTER = "it is faster alone, and the program is not faster with it"
@@ -36,6 +38,17 @@ class Change:
     def promise(self) -> float:
         """The time that the program would save if nothing else changed, in microseconds."""
         return self.entry.gain * self.count
+
+
+def change_of(entry: Entry, unit: Unit, entries: Entries) -> Change:
+    """Return the change to what is fastest alone; `entries` are what was measured beside it."""
+    calls: list[Entry] = []
+    if entry.kind == "region" and entry.fastest in {other.name for other in unit.accepting}:
+        for key in dict.fromkeys(key for key in map(call_key, unit.bsyms) if key is not None):
+            found = entries.measured("call", key, entry.profile)
+            call = found or replace(entry, kind="call", key=key, figures={}, refused={}, calls="")
+            calls.append(call.chosen(entry.fastest, f"in a region of {entry.calls}"))
+    return Change(entry, len(unit.places), tuple(calls))
 
 
 @dataclass(frozen=True)

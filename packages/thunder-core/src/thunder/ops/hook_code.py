@@ -62,7 +62,8 @@ def _reached(function: types.FunctionType, owner: type | None) -> Iterator[types
 
     Methods are those of `owner` and of classes that the code names.
     """
-    classes = {owner} if owner is not None else set()
+    classes: set[type] = set()
+    found = {owner} if owner is not None else set[type]()
     names: set[str] = set()
     pending, seen = [function], {function}
     while pending:
@@ -70,9 +71,11 @@ def _reached(function: types.FunctionType, owner: type | None) -> Iterator[types
         yield reached
         own = {name for code in _codes(reached.__code__) for name in code.co_names}
         values = [reached.__globals__.get(name) for name in own]
-        classes.update(value for value in values if isinstance(value, type))
-        names |= own
-        methods = (vars(base).get(name) for cls in classes for base in cls.__mro__ for name in names)
+        found |= {value for value in values if isinstance(value, type)} - classes
+        new, names = own - names, names | own
+        methods = [vars(base).get(name) for cls in classes for base in cls.__mro__ for name in new]
+        methods += [vars(base).get(name) for cls in found for base in cls.__mro__ for name in names]
+        classes, found = classes | found, set()
         for other in (*values, *methods):
             if isinstance(other, types.FunctionType) and other not in seen:
                 seen.add(other)

@@ -1,0 +1,64 @@
+"""How a whole program is judged: with some decisions beside the default, by its results and its time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from thunder.core.pytree import tree_iter
+from thunder_autotune.entries import Entries, Figure
+from thunder_autotune.timing import Timer, figure_of
+from thunder_bisect.slowness.runs import Call, warm
+
+__all__ = ["ProgramComparison"]
+
+#: how far results of the tuned program may be from those of the default one, relative to their norm
+_DISTANCE: Mapping[torch.dtype, float] = {torch.float64: 1e-9, torch.float32: 1e-4}
+_LOW_DISTANCE = 3e-2
+
+
+class ProgramComparison:
+    """Compares forms of one program in one call.
+
+    Args:
+        form: returns the program with decisions.
+        base: returns the decisions of the default. What is wrong by default is not what is compared with.
+    """
+
+    def __init__(
+        self, call: Call, timer: Timer, form: Callable[[Entries], Any], base: Callable[[], Entries]
+    ) -> None:
+        self._call, self._timer, self._form, self._base = call, timer, form, base
+        self._default: Any = None
+
+    def __call__(self, entries: Entries) -> tuple[Figure, Figure] | None:
+        """Return the times of the program by default and with decisions; None where its results differ."""
+        if self._default is None:
+            self._default = self._form(self._base())
+            warm(self._call, self._default)
+        tuned = self._form(entries)
+        warm(self._call, tuned)
+        default, other = self._results(self._default), self._results(tuned)
+        if len(default) != len(other) or not all(map(_is_near, default, other)):
+            return None
+        times = self._timer.program(self._call, {"default": self._default, "tuned": tuned})
+        return figure_of(times["default"]), figure_of(times["tuned"])
+
+    def _results(self, form: Any) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        found = self._call.run(form)
+        results = [x.detach().clone() for x in tree_iter(found) if isinstance(x, torch.Tensor)]
+        self._call.restore()
+        return results
+
+
+def _is_near(x: torch.Tensor, y: torch.Tensor) -> bool:
+    if x.shape != y.shape or x.dtype != y.dtype:
+        return False
+    if not (x.is_floating_point() or x.is_complex()) or x.layout is not torch.strided:
+        return True  # choices between values that rounding does not tell apart may differ
+    distance = float((x - y).double().nan_to_num(0.0).norm()) if not x.is_complex() else float((x - y).norm())
+    norm = float(x.double().nan_to_num(0.0, 0.0, 0.0).norm()) if not x.is_complex() else float(x.norm())
+    return distance <= _DISTANCE.get(x.dtype, _LOW_DISTANCE) * max(norm, 1e-12)

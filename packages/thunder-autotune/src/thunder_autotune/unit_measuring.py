@@ -1,0 +1,89 @@
+"""How a unit is measured: its candidates are compiled, judged, and timed in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+import torch
+
+from thunder.core.entries import CompileData
+from thunder.extend import get_always_executors
+from thunder_autotune.candidates import candidate_names, candidates_of
+from thunder_autotune.entries import Entries, Entry
+from thunder_autotune.judging import faults_of, reference_of
+from thunder_autotune.profiles import profile, versions_of
+from thunder_autotune.timing import Timer, figure_of
+from thunder_autotune.unit_values import Subject, made_values
+from thunder_autotune.units import Unit
+
+__all__ = ["UnitMeasuring", "without_autocast"]
+
+
+class UnitMeasuring:
+    """Measures units for one compile.
+
+    Args:
+        known: entries that are not measured again, if they are of this device and these versions.
+
+    Attributes:
+        measured: how many units were measured, and not known.
+        skipped: the units that were not measured, with the reasons.
+    """
+
+    def __init__(self, data: CompileData, known: Entries, timer: Timer) -> None:
+        self._data, self._known, self._timer = data, known, timer
+        self._versions = versions_of(data.executors_list)
+        self._profile = profile()
+        self.measured = 0
+        self.skipped: dict[str, str] = {}
+
+    def known(self, unit: Unit) -> Entry | None:
+        """Return the entry that has all candidates of a unit, in their versions of now, or None."""
+        entry = self._known.measured(unit.kind, unit.key, self._profile)
+        if entry is None or entry.default != unit.default or entry.is_stale(self._versions):
+            return None
+        return entry if {*candidate_names(unit)} <= {*entry.figures, *entry.refused} else None
+
+    def entry_of(self, unit: Unit) -> Entry | None:
+        """Measure the candidates of a unit; return None where there is one, or no reference."""
+        candidates, refused = candidates_of(unit, self._data)
+        reference = reference_of(candidates, [executor.name for executor in get_always_executors()])
+        if reference is None or not unit.default:
+            self.skipped[unit.key] = "torch does not run it, so nothing says what is right"
+            return None
+        if len(candidates) < 2 and not refused:
+            return None
+        subject = Subject(unit, unit.values if unit.values is not None else made_values(unit))
+        refused |= faults_of(subject, candidates, reference)
+        right = {c.name: c.run for c in candidates if c.name not in refused}
+        for run in right.values():
+            subject.run(run)  # caches are warm, and what is compiled at the first call is compiled
+        times = self._timer.unit(subject, right)
+        self.measured += 1
+        return Entry(
+            kind=unit.kind,
+            key=unit.key,
+            executor=unit.default,
+            default=unit.default,
+            profile=self._profile,
+            figures={name: figure_of(found) for name, found in times.items()},
+            refused=refused,
+            versions=_versions_of(self._versions, [*right, *refused]),
+            calls=unit.description if unit.kind == "region" else "",
+        )
+
+
+def _versions_of(versions: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    return {name: versions[name] for name in ("thunder", "torch", *names) if name in versions}
+
+
+@contextmanager
+def without_autocast() -> Iterator[None]:
+    """Within the context, torch casts nothing: the casts are in the calls of a trace already."""
+    kinds = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+    with ExitStack() as stack:
+        for kind in kinds:
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
