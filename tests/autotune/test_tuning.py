@@ -173,14 +173,6 @@ def test_a_gradient_rule_is_measured_with_its_backward(clock: Clock) -> None:
     assert {r.claimed_by for r in thunder.explain(tuning.compiled).rows if r.symbol == GELU} == {"torch"}
 
 
-def test_symbolic_sizes_are_left_to_the_order(clock: Clock) -> None:
-    ex = fast(clock)
-    compiled = thunder.jit(layers, executors=["torch", ex], cache="symbolic values")
-    tuning = autotune(compiled, torch.rand(4, 16), timer=clock)
-    assert len(tuning.entries) == 0
-    assert tuning.skipped == {GELU: "a size is a symbol"}
-
-
 def test_a_program_of_other_sizes_has_other_decisions(clock: Clock) -> None:
     ex, x = fast(clock), torch.rand(4, 16)
     tuned = autotune(

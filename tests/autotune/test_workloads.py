@@ -16,12 +16,15 @@ import thunder
 import thunder_inductor
 from sweeping import MARK
 from thunder.core.transforms import add_transform
+from thunder.extend import cut_positions
 from thunder.plugins import get_manager
 from thunder_autotune import Entries, Entry, autotune
 from thunder_autotune.candidates import candidates_of
 from thunder_autotune.placement import UsePlacement
 from thunder_autotune.profiles import profile
 from thunder_autotune.recording import Recording
+from thunder_autotune.unit_values import Subject, made_values
+from thunder_autotune.ways import Way
 from thunder_benchmarks.workloads import WORKLOADS
 from thunder_bisect.slowness.runs import Call
 from thunder_inductor.executor import ex as inductor
@@ -98,7 +101,11 @@ def test_a_placement_at_random_computes_what_eager_does(name: str, training: boo
         for _ in range(3):
             entries = []
             for unit in recording.units.values():
-                names = [candidate.name for candidate in candidates_of(unit, data)[0]]
+                values = unit.values if unit.values is not None else made_values(unit)
+                given = Subject(unit, values).inputs
+                names = [candidate.name for candidate in candidates_of(unit, data, given)[0]]
+                if unit.region is not None:
+                    names += [str(Way(unit.default, cuts=(k,))) for k in cut_positions(unit.region)[:3]]
                 entries.append(
                     Entry(
                         kind=unit.kind,

@@ -4,9 +4,9 @@ The plugin of the executor `rowwise`. Thunder imports this module when it looks 
 itself is loaded when it is first needed.
 """
 
-from thunder.plugins import ExecutorSpec, hookimpl
+from thunder.plugins import ExecutorSpec, Option, hookimpl
 
-from .kernels import swiglu
+from .kernels import BLOCK, swiglu
 
 __all__ = ["swiglu"]
 
@@ -20,5 +20,19 @@ def thunder_executors() -> list[ExecutorSpec]:
             "thunder_rowwise.executor:ex",
             default=True,
             description="RMSNorm and SwiGLU on the CPU",
+        )
+    ]
+
+
+@hookimpl
+def thunder_options() -> list[Option]:
+    """How many elements a block has; measured placement tries others for single calls."""
+    return [
+        Option(
+            "rowwise_block",
+            int,
+            BLOCK,
+            "How many elements the kernels of thunder-rowwise take through all steps at a time.",
+            candidates=(BLOCK >> 3, BLOCK << 1),
         )
     ]

@@ -13,7 +13,7 @@ import torch
 import thunder
 from thunder import TensorProxy
 from thunder.core.transforms import get_grad, put_grads
-from thunder.extend import OperatorExecutor, Refusal
+from thunder.extend import OperatorExecutor, Refusal, compile_option
 
 from . import kernels
 
@@ -29,13 +29,15 @@ WORTHWHILE = 1 << 18
 # -- torch.nn.functional.rms_norm --------------------------------------------------------------------------
 
 
-def rms_norm_forward_meta(x: TensorProxy, weight: TensorProxy, eps: float) -> tuple[TensorProxy, TensorProxy]:
+def rms_norm_forward_meta(
+    x: TensorProxy, weight: TensorProxy, eps: float, block: int = kernels.BLOCK
+) -> tuple[TensorProxy, TensorProxy]:
     """The result, and the factor of each row, which carries no gradient (the rule below has it)."""
     return TensorProxy(like=x), TensorProxy(like=x, shape=(*x.shape[:-1], 1), requires_grad=False)
 
 
 def rms_norm_backward_meta(
-    grad: TensorProxy, x: TensorProxy, weight: TensorProxy, rstd: TensorProxy
+    grad: TensorProxy, x: TensorProxy, weight: TensorProxy, rstd: TensorProxy, block: int = kernels.BLOCK
 ) -> tuple[TensorProxy, TensorProxy]:
     """The gradients of `x` and `weight`."""
     return TensorProxy(like=x), TensorProxy(like=weight)
@@ -77,7 +79,7 @@ def rms_norm(
 ) -> TensorProxy:
     """The operator by the kernel. Without `eps` it is that of the dtype, as in torch."""
     out: TensorProxy
-    out, _ = rms_norm_forward(input, weight, _eps(input, eps))
+    out, _ = rms_norm_forward(input, weight, _eps(input, eps), compile_option("rowwise_block"))
     return out
 
 
@@ -89,8 +91,9 @@ def rms_norm_grad(
 ) -> TensorProxy:
     """The operator and its gradient, by a forward that hands the factors of the rows to the backward."""
     out: TensorProxy
-    out, rstd = rms_norm_forward(input, weight, _eps(input, eps))
-    put_grads((input, weight), rms_norm_backward(get_grad(out), input, weight, rstd))
+    block = compile_option("rowwise_block")
+    out, rstd = rms_norm_forward(input, weight, _eps(input, eps), block)
+    put_grads((input, weight), rms_norm_backward(get_grad(out), input, weight, rstd, block))
     return out
 
 

@@ -61,7 +61,7 @@ def _swiglu_backward(g: Tensor, x: Tensor, u: Tensor, dx: Tensor, du: Tensor) ->
     du.mul_(g)
 
 
-def rms_norm_forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def rms_norm_forward(x: Tensor, weight: Tensor, eps: float, block: int = BLOCK) -> tuple[Tensor, Tensor]:
     """``x * r * weight`` of ``x: (*, n)`` with ``r = 1 / sqrt(mean(x²) + eps)``, and ``r: (*, 1)``.
 
     Zhang and Sennrich, Root Mean Square Layer Normalization, 2019. Both are contiguous, as eager's result is.
@@ -70,20 +70,23 @@ def rms_norm_forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Ten
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     rstd = norm.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
     out = torch.empty_like(x)
-    for rows, r, o in _blocks(*_rows(x, rstd, out)):
+    for rows, r, o in _blocks(*_rows(x, rstd, out), block=block):
         torch.mul(rows, r, out=o).mul_(weight)
     return out, rstd
 
 
-def rms_norm_backward(grad: Tensor, x: Tensor, weight: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
+def rms_norm_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, rstd: Tensor, block: int = BLOCK
+) -> tuple[Tensor, Tensor]:
     """The gradients of `x`, ``r (h - x r² mean(h x))`` with ``h = g weight``, and of `weight`, the sum over
     the rows of ``g x r``.
     """
     if not _contiguous(grad, x):
-        grad_x, grad_weight = rms_norm_backward(grad.contiguous(), x.contiguous(), weight, rstd.contiguous())
+        contiguous = grad.contiguous(), x.contiguous(), weight, rstd.contiguous()
+        grad_x, grad_weight = rms_norm_backward(*contiguous, block)
         return torch.empty_like(x).copy_(grad_x), grad_weight
     grad_x, grad_weight = torch.empty_like(x), torch.zeros_like(weight)
-    for g, rows, r, dx in _blocks(*_rows(grad, x, rstd, grad_x)):
+    for g, rows, r, dx in _blocks(*_rows(grad, x, rstd, grad_x), block=block):
         normed = rows * r
         grad_weight += (g * normed).sum(0)
         torch.mul(g, weight, out=dx)
@@ -103,10 +106,10 @@ def _rows(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(x.view(-1, x.shape[-1]) for x in tensors)
 
 
-def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def _blocks(*tensors: Tensor, block: int = BLOCK) -> Iterator[tuple[Tensor, ...]]:
     """The tensors in corresponding blocks of rows; if all have one shape, rows need not be kept together."""
     if len({x.shape for x in tensors}) == 1:
         tensors = tuple(x.view(-1) for x in tensors)
     first = tensors[0]
     width = first.shape[-1] if first.ndim > 1 else 1
-    return zip(*(x.split(max(1, BLOCK // max(1, width))) for x in tensors), strict=True)
+    return zip(*(x.split(max(1, block // max(1, width))) for x in tensors), strict=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,11 @@ from thunder.core.errors import ThunderError
 from thunder.core.proxies import is_proxy
 from thunder.core.pytree import tree_iter
 from thunder.executors.passes import transform_for_execution
-from thunder.extend import Executor, get_always_executors
-from thunder_autotune.entries import CALLS
+from thunder.extend import Executor, changed_options, get_always_executors, noted_reads
+from thunder.plugins import get_manager
 from thunder_autotune.units import Unit
-from thunder_bisect.calls import program_of
+from thunder_autotune.ways import CALLS, Way
+from thunder_bisect.calls import copies_of, program_of
 
 __all__ = ["Candidate", "candidate_names", "candidates_of"]
 
@@ -30,51 +32,90 @@ class Candidate:
     run: Callable[..., list[torch.Tensor]]
 
 
-def candidates_of(unit: Unit, data: CompileData) -> tuple[list[Candidate], dict[str, str]]:
-    """Return the candidates of a unit, the default first, and why executors have none."""
+def candidates_of(
+    unit: Unit, data: CompileData, given: Sequence[Any]
+) -> tuple[list[Candidate], dict[str, str]]:
+    """Return the candidates of a unit, the default first, and why executors have none.
+
+    An executor has one for each of the values to try of each option that it reads, too. `given` are the
+    values of the unit's inputs, for what is compiled when it first runs.
+    """
     found: list[Candidate] = []
     refused: dict[str, str] = {}
-    for name, make in _makers(unit):
+
+    def add(way: Way, make: Make) -> set[str]:
+        """Add a candidate; return the options that were read."""
         try:
-            with compiling(data):
-                found.append(Candidate(name, make()))
+            with compiling(data), changed_options(way.options), noted_reads() as reads:
+                run = make(way.options)
+                if unit.with_backward and _tried_values():
+                    _read_options(run, given)
         except ThunderError as error:
-            refused[name] = f"it was not compiled: {_first_line(error)}"
+            refused[str(way)] = f"it was not compiled: {_first_line(error)}"
+            return set()
+        found.append(Candidate(str(way), run))
+        return set(reads)
+
+    for name, make in _makers(unit):
+        for option in sorted(_tried_values().keys() & add(Way(name), make)):
+            for value in _tried_values()[option]:
+                add(Way(name, {option: value}), make)
     found.sort(key=lambda candidate: candidate.name != unit.default)
     return found, refused
 
 
+def _read_options(run: Callable[..., Any], given: Sequence[Any]) -> None:
+    """Run a candidate that is compiled when it first runs, on copies: then its executor reads options."""
+    with suppress(Exception):  # it raises again where it is judged
+        run(*copies_of({str(i): x for i, x in enumerate(given)}).values())
+
+
+def _tried_values() -> dict[str, tuple[Any, ...]]:
+    """Return the values to try beside the default of each option that packages declare."""
+    declared = (option for info in get_manager().loaded() for option in info.declares.options)
+    return {option.name: option.candidates for option in declared if option.candidates}
+
+
 def candidate_names(unit: Unit) -> list[str]:
-    """Return the names of what may run a unit, also of what turns out not to compile."""
+    """Return the names of what may run a unit, without options, also of what turns out not to compile."""
     return [name for name, _ in _makers(unit)]
 
 
-def _makers(unit: Unit) -> list[tuple[str, Callable[[], Callable[..., Any]]]]:
+#: makes the function of a candidate, with values of options for what it compiles later
+Make = Callable[[Mapping[str, Any]], Callable[..., Any]]
+
+
+def _makers(unit: Unit) -> list[tuple[str, Make]]:
     if unit.kind == "region":
         executor = unit.region_executor
         assert executor is not None, "a region has the executor that compiles it"
         return [
-            (executor.name, lambda: _region_function(unit)),
+            (executor.name, lambda options: _region_function(unit, options)),
             *((other.name, _maker(unit, other)) for other in unit.accepting),
-            (CALLS, lambda: _program(unit, get_always_executors())),
+            (CALLS, lambda options: _program(unit, get_always_executors())),
         ]
     return [(executor.name, _maker(unit, executor)) for executor in unit.accepting]
 
 
-def _maker(unit: Unit, executor: Executor) -> Callable[[], Callable[..., Any]]:
-    make = _differentiated if unit.with_backward else _program
-    always = [e for e in get_always_executors() if e is not executor]
-    return lambda: make(unit, [executor, *always])
+def _maker(unit: Unit, executor: Executor) -> Make:
+    executors = [executor, *(e for e in get_always_executors() if e is not executor)]
+    if unit.with_backward:
+        return lambda options: _differentiated(unit, executors, options)
+    return lambda options: _program(unit, executors)
 
 
-def _region_function(unit: Unit) -> Callable[..., Any]:
-    if unit.function is None:
-        raise thunder.ThunderError("the program does not have the region")
-    function = unit.function
+def _region_function(unit: Unit, options: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return what the executor of a region has compiled; with options, or for a part, what it compiles."""
+    if unit.function is None or options or _tried_values():
+        assert unit.region_executor is not None, "a region has the executor that compiles it"
+        compiled = _program(unit, [unit.region_executor, *get_always_executors()])
+        if unit.function is None or options:
+            return compiled
+    function, sizes = unit.function, tuple(unit.sizes.values())
 
     def run(*inputs: Any) -> list[torch.Tensor]:
         with torch.no_grad():
-            return _tensors(function(*inputs))
+            return _tensors(function(*inputs, *sizes))
 
     return run
 
@@ -91,9 +132,11 @@ def _program(unit: Unit, executors: Sequence[Executor]) -> Callable[..., Any]:
     return run
 
 
-def _differentiated(unit: Unit, executors: Sequence[Executor]) -> Callable[..., Any]:
+def _differentiated(
+    unit: Unit, executors: Sequence[Executor], options: Mapping[str, Any]
+) -> Callable[..., Any]:
     """Return the function that runs a call and its backward, for executors; the cotangents are ones."""
-    compiled = thunder.jit(_function_of(unit), executors=list(executors))
+    compiled = thunder.jit(_function_of(unit), executors=list(executors), **options)
     tracked = [p.requires_grad for p in unit.inputs]
 
     def run(*inputs: Any) -> list[torch.Tensor]:

@@ -87,8 +87,9 @@ def _stale(entry: Entry) -> Iterator[str]:
 
 
 def _absent(entry: Entry) -> Iterator[str]:
-    if entry.executor != CALLS and entry.executor not in {e.name for e in get_all_executors()}:
-        yield f"{entry.executor} is not installed"
+    name = entry.way.executor
+    if name != CALLS and name not in {e.name for e in get_all_executors()}:
+        yield f"{name} is not installed"
 
 
 def _versions() -> dict[str, str]:

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from thunder_autotune.ways import CALLS, Way
+
 __all__ = ["CALLS", "KINDS", "Entries", "Entry", "Figure", "Kind", "time_text"]
 
 Kind = Literal["call", "region"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-
-#: in the place of an executor: the calls of a region one by one, by the executors that take what is left
-CALLS = "call by call"
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,8 @@ class Figure:
 class Entry:
     """The decision about a call or a region on one machine.
 
-    `key` is that of :mod:`thunder_autotune.keys`. `executor` runs it: the name of an executor, or `CALLS` for
-    a region that is left. `default` is what runs it without a placement. `refused` says why executors that
+    `key` is that of :mod:`thunder_autotune.keys`. `executor` says how it is run: the text of a
+    `Way`. `default` is what runs it without a placement. `refused` says why executors that
     accept the call are out. `profile` names the device on which it was measured, `versions` the software.
     `reason` says why the decision is not the fastest one, if it is not.
     """
@@ -48,6 +47,13 @@ class Entry:
     #: the calls of a region, for readers
     calls: str = ""
     reason: str = ""
+    #: the symbolic sizes with which it was measured
+    sizes: str = ""
+
+    @property
+    def way(self) -> Way:
+        """How it is run."""
+        return Way.of(self.executor)
 
     @property
     def fastest(self) -> str:
@@ -111,10 +117,6 @@ class Entries:
     def measured(self, kind: Kind, key: str, profile: str) -> Entry | None:
         """Return the entry that was measured on this profile, or None."""
         return self._by_key.get((kind, key), {}).get(profile)
-
-    def keys(self) -> set[tuple[Kind, str]]:
-        """Return what there are entries about."""
-        return set(self._by_key)
 
     def without(self, removed: Iterable[Entry]) -> Entries:
         """Return the entries without some."""

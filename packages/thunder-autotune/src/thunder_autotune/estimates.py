@@ -23,6 +23,7 @@ from thunder.extend import (
     Preference,
     Refusal,
     Region,
+    RegionPreference,
     answer_as_executor,
     device_profile,
     get_always_executors,
@@ -113,9 +114,10 @@ class Estimated:
             others = tuple((n, refusal_of(entry, n)) for n in sorted(self._names & {*entry.figures}))
             figure = entry.figures.get(entry.executor)
             return Preference(
-                entry.executor,
+                entry.way.executor,
                 None if figure is None else figure.us,
                 tuple((name, refusal) for name, refusal in others if name != entry.executor),
+                entry.way.options,
             )
         found = self._estimates(bsym, machine)
         if len(found) < 2:
@@ -131,8 +133,8 @@ class Estimated:
         )
         return Preference(first[0], (first[1].low + first[1].high) / 2, refusals)
 
-    def refuse_region(self, executor: Executor, region: Region) -> Refusal | None:
-        """Return why a region is left, or None: its calls one by one are certainly faster."""
+    def of_region(self, executor: Executor, region: Region) -> RegionPreference | None:
+        """Return what was measured of a region, or why it is left: its calls are certainly faster."""
         proxies = (*region.inputs, *region.outputs)
         device, machine = self._device_of(proxies)
         if machine is None or has_symbolic_sizes(proxies):
@@ -141,7 +143,10 @@ class Estimated:
         entry = None if key is None else self._measured("region", key, device)
         if entry is not None:
             self._rows[f"region of {described(region.bsyms)}"] = _ranges(entry)
-            return None if entry.executor == executor.name else refusal_of(entry, executor.name)
+            way = entry.way
+            if way.executor == executor.name:
+                return RegionPreference(cuts=way.cuts, options=way.options)
+            return RegionPreference(refusal_of(entry, executor.name))
         calls = [_roofline((b,), b.flat_proxy_args, b.flat_proxy_outs, machine) for b in region.bsyms]
         whole = _roofline(region.bsyms, region.inputs, region.outputs, machine)
         if whole is None or any(call is None for call in calls):
@@ -149,7 +154,7 @@ class Estimated:
         each = Estimate(sum(c.low for c in calls if c), sum(c.high for c in calls if c))
         self._rows[f"region of {described(region.bsyms)}"] = {executor.name: whole, CALLS: each}
         if each.is_less_than(whole):
-            return Refusal("cost", f"estimated {whole}, call by call {each}")
+            return RegionPreference(Refusal("cost", f"estimated {whole}, call by call {each}"))
         return None
 
     # -- estimates
@@ -175,7 +180,7 @@ class Estimated:
         """Return what a package measured on such a device, if its executor is part of the compile."""
         for entry in self._shipped:
             is_it = (entry.kind, entry.key) == (kind, key) and device.lower() in entry.profile.lower()
-            if is_it and entry.executor in (CALLS, *self._names):
+            if is_it and entry.way.executor in (CALLS, *self._names):
                 return entry
         return None
 

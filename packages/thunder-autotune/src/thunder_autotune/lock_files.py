@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from thunder.core.errors import InvalidArgument
 from thunder_autotune.entries import KINDS, Entries, Entry, Figure
+from thunder_autotune.ways import Way
 
 __all__ = ["FORMAT", "digest_of", "merged", "parsed", "read"]
 
@@ -60,13 +61,14 @@ def _parsed(document: Mapping[str, Any]) -> Entries:
                         kind=kind,
                         key=key,
                         profile=profile,
-                        executor=str(table["executor"]),
+                        executor=str(Way.of(table["executor"])),
                         default=str(table["default"]),
                         figures=figures,
                         refused=dict(table.get("refused", {})),
                         versions=dict(table.get("versions", {})),
                         calls=str(table.get("calls", "")),
                         reason=str(table.get("reason", "")),
+                        sizes=str(table.get("sizes", "")),
                     )
                 )
     return entries

@@ -58,7 +58,7 @@ def _table(entry: Entry) -> Any:
     for name, value in (("refused", entry.refused), ("versions", entry.versions)):
         if value:
             table.append(name, inline(value))
-    for name, text in (("calls", entry.calls), ("reason", entry.reason)):
+    for name, text in (("calls", entry.calls), ("sizes", entry.sizes), ("reason", entry.reason)):
         if text:
             table.append(name, text)
     return table

@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 
 import thunder
-from thunder.core.entries import CacheEntry, CompileData, TraceRequest, compiled_object
+from thunder.core.entries import CACHE_OPTIONS, CacheEntry, CompileData, TraceRequest, compiled_object
 from thunder_autotune.entries import Entries
 from thunder_autotune.lock_files import merged
 from thunder_autotune.placement import Placed, add_stages
@@ -52,10 +52,12 @@ def _note(entries: Entries) -> None:
 def tuned_entry(entry: CacheEntry, request: TraceRequest, data: CompileData) -> CacheEntry:
     """Return the tuned program for a call in the place of the default one, or the default one.
 
-    A program with symbolic sizes, or one of answers about data, is not tuned: a measurement would be of the
-    sizes of one call.
+    A program of answers about data is not tuned, and one with symbolic sizes only with
+    `cache="symbolic values"`: the program that takes its place is compiled as for a first call.
     """
-    if _is_tuning.get() or request.sizes is not None or request.answers:
+    if _is_tuning.get() or request.answers:
+        return entry
+    if request.sizes is not None and data.cache_option is not CACHE_OPTIONS.SYMBOLIC_VALUES:
         return entry
     refuse_process_groups()
     token = _is_tuning.set(True)

@@ -10,10 +10,12 @@ from thunder.core.errors import RequirementNotMet
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx
 from thunder.core.transform_common import Note, Transform
-from thunder.extend import Executor, Preference, Refusal, Region
-from thunder_autotune.entries import CALLS, Entries, Entry, time_text
+from thunder.extend import Executor, Preference, Refusal, Region, RegionPreference
+from thunder_autotune.buckets import Buckets, borders_in
+from thunder_autotune.entries import Entries, Entry, time_text
 from thunder_autotune.keys import call_key, described, region_key
 from thunder_autotune.profiles import profile, versions_of
+from thunder_autotune.ways import CALLS, Way
 
 __all__ = ["Placed", "Placement", "UsePlacement", "add_stages"]
 
@@ -69,40 +71,44 @@ class Placement:
 
     def __init__(self, entries: Entries, source: str, context: Any, *, is_required: bool = False) -> None:
         self._entries, self.source = entries, source
+        self.buckets = Buckets(borders_in(entry.key for entry in entries))
         self._is_required = is_required
         self._names = {executor.name for executor in context.executors}
         self._versions = versions_of(context.executors)
         self._profile = profile()
         self._used: dict[tuple[str, str], Entry] = {}
         self._absent: dict[tuple[str, str], Entry] = {}
-        self._missing: list[str] = []
+        self._missing: dict[str, None] = {}
 
     def of_call(self, bsym: BoundSymbol) -> Preference | None:
         """Return the preference for a call, or None."""
-        key = None if bsym.sym.executor is not None else call_key(bsym)
+        key = None if bsym.sym.executor is not None else call_key(bsym, self.buckets)
         entry = self._entries.find("call", key, self._profile)
         if entry is None:
             return None
-        if entry.executor not in self._names:
+        if entry.way.executor not in self._names:
             return self._without(entry, bsym)
         self._used.setdefault((entry.kind, entry.key), entry)
-        others = tuple((name, refusal_of(entry, name)) for name in _others(entry) if name in self._names)
-        figure = entry.figures.get(entry.executor)
-        return Preference(entry.executor, None if figure is None else figure.us, others)
+        others = tuple(
+            (name, refusal_of(entry, name)) for name in _others(entry) if Way.of(name).executor in self._names
+        )
+        figure, way = entry.figures.get(entry.executor), entry.way
+        return Preference(way.executor, None if figure is None else figure.us, others, way.options)
 
-    def refuse_region(self, executor: Executor, region: Region) -> Refusal | None:
-        """Return why a region is left, or None: it is compiled."""
-        entry = self._entries.find("region", region_key(region), self._profile)
+    def of_region(self, executor: Executor, region: Region) -> RegionPreference | None:
+        """Return what becomes of a region, or None: it is compiled as it is."""
+        entry = self._entries.find("region", region_key(region, self.buckets), self._profile)
         if entry is None:
-            self._missing.append(f"a region of {executor.name}: {described(region.bsyms)}")
+            self._missing[f"a region of {executor.name}: {described(region.bsyms)}"] = None
             return None
-        if entry.executor != CALLS and entry.executor not in self._names:
+        way = entry.way
+        if way.executor != CALLS and way.executor not in self._names:
             self._without(entry, region.bsyms[0])
             return None
         self._used.setdefault((entry.kind, entry.key), entry)
-        return (
-            None if entry.executor in (executor.name, *executor.aliases) else refusal_of(entry, executor.name)
-        )
+        if way.executor in (executor.name, *executor.aliases):
+            return RegionPreference(cuts=way.cuts, options=way.options)
+        return RegionPreference(refusal_of(entry, executor.name))
 
     def _without(self, entry: Entry, bsym: BoundSymbol) -> Preference:
         reason = f"{self.source} prefers it, and it is not part of this compile"
@@ -113,13 +119,13 @@ class Placement:
                 hint="Add it to executors=, or measure again: python -m thunder tune measure.",
             )
         self._absent.setdefault((entry.kind, entry.key), entry)
-        return Preference(None, refusals=((entry.executor, Refusal("absent", reason)),))
+        return Preference(None, refusals=((entry.way.executor, Refusal("absent", reason)),))
 
     def check(self, placements: Iterable[Any]) -> None:
         """Raise RequirementNotMet for a call that another executor runs than its entry has, if required."""
         for placed in placements if self._is_required else ():
-            entry = self._entries.find("call", call_key(placed.bsym), self._profile)
-            if entry is not None and placed.claimed_by != entry.executor:
+            entry = self._entries.find("call", call_key(placed.bsym, self.buckets), self._profile)
+            if entry is not None and placed.claimed_by != entry.way.executor:
                 raise RequirementNotMet(
                     f"{self.source} prefers {entry.executor!r} for {entry.key}, and "
                     f"{placed.claimed_by or 'no executor'} runs it",
@@ -169,7 +175,8 @@ def add_stages(
     """
 
     def begin(trace: TraceCtx, context: Any) -> TraceCtx:
-        context.preferences = Placement(entries(), source, context, is_required=is_required)
+        placement = context.preferences = Placement(entries(), source, context, is_required=is_required)
+        placement.buckets.ask_all(trace)
         return trace
 
     def end(trace: TraceCtx, context: Any) -> TraceCtx:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from thunder.core.analysis import has_effect, written_tensors
 from thunder.core.errors import ThunderError
 from thunder.core.proxies import TensorProxy
+from thunder.core.rewrite import call_with_traced_sizes
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx
 from thunder.core.transform_common import Transform
@@ -23,11 +24,13 @@ from thunder.extend import (
     Executor,
     FusionExecutor,
     Preference,
-    Refusal,
     Region,
     answer_as_executor,
     get_always_executors,
+    numbers_of,
+    sizes_of,
 )
+from thunder_autotune.buckets import GRID, Buckets
 from thunder_autotune.entries import Kind
 from thunder_autotune.keys import call_key, described, has_symbolic_sizes, region_key, tensors_of
 from thunder_autotune.units import Unit
@@ -35,6 +38,10 @@ from thunder_bisect.calls import copies_of, evaluate, is_random
 from thunder_transforms.observing import observer, with_observers
 
 __all__ = ["Recording"]
+
+
+#: why a call or region without a key is not measured
+_NO_SIZE: Final = "a number differs from call to call, or a size depends on data"
 
 
 class Recording(Transform):
@@ -49,6 +56,7 @@ class Recording(Transform):
         self.units: dict[tuple[Kind, str], Unit] = {}
         self.skipped: dict[str, str] = {}
         self._context: Any = None
+        self._buckets = Buckets(GRID)
         #: the first of the results of a place → the place, and its unit
         self._by_result: dict[str, list[tuple[tuple[str, ...], Unit]]] = {}
 
@@ -119,10 +127,10 @@ class Recording(Transform):
         if bsym.sym.executor is not None or not bsym.flat_proxy_outs:
             return None
         place = tuple(p.name for p in bsym.flat_proxy_outs)
-        key = call_key(bsym)
+        key = call_key(bsym, self._buckets)
         if key is None:
             if has_symbolic_sizes(bsym.flat_proxy_args):
-                self.skipped.setdefault(str(bsym.sym.id), "a size is a symbol")
+                self.skipped.setdefault(str(bsym.sym.id), _NO_SIZE)
             return None
         unit = self.units.get(("call", key))
         if unit is None:
@@ -143,6 +151,8 @@ class Recording(Transform):
         if (has_effect(bsym) and not is_random(bsym)) or written_tensors(bsym):
             self.skipped.setdefault(key, "it writes or has another effect")
             return None
+        sizes = sizes_of(Region.of((bsym,), ()))
+        bsym = call_with_traced_sizes(bsym)
         differentiated = "partition" not in context.stage_times and any(
             e.get_grad_transform(e.as_registered(bsym).sym) is not None for e in kernels
         )
@@ -155,6 +165,7 @@ class Recording(Transform):
             tuple(accepting),
             with_backward=differentiated
             and any(p.requires_grad for p in tensors_of((bsym.args, bsym.kwargs))),
+            sizes={f"n{i}": size.hint for i, size in enumerate(sizes)},
         )
 
     def _other_compilers(self, own: Executor, calls: Sequence[BoundSymbol]) -> tuple[Executor, ...]:
@@ -167,32 +178,49 @@ class Recording(Transform):
             and all(answer_as_executor(executor, executor.as_registered(b)) is True for b in calls)
         )
 
-    def refuse_region(self, executor: Executor, region: Region) -> Refusal | None:
-        """Record a region; refuse nothing."""
-        key = region_key(region)
+    def of_region(self, executor: Executor, region: Region) -> None:
+        """Record a region; prefer nothing."""
+        key = region_key(region, self._buckets)
+        sizes = sizes_of(region)
+        inputs = tensors_of(region.inputs)
         tensors = [p for p in (*region.inputs, *region.outputs) if isinstance(p, TensorProxy)]
-        if key is None or len(tensors) < len(region.inputs) + len(region.outputs):
-            self.skipped.setdefault(f"region of {described(region.bsyms)}", "a size or a number is a symbol")
-            return None
+        if key is None or len(tensors) + len(sizes) < len(region.inputs) + len(region.outputs):
+            self.skipped.setdefault(f"region of {described(region.bsyms)}", _NO_SIZE)
+            return
         if region.copied or any(map(written_tensors, region.bsyms)):
             self.skipped.setdefault(f"region of {described(region.bsyms)}", "it writes to its inputs")
-            return None
+            return
         unit = self.units.get(("region", key))
         if unit is None:
             assert isinstance(executor, FusionExecutor), "only these have regions"
             calls = tuple(map(_unclaimed, region.bsyms))
+            keys = (call_key(call, self._buckets) for call in calls)
             unit = self.units["region", key] = Unit(
                 "region",
                 key,
-                calls,
-                tuple(region.inputs),
-                tuple(region.outputs),
+                tuple(map(call_with_traced_sizes, calls)),
+                _with_numbers(inputs),
+                _with_numbers(tensors_of(region.outputs)),
                 self._other_compilers(executor, calls),
+                region=None if sizes else region,
+                sizes={f"n{i}": size.hint for i, size in enumerate(sizes)},
+                call_keys=tuple(key for key in keys if key is not None),
                 region_executor=executor,
                 ending=frozenset(region.inputs[target].name for _, target in region.reused),
             )
         unit.places.add(tuple(p.name for p in region.outputs))
-        return None
+
+
+def _with_numbers(tensors: Iterable[TensorProxy]) -> tuple[TensorProxy, ...]:
+    """Return tensors with the sizes and strides of the traced call."""
+    return tuple(
+        p
+        if not has_symbolic_sizes([p])
+        else p.replace(
+            shape=numbers_of(p.shape), strides=None if p.strides is None else numbers_of(p.strides)
+        )
+        for p in tensors
+    )
 
 
 def _unclaimed(bsym: BoundSymbol) -> BoundSymbol:
@@ -217,7 +245,7 @@ def _values_for(unit: Unit, bsym: BoundSymbol, given: Mapping[str, Any]) -> Mapp
             return copies_of({name: given[name] for name in names})
         values = copies_of(given)
         try:
-            for part in _parts(bsym):
+            for part in map(call_with_traced_sizes, _parts(bsym)):
                 evaluate(part, values)
         except ThunderError:
             return None  # torch has no function for a part: the values are made

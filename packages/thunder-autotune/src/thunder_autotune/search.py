@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from thunder_autotune.entries import Entries, Entry, Figure
-from thunder_autotune.keys import call_key
 from thunder_autotune.units import Unit
+from thunder_autotune.ways import Way
 
 __all__ = ["NOT_TRIED", "Change", "Outcome", "change_of", "search"]
 
@@ -27,7 +27,7 @@ class Change:
     """An entry whose fastest candidate is not the baseline, and how often the program has it.
 
     `calls` are entries that go with it: where another fusion executor compiles a region, its calls are that
-    executor's.
+    executor's; where a region is cut, those of its parts.
     """
 
     entry: Entry
@@ -42,9 +42,14 @@ class Change:
 
 def change_of(entry: Entry, unit: Unit, entries: Entries) -> Change:
     """Return the change to what is fastest alone; `entries` are what was measured beside it."""
+    if Way.of(entry.fastest).cuts:
+        parts = tuple(
+            part.chosen(part.fastest, f"a part of a region of {entry.calls}") for part in unit.parts
+        )
+        return Change(entry, len(unit.places), parts)
     calls: list[Entry] = []
     if entry.kind == "region" and entry.fastest in {other.name for other in unit.accepting}:
-        for key in dict.fromkeys(key for key in map(call_key, unit.bsyms) if key is not None):
+        for key in dict.fromkeys(unit.call_keys):
             found = entries.measured("call", key, entry.profile)
             call = found or replace(entry, kind="call", key=key, figures={}, refused={}, calls="")
             calls.append(call.chosen(entry.fastest, f"in a region of {entry.calls}"))

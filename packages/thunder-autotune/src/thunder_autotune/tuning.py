@@ -136,8 +136,8 @@ class Tuner:
                 if self._is_over():
                     return False
                 entry = self._units.entry_of(unit)
-            if entry is not None:
-                self.entries.add(entry.chosen(entry.baseline))
+            for found in () if entry is None else (entry, *unit.parts):
+                self.entries.add(found.chosen(found.baseline))
         return True
 
     def _searched(self) -> tuple[Outcome, bool]:
@@ -153,7 +153,7 @@ class Tuner:
         changes = [
             change_of(entry, units[entry.kind, entry.key], self.entries)
             for entry in self.entries
-            if entry.fastest != entry.baseline
+            if entry.fastest != entry.baseline and (entry.kind, entry.key) in units
         ]
         try:
             return search(self.entries, changes, compared), True

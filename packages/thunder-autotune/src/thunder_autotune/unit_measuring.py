@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 import torch
 
 from thunder.core.entries import CompileData
 from thunder.extend import get_always_executors
-from thunder_autotune.candidates import candidate_names, candidates_of
-from thunder_autotune.entries import Entries, Entry
+from thunder_autotune.candidates import Candidate, candidate_names, candidates_of
+from thunder_autotune.cuts import in_two, is_worth_a_cut, part_keys
+from thunder_autotune.entries import Entries, Entry, Figure
 from thunder_autotune.judging import faults_of, reference_of
 from thunder_autotune.profiles import profile, versions_of
 from thunder_autotune.timing import Timer, figure_of
 from thunder_autotune.unit_values import Subject, made_values
 from thunder_autotune.units import Unit
+from thunder_autotune.ways import Way
 
 __all__ = ["UnitMeasuring", "without_autocast"]
 
@@ -43,35 +45,65 @@ class UnitMeasuring:
         entry = self._known.measured(unit.kind, unit.key, self._profile)
         if entry is None or entry.default != unit.default or entry.is_stale(self._versions):
             return None
-        return entry if {*candidate_names(unit)} <= {*entry.figures, *entry.refused} else None
+        if not {*candidate_names(unit)} <= {*entry.figures, *entry.refused}:
+            return None
+        cuts = Way.of(entry.fastest).cuts
+        if cuts:
+            parts = [self._known.measured("region", key, self._profile) for key in part_keys(unit, cuts)]
+            unit.parts = tuple(part for part in parts if part is not None)
+            return entry if len(unit.parts) == len(parts) else None
+        return entry
 
     def entry_of(self, unit: Unit) -> Entry | None:
         """Measure the candidates of a unit; return None where there is one, or no reference."""
-        candidates, refused = candidates_of(unit, self._data)
+        subject = Subject(unit, unit.values if unit.values is not None else made_values(unit))
+        candidates, refused = candidates_of(unit, self._data, subject.inputs)
         reference = reference_of(candidates, [executor.name for executor in get_always_executors()])
         if reference is None or not unit.default:
             self.skipped[unit.key] = "torch does not run it, so nothing says what is right"
             return None
         if len(candidates) < 2 and not refused:
             return None
-        subject = Subject(unit, unit.values if unit.values is not None else made_values(unit))
         refused |= faults_of(subject, candidates, reference)
-        right = {c.name: c.run for c in candidates if c.name not in refused}
-        for run in right.values():
-            subject.run(run)  # caches are warm, and what is compiled at the first call is compiled
-        times = self._timer.unit(subject, right)
+        right = [c for c in candidates if c.name not in refused]
+        figures = self._figures(subject, right)
         self.measured += 1
+        if is_worth_a_cut(unit, figures):
+            parts = in_two(unit, subject, self._part_entry)
+            if parts is not None:
+                fault = faults_of(subject, [parts.candidate, reference], reference)
+                refused |= fault
+                if not fault:
+                    unit.parts = parts.entries
+                    figures = self._figures(subject, [*right, parts.candidate])
         return Entry(
             kind=unit.kind,
             key=unit.key,
             executor=unit.default,
             default=unit.default,
             profile=self._profile,
-            figures={name: figure_of(found) for name, found in times.items()},
+            figures=figures,
             refused=refused,
-            versions=_versions_of(self._versions, [*right, *refused]),
+            versions=_versions_of(self._versions, [Way.of(name).executor for name in (*figures, *refused)]),
             calls=unit.description if unit.kind == "region" else "",
+            sizes=", ".join(f"{name} = {size}" for name, size in unit.sizes.items()),
         )
+
+    def _part_entry(self, part: Unit) -> tuple[Entry, Candidate] | None:
+        """Return the entry of a part of a region, and its fastest candidate."""
+        entry = self.entry_of(part)
+        if entry is None or not entry.figures:
+            return None
+        inputs = Subject(part, part.values or {}).inputs
+        candidates, _ = candidates_of(part, self._data, inputs)
+        return entry, next(c for c in candidates if c.name == entry.fastest)
+
+    def _figures(self, subject: Subject, candidates: Sequence[Candidate]) -> dict[str, Figure]:
+        """Time candidates in turns."""
+        functions = {c.name: c.run for c in candidates}
+        for run in functions.values():
+            subject.run(run)  # caches are warm, and what is compiled at the first call is compiled
+        return {name: figure_of(found) for name, found in self._timer.unit(subject, functions).items()}
 
 
 def _versions_of(versions: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:

@@ -21,19 +21,19 @@ _SEED = 0
 class Subject:
     """A unit with the values on which its candidates run; what `measured` repeats.
 
-    `values` are those of the program, or made if these are not known.
+    `values` are those of the program, or made if these are not known; `inputs` are those that it takes.
     """
 
     def __init__(self, unit: Unit, values: Mapping[str, Any]) -> None:
         self.unit = unit
         self.values = values
-        self._inputs = tuple(values[p.name] for p in unit.inputs)
+        self.inputs = tuple(values[p.name] for p in unit.inputs)
         #: the inputs in whose memory a region may compute, with copies
         self._ending = [(values[name], values[name].clone()) for name in sorted(unit.ending)]
 
     def run(self, fn: Callable[..., Any]) -> Any:
         """Run a candidate on the values."""
-        return fn(*self._inputs)
+        return fn(*self.inputs)
 
     def restore(self) -> None:
         """Give the inputs in whose memory a region has computed their values back."""

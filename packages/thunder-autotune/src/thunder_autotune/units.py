@@ -9,8 +9,8 @@ from typing import Any
 from thunder.core.dtypes import to_torch_dtype
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import BoundSymbol
-from thunder.extend import Executor, FusionExecutor
-from thunder_autotune.entries import Kind
+from thunder.extend import Executor, FusionExecutor, Region
+from thunder_autotune.entries import Entry, Kind
 from thunder_autotune.keys import described
 from thunder_bisect.calls import is_random
 
@@ -22,10 +22,11 @@ class Unit:
     """A distinct call or region, with all that is needed to run it alone.
 
     `accepting` are the executors that accept a call, in the order of the list; for a region, the other fusion
-    executors that accept all of its calls. `region_executor` compiles the region, and `function` is what it
-    has compiled. `places` are the results of each of its occurrences. `ending` are the inputs that nothing
-    reads afterwards, in whose memory a region may compute. `with_backward` marks a call for which an executor
-    has a gradient rule, in a program that is differentiated: forward and backward are measured as one.
+    executors that accept all of its calls. `region_executor` compiles the region; `function` is what it has
+    compiled, or None. `places` are the results of each of its occurrences. `ending` are the inputs that
+    nothing reads afterwards, in whose memory a region may compute. `with_backward` marks a call for which an
+    executor has a gradient rule, in a program that is differentiated: forward and backward are measured as
+    one.
     """
 
     kind: Kind
@@ -34,6 +35,7 @@ class Unit:
     inputs: tuple[TensorProxy, ...]
     outputs: tuple[TensorProxy, ...]
     accepting: tuple[Executor, ...] = ()
+    region: Region | None = None
     region_executor: FusionExecutor | None = None
     with_backward: bool = False
     ending: frozenset[str] = frozenset()
@@ -41,6 +43,12 @@ class Unit:
     function: Any = None
     #: name → value, with the memory that they share; None where the values are not known
     values: Mapping[str, Any] | None = None
+    #: the symbolic sizes of the call that was recorded, which the function of a region takes last
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    #: the keys of the calls of a region
+    call_keys: tuple[str, ...] = ()
+    #: of a region that is fastest in parts: what was measured of these
+    parts: tuple[Entry, ...] = ()
     #: the executor that runs it in the default program
     default: str = ""
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Final
 
+from thunder.base.current_options import changed_options
 from thunder.base.errors import MissingGradient, RegistrationError
 from thunder.base.pytree import tree_map
-from thunder.executor_base.choice import choose, in_rank_order
+from thunder.executor_base.choice import Choice, choose, in_rank_order
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.operator_ids import operator_id
 from thunder.executor_base.refusal import DEFINE_WITH_LIKE, Refusal
@@ -110,12 +111,13 @@ def _grad_transform(bsym: BoundSymbol, executors: Sequence[Executor]) -> Callabl
     calls = [executor.as_registered(bsym) for executor in executors]
     if not any(e.get_grad_transform(call.sym) for e, call in zip(executors, calls, strict=True)):
         return None  # the same whichever executor claims the call, so no checker runs
+    choice = _choice(bsym, executors)
     with detached_trace():
-        claimer = choose(executors, bsym, lambda executor, call: executor.can_execute_or_fuse(call)).executor
         for executor in in_rank_order(tuple(executors), bsym):
             call = executor.as_registered(bsym)
-            if executor is claimer or executor.has_gradient_alone(call):
-                return _of_spelling(executor.get_grad_transform(call.sym), bsym, call)
+            if executor is choice.executor or executor.has_gradient_alone(call):
+                rule = _of_spelling(executor.get_grad_transform(call.sym), bsym, call)
+                return _with_options(rule, choice.options)
     return None
 
 
@@ -137,8 +139,27 @@ def _of_spelling(
 
 def claimer_of(bsym: BoundSymbol, executors: Sequence[Executor]) -> Executor | None:
     """Return the executor that claims a call whole."""
+    return _choice(bsym, executors).executor
+
+
+def _choice(bsym: BoundSymbol, executors: Sequence[Executor]) -> Choice:
     with detached_trace():  # what a checker computes is not part of the program
-        return choose(executors, bsym, lambda executor, call: executor.can_execute_or_fuse(call)).executor
+        return choose(executors, bsym, lambda executor, call: executor.can_execute_or_fuse(call))
+
+
+def _with_options(
+    rule: Callable[..., Any] | None, options: Mapping[str, Any] | None
+) -> Callable[..., Any] | None:
+    """Return a gradient rule that runs with values of options that a preference has."""
+    if rule is None or not options:
+        return rule
+
+    @wraps(rule)
+    def changing(*args: Any, **kwargs: Any) -> Any:
+        with changed_options(options):
+            return rule(*args, **kwargs)
+
+    return changing
 
 
 def missing_gradient(bsym: BoundSymbol) -> MissingGradient:

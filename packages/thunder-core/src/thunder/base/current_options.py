@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -9,7 +10,7 @@ from typing import Any
 
 from thunder.base.context_variables import assigned
 
-__all__ = ["current_options", "note_read", "noted_reads", "with_options"]
+__all__ = ["changed_options", "current_options", "note_read", "noted_reads", "with_options"]
 
 _options: ContextVar[Mapping[str, Any] | None] = ContextVar("thunder_current_options", default=None)
 _reads: ContextVar[dict[str, Any] | None] = ContextVar("thunder_option_reads", default=None)
@@ -23,6 +24,12 @@ def current_options() -> Mapping[str, Any] | None:
 def with_options(options: Mapping[str, Any] | None) -> AbstractContextManager[None]:
     """Within the context, a compile with these options runs."""
     return assigned(_options, options)
+
+
+def changed_options(changes: Mapping[str, Any] | None) -> AbstractContextManager[None]:
+    """Within the context, the compile that runs has other values of some options."""
+    options = _options.get()
+    return assigned(_options, ChainMap(dict(changes), options or {}) if changes else options)  # type: ignore[arg-type]
 
 
 @contextmanager

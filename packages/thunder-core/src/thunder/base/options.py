@@ -35,13 +35,16 @@ class Option:
     """One declared option.
 
     `type` is a class (`int`), a union (`int | None`), a `Literal["eager", "error"]`, or a union of these. A
-    bool does not count as an int, and an int counts as a float.
+    bool does not count as an int, and an int counts as a float. `candidates` are values, beside the default,
+    that measured placement may use in its place for single calls and regions: whichever is used, an executor
+    that reads the option computes the same.
     """
 
     name: str
     type: Any
     default: Any
     doc: str
+    candidates: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
@@ -51,6 +54,8 @@ class Option:
                 f"option {self.name!r} has a default of the wrong type",
                 found={"expected": describe_type(self.type), "default": repr(self.default)},
             )
+        for value in self.candidates:
+            self.check(value, of="its candidates")
 
     def check(self, value: object, *, of: str = "thunder.jit") -> None:
         """Raise InvalidArgument, which lists the allowed values, for a value of another type."""

@@ -20,7 +20,8 @@ from thunder.ir.rewrite import (
     trace_with_replaced_proxy_metadata,
     visitor_transform,
 )
-from thunder.ir.substitution import in_place_of, rename_results, substitute, substitute_operands
+from thunder.ir.substitution import in_place_of, rename_results, substitute, substitute_operands, with_leaves
+from thunder.ir.traced_sizes import call_with_traced_sizes
 from thunder.passes.attribute_checks import check_module_attribute
 from thunder.passes.call_replacement import replace_calls
 
@@ -28,6 +29,7 @@ __all__ = [
     "VISIT_TYPE",
     "add_input",
     "add_trace_output",
+    "call_with_traced_sizes",
     "cast_inputs",
     "check_module_attribute",
     "eval_trace",
@@ -46,6 +48,7 @@ __all__ = [
     "substitute_operands",
     "trace_with_replaced_proxy_metadata",
     "visitor_transform",
+    "with_leaves",
 ]
 
 __getattr__ = partial(missing_name, __name__)

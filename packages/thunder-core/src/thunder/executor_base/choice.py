@@ -9,9 +9,11 @@ cost decides; of equal costs, the first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from thunder.base.current_options import changed_options
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.executor_base.preferences import preferences
@@ -33,13 +35,14 @@ class Choice:
     It is never changed.
 
     `cost` is that of the executor's implementation, if costs decided. `order` has the names of the executors
-    as they were consulted, if ranks changed their order.
+    as they were consulted, if ranks changed their order. `options` are those of the preference.
     """
 
     executor: Executor | None
     refusals: tuple[tuple[str, Refusal], ...]
     order: tuple[str, ...] = ()
     cost: float | None = None
+    options: Mapping[str, Any] | None = None
 
 
 def answer_as_executor(executor: Executor, bsym: BoundSymbol) -> bool | Refusal:
@@ -126,10 +129,12 @@ def _preferred(candidates: tuple[Executor, ...], bsym: BoundSymbol, answer: Answ
         return Choice(None, preference.refusals)
     for executor in candidates:
         if executor.name == preference.executor:
-            accepted = answer(executor, executor.as_registered(bsym))
+            with changed_options(preference.options):
+                accepted = answer(executor, executor.as_registered(bsym))
             if isinstance(accepted, Refusal):
                 return Choice(None, ((executor.name, accepted),))
-            return Choice(executor, preference.refusals, (), preference.cost) if accepted else None
+            given = preference.refusals, (), preference.cost, preference.options
+            return Choice(executor, *given) if accepted else None
     return None  # not among those that are consulted about this call
 
 

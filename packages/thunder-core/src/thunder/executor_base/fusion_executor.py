@@ -11,14 +11,14 @@ from typing import Any
 
 from thunder.base.artefact_cache import ArtefactCache
 from thunder.base.context_variables import assigned
-from thunder.base.current_options import noted_reads
+from thunder.base.current_options import changed_options, noted_reads
 from thunder.base.errors import InvalidArgument, PluginError
 from thunder.base.plugin_calls import shown
 from thunder.executor_base.compiled_regions import CompiledRegions
 from thunder.executor_base.executor import Executor, ImplInfo, Rank
 from thunder.executor_base.implementation_hints import check_implementation
 from thunder.executor_base.operator_ids import operator_id
-from thunder.executor_base.preferences import preferences
+from thunder.executor_base.preferred_regions import in_parts, region_preference
 from thunder.executor_base.private_values import private_values
 from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.region_compilation import compile_together
@@ -210,21 +210,18 @@ class FusionExecutor(Executor):
             return self._fused(trace)
 
     def _fused(self, trace: TraceCtx) -> TraceCtx:
-        regions = partition(
-            trace, self._claimed, horizontal=self.horizontal, bounds=self.bounds, cuts=self.cuts
+        regions = self._adapted(
+            trace,
+            partition(trace, self._claimed, horizontal=self.horizontal, bounds=self.bounds, cuts=self.cuts),
         )
-        if self.symbolic_sizes:
-            regions = list(map(with_sizes, regions))
-        if self.writes and (copied := copied_to_inputs(trace)):
-            regions = [with_copied(region, copied) for region in regions]
-        if self.reuses and (private := private_values()):
-            regions = with_reused(trace, regions, private)
+        if (parts := in_parts(self, regions)) != regions:
+            regions = self._adapted(trace, parts)
         is_sketched = region_mode() == "sketched"
         fueled = regions if is_sketched else [region for region in regions if self.get_fuel()]
         functions: dict[Region, RegionFunction | Refusal] = {} if is_sketched else self._left(fueled)
         if type(self).fuse is FusionExecutor.fuse and not is_sketched:
             fit = [region for region in fueled if region not in functions]
-            functions.update(zip(fit, self.compile_regions(fit), strict=True))
+            functions.update(self._compiled_as_preferred(fit))
         refusals: dict[BoundSymbol, Refusal] = {}
         fused = 0
 
@@ -236,7 +233,8 @@ class FusionExecutor(Executor):
             elif region in functions:
                 result = self._call_of(region, functions[region], fused)
             else:
-                result = self.fuse(region, fused) if region in fueled else _NO_FUEL
+                with changed_options(region_preference(self, region).options):
+                    result = self.fuse(region, fused) if region in fueled else _NO_FUEL
             if isinstance(result, Refusal):
                 refusals.update(dict.fromkeys(region.bsyms, result))
                 return None
@@ -253,13 +251,32 @@ class FusionExecutor(Executor):
         ]
         return with_bound_symbols(new, statements, "Fusion")
 
+    def _adapted(self, trace: TraceCtx, regions: list[Region]) -> list[Region]:
+        """Return regions of a trace with what the executor's code takes and writes beside their values."""
+        if self.symbolic_sizes:
+            regions = list(map(with_sizes, regions))
+        if self.writes and (copied := copied_to_inputs(trace)):
+            regions = [with_copied(region, copied) for region in regions]
+        if self.reuses and (private := private_values()):
+            regions = with_reused(trace, regions, private)
+        return regions
+
+    def _compiled_as_preferred(self, regions: Sequence[Region]) -> dict[Region, RegionFunction | Refusal]:
+        """Return the functions of regions, compiled with the values of options that are preferred."""
+        preferred = {region: region_preference(self, region).options for region in regions}
+        usual = [region for region in regions if not preferred[region]]
+        functions = dict(zip(usual, self.compile_regions(usual), strict=True))
+        for region in regions:
+            if preferred[region]:
+                with changed_options(preferred[region]):
+                    (functions[region],) = self.compile_regions([region])
+        return functions
+
     def _left(self, regions: Sequence[Region]) -> dict[Region, RegionFunction | Refusal]:
         """Return the regions whose calls are left to other executors, with the reasons."""
-        measured = preferences()
         answers = {region: self.refuse_region(region) for region in regions}
-        if measured is not None:
-            for region in [region for region, answer in answers.items() if answer is None]:
-                answers[region] = measured.refuse_region(self, region)
+        for region in [region for region, answer in answers.items() if answer is None]:
+            answers[region] = region_preference(self, region).refusal
         for answer in answers.values():
             if not isinstance(answer, Refusal | None):
                 raise self._fault("refuse_region", answer, "It returns a Refusal or None.")

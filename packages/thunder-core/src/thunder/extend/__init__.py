@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from thunder.base.artefact_cache import ArtefactCache
+from thunder.base.current_options import changed_options, noted_reads
 from thunder.base.public_names import missing_name
 from thunder.base.text_tables import byte_text
 from thunder.executor_base.choice import answer_as_executor
@@ -13,7 +14,8 @@ from thunder.executor_base.functional_forms import FUNCTIONAL, on_copies
 from thunder.executor_base.fusion_executor import FUEL_LEVEL, FusionExecutor
 from thunder.executor_base.operator_executor import OperatorExecutor, StatefulExecutor, TemporaryExecutor
 from thunder.executor_base.operator_ids import operator_id
-from thunder.executor_base.preferences import Preference, Preferences
+from thunder.executor_base.preferences import Preference, Preferences, RegionPreference
+from thunder.executor_base.preferred_regions import cut_positions, parts_of_region
 from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.region_compilation import compile_together, compile_workers
 from thunder.executor_base.region_refusals import refuse_draws, refuse_package
@@ -82,6 +84,7 @@ __all__ = [
     "Refusal",
     "Region",
     "RegionGraph",
+    "RegionPreference",
     "StatefulExecutor",
     "SymbolicInt",
     "TemporaryExecutor",
@@ -96,10 +99,12 @@ __all__ = [
     "attach_transform",
     "attached_transforms",
     "byte_text",
+    "changed_options",
     "compile_option",
     "compile_together",
     "compile_workers",
     "consists_of_views",
+    "cut_positions",
     "deregister_executor",
     "device_profile",
     "evaluate_calls",
@@ -111,10 +116,12 @@ __all__ = [
     "get_registry",
     "known_profiles",
     "no_reason",
+    "noted_reads",
     "numbers_of",
     "on_copies",
     "operator_id",
     "partition",
+    "parts_of_region",
     "profile_named",
     "refuse_draws",
     "refuse_package",

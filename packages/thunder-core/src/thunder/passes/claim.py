@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from thunder.base.current_options import changed_options
 from thunder.base.errors import NoExecutor, PluginError
 from thunder.base.extension_origin import is_of_core
 from thunder.base.plugin_calls import plugin_call
@@ -130,7 +131,8 @@ class Claimer:
                 return (*earlier, *choice.refusals)
             if earlier:
                 choice = replace(choice, refusals=(*earlier, *choice.refusals))
-            refusal = self._record(executor, bsym, choice)
+            with changed_options(choice.options):
+                refusal = self._record(executor, bsym, choice)
             if refusal is None:
                 return None
             earlier = (*earlier, (executor.name, refusal))
