@@ -3,8 +3,9 @@
 A candidate is out, with a reason that names what it does, if it
 
 * raises where torch does not, on the program's values or on others of their kind;
-* writes to an input;
-* computes something else than torch by more than rounding explains, or is less exact than its dtype;
+* writes to an input to which the call does not write;
+* computes or writes something else than torch by more than rounding explains, or is less exact than its
+  dtype;
 * computes other bits in another run on the same values, and does not draw random numbers;
 * draws random numbers where torch draws none, or others than torch from the same state;
 * keeps memory: after each further run more tensors are alive.
@@ -73,18 +74,18 @@ class _Right:
 
 
 def _expected(unit: Unit, values: Mapping[str, Any], given: Sequence[Any], reference: Candidate) -> _Right:
-    outputs, draws = _run(reference, given)
+    outputs, draws = _run(unit, reference, given)
     if unit.is_random:
         return _Right([_bits_judge(x) for x in outputs], outputs, draws)
-    if unit.with_backward:
-        return _Right(_judges_in_float64(given, outputs, reference), outputs, draws)
+    if unit.with_backward or unit.written:
+        return _Right(_judges_in_float64(unit, given, outputs, reference), outputs, draws)
     own, scale = copies_of(values), scale_of(values)
     with torch.no_grad(), Shadows() as shadows:
         try:
             for bsym in unit.bsyms:
                 evaluate(bsym, own)
         except ThunderError:  # torch has no function for a call in it
-            return _Right(_judges_in_float64(given, outputs, reference), outputs, draws)
+            return _Right(_judges_in_float64(unit, given, outputs, reference), outputs, draws)
         expected = [expected_of(own[p.name], shadows, scale) for p in unit.outputs]
     return _Right([_judge(e, whole=len(unit.bsyms) > 1) for e in expected], outputs, draws)
 
@@ -99,12 +100,12 @@ def _bits_judge(right: torch.Tensor) -> Callable[[torch.Tensor], str | None]:
 
 
 def _judges_in_float64(
-    given: Sequence[Any], outputs: Sequence[torch.Tensor], reference: Candidate
+    unit: Unit, given: Sequence[Any], outputs: Sequence[torch.Tensor], reference: Candidate
 ) -> list[Callable[[torch.Tensor], str | None]]:
     """Return judges that compare with the reference, computed in float64 if it can be."""
     wide = [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in given]
     try:
-        exact, _ = _run(reference, wide)
+        exact, _ = _run(unit, reference, wide)
     except (RuntimeError, ThunderError):  # its code is for one dtype
         exact = list(outputs)
     if [x.shape for x in exact] != [x.shape for x in outputs]:
@@ -122,14 +123,20 @@ def _judges_in_float64(
     return [judge(own, right) for own, right in zip(outputs, exact, strict=True)]
 
 
-def _run(candidate: Candidate, given: Sequence[Any]) -> tuple[list[torch.Tensor], Any]:
-    """Return what a candidate computes of copies, and the states of generators afterwards."""
-    names = {str(i): x for i, x in enumerate(given)}
-    copies = tuple(copies_of(names).values())
+def _run(unit: Unit, candidate: Candidate, given: Sequence[Any]) -> tuple[list[torch.Tensor], Any]:
+    """Return what a candidate computes and writes of copies, and the states of generators afterwards."""
+    copies = tuple(copies_of({str(i): x for i, x in enumerate(given)}).values())
+    outputs = _results(unit, candidate, copies)
+    return outputs, _states()
+
+
+def _results(unit: Unit, candidate: Candidate, copies: Sequence[Any]) -> list[torch.Tensor]:
+    """Return what a candidate computes of some copies, and what the inputs hold to which it writes."""
     torch.manual_seed(_SEED)
     random.seed(_SEED)
-    outputs = [x.detach().clone() for x in candidate.run(*copies)]
-    return outputs, _states()
+    outputs = candidate.run(*copies)
+    written = [x for p, x in zip(unit.inputs, copies, strict=True) if p.name in unit.written]
+    return [x.detach().clone() for x in (*outputs, *written)]
 
 
 def _states() -> tuple[Any, ...]:
@@ -143,14 +150,12 @@ def _fault(unit: Unit, candidate: Candidate, given: Sequence[Any], right: _Right
     outputs: list[list[torch.Tensor]] = []
     for _ in range(RUNS):
         copies = tuple(copies_of({str(i): x for i, x in enumerate(given)}).values())
-        torch.manual_seed(_SEED)
-        random.seed(_SEED)
         try:
-            found = [x.detach().clone() for x in candidate.run(*copies)]
+            found = _results(unit, candidate, copies)
         except Exception as error:  # of whichever kind: it is the kernel's
             return f"it raises {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         for p, before, after in zip(unit.inputs, given, copies, strict=True):
-            is_kept = p.name not in unit.ending and isinstance(before, torch.Tensor)
+            is_kept = p.name not in unit.ending | unit.written and isinstance(before, torch.Tensor)
             if is_kept and not same_bits(before, after):
                 return "it writes to its inputs"
         if _states() != right.draws:

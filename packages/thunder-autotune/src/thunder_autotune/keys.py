@@ -59,16 +59,17 @@ def call_key(bsym: BoundSymbol, buckets: Buckets = NO_BUCKETS) -> str | None:
 def region_key(region: Region, buckets: Buckets = NO_BUCKETS) -> str | None:
     """Return the digest of a region's structure and of the strides that its inputs have, or None.
 
-    Strides count where the program knows them; which of several devices of a kind it is, and the memory in
-    which results are computed, do not count. The buckets of symbolic sizes follow the digest. There is no key
+    Strides count where the program knows them; which of several devices of a kind it is, and in which memory
+    results are computed, does not count. The buckets of symbolic sizes follow the digest. There is no key
     for a region with symbolic sizes without buckets, or that has no structural key.
     """
     sizes = Sizes(buckets)
-    structure = structural_key(_with_numbered_devices(region))
+    plain = _plain(region)
+    structure = structural_key(plain)
     if structure is None:
         return None
     try:
-        text = "\n".join([structure, *(with_strides(p, sizes) for p in region.inputs)])
+        text = "\n".join([structure, *(with_strides(p, sizes) for p in plain.inputs)])
         for p in (p for call in region.bsyms for p in call.flat_proxy_outs):
             with_strides(p, sizes)  # the sizes in it have ranges too
     except _NoText:
@@ -107,8 +108,8 @@ class Sizes:
         return f" with {', '.join(texts)}" if self._ranges else ""
 
 
-def _with_numbered_devices(region: Region) -> Region:
-    """Return a region on the first devices of each kind, in the order of their occurrence."""
+def _plain(region: Region) -> Region:
+    """Return what a region computes, on the first devices of each kind in the order of their occurrence."""
     numbers: dict[Device, int] = {}
 
     def number(device: Device) -> Device:
@@ -123,10 +124,11 @@ def _with_numbered_devices(region: Region) -> Region:
             return value.replace(device=number(value.device))
         return number(value) if isinstance(value, Device) else value
 
+    read = {p.name for bsym in region.bsyms for p in bsym.flat_proxy_args}
     return replace(
         region,
         bsyms=tuple(with_leaves(leaf, bsym) for bsym in region.bsyms),
-        inputs=tuple(map(leaf, region.inputs)),
+        inputs=tuple(leaf(p) for p in region.inputs if p.name in read or not isinstance(p, TensorProxy)),
         outputs=tuple(map(leaf, region.outputs)),
         copied=(),
         reused=(),

@@ -90,7 +90,7 @@ class Recording(Transform):
         for bsym in trace.bound_symbols:
             if bsym.sym.is_fusion:
                 for unit in self._units_of(tuple(p.name for p in bsym.flat_proxy_outs)):
-                    if unit.kind == "region" and unit.function is None:
+                    if unit.kind == "region" and unit.function is None and not unit.default:
                         unit.function = bsym.sym.python_impl
                         assert unit.region_executor is not None, "a region has the executor that compiles it"
                         unit.default = unit.region_executor.name
@@ -148,8 +148,9 @@ class Recording(Transform):
         kernels = [e for e in accepting if not isinstance(e, FusionExecutor) and e not in fallback]
         if not kernels:
             return None  # torch, or a region: regions decide
-        if (has_effect(bsym) and not is_random(bsym)) or written_tensors(bsym):
-            self.skipped.setdefault(key, "it writes or has another effect")
+        written = frozenset(p.name for p in written_tensors(bsym))
+        if has_effect(bsym) and not is_random(bsym) and not written:
+            self.skipped.setdefault(key, "it has an effect beside its results")
             return None
         sizes = sizes_of(Region.of((bsym,), ()))
         bsym = call_with_traced_sizes(bsym)
@@ -165,6 +166,7 @@ class Recording(Transform):
             tuple(accepting),
             with_backward=differentiated
             and any(p.requires_grad for p in tensors_of((bsym.args, bsym.kwargs))),
+            written=written,
             sizes={f"n{i}": size.hint for i, size in enumerate(sizes)},
         )
 
@@ -187,7 +189,7 @@ class Recording(Transform):
         if key is None or len(tensors) + len(sizes) < len(region.inputs) + len(region.outputs):
             self.skipped.setdefault(f"region of {described(region.bsyms)}", _NO_SIZE)
             return
-        if region.copied or any(map(written_tensors, region.bsyms)):
+        if any(map(written_tensors, region.bsyms)):
             self.skipped.setdefault(f"region of {described(region.bsyms)}", "it writes to its inputs")
             return
         unit = self.units.get(("region", key))
@@ -206,6 +208,8 @@ class Recording(Transform):
                 sizes={f"n{i}": size.hint for i, size in enumerate(sizes)},
                 call_keys=tuple(key for key in keys if key is not None),
                 region_executor=executor,
+                # code that writes to inputs has a form that returns what it would write
+                default=executor.name if region.copied else "",
                 ending=frozenset(region.inputs[target].name for _, target in region.reused),
             )
         unit.places.add(tuple(p.name for p in region.outputs))

@@ -28,16 +28,16 @@ class Subject:
         self.unit = unit
         self.values = values
         self.inputs = tuple(values[p.name] for p in unit.inputs)
-        #: the inputs in whose memory a region may compute, with copies
-        self._ending = [(values[name], values[name].clone()) for name in sorted(unit.ending)]
+        #: the inputs in whose memory a region may compute, or to which a call writes, with copies
+        self._changing = [(values[name], values[name].clone()) for name in unit.ending | unit.written]
 
     def run(self, fn: Callable[..., Any]) -> Any:
         """Run a candidate on the values."""
         return fn(*self.inputs)
 
     def restore(self) -> None:
-        """Give the inputs in whose memory a region has computed their values back."""
-        for x, before in self._ending:
+        """Give the inputs that a candidate has written their values back."""
+        for x, before in self._changing:
             x.copy_(before)
 
 

@@ -39,6 +39,8 @@ class Unit:
     region_executor: FusionExecutor | None = None
     with_backward: bool = False
     ending: frozenset[str] = frozenset()
+    #: the inputs to which a call writes
+    written: frozenset[str] = frozenset()
     places: set[tuple[str, ...]] = field(default_factory=set)
     function: Any = None
     #: name → value, with the memory that they share; None where the values are not known
