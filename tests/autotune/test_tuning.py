@@ -230,11 +230,12 @@ def test_what_a_package_ships_for_this_device_is_not_measured(
     assert (len(clock.units), calls_by(compiled, ex.name)) == (1, 3)
 
 
-def test_a_process_group_is_refused(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tuning_at_a_first_call_is_refused_in_a_process_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
     monkeypatch.setattr("torch.distributed.get_world_size", lambda: 2)
+    monkeypatch.setattr("torch.distributed.get_rank", lambda: 0)
     with pytest.raises(thunder.core.errors.InvalidArgument, match="in a process group"):
-        autotune(thunder.jit(layers, executors=["torch", fast(clock)]), torch.rand(4, 16), timer=clock)
+        thunder.jit(layers, executors=["torch"], placement="measured")(torch.rand(4, 16))
 
 
 def test_a_call_in_the_backward_has_an_entry_too(clock: Clock) -> None:

@@ -38,7 +38,8 @@ class Buckets:
         place = bisect_left(self._borders, size.hint)
         low = self._borders[place - 1] + 1 if place else 0
         high = self._borders[place] if place < len(self._borders) else None
-        is_inside = size >= low and (high is None or size <= high)
+        number: Any = size
+        is_inside = number >= low and (high is None or number <= high)
         assert is_inside, "the traced call has a size of its range"
         return f"{low}..{'' if high is None else high}"
 

@@ -129,6 +129,9 @@ class Entries:
             for _, entry in sorted(by_profile.items()):
                 yield entry
 
+    def __repr__(self) -> str:
+        return f"{len(self)} entries: {'; '.join(f'{e.key}: {e.executor}' for e in self)}"
+
     def __len__(self) -> int:
         return sum(map(len, self._by_key.values()))
 

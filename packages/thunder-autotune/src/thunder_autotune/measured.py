@@ -13,11 +13,12 @@ import torch
 import thunder
 from thunder.core.entries import CACHE_OPTIONS, CacheEntry, CompileData, TraceRequest, compiled_object
 from thunder_autotune.entries import Entries
+from thunder_autotune.groups import refuse_process_groups
 from thunder_autotune.lock_files import merged
 from thunder_autotune.placement import Placed, add_stages
 from thunder_autotune.shipped import shipped_entries
 from thunder_autotune.timing import WallTimer
-from thunder_autotune.tuning import Tuner, refuse_process_groups
+from thunder_autotune.tuning import Tuner
 from thunder_bisect.slowness.runs import Call
 
 __all__ = ["MEASURED", "configure", "measurements", "tuned_entry"]

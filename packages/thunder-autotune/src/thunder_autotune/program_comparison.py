@@ -9,6 +9,7 @@ import torch
 
 from thunder.core.pytree import tree_iter
 from thunder_autotune.entries import Entries, Figure
+from thunder_autotune.groups import Group, slowest_figures
 from thunder_autotune.timing import Timer, figure_of
 from thunder_bisect.slowness.runs import Call, warm
 
@@ -17,6 +18,8 @@ __all__ = ["ProgramComparison"]
 #: how far results of the tuned program may be from those of the default one, relative to their norm
 _DISTANCE: Mapping[torch.dtype, float] = {torch.float64: 1e-9, torch.float32: 1e-4}
 _LOW_DISTANCE = 3e-2
+#: how often the processes of a group call a form before it is timed
+_WARM = 2
 
 
 class ProgramComparison:
@@ -25,26 +28,43 @@ class ProgramComparison:
     Args:
         form: returns the program with decisions.
         base: returns the decisions of the default. What is wrong by default is not what is compared with.
+        group: the processes that run the program together.
     """
 
     def __init__(
-        self, call: Call, timer: Timer, form: Callable[[Entries], Any], base: Callable[[], Entries]
+        self,
+        call: Call,
+        timer: Timer,
+        form: Callable[[Entries], Any],
+        base: Callable[[], Entries],
+        group: Group,
     ) -> None:
-        self._call, self._timer, self._form, self._base = call, timer, form, base
+        self._call, self._timer, self._form, self._base, self._group = call, timer, form, base, group
         self._default: Any = None
 
     def __call__(self, entries: Entries) -> tuple[Figure, Figure] | None:
         """Return the times of the program by default and with decisions; None where its results differ."""
         if self._default is None:
             self._default = self._form(self._base())
-            warm(self._call, self._default)
+            self._warm(self._default)
         tuned = self._form(entries)
-        warm(self._call, tuned)
+        self._warm(tuned)
         default, other = self._results(self._default), self._results(tuned)
-        if len(default) != len(other) or not all(map(_is_near, default, other)):
+        if self._group.any(len(default) != len(other) or not all(map(_is_near, default, other))):
             return None
         times = self._timer.program(self._call, {"default": self._default, "tuned": tuned})
-        return figure_of(times["default"]), figure_of(times["tuned"])
+        return slowest_figures(
+            self._group.all(lambda: (figure_of(times["default"]), figure_of(times["tuned"])))
+        )
+
+    def _warm(self, form: Any) -> None:
+        """Call a form until it compiles nothing; equally often in processes that wait for each other."""
+        if self._group.size == 1:
+            warm(self._call, form)
+            return
+        for _ in range(_WARM):
+            self._call.run(form)
+            self._call.restore()
 
     def _results(self, form: Any) -> list[torch.Tensor]:
         torch.manual_seed(0)

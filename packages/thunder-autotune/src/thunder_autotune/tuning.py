@@ -7,28 +7,29 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import thunder
-from thunder.core.errors import InvalidArgument
 from thunder.core.transforms import add_transform
+from thunder_autotune.candidates import candidate_names
 from thunder_autotune.entries import Entries
+from thunder_autotune.groups import Group, slowest
 from thunder_autotune.lock_files import read
 from thunder_autotune.lock_writing import add_to
 from thunder_autotune.placement import UsePlacement
+from thunder_autotune.profiles import profile
 from thunder_autotune.program_comparison import ProgramComparison
 from thunder_autotune.recording import Recording
 from thunder_autotune.results import Tuning
 from thunder_autotune.search import NOT_TRIED, Outcome, change_of, search
-from thunder_autotune.timing import Timer, WallTimer
+from thunder_autotune.timing import PROGRAM, Timer, WallTimer
 from thunder_autotune.unit_measuring import UnitMeasuring, without_autocast
 from thunder_bisect.slowness.runs import Call
 
-__all__ = ["Tuner", "Tuning", "autotune", "refuse_process_groups"]
+__all__ = ["Tuner", "Tuning", "autotune"]
 
 
 class _Over(Exception):
@@ -61,29 +62,31 @@ def autotune(
         timer: what measures, by default wall time.
 
     Values of tensors that the program writes and the state of generators are as before at the end. Raises
-    InvalidArgument in a process group, whose processes would have to make equal decisions, and what the
-    program raises.
+    what the program raises.
+
+    In a process group all processes call it, and decide the same: a candidate takes the time of the slowest,
+    and the first process writes the file. Raises UserError where their programs, devices or files differ.
     """
-    refuse_process_groups()
+    group = Group()
     own = compiled if thunder.compile_data(compiled) is not None else thunder.jit(compiled)
-    known = read(lock) if lock is not None and Path(lock).exists() else Entries()
-    tuner = Tuner(own, args, kwargs, budget=budget_s, known=known, timer=timer or WallTimer())
+    known = group.equal("lock files", partial(_known, lock))
+    tuner = Tuner(
+        own, args, kwargs, budget=budget_s, known=known, timer=timer or _timer_of(group), group=group
+    )
     try:
         return tuner.tuning()
     finally:
-        if lock is not None:
+        if lock is not None and group.is_first:
             add_to(lock, tuner.entries)
 
 
-def refuse_process_groups() -> None:
-    """Raise InvalidArgument in a process group of several processes."""
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-        raise InvalidArgument(
-            "thunder.autotune was called in a process group, whose processes might decide differently",
-            found={"processes": distributed.get_world_size()},
-            hint="Tune in one process, and give all of them the lock file: placement='thunder.lock.toml'.",
-        )
+def _known(lock: str | os.PathLike[str] | None) -> Entries:
+    return read(lock) if lock is not None and Path(lock).exists() else Entries()
+
+
+def _timer_of(group: Group) -> WallTimer:
+    """Return the timer: programs of processes that wait for each other run equally often."""
+    return WallTimer() if group.size == 1 else WallTimer(programs=replace(PROGRAM, most=PROGRAM.fewest))
 
 
 @dataclass
@@ -96,6 +99,7 @@ class Tuner:
     budget: float
     known: Entries
     timer: Timer
+    group: Group = field(default_factory=Group)
     entries: Entries = field(default_factory=Entries)
 
     def __post_init__(self) -> None:
@@ -104,7 +108,7 @@ class Tuner:
         assert data is not None, "it is a compiled object"
         self._call = Call(fn=data.fn, args=self.args, kwargs=self.kwargs)
         self._recording = Recording()
-        self._units = UnitMeasuring(data, self.known, self.timer)
+        self._units = UnitMeasuring(data, self.known, self.timer, cuts=self.group.size == 1)
 
     def tuning(self) -> Tuning:
         """Measure and decide."""
@@ -130,19 +134,23 @@ class Tuner:
 
     def _measure_units(self) -> bool:
         """Enter what is known or measured of each unit; return whether the time was enough."""
-        for unit in sorted(self._recording.units.values(), key=lambda unit: -unit.weight):
-            entry = self._units.known(unit)
+        units = sorted(self._recording.units.values(), key=lambda unit: -unit.weight)
+        described = [(unit.key, unit.default, candidate_names(unit)) for unit in units]
+        self.group.equal("devices", profile)
+        self.group.equal("calls and regions", lambda: described)
+        for unit in units:
+            entry = slowest(self.group.all(partial(self._units.known, unit)))
             if entry is None:
                 if self._is_over():
                     return False
-                entry = self._units.entry_of(unit)
+                entry = slowest(self.group.all(partial(self._units.entry_of, unit)))
             for found in () if entry is None else (entry, *unit.parts):
                 self.entries.add(found.chosen(found.baseline))
         return True
 
     def _searched(self) -> tuple[Outcome, bool]:
         """Return what the search decides, and whether the time was enough."""
-        compare = ProgramComparison(self._call, self.timer, self._with, self._by_default)
+        compare = ProgramComparison(self._call, self.timer, self._with, self._by_default, self.group)
 
         def compared(entries: Entries) -> Any:
             if self._is_over():
@@ -163,7 +171,7 @@ class Tuner:
             return Outcome(Entries([*self.entries, *told]), why=why), False
 
     def _is_over(self) -> bool:
-        return time.monotonic() - self._start > self.budget
+        return self.group.any(time.monotonic() - self._start > self.budget)
 
     def _by_default(self) -> Entries:
         return Entries(entry.chosen(entry.baseline) for entry in self.entries)

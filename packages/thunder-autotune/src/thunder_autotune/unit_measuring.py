@@ -27,14 +27,15 @@ class UnitMeasuring:
 
     Args:
         known: entries that are not measured again, if they are of this device and these versions.
+        cuts: whether regions are cut, which depends on the times that are measured.
 
     Attributes:
         measured: how many units were measured, and not known.
         skipped: the units that were not measured, with the reasons.
     """
 
-    def __init__(self, data: CompileData, known: Entries, timer: Timer) -> None:
-        self._data, self._known, self._timer = data, known, timer
+    def __init__(self, data: CompileData, known: Entries, timer: Timer, *, cuts: bool = True) -> None:
+        self._data, self._known, self._timer, self._cuts = data, known, timer, cuts
         self._versions = versions_of(data.executors_list)
         self._profile = profile()
         self.measured = 0
@@ -68,7 +69,7 @@ class UnitMeasuring:
         right = [c for c in candidates if c.name not in refused]
         figures = self._figures(subject, right)
         self.measured += 1
-        if is_worth_a_cut(unit, figures):
+        if self._cuts and is_worth_a_cut(unit, figures):
             parts = in_two(unit, subject, self._part_entry)
             if parts is not None:
                 fault = faults_of(subject, [parts.candidate, reference], reference)
