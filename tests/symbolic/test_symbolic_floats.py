@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import thunder
 from sweeping import one_in
-from thunder.base.float_expressions import FUNCTIONS
+from thunder.base.float_expressions import FUNCTIONS, added
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_floats import SymbolicFloat, of_function
 from thunder.ir.symbolic_sizes import SymbolicNumber, new_number, new_size
@@ -33,7 +33,7 @@ _ENDS = (
     lambda x: x.is_integer() if isinstance(x, float | SymbolicFloat) else x,
     *(lambda x: x > 4.5, lambda x: x <= 3, lambda x: x == 2.5, lambda x: max(x, 2.5), lambda x: x > 1),
     *(lambda x: x != math.inf, lambda x: x < -math.inf, lambda x: x >= math.inf, lambda x: x != x),
-    *(lambda x: 0.5 < x <= 3, lambda x: min(x, 1, 0.25), lambda x: sum([x, 1.5, x])),
+    *(lambda x: 0.5 < x <= 3, lambda x: min(x, 1, 0.25), lambda x: _called(added, 0, x, 1.5, x)),
     *(lambda x: math.prod([x, 2.0]), lambda x: round(x, 1)),
 )
 #: floats of other calls than the one that is traced
@@ -43,7 +43,7 @@ _UNDEFINED = (ArithmeticError, ValueError, TypeError)
 
 def _called(function, *numbers):
     """Return a function of numbers, as the interpreter calls it for symbols."""
-    is_rule = function in FUNCTIONS and any(isinstance(x, SymbolicNumber) for x in numbers)
+    is_rule = function in (*FUNCTIONS, added) and any(isinstance(x, SymbolicNumber) for x in numbers)
     is_rule = is_rule and all(isinstance(x, int | float | SymbolicNumber) for x in numbers)
     return of_function(function, *numbers) if is_rule else function(*numbers)
 
@@ -300,3 +300,47 @@ def test_a_float_of_an_integer_argument_and_of_a_size():
         program(R(2), 10**400)
     with pytest.raises(OverflowError, match="too large"):
         compiled(R(2), 10**400)
+
+
+_PARTS = (
+    *(lambda n: 0.1 * n, lambda n: 1 / n, lambda n: n, lambda n: -n * 1e16, lambda n: n * 1e16),
+    *(lambda n: 1e16, lambda n: -1e16, lambda n: 3, lambda n: True, lambda n: n**-0.5, lambda n: 1e-3),
+)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_sum_of_floats_is_rounded_as_pythons(seed: int) -> None:
+    rng = random.Random(seed)
+    parts = [rng.choice(_PARTS) for _ in range(rng.randint(2, 7))]
+    start = rng.choice((0, 0.25, -0.0, 7))
+
+    def program(x):
+        n = x.shape[0]
+        return x * 2, sum([p(n) for p in parts], start), sum(p(n) for p in parts)
+
+    compiled = thunder.jit(program, cache="symbolic values", executors=["torch"])
+    for n in (3, 5, 7, 11):
+        assert compiled(R(n))[1:] == program(R(n))[1:]
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_sum_of_floats_is_one_operation() -> None:
+    compiled = thunder.jit(lambda x: x * sum([0.1, x.shape[0], 1e16]), cache="symbolic values")
+    compiled(R(3))
+    assert "sum((0.1, i0, 1e+16,), 0)" in str(thunder.last_traces(compiled)[-1])
+
+
+def test_a_sum_of_numbers_of_a_tensor_is_rounded_as_pythons() -> None:
+    def program(x):
+        return sum(e.item() for e in x), sum([x[0].item(), 1e16, x.shape[0], x[1].item(), -1e16], 0.5)
+
+    compiled = thunder.jit(program, cache="symbolic values", executors=["torch"])
+    for values in (
+        (0.1, 0.2, 0.3, 1e16, -1e16),
+        (1e16, 1.0, -1e16, math.inf, 3.0),
+        (-0.0, -0.0, 0.0, 0.0, 0.0),
+    ):
+        x = torch.tensor(values, dtype=torch.float64)
+        assert repr(compiled(x)) == repr(program(x))
+    assert "compute_number('sum', 0, " in str(thunder.last_traces(compiled)[-1])
+    assert thunder.cache_misses(compiled) == 1

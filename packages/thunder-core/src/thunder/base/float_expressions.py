@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
+from thunder.base.integer_operations import value_of_call
 from thunder.base.integer_polynomials import Polynomial
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "FloatVariable",
     "Operand",
     "Requirement",
+    "added",
     "compare",
     "compute",
     "finite",
@@ -43,6 +45,12 @@ __all__ = [
 Operand: TypeAlias = "FloatExpression | Polynomial | float"
 #: ``(operand, relation, bound)``, without which an operation is not defined
 Requirement: TypeAlias = "tuple[Operand, str, float]"
+
+
+def added(start: Any, *numbers: Any) -> Any:
+    """Return ``sum`` of numbers, which compensates for rounding from CPython 3.12 on."""
+    return sum(map(value_of_call, numbers), value_of_call(start))
+
 
 #: operators of Python → signs
 OPERATORS: Final[dict[Callable[..., Any], str]] = {
@@ -72,6 +80,7 @@ _TEXTS: Final[dict[Callable[..., Any], str]] = {
     **FUNCTIONS,
     operator.neg: "-",
     operator.abs: "abs",
+    added: "sum",
 }
 
 #: functions of numbers that torch knows by expressions
@@ -134,7 +143,7 @@ class FloatExpression:
     @property
     def is_one_word(self) -> bool:
         """Whether its text needs no parentheses as an operand."""
-        return self.operation in FUNCTIONS
+        return self.operation in FUNCTIONS or self.operation is added
 
     def value(self, values: Callable[[int], Any]) -> Any:
         """Return the value for these values of the variables; raises what Python raises."""
@@ -154,6 +163,9 @@ class FloatExpression:
             return f"{function}({', '.join(text_of(x, names) for x in self.operands)})"
         if self.operation is operator.abs:
             return f"abs({text_of(self.operands[0], names)})"
+        if self.operation is added:
+            start, *numbers = (text_of(x, names) for x in self.operands)
+            return f"sum(({', '.join(numbers)},), {start})"
         sign = _TEXTS[self.operation]
         first, *rest = (_word(x, names) for x in self.operands)
         if not rest:
@@ -240,7 +252,7 @@ def _largest(x: Operand) -> float:
             return math.inf
         return sum(abs(c) * 2.0 ** (63 * len(m)) for m, c in x.terms.items())
     operands = [_largest(y) for y in x.operands]
-    if x.operation in (operator.add, operator.sub):
+    if x.operation in (operator.add, operator.sub, added):
         return sum(operands)
     if x.operation is operator.mul:
         return math.prod(operands)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import torch
 
-__all__ = ["INTEGER_OPERATIONS", "IntegerOperation", "Interval", "is_natural", "result_of"]
+__all__ = ["INTEGER_OPERATIONS", "IntegerOperation", "Interval", "is_natural", "result_of", "value_of_call"]
 
 
 class Interval:
@@ -162,9 +162,10 @@ def result_of(operation: str, values: tuple[Any, ...]) -> Any:
     Torch's numbers without values, for which it has no such operation, give the value of the call, of which
     torch takes a note.
     """
-    if operation not in _OF_TORCH and any(isinstance(x, torch.SymInt | torch.SymFloat) for x in values):
-        values = tuple(
-            int(x) if isinstance(x, torch.SymInt) else float(x) if isinstance(x, torch.SymFloat) else x
-            for x in values
-        )
-    return INTEGER_OPERATIONS[operation].compute(*values)
+    known = values if operation in _OF_TORCH else map(value_of_call, values)
+    return INTEGER_OPERATIONS[operation].compute(*known)
+
+
+def value_of_call(x: Any) -> Any:
+    """Return the value in this call of a number of torch's without a value, of which torch takes a note."""
+    return int(x) if isinstance(x, torch.SymInt) else float(x) if isinstance(x, torch.SymFloat) else x

@@ -48,8 +48,9 @@ from thunder.frontend.objects.writes import Write, Writes
 from thunder.frontend.places import CALLS_PACKAGE, Effect, Place, Places
 from thunder.frontend.source_locations import locations, source_of
 from thunder.interpreter.policy import Policy
-from thunder.ir.proxies import Proxy, TensorProxy
+from thunder.ir.proxies import ComplexProxy, FloatProxy, IntegerProxy, NumberProxy, Proxy, TensorProxy
 from thunder.ir.size_facts import SizeFacts
+from thunder.ir.symbolic_sizes import SymbolicFloat, SymbolicInt
 from thunder.ir.trace import Source, TraceCtx
 from thunder.ops import prims
 from thunder.torch.autocast import Autocast
@@ -174,6 +175,7 @@ class TracingSession(Policy):
     #: whether lists are read too of whose items the program needs none, see Note [Unread lists]
     reads_all_lists = False
     uncatchable = (UnsupportedProgram, InternalError, TraceError, PluginError)
+    number_types = (NumberProxy, IntegerProxy, FloatProxy, ComplexProxy, SymbolicInt, SymbolicFloat)
 
     #: what objects are to the program, by type
     handlers: HandlerTable

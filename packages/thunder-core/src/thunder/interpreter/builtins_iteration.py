@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from thunder.interpreter import iteration, operator_protocols
 from thunder.interpreter.lookup import (
-    LEAF_TYPES,
     NATIVE_TYPES,
     all_leaves,
     call_special,
@@ -72,18 +71,21 @@ def _sum(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
     values: Iterator[Any] = iter(iteration.iterate(machine, args[0]))
     if is_a(start, str | bytes | bytearray):
         return machine.policy.call_native(sum, (list(values), start), {})
-    add, leaves = BINARY_OPERATORS["+"], list[Any]()
-    if type(start) in LEAF_TYPES:  # the native sum of floats is compensated
+    numbers, kinds = list[Any](), (*_NUMBERS, *machine.policy.number_types)
+    if type(start) in kinds:  # the native sum of floats is compensated
         for value in values:
-            if type(value) not in LEAF_TYPES:
+            if type(value) not in kinds:
                 values = itertools.chain((value,), values)
                 break
-            leaves.append(value)
-        if leaves:
-            start = machine.policy.call_native(sum, (leaves, start), {})
+            numbers.append(value)
+        if numbers:
+            start = machine.policy.call_native(sum, (numbers, start), {})
     for value in values:  # each is added before the next is made
-        start = operator_protocols.binary(machine, add, start, value)
+        start = operator_protocols.binary(machine, BINARY_OPERATORS["+"], start, value)
     return start
+
+
+_NUMBERS: Final = (int, float, complex, bool)
 
 
 @ENTRIES.entry(min)

@@ -82,6 +82,9 @@ class Policy:
     interpretation.
     """
 
+    number_types: tuple[type, ...] = ()
+    """Classes of the host's that stand for numbers of Python."""
+
     # -- attributes: called by the generic attribute protocol of ``attributes.py`` ---------------------------
 
     def load_attr(self, obj: Any, name: str) -> Any:

@@ -182,16 +182,24 @@ def _computing(operation: str, reflected: bool = False) -> Callable[..., Any]:
             return _on_tensor(operation if reflected else f"r{operation}", others[0], self)
         if not _are_numbers(others) or (others and overrides(others[0], self, swapped)):
             return NotImplemented
-        trace, others = get_tracectx(), tuple(map(_plain, others))
+        others = tuple(map(_plain, others))
         if len(others) == 2:  # pow with a modulus
             return pow(*(decided_value(x, "pow") for x in (self, *others)))
-        operands = (*others, self) if reflected else (self, *others)
-        number = UNDECIDED if trace is None else trace.recorder.compute_number(operation, operands)
-        if number is UNDECIDED:
-            raise _refusal(f"r{operation}" if reflected else operation, self)
-        return number
+        return computed(operation, *((*others, self) if reflected else (self, *others)))
 
     return compute
+
+
+def computed(operation: str, *operands: Any) -> Any:
+    """Return the number of the trace that ``sum``, or a function of ``operator``, computes from numbers.
+
+    Raises DataDependentControlFlow where the trace has none.
+    """
+    trace = get_tracectx()
+    number = UNDECIDED if trace is None else trace.recorder.compute_number(operation, operands)
+    if number is UNDECIDED:
+        raise _refusal(operation, next(x for x in operands if isinstance(x, NumberProxy)))
+    return number
 
 
 def _combining(operation: str, reflected: bool = False) -> Callable[..., Any]:

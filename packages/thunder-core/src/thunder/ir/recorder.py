@@ -97,7 +97,7 @@ class Recorder:
     def compute_number(self, operation: str, operands: tuple[Any, ...]) -> Any:
         """Return the proxy of a number that is computed from numbers out of tensors, or UNDECIDED.
 
-        ``operation`` is the name of a function of the module ``operator``.
+        ``operation`` is ``sum``, or the name of a function of the module ``operator``.
         """
         return UNDECIDED
 

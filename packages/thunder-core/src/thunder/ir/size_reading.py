@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable
 from typing import Any, Final
 
-from thunder.base.float_expressions import FUNCTIONS, OPERATORS, FloatExpression, FloatVariable
+from thunder.base.float_expressions import FUNCTIONS, OPERATORS, FloatExpression, FloatVariable, added
 from thunder.base.integer_operations import INTEGER_OPERATIONS
 from thunder.base.integer_polynomials import Polynomial
 from thunder.ir.size_facts import SizeFacts
@@ -85,6 +85,8 @@ def _formula(node: ast.expr, facts: SizeFacts) -> _Number:
             return _combined(_BINARY[type(op)], _formula(left, facts), _formula(right, facts))
         case ast.Call(func=ast.Attribute(value=value, attr=name), args=[]) if name in _METHODS:
             return _applied(name, _formula(value, facts))
+        case ast.Call(func=ast.Name("sum"), args=[ast.Tuple(elts=numbers), start], keywords=[]):
+            return FloatExpression(added, tuple(_formula(x, facts) for x in (start, *numbers)))
         case ast.Call(func=function, args=args, keywords=[]):
             return _called(ast.unparse(function), [_formula(a, facts) for a in args])
     raise ValueError(ast.unparse(node))

@@ -21,7 +21,7 @@ from thunder.ir.proxies import IntegerProxy, NumberProxy, Proxy, TensorProxy, is
 from thunder.ir.recorder import UNDECIDED
 from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ops import prims
-from thunder.ops.prims.decision_checks import answer_to
+from thunder.ops.prims.decision_checks import answer_to, number_of
 from thunder.ops.sized_results import described
 
 __all__ = ["Speculation"]
@@ -262,7 +262,7 @@ class Speculation:
         """
         if not self._may_decide():
             values = [self.decide("value", (x,)) if is_proxy(x) else x for x in operands]
-            return UNDECIDED if UNDECIDED in values else getattr(operator, operation)(*values)
+            return UNDECIDED if UNDECIDED in values else number_of(operation, *values)
         if operation == "pow" and pytype(operands[1]) is float and self._is_positive(operands[0]):
             return prims.compute_number(operation, *operands)
         if operation == "pow" and pytype(operands[1]) is not float and is_proxy(operands[1]):
@@ -271,7 +271,7 @@ class Speculation:
             values = [self.decide("value", (x,)) if is_proxy(x) else x for x in operands]
             return operator.pow(*values)
         if not any(map(is_proxy, operands)):
-            return getattr(operator, operation)(*operands)
+            return number_of(operation, *operands)
         return prims.compute_number(operation, *operands)
 
     def _is_positive(self, number: Any) -> bool:

@@ -49,7 +49,7 @@ from thunder.frontend.natives.native_tables import (
     looks_up_keys,
     makes_keys,
 )
-from thunder.frontend.natives.size_tuples import shape_with_symbols
+from thunder.frontend.natives.size_tuples import made_of_numbers
 from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
     LEAVES,
@@ -119,9 +119,9 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
         return NotImplemented
     if session.uses_arrays:
         args = array_calls.before_call(session, fn, args)
-    shape = None if kwargs else shape_with_symbols(fn, args)
-    if shape is not None:
-        return shape
+    made = None if kwargs else made_of_numbers(fn, args)
+    if made is not None:
+        return made
     descriptor = descriptor_of(fn)
     if id(fn) in ALLOWED or _is_allowed(session, fn, descriptor):
         return _call_allowed(session, fn, descriptor, args, kwargs)

@@ -1,20 +1,26 @@
-"""Shapes that a program makes of tuples with symbolic sizes, which ``torch.Size`` does not take.
+"""Shapes and sums that a program makes of tuples and lists with numbers of the trace.
 
-x.shape[:1] + (1, n // 2)   →   a SizeTuple, where n is a symbolic size
+x.shape[:1] + (1, n // 2)   →   a SizeTuple, where n is a symbolic size: ``torch.Size`` does not take it
 torch.Size((n, 4))          →   the same
+sum([1 / n, 0.1])           →   sum((1 / n, 0.1), 0), rounded as Python's
 """
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 
+from thunder.base.float_expressions import added
+from thunder.ir.number_proxies import NumberProxy, computed, pytype
+from thunder.ir.symbolic_floats import of_function
+from thunder.ir.symbolic_numbers import SymbolicNumber
 from thunder.ir.symbolic_sizes import has_symbols, shape_of
 
-__all__ = ["shape_with_symbols"]
+__all__ = ["made_of_numbers"]
 
 
 def _sum(a: Any, b: Any) -> Any:
@@ -29,16 +35,32 @@ def _shape(sizes: Any = ()) -> Any:
     return shape_of(tuple(sizes)) if isinstance(sizes, tuple | list) and has_symbols(sizes) else None
 
 
+def _total(numbers: Any, start: Any) -> Any:
+    """Return ``sum`` of numbers, of which one is of the trace.
+
+    From CPython 3.12 on it compensates for rounding as soon as one is a float: then it is one operation.
+    """
+    operands = (start, *numbers)
+    if not any(isinstance(x, NumberProxy) for x in operands):
+        return None
+    if all(issubclass(pytype(x), int) for x in operands):
+        return functools.reduce(operator.add, numbers, start)
+    if all(isinstance(x, SymbolicNumber | int | float) for x in operands):
+        return of_function(added, *operands)
+    return computed("sum", *operands)
+
+
 _RULES: Final[dict[int, Callable[..., Any]]] = {
     id(operator.add): _sum,
     id(operator.iadd): _sum,
     id(torch.Size.__add__): _sum,
     id(torch.Size.__radd__): lambda b, a: _sum(a, b),
     id(torch.Size): _shape,
+    id(sum): _total,
 }
 
 
-def shape_with_symbols(fn: Any, args: tuple[Any, ...]) -> Any:
-    """Return the shape with symbols that a sum of tuples, or ``torch.Size``, makes; None for others."""
+def made_of_numbers(fn: Any, args: tuple[Any, ...]) -> Any:
+    """Return the shape or number that a native function makes of numbers of the trace, or None."""
     rule = _RULES.get(id(fn))
     return rule(*args) if rule is not None and len(args) == (1 if fn is torch.Size else 2) else None

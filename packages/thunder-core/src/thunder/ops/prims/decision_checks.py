@@ -22,13 +22,13 @@ import torch
 
 from thunder.base.equal_values import same_leaf
 from thunder.base.errors import DecisionChanged
-from thunder.base.float_expressions import RELATIONS
+from thunder.base.float_expressions import RELATIONS, added
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import ComplexProxy, FloatProxy, IntegerProxy, NumberProxy, pytype
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.prims.declaration import primitive
 
-__all__ = ["QUESTIONS", "answer_to", "check_decision", "compute_number"]
+__all__ = ["QUESTIONS", "answer_to", "check_decision", "compute_number", "number_of"]
 
 
 def _values(tensor: torch.Tensor) -> Any:
@@ -92,17 +92,18 @@ check_decision = primitive(
 
 
 def _number_meta(operation: str, *operands: Any) -> NumberProxy:
-    result = _compute_number(operation, *(pytype(x)(1) for x in operands))
+    result = number_of(operation, *(pytype(x)(1) for x in operands))
     if isinstance(result, complex):
         return ComplexProxy()
     return FloatProxy() if isinstance(result, float) else IntegerProxy(python_type=type(result))
 
 
-def _compute_number(operation: str, *operands: Any) -> Any:
-    return getattr(operator, operation)(*operands)
+def number_of(operation: str, *operands: Any) -> Any:
+    """Return what ``sum``, or a function of the module ``operator``, computes from numbers."""
+    return added(*operands) if operation == "sum" else getattr(operator, operation)(*operands)
 
 
 #: Python's arithmetic on numbers that come out of tensors: ``compute_number("add", n, 2)``
 compute_number = primitive(
-    "compute_number", _number_meta, python_impl=_compute_number, eager=_compute_number, vjp=NONDIFFERENTIABLE
+    "compute_number", _number_meta, python_impl=number_of, eager=number_of, vjp=NONDIFFERENTIABLE
 )
