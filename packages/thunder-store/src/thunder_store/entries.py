@@ -15,7 +15,6 @@ from thunder.core.entries import (
     BelowAutograd,
     CacheEntry,
     CompileData,
-    CompilePlan,
     Connected,
     FailurePlan,
     GeneratorProxy,
@@ -26,7 +25,7 @@ from thunder.core.entries import (
     Path,
     Prologue,
     ReplacedFunction,
-    SymbolicInt,
+    SymbolicNumber,
     TensorProxy,
     ThunderError,
     TraceCtx,
@@ -43,6 +42,7 @@ from thunder.core.entries import (
     sizes_reader,
     with_parts,
 )
+from thunder_store.decisions import read_decisions, read_plan, write_decisions, write_plan
 from thunder_store.descriptions import codes_of
 from thunder_store.digests import codes_within
 from thunder_store.edited.entry import EditedEntry
@@ -85,12 +85,13 @@ def write_entry(entry: CacheEntry, request: TraceRequest, data: CompileData) -> 
         "ambient": write_value(_ambient_state(entry), writer.refer),
         "sizes": None if interface.sizes is None else write_sizes(interface.sizes),
         "free": [sorted(entry.free_sizes), sorted(entry.fixed_sizes)],
-        "plan": None if entry.plan.sizes is None else sorted(entry.plan.sizes),
+        "plan": write_plan(entry.plan),
         "inputs": inputs,
         "reached": [writer.path(path) for path in interface.reached],
         "programs": programs.written(),
         "regions": regions.rows,
         "failures": _written_failures(entry.failures),
+        "decisions": write_decisions(entry.decisions),
         "written": sorted(entry.written),
         "replacements": [full_name(r.function) for r in request.replacements],
         "replaced": [[r.function, r.replacement, r.provided_by, r.calls] for r in entry.replaced],
@@ -116,8 +117,8 @@ def _refuse(entry: CacheEntry) -> None:
         raise NotKept("one call", "what it reads has changed while it was read")
     if entry.baked:
         raise NotKept("promises", f"sharp edges: {', '.join(entry.baked)}")
-    if entry.decisions:
-        raise NotKept("decisions", str(entry.decisions[0]))
+    if any(d.question == "opaque" for d in entry.decisions):
+        raise NotKept("decisions", "the results of an opaque callable")
 
 
 def _check_code(entry: CacheEntry, writer: FactWriter) -> None:
@@ -133,7 +134,7 @@ def _check_code(entry: CacheEntry, writer: FactWriter) -> None:
 
 
 def _written_input(proxy: Any, path: Path, writer: FactWriter) -> list[Any]:
-    if isinstance(proxy, SymbolicInt):
+    if isinstance(proxy, SymbolicNumber):
         return [proxy.name, writer.path(path), proxy.variable]
     if not isinstance(proxy, TensorProxy | GeneratorProxy):
         raise NotKept("sizes", f"{path.source} is a number")
@@ -141,8 +142,10 @@ def _written_input(proxy: Any, path: Path, writer: FactWriter) -> list[Any]:
 
 
 def _written_failures(plan: FailurePlan) -> dict[str, Any]:
-    if plan.host_generators or plan.decides or plan.decides_on_made:
+    if plan.host_generators:
         raise NotKept("object", "a generator of random numbers of Python or NumPy")
+    if plan.decides_on_made:
+        raise NotKept("decisions", "a value that differs from call to call")
     values = {f.name: getattr(plan, f.name) for f in dataclasses.fields(plan)}
     modes = {f.name: getattr(plan.modes, f.name) for f in dataclasses.fields(plan.modes)}
     del values["modes"], values["host_generators"]
@@ -245,11 +248,14 @@ def read_entry(document: Any, request: TraceRequest, data: CompileData) -> Cache
 
 def _read_entry(document: Mapping[str, Any], request: TraceRequest, data: CompileData) -> CacheEntry:
     check_state(document)
+    decisions = read_decisions(document["decisions"], request)
     with torch._C.DisableTorchFunction():
         reader = FactReader(document, request)
         facts = reader.read(document["facts"])
         _check_replacements(document, request, reader)
         inputs = read_inputs(document["inputs"], reader)
+        free_sizes = frozenset(map(str, document["free"][0]))
+        _check_wishes(document["inputs"], free_sizes, request, reader)
         reached = [reader.path(place) for place in document["reached"]]
         interface = Interface(facts, inputs, reached, sizes=reader.sizes)
         prologue = prologue_trace(interface, reader.roots, request.trusted)
@@ -280,17 +286,14 @@ def _read_entry(document: Mapping[str, Any], request: TraceRequest, data: Compil
         failures=failures,
         can_be_undone=failures.can_be_undone,
         replaced=tuple(ReplacedFunction(*r) for r in document["replaced"]),
-        plan=CompilePlan(answers=request.answers, sizes=_plan_sizes(document["plan"])),
-        free_sizes=frozenset(map(str, document["free"][0])),
+        decisions=decisions,
+        plan=read_plan(document["plan"], request),
+        free_sizes=free_sizes,
         fixed_sizes=frozenset(map(str, document["free"][1])),
         written=frozenset(document["written"]),
     )
     _documents[entry] = document
     return entry
-
-
-def _plan_sizes(document: Sequence[str] | None) -> frozenset[str] | None:
-    return None if document is None else frozenset(map(str, document))
 
 
 def check_state(document: Mapping[str, Any]) -> None:
@@ -329,6 +332,19 @@ def _check_replacements(document: Mapping[str, Any], request: TraceRequest, read
     for function, *_ in document["replaced"]:
         if function not in now:
             raise NotUsed(f"{function} is not replaced now")
+
+
+def _check_wishes(
+    rows: Sequence[Any], free_sizes: frozenset[str], request: TraceRequest, reader: FactReader
+) -> None:
+    """Raise NotUsed if a size of the call was asked to stay free that the program has as a number."""
+    wishes = request.sizes
+    if wishes is None:
+        return
+    for _, place, *_ in rows:
+        value = reader.at(place)
+        if isinstance(value, torch.Tensor) and not wishes.are_free(value, reader.path(place), free_sizes):
+            raise NotUsed("a size was asked to stay free that is a number of the program")
 
 
 def _read_below(below: Sequence[Any] | None) -> BelowAutograd | None:

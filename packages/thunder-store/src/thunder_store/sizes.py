@@ -10,51 +10,71 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from thunder.core.entries import (
+    FloatFact,
     FreeSizes,
     SizeFact,
     SizeFacts,
     SymbolicInt,
     is_attribute_name,
+    new_number,
     new_size,
+    number_formula,
     size_expression,
     size_formula,
+    text_of,
 )
 from thunder_store.reasons import NotKept, NotUsed
 
 __all__ = ["read_free", "read_number", "read_sizes", "write_free", "write_number", "write_sizes"]
 
 _RELATIONS: Final = frozenset({"==", "!=", ">="})
+_OF_FLOATS: Final = _RELATIONS | {"<", "<=", ">"}
 
 
 def write_sizes(sizes: SizeFacts) -> dict[str, Any]:
-    """Return the sizes of a compile; raise NotKept for sizes that the program computes, and for floats."""
-    if sizes.computed:
-        raise NotKept("sizes", "sizes that depend on data")
-    if any(type(hint) is not int for hint in sizes.hints):
-        raise NotKept("sizes", "numbers of floating point that differ from call to call")
-    rows = zip(sizes.names, sizes.hints, sizes.sources, strict=True)
-    variables = [[name, hint, source, sizes.is_size(v)] for v, (name, hint, source) in enumerate(rows)]
-    facts = []
-    for fact in sizes.facts:
-        if not isinstance(fact, SizeFact):
-            raise NotKept("sizes", "a comparison with a number of floating point")
-        facts.append([sizes.text(fact.polynomial), fact.relation, fact.origin])
-    return {"variables": variables, "facts": facts}
+    """Return the sizes and numbers of a compile, and what it knows of them."""
+    rows = zip(sizes.names, map(_written_hint, sizes.hints), sizes.sources, strict=True)
+    variables = [
+        [name, hint, source, sizes.is_size(v), v in sizes.computed]
+        for v, (name, hint, source) in enumerate(rows)
+    ]
+    return {"variables": variables, "facts": [_written_fact(fact, sizes) for fact in sizes.facts]}
+
+
+def _written_hint(hint: float) -> Any:
+    return hint if type(hint) is int else float(hint).hex()
+
+
+def _written_fact(fact: SizeFact | FloatFact, sizes: SizeFacts) -> list[Any]:
+    """Return the two sides of a fact as texts, with their relation and the line that depends on it."""
+    if isinstance(fact, SizeFact):
+        return [sizes.text(fact.polynomial), fact.relation, None, fact.origin]
+    left, right = (text_of(side, sizes.names.__getitem__) for side in fact.sides())
+    return [left, fact.relation, right, fact.origin]
 
 
 def read_sizes(document: Mapping[str, Any]) -> SizeFacts:
     """Return the sizes of a document, about which nothing more can be asked."""
     sizes = SizeFacts()
-    for name, hint, source, is_size in document["variables"]:
-        if type(hint) is not int or type(name) is not str or not is_attribute_name(name):
+    for name, hint, source, is_size, is_computed in document["variables"]:
+        if type(name) is not str or not is_attribute_name(name):
             raise NotUsed(f"{name!r} does not name a size")
-        new_size(sizes, hint, str(source), 0 if is_size else None).name = name
+        if type(hint) is int:
+            low = 0 if is_size else None
+            new_size(sizes, hint, str(source), low, computed=bool(is_computed)).name = name
+        else:
+            new_number(sizes, float.fromhex(hint), str(source)).name = name
     if len(set(sizes.names)) < len(sizes.names):
         raise NotUsed("two sizes have one name")
-    for text, relation, origin in document["facts"]:
-        if relation not in _RELATIONS:
+    for left, relation, right, origin in document["facts"]:
+        if relation not in (_RELATIONS if right is None else _OF_FLOATS):
             raise NotUsed(f"{relation!r} is not a relation of sizes")
-        sizes.state(SizeFact(size_formula(text, sizes), relation, str(origin)))
+        if right is None:
+            sizes.state(SizeFact(size_formula(left, sizes), relation, str(origin)))
+        else:
+            sides = number_formula(left, sizes), number_formula(right, sizes)
+            sizes.state(FloatFact(sides[0], relation, sides[1], str(origin)))
+    sizes.complete_computed()
     sizes.complete()
     return sizes
 

@@ -244,12 +244,10 @@ class EntryCompiler:
         started = perf_counter_ns()
         baked: list[str] = []
         request = self._request(plan, call, choice, contributions, baked)
-        has_wishes = choice is not None and choice.has_wishes
-        can_be_kept = call.device is None and not has_wishes and not plan.answers
-        kept = kept_entry(request, data) if can_be_kept else None
-        if kept is not None:
+        kept = kept_entry(request, data) if call.device is None else None
+        if kept is not None and (not plan.answers or kept.plan.has_inputs_of(plan)):
             kept.contributions = contributions
-            kept.plan = replace(_inputs(plan, None), sizes=kept.plan.sizes)
+            kept.plan = replace(plan, sizes=kept.plan.sizes, places=kept.plan.places, likely=None)
             stats.stage_times = {"kept": perf_counter_ns() - started}
             return kept, None
         program = acquire_stable(request)
@@ -286,7 +284,7 @@ class EntryCompiler:
         }
         if call.device is None:
             entry = revised_entry(entry, request, data)
-        keep = functools.partial(keep_entry, entry, request, data) if can_be_kept else _keep_nowhere
+        keep = functools.partial(keep_entry, entry, request, data) if call.device is None else _keep_nowhere
         return entry, keep
 
     def _complete_sizes(self, sizes: SizeFacts, choice: SizeChoice) -> None:

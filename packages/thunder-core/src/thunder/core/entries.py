@@ -12,8 +12,9 @@ from thunder.autograd.wiring import Wiring
 from thunder.base.artefact_cache import ArtefactCache
 from thunder.base.cache_queries import CACHED, CacheQuery
 from thunder.base.default_generators import default_generators_kept
-from thunder.base.equal_values import COMPARISONS, ThisObject
-from thunder.base.errors import InternalError, ThunderError
+from thunder.base.equal_values import COMPARISONS, ThisObject, same_leaf
+from thunder.base.errors import InternalError, Location, ThunderError
+from thunder.base.float_expressions import text_of
 from thunder.base.generated_source import compile_text
 from thunder.base.options import CACHE_OPTIONS
 from thunder.base.provenance import ABSENT, STEPS, Path, object_root, own_name, root
@@ -31,6 +32,8 @@ from thunder.compiler.stats import CacheEntry, CompileData
 from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.frontend.acquire import input_proxy, size_facts
 from thunder.frontend.ambient_state import Modes, full_ambient_state
+from thunder.frontend.decisions.computed_sizes import ComputedPlaces
+from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.facts import Fact, TensorFacts
 from thunder.frontend.free_sizes import FreeSizes
 from thunder.frontend.guards import Prologue, ambient_fact, prologue_trace
@@ -54,10 +57,11 @@ from thunder.ir.region_keys import structural_key
 from thunder.ir.registered_operators import OperatorName, callee_of
 from thunder.ir.registered_operators import name_of as operator_name
 from thunder.ir.size_facts import SizeFact, SizeFacts
-from thunder.ir.size_reading import size_formula
+from thunder.ir.size_reading import number_formula, size_formula
+from thunder.ir.size_relations import FloatFact
 from thunder.ir.substitution import substitute, substitute_operands
 from thunder.ir.symbol import BoundSymbol, Symbol, with_parts
-from thunder.ir.symbolic_sizes import SymbolicInt, SymbolicNumber, new_size
+from thunder.ir.symbolic_sizes import SymbolicInt, SymbolicNumber, new_number, new_size
 from thunder.ir.symbolic_sizes import expression as size_expression
 from thunder.ir.trace import TraceCtx, TraceTag, detached_trace, from_trace
 from thunder.ir.trace_context import tracectx
@@ -99,17 +103,21 @@ __all__ = [
     "CompileData",
     "CompilePlan",
     "Compiled",
+    "ComputedPlaces",
     "Connected",
     "Context",
+    "Decision",
     "ExpectedStrides",
     "Fact",
     "FailurePlan",
+    "FloatFact",
     "FreeSizes",
     "FusionExecutor",
     "GeneratorProxy",
     "InputWrite",
     "Interface",
     "InternalError",
+    "Location",
     "Member",
     "Modes",
     "Node",
@@ -168,7 +176,9 @@ __all__ = [
     "is_ordered",
     "is_python_class",
     "jit",
+    "new_number",
     "new_size",
+    "number_formula",
     "object_root",
     "operator_name",
     "overlapping_groups",
@@ -179,6 +189,7 @@ __all__ = [
     "propagate_requires_grad",
     "root",
     "runs_from_file",
+    "same_leaf",
     "size_expression",
     "size_facts",
     "size_formula",
@@ -186,6 +197,7 @@ __all__ = [
     "structural_key",
     "substitute",
     "substitute_operands",
+    "text_of",
     "tracectx",
     "with_copied",
     "with_parts",

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from thunder.frontend.torch_functions.override_state import TorchFunctions
-from thunder.ir.recorder import UNDECIDED, AdaptedCall, Recorder
+from thunder.ir.recorder import PLAIN, AdaptedCall, Recorder
 from thunder.ir.requires_grad import results_require_grad
 from thunder.ops.constant_folding import constant_value
 from thunder.ops.torch_errors import operator_error
 from thunder.ops.torch_support import torch_refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
 
+    from thunder.frontend.decisions.speculation import Speculation
     from thunder.frontend.session import TracingSession
     from thunder.ir.proxies import Proxy, TensorProxy
     from thunder.ir.symbol import BoundSymbol, Symbol
@@ -52,46 +51,36 @@ class ProgramRecorder(Recorder):
         """Return the value of a tensor that the program computes from constants alone."""
         return constant_value(self._session.trace, x)
 
+    @property
+    def _speculation(self) -> Speculation | Recorder:
+        """What answers questions about data; where there is none, nothing does."""
+        return self._session.speculation or PLAIN
+
     def decide(self, question: str, operands: tuple[Any, ...]) -> Any:
         """Return the answer for the call that is traced, and record the check."""
         if self._torch_functions.applies:
             self._torch_functions.refuse_unseen(f"{question}(tensor)", operands)
-        speculation = self._session.speculation
-        return UNDECIDED if speculation is None else speculation.decide(question, operands)
+        return self._speculation.decide(question, operands)
 
-    def record_sized(
-        self,
-        call: str,
-        compute: Callable[..., Any],
-        record: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        record_with_size: Callable[..., Any] | None = None,
-    ) -> Any:
+    def record_sized(self, *args: Any, **kwargs: Any) -> Any:
         """Record a call with the sizes of its results: a decision, or found by the computation."""
-        speculation = self._session.speculation
-        if speculation is None:
-            return UNDECIDED
-        return speculation.record_sized(call, compute, record, args, kwargs, record_with_size)
+        return self._speculation.record_sized(*args, **kwargs)
 
     def as_size(self, number: Any) -> Any:
         """Return an integer of the trace as a size: its value, a decision, or found by the computation."""
         if self._torch_functions.applies:
             self._torch_functions.refuse_unseen("index(tensor)", (number,))
-        speculation = self._session.speculation
-        return UNDECIDED if speculation is None else speculation.as_size(number)
+        return self._speculation.as_size(number)
 
     def elements(self, x: TensorProxy) -> Any:
         """Return the elements of a tensor: a decision, or sizes that the computation finds."""
         if self._torch_functions.applies:
             self._torch_functions.refuse_unseen("tolist(tensor)", (x,))
-        speculation = self._session.speculation
-        return UNDECIDED if speculation is None else speculation.elements(x)
+        return self._speculation.elements(x)
 
     def compute_number(self, operation: str, operands: tuple[Any, ...]) -> Any:
         """Return the number as a value of the trace, or its value of this call, as a decision."""
-        speculation = self._session.speculation
-        return UNDECIDED if speculation is None else speculation.compute_number(operation, operands)
+        return self._speculation.compute_number(operation, operands)
 
     def call_unmodelled(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record an opaque call."""

@@ -30,6 +30,11 @@ def name_tensors(error: BaseException) -> None:
         error.args = (text,)
 
 
+def tensor_refusal(x: TensorProxy, what: str, hint: str) -> UnsupportedProgram:
+    """Return the error for a program that does something with a tensor."""
+    return UnsupportedProgram(f"the program {what}", found={x.name: f'"{x.type_string()}"'}, hint=hint)
+
+
 def text_refusal(proxy: Proxy | TensorProxy) -> ThunderError:
     """Return the error for a program that makes a text of a tensor, or of a number out of one."""
     found = {proxy.name: proxy.type_string()}

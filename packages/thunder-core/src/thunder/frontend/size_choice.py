@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -145,6 +145,11 @@ class SizeChoice:
             varying = {d for d in range(t.dim()) if size_source(path, d) in self._varying}
             return {**dict.fromkeys(sorted(varying | likely)), **wishes}
         return wishes
+
+    def are_free(self, t: torch.Tensor, path: Path, free_sizes: Collection[str]) -> bool:
+        """Return whether a program with these free sizes keeps the wishes for an input."""
+        wishes = self.dimensions(t, path).items()
+        return all(w is None or (size_source(path, d) in free_sizes and t.shape[d] in w) for d, w in wishes)
 
     def steps(self, t: torch.Tensor, path: Path) -> frozenset[int]:
         """Return the dimensions of an input whose strides are symbols unless sizes determine them."""

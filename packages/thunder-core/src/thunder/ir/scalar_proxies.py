@@ -51,6 +51,8 @@ class Proxy:
     """A named value of a trace other than a tensor."""
 
     prefix = "p"
+    #: the text of the type
+    kind = "Any"
     #: the modules of Python that the text of an expression names
     modules: tuple[str, ...] = ()
 
@@ -68,7 +70,7 @@ class Proxy:
 
     def type_string(self) -> str:
         """Return the text of the type comment."""
-        return "Any"
+        return self.kind
 
     def replace_name(self, name: str, *, disambiguate: bool = False) -> Self:
         """Return a copy under another name."""
@@ -104,46 +106,31 @@ class AnyProxy(Proxy):
 class CollectionProxy(Proxy):
     """A collection that a backward trace unpacks."""
 
-    prefix = "C"
-
-    def type_string(self) -> str:
-        return "Collection"
+    prefix, kind = "C", "Collection"
 
 
 class StringProxy(Proxy):
     """A string input."""
 
-    prefix = "s"
-
-    def type_string(self) -> str:
-        return "str"
+    prefix, kind = "s", "str"
 
 
 class TupleProxy(Proxy):
     """A tuple input."""
 
-    prefix = "tup"
-
-    def type_string(self) -> str:
-        return "tuple"
+    prefix, kind = "tup", "tuple"
 
 
 class ListProxy(Proxy):
     """A list input."""
 
-    prefix = "lst"
-
-    def type_string(self) -> str:
-        return "list"
+    prefix, kind = "lst", "list"
 
 
 class DictProxy(Proxy):
     """A dict input."""
 
-    prefix = "d"
-
-    def type_string(self) -> str:
-        return "dict"
+    prefix, kind = "d", "dict"
 
 
 class GeneratorProxy(Proxy):

@@ -374,9 +374,14 @@ class SizeFacts:
         """Return whether the facts determine the values of variables."""
         return variables <= self._constant | self._constant_floats
 
-    def state(self, fact: SizeFact) -> None:
+    def state(self, fact: SizeFact | FloatFact) -> None:
         """Note a fact that other facts about the same sizes have."""
-        self._note(fact.polynomial, fact.relation, True, fact.origin)
+        if isinstance(fact, SizeFact):
+            self._note(fact.polynomial, fact.relation, True, fact.origin)
+            return
+        self.facts.append(fact)
+        if fact.fixes_float:
+            self._constant_floats |= fact.variables
 
     # -- reasoning -------------------------------------------------------------------------------------------
 

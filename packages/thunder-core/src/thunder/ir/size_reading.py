@@ -14,7 +14,7 @@ from thunder.base.integer_polynomials import Polynomial
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_sizes import SymbolicFloat, expression
 
-__all__ = ["size_formula", "size_of", "sizes_by_name"]
+__all__ = ["number_formula", "size_formula", "size_of", "sizes_by_name"]
 
 _BINARY: Final[dict[type, str]] = {
     ast.Add: "+",
@@ -63,14 +63,19 @@ def size_of(node: ast.expr, facts: SizeFacts) -> Any:
 
 def size_formula(text: str, facts: SizeFacts) -> Polynomial:
     """Return the polynomial that a text is; raise ValueError for one that is no expression of integers."""
+    formula = number_formula(text, facts)
+    if isinstance(formula, float | FloatExpression):
+        raise ValueError(text)
+    return _polynomial(formula)
+
+
+def number_formula(text: str, facts: SizeFacts) -> Polynomial | FloatExpression | float:
+    """Return the formula of a number that a text is; raise ValueError for another text."""
     try:
         parsed = ast.parse(text, mode="eval")
     except SyntaxError as error:
         raise ValueError(text) from error
-    formula = _formula(parsed.body, facts)
-    if isinstance(formula, float | FloatExpression):
-        raise ValueError(text)
-    return _polynomial(formula)
+    return _formula(parsed.body, facts)
 
 
 def _formula(node: ast.expr, facts: SizeFacts) -> _Number:

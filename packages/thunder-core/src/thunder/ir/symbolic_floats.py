@@ -13,6 +13,7 @@ else the rounding is an atom of integer expressions. Anything else fixes the siz
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import sys
@@ -23,17 +24,27 @@ from thunder.base.float_expressions import (
     OPERATORS,
     FloatExpression,
     Operand,
+    added,
     finite,
     requirements,
 )
 from thunder.base.integer_operations import result_of
 from thunder.base.integer_polynomials import Polynomial
 from thunder.ir.exact_quotients import BOUND, quotient_of
-from thunder.ir.number_proxies import SWAPPED, FloatProxy, overrides, quotient_and_rest
+from thunder.ir.number_proxies import SWAPPED, FloatProxy, computed, overrides, pytype, quotient_and_rest
 from thunder.ir.size_facts import SizeFacts
 from thunder.ir.symbolic_numbers import SymbolicNumber
 
-__all__ = ["SymbolicFloat", "compared", "divided", "float_of", "logarithm", "of_function", "square_root"]
+__all__ = [
+    "SymbolicFloat",
+    "compared",
+    "divided",
+    "float_of",
+    "logarithm",
+    "of_function",
+    "square_root",
+    "total",
+]
 
 _LARGEST = sys.float_info.max
 _SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -234,6 +245,18 @@ def of_function(function: Callable[..., Any], *numbers: Any) -> Any:
     if function is float and isinstance(numbers[0], SymbolicFloat):
         return numbers[0]
     return float_of(next(x.facts for x in numbers if isinstance(x, SymbolicNumber)), function, *numbers)
+
+
+def total(operands: tuple[Any, ...]) -> Any:
+    """Return Python's ``sum`` of numbers, the first of which is its start.
+
+    From CPython 3.12 on it compensates for rounding as soon as one is a float: then it is one operation.
+    """
+    if all(issubclass(pytype(x), int) for x in operands):
+        return functools.reduce(operator.add, operands)
+    if all(isinstance(x, SymbolicNumber | int | float) for x in operands):
+        return of_function(added, *operands)
+    return computed("sum", *operands)
 
 
 def square_root(number: Any) -> Any:

@@ -48,6 +48,7 @@ from thunder.frontend.epilogue.subtrace import recorded
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.output.node_names import Edge, NodeOfCall
 from thunder.frontend.places import HOOKS_TENSOR
+from thunder.frontend.raised_errors import tensor_refusal
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.types.gradient_nodes import GradientNode, call_of
 from thunder.ir.aliasing import views_of
@@ -231,10 +232,10 @@ def _linked(session: TracingSession, below: Sequence[TensorProxy], links: Sequen
 
 
 def _refusal(x: TensorProxy, what: str) -> UnsupportedProgram:
-    return UnsupportedProgram(
-        f"the program registers a hook after the grad_fn of a tensor, {what}",
-        found={x.name: f'"{x.type_string()}"'},
-        hint="Register hooks on the tensors: y.register_hook(fn).",
+    return tensor_refusal(
+        x,
+        f"registers a hook after the grad_fn of a tensor, {what}",
+        "Register hooks on the tensors: y.register_hook(fn).",
     )
 
 

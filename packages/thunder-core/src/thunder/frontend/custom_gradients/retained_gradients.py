@@ -16,6 +16,7 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.custom_gradients.tensor_hooks import has_hooks
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.places import HOOKS_TENSOR
+from thunder.frontend.raised_errors import tensor_refusal
 from thunder.frontend.session import Ending, SessionState, TracingSession
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy
@@ -82,9 +83,9 @@ def _retaining_results(session: TracingSession, returned: Collection[Any]) -> li
     return results
 
 
-def _refusal(p: TensorProxy, what: str) -> UnsupportedProgram:
-    return UnsupportedProgram(
-        f"the program keeps the gradient of {what}",
-        found={p.name: f'"{p.type_string()}"'},
-        hint="Call retain_grad() on the result, outside of the compiled function.",
+def _refusal(x: TensorProxy, what: str) -> UnsupportedProgram:
+    return tensor_refusal(
+        x,
+        f"keeps the gradient of {what}",
+        "Call retain_grad() on the result, outside of the compiled function.",
     )

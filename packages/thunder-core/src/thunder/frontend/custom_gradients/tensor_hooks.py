@@ -19,6 +19,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -33,6 +34,7 @@ from thunder.frontend.custom_gradients.recorded_memory import names_of_memory, w
 from thunder.frontend.epilogue.subtrace import recorded, uses_and_definitions
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.places import HOOKS_TENSOR, OTHER, ReadsState
+from thunder.frontend.raised_errors import tensor_refusal
 from thunder.frontend.session import Ending, SessionState, TracingSession
 from thunder.ir.aliasing import views_of
 from thunder.ir.object_names import identifier
@@ -165,12 +167,10 @@ def add_below(
     return calls
 
 
-def _refusal(x: TensorProxy, what: str) -> UnsupportedProgram:
-    return UnsupportedProgram(
-        f"the program {what}",
-        found={x.name: f'"{x.type_string()}"'},
-        hint="Register it right after the tensor is computed, or outside of the compiled function.",
-    )
+_refusal = partial(
+    tensor_refusal,
+    hint="Register it right after the tensor is computed, or outside the compiled function.",
+)
 
 
 def _new_value(scope: Calls, x: TensorProxy, producer: int) -> HookedValue:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +25,7 @@ from thunder.frontend.epilogue.subtrace import recorded
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.writes import Write, moment
 from thunder.frontend.places import REBINDS, REBINDS_ARGUMENT, Place
+from thunder.frontend.raised_errors import tensor_refusal
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy
@@ -288,12 +290,9 @@ def _copy(session: TracingSession, source: TensorProxy, target: TensorProxy) -> 
 # -- rebinding -----------------------------------------------------------------------------------------------
 
 
-def _refusal(x: TensorProxy, what: str) -> UnsupportedProgram:
-    return UnsupportedProgram(
-        f"the program {what}",
-        found={x.name: f'"{x.type_string()}"'},
-        hint="Use the out-of-place form, or do it outside of the compiled function.",
-    )
+_refusal = partial(
+    tensor_refusal, hint="Use the out-of-place form, or do it outside of the compiled function."
+)
 
 
 def _check_rebinding(session: TracingSession, x: TensorProxy, what: str) -> None:

@@ -7,17 +7,14 @@ sum([1 / n, 0.1])           →   sum((1 / n, 0.1), 0), rounded as Python's
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 
-from thunder.base.float_expressions import added
-from thunder.ir.number_proxies import NumberProxy, computed, pytype
-from thunder.ir.symbolic_floats import of_function
-from thunder.ir.symbolic_numbers import SymbolicNumber
+from thunder.ir.number_proxies import NumberProxy
+from thunder.ir.symbolic_floats import total
 from thunder.ir.symbolic_sizes import has_symbols, shape_of
 
 __all__ = ["made_of_numbers"]
@@ -36,18 +33,8 @@ def _shape(sizes: Any = ()) -> Any:
 
 
 def _total(numbers: Any, start: Any) -> Any:
-    """Return ``sum`` of numbers, of which one is of the trace.
-
-    From CPython 3.12 on it compensates for rounding as soon as one is a float: then it is one operation.
-    """
     operands = (start, *numbers)
-    if not any(isinstance(x, NumberProxy) for x in operands):
-        return None
-    if all(issubclass(pytype(x), int) for x in operands):
-        return functools.reduce(operator.add, numbers, start)
-    if all(isinstance(x, SymbolicNumber | int | float) for x in operands):
-        return of_function(added, *operands)
-    return computed("sum", *operands)
+    return total(operands) if any(isinstance(x, NumberProxy) for x in operands) else None
 
 
 _RULES: Final[dict[int, Callable[..., Any]]] = {

@@ -17,6 +17,7 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.custom_gradients.recorded_memory import names_of_memory
 from thunder.frontend.lookasides.grad_requests import request_grad
 from thunder.frontend.objects.input_overlap import overlapping_groups
+from thunder.frontend.raised_errors import tensor_refusal
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.frontend.torch_functions.made_parameters import make_parameter
 from thunder.frontend.torch_functions.override_state import TorchFunctions, seen_type
@@ -135,8 +136,4 @@ def _is_dense(session: TracingSession, x: TensorProxy) -> bool:
 
 
 def _refusal(x: TensorProxy, which: str) -> UnsupportedProgram:
-    return UnsupportedProgram(
-        f"the program calls copy.deepcopy of a tensor {which}",
-        found={x.name: f'"{x.type_string()}"'},
-        hint="Use x.detach().clone().",
-    )
+    return tensor_refusal(x, f"calls copy.deepcopy of a tensor {which}", "Use x.detach().clone().")
