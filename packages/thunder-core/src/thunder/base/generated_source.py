@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import linecache
 import weakref
@@ -16,16 +15,13 @@ class _Lifetime:
     """An object in the namespace of a compiled text, whose ``linecache`` entry ends with it."""
 
 
-def compile_text(
-    text: str, label: str, namespace: dict[str, Any], tree: ast.Module | None = None
-) -> CodeType:
+def compile_text(text: str, label: str, namespace: dict[str, Any]) -> CodeType:
     """Compile ``text`` and execute it in ``namespace``; return the code.
 
-    The text stays in ``linecache`` as long as the namespace exists. ``tree`` is its syntax tree, where the
-    caller has it.
+    The text stays in ``linecache`` as long as the namespace exists.
     """
     filename = f"<{label} #{next(_serial)}>"
-    code = compile(text if tree is None else tree, filename, "exec", dont_inherit=True)
+    code = compile(text, filename, "exec", dont_inherit=True)
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     lifetime = namespace["__text_lifetime__"] = _Lifetime()
     weakref.finalize(lifetime, linecache.cache.pop, filename, None).atexit = False
