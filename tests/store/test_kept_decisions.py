@@ -76,7 +76,7 @@ def test_a_program_that_decides_is_not_used_where_questions_are_refused(jit: Cal
 
     x = torch.ones(3)
     assert torch.equal(jit(decide)(x), x * 2)
-    with pytest.raises(thunder.DataDependentControlFlow):
+    with pytest.raises(thunder.DataDependentControlFlow, match="asks for the value"):
         jit(decide, data_dependent="refuse")(x)
 
 

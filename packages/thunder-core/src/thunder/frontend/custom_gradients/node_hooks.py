@@ -232,11 +232,8 @@ def _linked(session: TracingSession, below: Sequence[TensorProxy], links: Sequen
 
 
 def _refusal(x: TensorProxy, what: str) -> UnsupportedProgram:
-    return tensor_refusal(
-        x,
-        f"registers a hook after the grad_fn of a tensor, {what}",
-        "Register hooks on the tensors: y.register_hook(fn).",
-    )
+    what = f"registers a hook after the grad_fn of a tensor, {what}"
+    return tensor_refusal(x, what, "Register hooks on the tensors: y.register_hook(fn).")
 
 
 @TABLE.lookaside(HookHandle.remove, HookHandle.__exit__)

@@ -84,8 +84,5 @@ def _retaining_results(session: TracingSession, returned: Collection[Any]) -> li
 
 
 def _refusal(x: TensorProxy, what: str) -> UnsupportedProgram:
-    return tensor_refusal(
-        x,
-        f"keeps the gradient of {what}",
-        "Call retain_grad() on the result, outside of the compiled function.",
-    )
+    what = f"keeps the gradient of {what}"
+    return tensor_refusal(x, what, "Call retain_grad() on the result, outside of the compiled function.")
