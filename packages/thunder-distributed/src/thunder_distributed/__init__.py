@@ -9,6 +9,7 @@ from typing import Any
 from thunder.plugins import ExecutorSpec, Lookaside, Option, TransformSpec, hookimpl
 
 __all__ = [
+    "thunder_commands",
     "thunder_executors",
     "thunder_lookasides",
     "thunder_mesh_planner",
@@ -89,6 +90,12 @@ def thunder_options() -> list[Option]:
             "gathered as late as they arrive in time on it; None for as early as overlap_collectives allows",
         ),
     ]
+
+
+@hookimpl
+def thunder_commands() -> list[str]:
+    """Add the command `mesh`."""
+    return ["thunder_distributed.meshes.command"]
 
 
 @hookimpl

@@ -9,6 +9,8 @@ from typing import Final
 from thunder.core.errors import InvalidArgument
 from thunder.extend import profile_named
 
+from .networks import Level, Network
+
 __all__ = ["MACHINES", "Machine", "machine_named"]
 
 
@@ -24,6 +26,9 @@ class Machine:
         devices: in a node.
         latency_within: seconds of a step of a ring between two devices of a node.
         latency_between: seconds of a step of a ring between two nodes.
+        network: levels of links; None for the two of `within` and `between`.
+        efficiency: the part of `flops` that matrix products reach.
+        spread: the standard deviation of a step's time among devices, as a part of its mean.
     """
 
     flops: Mapping[str, float]
@@ -33,6 +38,25 @@ class Machine:
     devices: int = 8
     latency_within: float = 3e-6
     latency_between: float = 15e-6
+    network: Network | None = None
+    efficiency: float = 1.0
+    spread: float = 0.0
+
+    @property
+    def links(self) -> Network:
+        """The levels of links."""
+        if self.network is not None:
+            return self.network
+        within = Level(
+            name="within a node",
+            devices=self.devices,
+            bandwidth=self.within,
+            latency=self.latency_within,
+        )
+        between = Level(
+            name="between nodes", devices=None, bandwidth=self.between, latency=self.latency_between
+        )
+        return Network(levels=(within, between))
 
 
 #: Name of a device → operations per second, NVLink and network of a device in bytes per second.
@@ -43,9 +67,9 @@ class Machine:
 #: steps are assumed.
 MACHINES: Final[Mapping[str, tuple[Mapping[str, float], float, float]]] = {
     "a100": ({"f64": 19.5e12, "f32": 19.5e12, "f16": 312e12, "bf16": 312e12}, 300e9, 25e9),
-    "h100": ({"f64": 67e12, "f32": 67e12, "f16": 989e12, "bf16": 989e12}, 450e9, 50e9),
-    "h200": ({"f64": 67e12, "f32": 67e12, "f16": 989e12, "bf16": 989e12}, 450e9, 50e9),
-    "b200": ({"f64": 37e12, "f32": 75e12, "f16": 2_250e12, "bf16": 2_250e12}, 900e9, 50e9),
+    "h100": ({"f64": 67e12, "f32": 67e12, "f16": 989e12, "bf16": 989e12, "f8": 1_979e12}, 450e9, 50e9),
+    "h200": ({"f64": 67e12, "f32": 67e12, "f16": 989e12, "bf16": 989e12, "f8": 1_979e12}, 450e9, 50e9),
+    "b200": ({"f64": 37e12, "f32": 75e12, "f16": 2_250e12, "bf16": 2_250e12, "f8": 4_500e12}, 900e9, 50e9),
 }
 
 

@@ -21,7 +21,6 @@ from .communication import Communication, collectives_of
 from .machines import Machine, machine_named
 from .plan_memory import memory_at_peak
 from .process_groups import group_named
-from .roofline import nodes_of
 from .timeline import Timeline, predicted
 
 __all__ = ["DistributedPlan", "LinkTraffic", "plan"]
@@ -34,7 +33,7 @@ class LinkTraffic:
     """A count of what a process sends by one collective over one kind of link, in a call and its backward."""
 
     collective: str
-    #: "within a node" or "between nodes"
+    #: the outermost level of the network that connects the group, as "within a node" or "between nodes"
     link: str
     count: int
     #: of the whole tensors
@@ -173,7 +172,7 @@ def _traffic(
     """Return the bytes of collectives, added by name and link."""
     rows: dict[tuple[str, str], list[int]] = {}
     for c in communication:
-        link = "between nodes" if nodes_of(ranks[c.group], machine) > 1 else "within a node"
+        link = machine.links.name_of(machine.links.span(ranks[c.group]))
         row = rows.setdefault((c.name, link), [0, 0, 0])
         rows[c.name, link] = [row[0] + 1, row[1] + c.nbytes, row[2] + c.sent]
     return tuple(LinkTraffic(name, link, *row) for (name, link), row in rows.items())

@@ -1,12 +1,9 @@
 """The time of statements and collectives by a roofline (Williams, Waterman and Patterson, Roofline, 2009).
 
-A statement takes the larger of two times: that of its matrix products at the peak of their dtype, and that of
-reading its arguments and writing its results once at the peak of the memory. Views take none. A fusion reads
-its arguments and writes its results only.
-
-A collective of n processes is a ring: n - 1 steps, twice as many for an all-reduce, of one n-th of the bytes
-each. Within a node all bytes pass NVLink. Over nodes with k processes each, k rings have a network adapter
-each, so a step is as slow as the slower of NVLink and k adapters. Each step adds a latency.
+A statement takes the larger of two times: that of its matrix products at the part of their dtype's peak that
+the machine reaches, and that of reading its arguments and writing its results once at the peak of the memory.
+Views take none. A fusion reads its arguments and writes its results only. Collectives take what the machine's
+network says (`collective_costs`).
 """
 
 from __future__ import annotations
@@ -22,12 +19,13 @@ from thunder.core.proxies import FutureTensorProxy
 from thunder.core.symbol import BoundSymbol
 from thunder.extend import numbers_of
 
-from .collectives import COLLECTIVES, all_reduce
+from .collective_costs import ROUNDS, collective_cost
+from .collectives import COLLECTIVES, all_to_all
 from .communication import Collective
 from .exchanges import EXCHANGES, rotate
 from .machines import Machine
 
-__all__ = ["collective_seconds", "computes_memory", "flops_of", "nbytes_of", "nodes_of", "statement_seconds"]
+__all__ = ["collective_seconds", "computes_memory", "flops_of", "nbytes_of", "statement_seconds"]
 
 
 def _products(factors: int, inner: Callable[[BoundSymbol], Any]) -> Callable[[BoundSymbol], int]:
@@ -89,7 +87,7 @@ def statement_seconds(bsym: BoundSymbol, machine: Machine, computes: bool) -> fl
             found={"known": ", ".join(machine.flops)},
             hint="Add it to the table `flops` of a thunder.distributed.Machine.",
         )
-    return max(flops / machine.flops[dtype], memory)
+    return max(flops / (machine.efficiency * machine.flops[dtype]), memory)
 
 
 def computes_memory(bsym: BoundSymbol, storages: Mapping[str, str]) -> bool:
@@ -98,22 +96,7 @@ def computes_memory(bsym: BoundSymbol, storages: Mapping[str, str]) -> bool:
     return any(storages.get(name) in outs for name in outs)
 
 
-def nodes_of(ranks: Iterable[int], machine: Machine) -> int:
-    """Return the number of nodes on which processes are, of which consecutive ones share a node."""
-    return len({rank // machine.devices for rank in ranks})
-
-
 def collective_seconds(collective: Collective, ranks: tuple[int, ...], machine: Machine) -> float:
-    """Return the time of a collective in a ring of global ranks."""
-    nodes, size = nodes_of(ranks, machine), len(ranks)
-    if size == 1:
-        return 0.0
-    rate = machine.within
-    latency = (size - 1) * machine.latency_within
-    if nodes > 1:
-        rate = min(rate, size / nodes * machine.between)
-        latency = (nodes - 1) * machine.latency_between + (size - nodes) * machine.latency_within
-    if collective.name == rotate.name:  # one step, to the next process
-        latency = machine.latency_between if nodes > 1 else machine.latency_within
-    rounds = 2 if collective.name == all_reduce.name else 1
-    return collective.sent / rate + rounds * latency
+    """Return the time of a collective of global ranks; the exchanges of experts are all-to-alls."""
+    kind = collective.name if collective.name in (*ROUNDS, rotate.name) else all_to_all.name
+    return collective_cost(kind, collective.nbytes, ranks, machine.links).seconds

@@ -9,7 +9,11 @@ from thunder_distributed.full_sharding import FSDPTransform, fsdp
 from thunder_distributed.gradient_synchronization import skip_data_parallel_grad_sync
 from thunder_distributed.layouts import DistParallelType, FSDPBucketingStrategy, FSDPType, Layout
 from thunder_distributed.machines import Machine
+from thunder_distributed.meshes.decoders import Decoder
+from thunder_distributed.meshes.mesh_layouts import MeshLayout, Training
+from thunder_distributed.meshes.search import Meshes, MeshEstimate, estimate_mesh, find_mesh
 from thunder_distributed.mixtures import mixture
+from thunder_distributed.networks import Level, Network
 from thunder_distributed.parallel_plans import tensor_parallel
 from thunder_distributed.pipelines.step import Pipeline, pipeline
 from thunder_distributed.plans import DistributedPlan, LinkTraffic, plan
@@ -30,6 +34,7 @@ __all__ = [
     "Communication",
     "ContextParallelTransform",
     "DDPTransform",
+    "Decoder",
     "DistParallelType",
     "DistributedPlan",
     "DrawsDiffer",
@@ -38,18 +43,26 @@ __all__ = [
     "FSDPTransform",
     "FSDPType",
     "Layout",
+    "Level",
     "LinkTraffic",
     "Machine",
+    "MeshEstimate",
+    "MeshLayout",
+    "Meshes",
+    "Network",
     "Pipeline",
     "RowParallelTransform",
     "TensorLayout",
+    "Training",
     "clip_grad_norm_",
     "column_parallel",
     "communication",
     "context_parallel",
     "copy_default_process_group",
     "ddp",
+    "estimate_mesh",
     "expert_parallel",
+    "find_mesh",
     "fsdp",
     "load",
     "mixture",

@@ -166,13 +166,15 @@ def zero_bubble(*, ranks: int, microbatches: int) -> Schedule:
     those of inputs, so that the next rank gets the latter early.
     """
     _check(ranks, microbatches)
+    simple = one_f_one_b(ranks=ranks, microbatches=microbatches)
     rows = []
     for rank in range(ranks):
-        row = list(one_f_one_b(ranks=ranks, microbatches=microbatches).rows[rank])
-        for m in range(microbatches):
-            behind = row.index(Action("B", rank, min(m + rank, microbatches - 1)))
-            later = [i for i, action in enumerate(row) if action.kind == "W"]
-            row.insert(max(behind, *later, -1) + 1, Action("W", rank, m))
+        row: list[Action] = []
+        for action in simple.rows[rank]:
+            row.append(action)
+            if action.kind == "B":
+                last = microbatches if action.microbatch == microbatches - 1 else action.microbatch - rank + 1
+                row += (Action("W", rank, m) for m in range(max(action.microbatch - rank, 0), last))
         rows.append(tuple(row))
     return Schedule("zero bubble", ranks, microbatches, tuple(rows))
 
