@@ -185,7 +185,10 @@ def fitting(decoder, training, devices, machine, limit):
     return sorted((e for e in found if e.peak <= limit), key=lambda e: e.seconds)
 
 
-@pytest.mark.parametrize(("devices", "batch", "part"), [(4, 8, 1.0), (8, 8, 0.5), (8, 16, 0.3)])
+@pytest.mark.parametrize(
+    ("devices", "batch", "part"),
+    [(4, 8, 1.0), (8, 8, 0.5), pytest.param(8, 16, 0.3, marks=pytest.mark.sweep)],
+)
 def test_the_search_finds_what_trying_all_finds(devices, batch, part):
     training = Training(batch=batch, length=LENGTH)
     every = fitting(SMALL, training, devices, MACHINE, float("inf"))
@@ -206,7 +209,7 @@ def test_the_search_finds_what_trying_all_finds(devices, batch, part):
     )
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(12))
 def test_better_machines_and_less_work_take_no_longer(seed):
     generator = torch.Generator().manual_seed(seed)
     training = Training(batch=16, length=64)
