@@ -30,12 +30,15 @@ from thunder_benchmarks.statistics_of_rounds import Spread
 from thunder_benchmarks.workloads import WORKLOADS, Workload
 from thunder_bisect.slowness.runs import Call, Limits, measured, warm
 
-#: the fixed lists; the last one is tuned
+#: the fixed lists; the last one is tuned. Triton's kernels need a GPU, and are left out without one
 LISTS = {
     "torch": ["torch"],
     "inductor": ["inductor"],
     "rowwise, torch": ["rowwise", "torch"],
     "rowwise, inductor": ["rowwise", "inductor"],
+    "onednn, inductor": ["onednn", "inductor"],
+    **({"triton": ["triton"]} if torch.cuda.is_available() else {}),
+    "all": ["rowwise", "onednn", *(["triton"] if torch.cuda.is_available() else []), "inductor"],
 }
 
 

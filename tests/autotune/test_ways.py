@@ -11,6 +11,7 @@ import torch
 from torch.nn.functional import gelu
 
 import thunder
+import thunder_report
 from autotune.traps import FAST, GELU, TORCH, Clock, Regions
 from thunder import TensorProxy
 from thunder.core.errors import InvalidArgument
@@ -157,3 +158,15 @@ def test_a_region_is_cut_where_its_parts_are_faster(clock: Clock, tmp_path: Path
         assert owners == ["torch"] * 3 + [ex.name] * 3
     assert autotune(compiled, x, timer=clock, lock=lock).measured == 0
     assert Entry in {type(entry) for entry in read(lock)}
+
+
+def test_the_report_shows_figures_and_options(blocks: OperatorExecutor, clock: Clock, tmp_path: Path) -> None:
+    page, x = tmp_path / "report.html", torch.rand(4, 16)
+    tuned = autotune(thunder.jit(lambda x: gelu(x) * 2, executors=[blocks]), x, timer=clock).compiled
+    tuned(x)
+    with get_manager().temporary(thunder_report, name="report-beside-autotune"):
+        thunder.report(tuned, page)
+    text = page.read_text(encoding="utf-8")
+    assert "measured 60 µs, blocks(blocks_block=3) 20 µs" in text
+    assert "blocks(blocks_block=4)" in text
+    assert "placement by thunder.autotune: 1 calls, 0 regions" in text

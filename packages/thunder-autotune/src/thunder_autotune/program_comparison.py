@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import sqrt
+from statistics import quantiles
 from typing import Any
 
 import torch
@@ -10,7 +12,8 @@ import torch
 from thunder.core.pytree import tree_iter
 from thunder_autotune.entries import Entries, Figure
 from thunder_autotune.groups import Group, slowest_figures
-from thunder_autotune.timing import Timer, figure_of
+from thunder_autotune.timing import Timer
+from thunder_bisect.slowness.answer import Times
 from thunder_bisect.slowness.runs import Call, warm
 
 __all__ = ["ProgramComparison"]
@@ -53,9 +56,7 @@ class ProgramComparison:
         if self._group.any(len(default) != len(other) or not all(map(_is_near, default, other))):
             return None
         times = self._timer.program(self._call, {"default": self._default, "tuned": tuned})
-        return slowest_figures(
-            self._group.all(lambda: (figure_of(times["default"]), figure_of(times["tuned"])))
-        )
+        return slowest_figures(self._group.all(lambda: compared(times["default"], times["tuned"])))
 
     def _warm(self, form: Any) -> None:
         """Call a form until it compiles nothing; equally often in processes that wait for each other."""
@@ -72,6 +73,19 @@ class ProgramComparison:
         results = [x.detach().clone() for x in tree_iter(found) if isinstance(x, torch.Tensor)]
         self._call.restore()
         return results
+
+
+def compared(default: Times, tuned: Times) -> tuple[Figure, Figure]:
+    """Return the time of the program by default, and with decisions by the differences of runs in turns.
+
+    What slows down both runs of a round cancels in their difference. The spread is that of the median of the
+    differences: 1.57 times the distance between the quartiles, divided by the square root of their number
+    (McGill, Tukey and Larsen, Variations of box plots, 1978).
+    """
+    differences = [(b - a) * 1e6 for a, b in zip(default.walls, tuned.walls, strict=True)]
+    low, middle, high = quantiles(differences, n=4, method="inclusive")
+    us = default.wall * 1e6
+    return Figure(us), Figure(us + middle, 1.57 * (high - low) / sqrt(len(differences)))
 
 
 def _is_near(x: torch.Tensor, y: torch.Tensor) -> bool:

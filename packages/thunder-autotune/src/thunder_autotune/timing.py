@@ -15,7 +15,7 @@ __all__ = ["PROGRAM", "UNIT", "Timer", "WallTimer", "figure_of"]
 
 #: limits of the runs of one candidate of a unit, and of the whole program
 UNIT = Limits(seconds=0.05, fewest=9, most=60, without_waits=True)
-PROGRAM = Limits(seconds=0.4, fewest=9, most=60, without_waits=True)
+PROGRAM = Limits(seconds=0.6, fewest=15, most=60, without_waits=True)
 
 
 class Timer(Protocol):

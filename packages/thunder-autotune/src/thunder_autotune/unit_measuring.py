@@ -61,7 +61,8 @@ class UnitMeasuring:
         candidates, refused = candidates_of(unit, self._data, subject.inputs)
         reference = reference_of(candidates, [executor.name for executor in get_always_executors()])
         if reference is None or not unit.default:
-            self.skipped[unit.key] = "torch does not run it, so nothing says what is right"
+            name = f"region of {unit.description}" if unit.kind == "region" else unit.key
+            self.skipped[name] = "torch does not run it, so nothing says what is right"
             return None
         if len(candidates) < 2 and not refused:
             return None

@@ -214,7 +214,7 @@ class FusionExecutor(Executor):
             trace,
             partition(trace, self._claimed, horizontal=self.horizontal, bounds=self.bounds, cuts=self.cuts),
         )
-        if (parts := in_parts(self, regions)) != regions:
+        if (parts := in_parts(self, regions, lambda region: self.refuse_region(region) is None)) != regions:
             regions = self._adapted(trace, parts)
         is_sketched = region_mode() == "sketched"
         fueled = regions if is_sketched else [region for region in regions if self.get_fuel()]
