@@ -225,12 +225,11 @@ def measured(
                 for name, form in forms.items():
                     call.restore()
                     _wait()
-                    waits, cpu, wall = waited(), time.process_time(), clock()
+                    cpu, begun = time.process_time(), _running_time(clock, waited)
                     result = call.run(form)
                     _wait()
-                    took = clock() - wall
+                    walls[name].append(_running_time(clock, waited) - begun)
                     cpus[name].append(time.process_time() - cpu)
-                    walls[name].append(took - (waited() - waits))
                     del result
                     after(name)
     finally:
@@ -257,6 +256,20 @@ def _waits() -> Iterator[Callable[[], float]]:
             return int(file.read().split()[1]) * 1e-9
 
         yield waited
+
+
+def _running_time(clock: Callable[[], float], waited: Callable[[], float]) -> float:
+    """Return the time by a clock without the waits of this thread until then, in seconds.
+
+    A wait between the two readings would be in one of them alone, and a run could take less than no time: the
+    clock is read again until the thread has not waited meanwhile.
+    """
+    waits = waited()
+    while True:
+        now, before = clock(), waits
+        waits = waited()
+        if waits == before:
+            return now - waits
 
 
 def _wait() -> None:
