@@ -7,6 +7,8 @@ ends, one of two folders is a complete checkpoint, the new one or the last one:
     run             the last one
     run.partial     the new one, while it is written
     run.previous    the last one, from its renaming until the new one is in its place
+
+The digests of its files are written with it, and compared before it is loaded (`file_digests`).
 """
 
 from __future__ import annotations
@@ -24,17 +26,20 @@ import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
-from torch.distributed.checkpoint.metadata import Metadata
-from torch.distributed.checkpoint.planner import SavePlan
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.staging import AsyncStager
+from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
+from torch.utils._pytree import tree_map
 
 from thunder.core.errors import InvalidArgument
 
+from .file_digests import DIGESTS, FileDigest, HashedFiles, check_files, write_digests
 from .lost_processes import naming_missing
 
-__all__ = ["async_save", "complete_folder", "load", "save"]
+__all__ = ["METADATA", "async_save", "check", "complete_folder", "load", "load_checked", "save", "wait_for_pending"]
 
 METADATA: Final = ".metadata"
 #: the default group, or one that was given → the group in which saving communicates beside training
@@ -50,7 +55,7 @@ def save(state_dict: dict[str, Any], path: str | os.PathLike[str], **kwargs: Any
     complete or not there]). The keyword arguments are those of `torch.distributed.checkpoint.save`. Raises
     InvalidArgument for a folder with other files.
     """
-    _wait_for_pending()
+    wait_for_pending()
     with _naming_missing("the save of a checkpoint", kwargs):
         return state_dict_saver.save(state_dict, **_with_writer(path, kwargs))
 
@@ -66,8 +71,8 @@ def async_save(
     own, so that collectives of programs do not mix with those of saving. The keyword arguments are those of
     `torch.distributed.checkpoint.async_save`.
     """
-    _wait_for_pending()
-    copied = {name: _copied(value) for name, value in state_dict.items()}
+    wait_for_pending()
+    copied = tree_map(_copied, dict(state_dict))
     future = state_dict_saver.async_save(
         copied,
         async_stager=_Copied(),
@@ -84,14 +89,28 @@ def load(state_dict: dict[str, Any], path: str | os.PathLike[str], **kwargs: Any
 
     It is the last complete checkpoint that was saved there. The tensors of `get_model_state_dict` without
     options are those in use: the module has the values then. The keyword arguments are those of
-    `torch.distributed.checkpoint.load`.
+    `torch.distributed.checkpoint.load`. Raises CheckpointCorrupted, in all processes, for files that are not
+    what was written.
     """
     if not _is_local(path, kwargs, "storage_reader"):
         return state_dict_loader.load(state_dict, checkpoint_id=path, **kwargs)
-    _wait_for_pending()
-    folder = complete_folder(path)
+    check(path, **kwargs)
+    return load_checked(state_dict, path, **kwargs)
+
+
+def check(path: str | os.PathLike[str], needed: bool = False, **kwargs: Any) -> None:
+    """Compare the files of a folder with their digests, which may be missing unless they are needed.
+
+    The keyword arguments are those of `load`. Raises CheckpointCorrupted in all processes.
+    """
+    wait_for_pending()
+    check_files(complete_folder(path), _group_of(kwargs), needed)
+
+
+def load_checked(state_dict: dict[str, Any], path: str | os.PathLike[str], **kwargs: Any) -> Any:
+    """Load a folder whose files were compared with their digests."""
     with _naming_missing("the load of a checkpoint", kwargs):
-        return state_dict_loader.load(state_dict, checkpoint_id=folder, **kwargs)
+        return state_dict_loader.load(state_dict, checkpoint_id=complete_folder(path), **kwargs)
 
 
 def complete_folder(path: str | os.PathLike[str]) -> Path:
@@ -104,13 +123,18 @@ def complete_folder(path: str | os.PathLike[str]) -> Path:
 
 def _naming_missing(what: str, kwargs: Mapping[str, Any]) -> AbstractContextManager[None]:
     """Return the context that names a process which does not take part, if processes communicate."""
+    group = _group_of(kwargs)
+    return nullcontext() if group is None else naming_missing(what, group.group_name)
+
+
+def _group_of(kwargs: Mapping[str, Any]) -> dist.ProcessGroup | None:
+    """Return the group in which torch's function communicates; None for one process alone."""
     if kwargs.get("no_dist") or not dist.is_initialized():
-        return nullcontext()
-    group: Any = kwargs.get("process_group") or dist.group.WORLD
-    return naming_missing(what, group.group_name)
+        return None
+    return kwargs.get("process_group") or dist.group.WORLD
 
 
-def _wait_for_pending() -> None:
+def wait_for_pending() -> None:
     """Wait for the save that goes on; raise its error."""
     while _pending:
         _pending.pop().result()
@@ -134,7 +158,7 @@ def _check_folder(folder: Path) -> None:
     others = [
         entry.name
         for entry in (folder.iterdir() if folder.is_dir() else ())
-        if entry.name != METADATA and entry.suffix != ".distcp"
+        if entry.name not in (METADATA, DIGESTS) and entry.suffix != ".distcp"
     ]
     if others or folder.is_file():
         raise InvalidArgument(
@@ -155,6 +179,7 @@ class _CompleteWriter(FileSystemWriter):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(_beside(path, "partial"), sync_files=True)
+        self.fs = HashedFiles()
         self._folder, self._previous = Path(os.path.abspath(path)), _beside(path, "previous")
         self._partial = _beside(path, "partial")
 
@@ -170,9 +195,23 @@ class _CompleteWriter(FileSystemWriter):
         prepared: list[SavePlan] = super().prepare_global_plan(plans)
         return prepared
 
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> torch.futures.Future[list[WriteResult]]:
+        """Write the files of this process; return what the coordinator is told, their digests among it."""
+        written = super().write_data(plan, planner).wait()
+        digests = [
+            WriteResult(MetadataIndex(digest.file), digest.nbytes, digest)
+            for digest in self.fs.digests.values()
+        ]
+        future: torch.futures.Future[list[WriteResult]] = torch.futures.Future()
+        future.set_result([*written, *digests])
+        return future
+
     def finish(self, metadata: Metadata, results: Any) -> None:
         """Write what makes the files a checkpoint, and put it into its place."""
-        super().finish(metadata, results)
+        told = [result for each in results for result in each]
+        digests = [r.storage_data for r in told if isinstance(r.storage_data, FileDigest)]
+        super().finish(metadata, [[r for r in told if not isinstance(r.storage_data, FileDigest)]])
+        write_digests(self._partial, [*digests, self.fs.digests[METADATA]])
         _sync(self._partial)
         if self._folder.exists():
             if self._previous.exists():

@@ -30,7 +30,7 @@ from .optimizer_states import is_elsewhere, present_state, use_parameters_in_use
 from .parts_in_use import all_layouts_of
 from .sharded_tensors import presented
 
-__all__ = ["load", "save"]
+__all__ = ["Saved", "load", "load_checked", "save", "state_of"]
 
 _Path = str | os.PathLike[str]
 
@@ -49,6 +49,11 @@ def save(model: Any, optimizer: Any, step: int, folder: _Path) -> None:
 
     Raises InvalidArgument for a parameter of the optimizer that the model does not have.
     """
+    checkpoint_files.save(state_of(model, optimizer, step), folder, no_dist=not dist.is_initialized())
+
+
+def state_of(model: Any, optimizer: Any, step: int) -> dict[str, Any]:
+    """Return what :func:`save` saves."""
     state: dict[str, Any] = {"model": _model_state(model), "step": int(step)}
     if optimizer is not None:
         names = _names(model, optimizer)
@@ -60,7 +65,7 @@ def save(model: Any, optimizer: Any, step: int, folder: _Path) -> None:
             names[id(parameter)]: _rows_of_numbers(parameter, model, names, present_state(parameter, values))
             for parameter, values in optimizer.state.items()
         }
-    checkpoint_files.save(state, folder, no_dist=not dist.is_initialized())
+    return state
 
 
 def load(model: Any, optimizer: Any = None, step: Any = None, folder: _Path | None = None) -> int:
@@ -75,21 +80,25 @@ def load(model: Any, optimizer: Any = None, step: Any = None, folder: _Path | No
             out.
         folder: the path of the folder.
 
-    Raises InvalidArgument for files of another step, of a model with other names, of other groups.
+    Raises InvalidArgument for files of another step, of a model with other names, of other groups, and
+    CheckpointCorrupted for those that are not what was written.
     """
     if folder is None:
         step, folder = None, step
     if not isinstance(folder, str | os.PathLike):
         raise InvalidArgument(f"load received folder={folder!r}", hint="load(model, optimizer, folder)")
-    saved = _Saved(folder)
-    no_dist = not dist.is_initialized()
-    state: dict[str, Any] = {"model": _model_state(model), "step": 0}
-    if optimizer is None:
-        saved.check_names(model, state["model"])
-        checkpoint_files.load(state, folder, no_dist=no_dist)
-        return _checked_step(state["step"], step, folder)
-    names = _names(model, optimizer)
+    checkpoint_files.check(folder, no_dist=not dist.is_initialized())
+    return _checked_step(load_checked(model, optimizer, Saved(folder)), step, folder)
+
+
+def load_checked(model: Any, optimizer: Any, saved: Saved, others: Mapping[str, Any] | None = None) -> int:
+    """Load files that were compared with their digests; `others` has further entries of their state dict."""
+    state: dict[str, Any] = {"model": _model_state(model), "step": 0, **(others or {})}
     saved.check_names(model, state["model"])
+    if optimizer is None:
+        saved.load(state)
+        return int(state["step"])
+    names = _names(model, optimizer)
     state["groups"] = saved.nested("groups")
     values = {
         names[id(p)]: saved.state_of(p, names[id(p)]) for g in optimizer.param_groups for p in g["params"]
@@ -99,11 +108,11 @@ def load(model: Any, optimizer: Any = None, step: Any = None, folder: _Path | No
         for parameter in (p for g in optimizer.param_groups for p in g["params"])
         if values[name := names[id(parameter)]]
     }
-    checkpoint_files.load(state, folder, no_dist=no_dist)
+    saved.load(state)
     for name, shown in state["optimizer"].items():  # numbers are new objects
         values[name].update({k: v for k, v in shown.items() if not isinstance(v, torch.Tensor)})
     _load_optimizer(optimizer, names, values, state["groups"])
-    return _checked_step(state["step"], step, folder)
+    return int(state["step"])
 
 
 def _checked_step(found: int, expected: int | None, folder: _Path) -> int:
@@ -163,7 +172,7 @@ def _is_number(parameter: torch.Tensor, model: Any, names: Mapping[int, str]) ->
     return parameter.ndim == 0 if first is None else first.shape == ()
 
 
-class _Saved:
+class Saved:
     """What the files of a folder have, by their metadata."""
 
     def __init__(self, folder: _Path) -> None:
@@ -172,6 +181,10 @@ class _Saved:
         self.folder, self._entries = os.fspath(folder), metadata.state_dict_metadata
         #: the paths of values in the state dict that was saved → their keys in the files
         self._keys = {tuple(path): key for key, path in metadata.planner_data.items()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Load the entries of a state dict; every process calls it."""
+        checkpoint_files.load_checked(state, self.folder, no_dist=not dist.is_initialized())
 
     def check_names(self, model: Any, own: Mapping[str, Any]) -> None:
         """Raise InvalidArgument for a model with other names."""
