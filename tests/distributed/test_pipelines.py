@@ -21,7 +21,7 @@ from sweeping import in_turn, one_in
 from thunder.core.errors import ThunderError
 from thunder.distributed import DrawsDiffer, column_parallel, ddp, pipeline, row_parallel, run_ranks
 from thunder.distributed.schedules import check, gpipe
-from thunder_distributed.agreement import ProgramsDiffer
+from thunder_distributed.disagreements import ProgramsDiffer
 
 #: the modules whose cases four processes run
 FOUR_PROCESSES = ("pipeline_mesh_cases",)

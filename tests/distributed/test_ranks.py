@@ -15,7 +15,7 @@ from distributed.rank_cases import NAMES
 from distributed.small_models import words
 from distributed.training_cases import distance
 from thunder.distributed import FSDPType, ddp, fsdp, run_ranks
-from thunder_distributed.agreement import ProcessMissing, ProgramsDiffer
+from thunder_distributed.disagreements import ProcessMissing, ProgramsDiffer
 
 
 @pytest.mark.multi_process

@@ -65,7 +65,7 @@ def thunder_transforms() -> list[TransformSpec]:
 
 @hookimpl
 def thunder_options() -> list[Option]:
-    """Declare the options of communication beside computation."""
+    """Declare the options of communication, and of what processes have in common."""
     machine: Any = import_module("thunder_distributed.machines").Machine
     return [
         Option(
@@ -88,6 +88,20 @@ def thunder_options() -> list[Option]:
             None,
             "a thunder.distributed.Machine or the name of one that is known, such as 'h100': parameters are "
             "gathered as late as they arrive in time on it; None for as early as overlap_collectives allows",
+        ),
+        Option(
+            "hang_timeout",
+            float | None,
+            60.0,
+            "after how many seconds a process that does not answer, because it or its machine is stopped, is "
+            "named in an error of the others, with gloo; None: after the timeout of the process group",
+        ),
+        Option(
+            "same_program",
+            bool,
+            True,
+            "whether processes that communicate run the same program, and are compared statement by "
+            "statement when it comes first; False compares their collectives",
         ),
     ]
 

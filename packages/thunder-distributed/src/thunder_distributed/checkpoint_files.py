@@ -39,7 +39,16 @@ from thunder.core.errors import InvalidArgument
 from .file_digests import DIGESTS, FileDigest, HashedFiles, check_files, write_digests
 from .lost_processes import naming_missing
 
-__all__ = ["METADATA", "async_save", "check", "complete_folder", "load", "load_checked", "save", "wait_for_pending"]
+__all__ = [
+    "METADATA",
+    "async_save",
+    "check",
+    "complete_folder",
+    "load",
+    "load_checked",
+    "save",
+    "wait_for_pending",
+]
 
 METADATA: Final = ".metadata"
 #: the default group, or one that was given → the group in which saving communicates beside training
@@ -179,7 +188,7 @@ class _CompleteWriter(FileSystemWriter):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(_beside(path, "partial"), sync_files=True)
-        self.fs = HashedFiles()
+        self.fs = self._files = HashedFiles()
         self._folder, self._previous = Path(os.path.abspath(path)), _beside(path, "previous")
         self._partial = _beside(path, "partial")
 
@@ -200,7 +209,7 @@ class _CompleteWriter(FileSystemWriter):
         written = super().write_data(plan, planner).wait()
         digests = [
             WriteResult(MetadataIndex(digest.file), digest.nbytes, digest)
-            for digest in self.fs.digests.values()
+            for digest in self._files.digests.values()
         ]
         future: torch.futures.Future[list[WriteResult]] = torch.futures.Future()
         future.set_result([*written, *digests])
@@ -211,7 +220,7 @@ class _CompleteWriter(FileSystemWriter):
         told = [result for each in results for result in each]
         digests = [r.storage_data for r in told if isinstance(r.storage_data, FileDigest)]
         super().finish(metadata, [[r for r in told if not isinstance(r.storage_data, FileDigest)]])
-        write_digests(self._partial, [*digests, self.fs.digests[METADATA]])
+        write_digests(self._partial, [*digests, self._files.digests[METADATA]])
         _sync(self._partial)
         if self._folder.exists():
             if self._previous.exists():

@@ -1,8 +1,8 @@
-"""`thunder.distributed.Checkpoints`: the last checkpoints of a training, of which a restart loads the last good one.
+"""`thunder.distributed.Checkpoints`: the last checkpoints of a training, for restarts.
 
-    runs/step-000000000100              complete; two are kept, or as many as one wants
-    runs/step-000000000200
-    runs/step-000000000300.partial      being written
+runs/step-000000000100              complete; two are kept, or as many as one wants
+runs/step-000000000200
+runs/step-000000000300.partial      being written
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ class Checkpoints:
                 checkpoints.save(model, optimizer, step)
         checkpoints.wait()
 
-    Every process calls each method. A checkpoint has the parameters, the buffers, the optimizer, the step and the
-    generators of each process. It is complete or not there, and any number of processes, in any layout, loads it.
-    All processes need the same file system.
+    Every process calls each method. A checkpoint has the parameters, the buffers, the optimizer, the step and
+    the generators of each process. It is complete or not there, and any number of processes, in any layout,
+    loads it. All processes need the same file system.
 
     Args:
         folder: the folder of all checkpoints; it is made by the first save.
         keep: how many complete ones are kept; at least 1. With 1 there is none to go back to where files are
             corrupted.
-        generators: generators of the user's by name, beside torch's and Python's, that are saved and restored.
+        generators: generators of the user's by name, which are saved beside torch's and Python's.
     """
 
     def __init__(
@@ -68,7 +68,9 @@ class Checkpoints:
         generators: Mapping[str, torch.Generator] | None = None,
     ) -> None:
         if keep < 1:
-            raise InvalidArgument(f"keep={keep!r} keeps no checkpoint", hint="Keep at least 1; 2 is the default.")
+            raise InvalidArgument(
+                f"keep={keep!r} keeps no checkpoint", hint="Keep at least 1; 2 is the default."
+            )
         self.folder, self.keep, self.generators = Path(folder), keep, dict(generators or {})
         #: why the last `load` has passed over checkpoints, by their paths
         self.skipped: dict[Path, str] = {}
@@ -105,9 +107,9 @@ class Checkpoints:
     def load(self, model: Any, optimizer: Any = None) -> int:
         """Load the last checkpoint whose files are what was written; return its step, 0 if there is none.
 
-        One that is passed over is named in a warning of each process, and in `skipped`. The number of processes and
-        their layout may be others than those that saved. Generators of processes that were there are as they
-        were; further ones get new seeds, or the state of all if that was one.
+        One that is passed over is named in a warning of each process, and in `skipped`. The number of
+        processes and their layout may be others than those that saved. Generators of processes that were
+        there are as they were; further ones get new seeds, or the state of all if that was one.
 
         Raises CheckpointCorrupted if there are checkpoints and none of them is good, and InvalidArgument
         for a model with other names and for other groups of parameters.
@@ -121,7 +123,7 @@ class Checkpoints:
             try:
                 checkpoint_files.check(path, needed=True, no_dist=no_dist)
             except CheckpointCorrupted as error:
-                reason = "; ".join(f"{file} {why}" for file, why in error.found.items())
+                reason = "; ".join(f"{file} {why}" for file, why in error.facts.items())
                 self.skipped[path] = reason
                 warnings.warn(f"the checkpoint {path} is passed over: {reason}", stacklevel=2)
                 continue
@@ -155,10 +157,10 @@ class Checkpoints:
         return [self._path(step) for step in sorted(steps, reverse=True)]
 
     def _remove(self) -> None:
-        """Remove what interrupted saves have left, and the checkpoints that are too many; one process does."""
+        """Remove what interrupted saves have left, and the checkpoints that are too many, in one process."""
         if _rank_and_size()[0] or not self.folder.is_dir():
             return
-        for path in self._complete()[self.keep :]:  # renamed, so that one which is removed in part is no checkpoint
+        for path in self._complete()[self.keep :]:  # renamed: what is removed in part is no checkpoint
             path.rename(path.with_name(f"{path.name}.partial"))
         for path in self.folder.glob("step-*.partial"):
             shutil.rmtree(path)

@@ -28,6 +28,7 @@ from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
 from thunder.extend import OperatorExecutor, numbers_of, register_ledger_facts
 
+from . import works
 from .lost_processes import naming_missing, reporting, waiting
 from .process_groups import group_size
 
@@ -51,7 +52,6 @@ ex = OperatorExecutor("distributed")
 
 #: the kinds of reductions that every backend has
 REDUCTIONS: Final = ("sum", "avg", "max", "min", "product")
-_functional = torch.ops._c10d_functional
 
 
 def _result(a: Any, shape: Sequence[int], do_async: bool) -> Any:
@@ -62,7 +62,7 @@ def _result(a: Any, shape: Sequence[int], do_async: bool) -> Any:
 
 def _waited(result: torch.Tensor, do_async: bool = False) -> torch.Tensor:
     """Return the result of a collective, after it has arrived unless `do_async`."""
-    waited: torch.Tensor = result if do_async else _functional.wait_tensor(result)
+    waited: torch.Tensor = result if do_async else works.wait_tensor(result)
     return waited
 
 
@@ -105,8 +105,8 @@ def gathered(a: torch.Tensor, group: str, dim: int = 0) -> torch.Tensor:
 def _all_gather(a: torch.Tensor, group: str, dim: int = 0, do_async: bool = False) -> torch.Tensor:
     size = group_size(group)
     if dim == 0:
-        return _waited(_functional.all_gather_into_tensor(a.contiguous(), size, group), do_async)
-    rows = _functional.all_gather_into_tensor(a.movedim(dim, 0).contiguous(), size, group)
+        return _waited(works.all_gather_into_tensor(a.contiguous(), size, group), do_async)
+    rows = works.all_gather_into_tensor(a.movedim(dim, 0).contiguous(), size, group)
     return _waited(rows).movedim(0, dim).contiguous()
 
 
@@ -125,7 +125,7 @@ def _check_reduction(op: str) -> None:
 
 
 def _all_reduce(a: torch.Tensor, group: str, op: str = "sum", do_async: bool = False) -> torch.Tensor:
-    return _waited(_functional.all_reduce(a.contiguous(), op, group), do_async)
+    return _waited(works.all_reduce(a.contiguous(), op, group), do_async)
 
 
 def _broadcast_meta(a: Any, group: str, src: int, do_async: bool = False) -> Any:
@@ -135,7 +135,7 @@ def _broadcast_meta(a: Any, group: str, src: int, do_async: bool = False) -> Any
 
 
 def _broadcast(a: torch.Tensor, group: str, src: int, do_async: bool = False) -> torch.Tensor:
-    return _waited(_functional.broadcast(a.contiguous(), src, group), do_async)
+    return _waited(works.broadcast(a.contiguous(), src, group), do_async)
 
 
 # -- reduce_scatter ------------------------------------------------------------------------------------------
@@ -153,8 +153,8 @@ def _reduce_scatter(
 ) -> torch.Tensor:
     size = group_size(group)
     if dim == 0:
-        return _waited(_functional.reduce_scatter_tensor(a.contiguous(), op, size, group), do_async)
-    rows = _functional.reduce_scatter_tensor(a.movedim(dim, 0).contiguous(), op, size, group)
+        return _waited(works.reduce_scatter_tensor(a.contiguous(), op, size, group), do_async)
+    rows = works.reduce_scatter_tensor(a.movedim(dim, 0).contiguous(), op, size, group)
     return _waited(rows).movedim(0, dim).contiguous()
 
 
@@ -168,7 +168,7 @@ def _all_to_all_meta(a: Any, group: str, do_async: bool = False) -> Any:
 
 def _all_to_all(a: torch.Tensor, group: str, do_async: bool = False) -> torch.Tensor:
     splits = [a.shape[0] // group_size(group)] * group_size(group)
-    return _waited(_functional.all_to_all_single(a.contiguous(), splits, splits, group), do_async)
+    return _waited(works.all_to_all_single(a.contiguous(), splits, splits, group), do_async)
 
 
 # -- futures, and several tensors in one ---------------------------------------------------------------------

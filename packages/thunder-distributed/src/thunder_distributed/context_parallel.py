@@ -110,6 +110,7 @@ class ContextParallelTransform(Distributing):
     def transform_module(self, model: Any) -> None:
         """Give parameters and buffers the values of the chosen rank."""
         self.check_groups(model)
+        self.check_weights(model)
         for _, tensor in (*model.named_parameters(), *model.named_buffers()):
             self.broadcast(tensor)
         trained = {n: p for n, p in distributed_parameters(model) if p.requires_grad}

@@ -62,6 +62,7 @@ class DataParallel(Distributing, ABC):
         self.check_order(thunder.list_transforms(model))
         self._check_copies(thunder.list_transforms(model))
         self.check_groups(model)
+        self.check_weights(model)
         parameters = self.distributed(model)
         buckets = self.buckets(model, parameters)
         for name, parameter in parameters.items():

@@ -20,14 +20,17 @@ from thunder.core.module import get_thunder_module
 from thunder.core.rewrite import module_tensors, replace_inputs
 from thunder.core.trace import TraceCtx
 
+from .agreement import agree_on_weights
 from .layouts import IN_PARTS, DistParallelType
-from .lost_processes import naming_missing
+from .lost_processes import finished, naming_missing
 from .optimizer_states import before_steps
 from .part_gradients import mark_gradient
 from .parts_in_use import connect
 from .process_groups import Members, group_named, members_of
+from .running import HANG_TIMEOUT, running_in
 from .sharded_tensors import accepted, presented
 from .stages import add_stages
+from .tensor_hashes import hashes_of
 
 __all__ = ["Distributing", "distributed_parameters", "names_of"]
 
@@ -99,7 +102,7 @@ class Distributing(thunder.Transform):
                 f"broadcast_from={self.broadcast_from!r} is not a rank of the group",
                 found={"processes": self.members.size},
             )
-        group_named(self.members.group)
+        running_in(self.members.group).hang_timeout = options.get("hang_timeout", HANG_TIMEOUT)
 
     def connect(self, model: Any) -> None:
         """Let torch's tools find the parameters in use: now, and before a program is compiled."""
@@ -128,7 +131,7 @@ class Distributing(thunder.Transform):
         source = self.members.ranks[self.broadcast_from]
         values = tensor.detach().contiguous()
         with naming_missing(f"the broadcast of the values of rank {source}", self.members.group):
-            dist.broadcast(values, src=source, group=group)
+            finished(dist.broadcast(values, src=source, group=group, async_op=True), self.members.group)
         if values.data_ptr() != tensor.data_ptr():
             tensor.detach().copy_(values)
 
@@ -153,6 +156,32 @@ class Distributing(thunder.Transform):
                     f'mesh_dim_names=("first", "second")); {other.made_by}(…, process_group=mesh["first"]), '
                     f'{self.made_by}(…, process_group=mesh["second"]).',
                 )
+
+    def check_weights(self, model: Any) -> None:
+        """Compare the parameters and buffers of the processes, and the values that no broadcast makes equal.
+
+        Raises WeightsDiffer with the first one that differs. Parts that an earlier transform has made are
+        left out. Values are compared by hashes, which are computed on their device.
+        """
+        if running_in(self.members.group).is_alone:
+            return
+        parts = {
+            name
+            for other in self.before(model)
+            if len({*other.members.ranks} & {*self.members.ranks}) > 1
+            for name, layout in other.layouts_by_name().items()
+            if layout.kind in IN_PARTS
+        }
+        parameters = {name: p for name, p in distributed_parameters(model) if name not in parts}
+        compared = {} if self.broadcast_from is not None else parameters
+        values = dict(zip(compared, hashes_of(compared.values()), strict=True))
+        buffers = {name: b for name, b in model.named_buffers() if name not in parts}
+        lines = [
+            f"{name} {str(t.dtype).removeprefix('torch.')}{list(t.shape)}"
+            f"{' requires grad' if t.requires_grad else ''}{values.get(name, '')}"
+            for name, t in {**parameters, **buffers}.items()
+        ]
+        agree_on_weights(self.members.group, [self.made_by, *lines])
 
     def cache_state(self) -> Mapping[str, Hashable]:
         """Return nothing. Raise InvalidArgument for a call within another distribution of torch's.

@@ -15,14 +15,13 @@ from thunder.core.proxies import FutureTensorProxy
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
 
+from . import works
 from .collectives import ex
 from .expert_products import EXPERTS
 from .lost_processes import reporting
 from .process_groups import group_named, group_size
 
 __all__ = ["EXCHANGES", "rotate"]
-
-_functional = torch.ops._c10d_functional
 
 
 def _rotate_meta(a: Any, group: str, shift: int = 1, do_async: bool = False) -> Any:
@@ -36,8 +35,8 @@ def _rotate(a: torch.Tensor, group: str, shift: int = 1, do_async: bool = False)
     size, rank = group_size(group), dist.get_rank(group_named(group))
     sent, received = [0] * size, [0] * size
     sent[(rank + shift) % size] = received[(rank - shift) % size] = a.numel()
-    flat = _functional.all_to_all_single(a.contiguous().view(-1), received, sent, group)
-    return (flat if do_async else _functional.wait_tensor(flat)).view(a.shape)  # type: ignore[no-any-return]
+    flat = works.all_to_all_single(a.contiguous().view(-1), received, sent, group)
+    return (flat if do_async else works.wait_tensor(flat)).view(a.shape)
 
 
 rotate: Symbol = ex.register_operator(

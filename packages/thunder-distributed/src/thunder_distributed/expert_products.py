@@ -24,13 +24,12 @@ from thunder.core.errors import InvalidArgument
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
 
+from . import works
 from .collectives import ex
 from .lost_processes import reporting
 from .process_groups import group_size
 
 __all__ = ["EXPERTS", "expert_gradient", "expert_product", "experts_of"]
-
-_functional = torch.ops._c10d_functional
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class _Routes:
         ends = offsets.to(torch.int64)
         counts = torch.diff(ends, prepend=ends.new_zeros(1))
         equal = [counts.numel() // size] * size
-        theirs = _functional.wait_tensor(_functional.all_to_all_single(counts, equal, equal, group))
+        theirs = works.wait_tensor(works.all_to_all_single(counts, equal, equal, group))
         theirs = theirs.view(size, -1)
         experts = torch.arange(theirs.shape[1], device=theirs.device).repeat(size)
         order = torch.argsort(experts.repeat_interleave(theirs.flatten()), stable=True)
@@ -62,15 +61,15 @@ class _Routes:
     def rows(self, a: torch.Tensor) -> Sequence[torch.Tensor]:
         """Return the rows of each expert of this process, from all processes."""
         mine = a[: sum(self.sent)].contiguous()
-        received = _functional.all_to_all_single(mine, self.received, self.sent, self.group)
-        return _functional.wait_tensor(received)[self.order].split(self.sizes)  # type: ignore[no-any-return]
+        received = works.all_to_all_single(mine, self.received, self.sent, self.group)
+        return works.wait_tensor(received)[self.order].split(self.sizes)  # type: ignore[no-any-return]
 
     def back(self, products: torch.Tensor, count: int) -> torch.Tensor:
         """Return the products of this process's own rows, and zeros up to a number of rows."""
         received = torch.empty_like(products)
         received[self.order] = products
-        exchanged = _functional.all_to_all_single(received, self.sent, self.received, self.group)
-        own = _functional.wait_tensor(exchanged)
+        exchanged = works.all_to_all_single(received, self.sent, self.received, self.group)
+        own = works.wait_tensor(exchanged)
         return torch.cat([own, own.new_zeros(count - len(own), own.shape[1])])
 
 

@@ -2,7 +2,7 @@
 
     {".metadata": [1714, "5f70…"], "__0_0.distcp": [4096, "9a0c…"]}        digests.json: bytes and SHA-256
 
-They are those of what was meant to be written: a disk that loses a page, or a file that was cut short, differs.
+They are those of what was meant to be written: a file that a disk has cut short or changed differs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, cast
 
 import torch.distributed as dist
 from torch.distributed.checkpoint.filesystem import FileSystem
@@ -76,7 +76,7 @@ class HashedFiles(FileSystem):
             if mode != "wb":
                 yield stream
                 return
-            yield (hashed := _Hashed(stream))
+            yield (hashed := _Hashed(cast(IO[bytes], stream)))
             name = Path(path).name
             self.digests[name] = FileDigest(name, hashed.nbytes, hashed.hexdigest())
 

@@ -21,19 +21,13 @@ from torch.distributed import distributed_c10d
 
 from thunder.core.errors import ThunderError
 
-from .agreement import (
-    ProcessMissing,
-    Running,
-    arrives,
-    count_collective,
-    differing,
-    grace_of,
-    known_sequence,
-    running_in,
-)
+from .comparison import arrives, grace_of
+from .disagreements import ProcessMissing, differing, error_of, unreachable
 from .presence import has_ended, note_lost, reasons_of
+from .running import Alarm, Running, count_collective, known_sequence, running_in
+from .works import finish, wait_tensor
 
-__all__ = ["naming_missing", "reporting", "waiting"]
+__all__ = ["finished", "naming_missing", "reporting", "waiting"]
 
 #: how long the report of one process is waited for, before the others are looked at, in seconds
 INTERVAL: Final = 0.05
@@ -95,7 +89,7 @@ def _let_arrive() -> None:
         if issued.result is not None:
             del _in_flight[key]
             with _explaining(issued):
-                torch.ops._c10d_functional.wait_tensor(issued.result)
+                wait_tensor(issued.result)
 
 
 @contextmanager
@@ -124,9 +118,18 @@ def naming_missing(what: str, group: str) -> Iterator[None]:
     except RuntimeError as error:
         if running.is_alone:
             raise
+        if isinstance(error, Alarm):
+            alarm = error.content
+            raise _reachable(error, what, lambda: error_of(alarm, what)) from error
         key = f"{running.key_of(running.others)}/outside"
         explained = _reachable(error, what, partial(_unreported, error, running, key, what, began))
         raise explained from (None if explained is error else error)
+
+
+def finished(work: Any, group: str) -> None:
+    """Wait for a work of a group within `naming_missing`."""
+    running = running_in(group)
+    finish(work, running, f"outside {running.others}")
 
 
 def _explained(error: RuntimeError, issued: _Issued) -> Exception:
@@ -136,13 +139,15 @@ def _explained(error: RuntimeError, issued: _Issued) -> Exception:
         return error
     key = running.key_of(running.count - 1)  # that of the comparison when this program began
     what = f"{name}, number {running.issued} of {running.length} of this program"
+    if isinstance(error, Alarm):
+        return _reachable(error, name, lambda: error_of(error.content, what))
     own = known_sequence(running.digest)
 
     def of_other_program(ranks: list[int], other: int) -> Exception | None:
         store = distributed_c10d._get_default_store()
         if not running.is_expected or not store.check([f"{key}/{other}"]):
             return None
-        _, theirs = json.loads(store.get(f"{key}/{other}"))
+        *_, theirs = json.loads(store.get(f"{key}/{other}"))
         return differing(ranks[running.rank], own, ranks[other], theirs)
 
     explain = partial(_unreported, error, running, key, what, began, own, of_other_program)
@@ -154,11 +159,7 @@ def _reachable(error: RuntimeError, name: str, explain: Callable[[], Exception])
     try:
         return explain()
     except RuntimeError:  # that of a store that cannot be reached is of another class for each kind
-        return ProcessMissing(
-            f"{name} fails, and the store of the process group cannot be reached",
-            found={"error": _first_line(error)},
-            hint="The process that hosts the store has ended: rank 0, or the agent of torchrun.",
-        )
+        return unreachable(name, error)
 
 
 def _unreported(

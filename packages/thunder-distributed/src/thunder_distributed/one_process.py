@@ -23,7 +23,7 @@ from .division.programs import DIVISION
 from .expert_parallel import DIVISION_OF_EXPERTS
 from .gradient_synchronization import without_accumulation
 from .layouts import IN_PARTS
-from .lost_processes import naming_missing
+from .lost_processes import finished, naming_missing
 from .process_groups import Members, group_named, members_of
 from .sequences.division import DIVISION_OF_SEQUENCES
 
@@ -99,7 +99,7 @@ def gradient_of_process(compiled: Any, name: str, gradient: torch.Tensor) -> tor
 def _mean(gradient: torch.Tensor, members: Members) -> torch.Tensor:
     total = gradient.detach().clone(memory_format=torch.contiguous_format)
     with naming_missing("the mean of gradients", members.group):
-        dist.all_reduce(total, group=group_named(members.group))
+        finished(dist.all_reduce(total, group=group_named(members.group), async_op=True), members.group)
     return total / members.size
 
 

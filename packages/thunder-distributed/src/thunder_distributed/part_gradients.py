@@ -22,7 +22,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from thunder.core.errors import UnsupportedProgram
 
-from .lost_processes import naming_missing
+from .lost_processes import finished, naming_missing
 from .process_groups import group_named
 
 __all__ = ["Part", "PartGradient", "mark_gradient", "note_part", "note_stage", "part_of", "whole_norms"]
@@ -177,7 +177,7 @@ def _join_stages(gradients: Sequence[torch.Tensor], norms: list[torch.Tensor], o
 def _reduce(values: torch.Tensor, op: Any, groups: Iterable[str]) -> None:
     for group in groups:
         with naming_missing("the norm of all gradients", group):
-            dist.all_reduce(values, op=op, group=group_named(group))
+            finished(dist.all_reduce(values, op=op, group=group_named(group), async_op=True), group)
 
 
 def _accumulated(t: torch.Tensor) -> torch.dtype:

@@ -4,8 +4,9 @@ Note [Presence]
 A backend says that a connection is lost, and a store is silent about a key that nobody writes. Neither says
 which process has ended. So each process listens on a port of its own, which it writes into the store of the
 process group; one that wants to know connects: a refused connection is a process that has ended, however it
-did. One that answers says whether it still has its process groups. One that does not answer may hang, or be
-behind a firewall: nothing is known of it. Nothing is sent while all goes well.
+did. One that answers says whether it still has its process groups, and which programs it has begun. One that
+does not answer may be stopped, or slow for a moment. Of one that cannot be connected to nothing is known:
+there may be a firewall. Nothing is sent while all goes well.
 
 A process that has left a collective by an error may end before the others ask. So it notes which ranks were
 the reason, and they name those.
@@ -17,16 +18,19 @@ import atexit
 import json
 import os
 import socket
+import sys
 import threading
+import time
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-__all__ = ["announce", "has_ended", "note_lost", "reasons_of"]
+__all__ = ["Answer", "abandon", "announce", "ask", "has_ended", "note_begun", "note_lost", "reasons_of"]
 
 #: how long an answer is waited for, in seconds
 ANSWER: Final = 0.2
@@ -34,8 +38,14 @@ ANSWER: Final = 0.2
 PRETENDED: Final = ("fake", "threaded", "thunder_ranks")
 _HERE, _LEFT = b"1", b"0"
 _KEY: Final = "thunder.distributed/presence"
+#: how long the end of a process may take that has abandoned a collective, in seconds
+ENDING: Final = 5.0
 #: machines to which there is no way
 _unreachable: Final[set[str]] = set()
+#: machines that were connected to
+_reached: Final[set[str]] = set()
+#: default group → name of a group → the number of the last program that was begun in it, and the program
+_begun: Final[WeakKeyDictionary[Any, dict[str, tuple[int, str]]]] = WeakKeyDictionary()
 #: the default groups in whose stores this process is announced
 _announced: Final[WeakSet[Any]] = WeakSet()
 
@@ -52,28 +62,55 @@ def announce() -> None:
         _leave_at_exit(os.getpid())
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What another process answers; nothing of it is known if all is False."""
+
+    has_ended: bool = False
+    #: its machine has taken the connection, and it has not answered
+    is_silent: bool = False
+    #: group → the number of the last program that it has begun in it, and the program
+    begun: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+
 def has_ended(rank: int) -> bool:
     """Return whether a global rank is known to have ended, or to have left its process group."""
+    return ask(rank).has_ended
+
+
+def ask(rank: int) -> Answer:
+    """Ask a global rank how it is."""
     store = distributed_c10d._get_default_store()
     if not store.check([f"{_KEY}/{rank}"]):
-        return False
+        return Answer()
     host, port = json.loads(store.get(f"{_KEY}/{rank}"))
     if host in _unreachable:
-        return False
+        return Answer()
     try:
         connection = socket.create_connection((host, port), ANSWER)
     except ConnectionError:
-        return True
+        return Answer(has_ended=True)
     except OSError:
+        if host in _reached:  # what waits to be accepted by a stopped process is limited
+            return Answer(is_silent=True)
         _unreachable.add(host)
-        return False
-    with connection:
+        return Answer()
+    _reached.add(host)
+    with connection, connection.makefile("rb") as answer:
         try:
-            return connection.recv(1) in (_LEFT, b"")
+            text = answer.read()
         except ConnectionError:
-            return True
-        except TimeoutError:  # it hangs, or is slow
-            return False
+            return Answer(has_ended=True)
+        except TimeoutError:  # it is stopped, or slow
+            return Answer(is_silent=True)
+    if text[:1] in (_LEFT, b""):
+        return Answer(has_ended=True)
+    return Answer(begun={name: (number, event) for name, (number, event) in json.loads(text[1:]).items()})
+
+
+def note_begun(group: str, number: int, event: str) -> None:
+    """Note which program this process has begun in a group, for those who ask."""
+    _begun.setdefault(dist.group.WORLD, {})[group] = number, event
 
 
 def note_lost(rank: int, lost: Collection[int]) -> None:
@@ -95,10 +132,39 @@ def _leave_at_exit(process: int) -> None:
     """Close the connections of gloo when a program ends: Python may take seconds to end after that."""
 
     def leave() -> None:
+        if _abandoned:
+            _end()
         if os.getpid() == process and dist.is_initialized() and dist.get_backend() == "gloo":
             dist.destroy_process_group()
 
     atexit.register(leave)
+
+
+#: whether this process has left a collective that cannot arrive
+_abandoned: Final[list[bool]] = []
+
+
+def abandon() -> None:
+    """Note that this process has left a collective that does not arrive.
+
+    A thread of gloo still waits in it. Python would wait for that when the program ends, and torchrun for the
+    process. So the process ends without that, with status 1, as one with an error does.
+    """
+    if not _abandoned:
+        _abandoned.append(True)
+        threading.Thread(target=_end_after_main, name="thunder end", daemon=True).start()
+
+
+def _end_after_main() -> None:
+    threading.main_thread().join()
+    time.sleep(ENDING)  # the functions of atexit run meanwhile, unless a save waits for a collective
+    _end()
+
+
+def _end() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 @cache
@@ -120,7 +186,9 @@ def _answer(listening: socket.socket) -> None:
             return  # it was closed
         with connection:
             try:
-                connection.sendall(_HERE if dist.is_initialized() else _LEFT)
+                world = dist.group.WORLD
+                begun = json.dumps({} if world is None else _begun.get(world, {})).encode()
+                connection.sendall(_LEFT if world is None else _HERE + begun)
             except OSError:
                 continue  # who asked has gone
 

@@ -1,6 +1,6 @@
 """The collectives of a final trace in their order, and the statement that agrees on them.
 
-agree('0', '9c41…')                 # the other processes of group '0' begin the same collectives
+agree('0', '9c41…', 'b52e…')      # the others of group '0' begin the same collectives, of one program
 ft0 = all_gather(t_0_weight, …
 """
 
@@ -18,15 +18,20 @@ from thunder.core.symbol import BoundSymbol
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceProvenance, TraceTag, from_trace
 
-from .agreement import begin, register_sequence
+from .agreement import begin
 from .collectives import ex, pack, pack_for_fsdp
 from .communication import calls_of_collectives
 from .exchanges import EXCHANGES
+from .program_statements import program_of
+from .running import register_program, register_sequence
 
 __all__ = ["agree", "sequences_of", "with_agreement"]
 
 agree = ex.register_operator(
-    "agree", meta=lambda group, digest: None, fn=begin, tags=(OpTags.DONT_DCE, OpTags.NONDIFFERENTIABLE)
+    "agree",
+    meta=lambda group, digest, program="": None,
+    fn=begin,
+    tags=(OpTags.DONT_DCE, OpTags.NONDIFFERENTIABLE),
 )
 
 #: operators of several tensors whose result consists of them
@@ -40,6 +45,8 @@ class _Inputs:
     names: list[str] = field(default_factory=list)
     #: those that all processes have in common, where a process has other ones of its own
     common: dict[str, str] = field(default_factory=dict)
+    #: the digest of the program as it was acquired
+    program: str = ""
 
 
 def with_agreement(trace: TraceCtx, context: Any) -> TraceCtx:
@@ -62,6 +69,10 @@ def with_agreement(trace: TraceCtx, context: Any) -> TraceCtx:
                 sequences.setdefault(transform.members.group, [])
     if not sequences:
         return trace
+    if not inputs.program and context.options.get("same_program", True):
+        program = program_of(context)
+        inputs.program = program.digest
+        register_program(program.digest, program.inputs, program.statements)
     new = from_trace(trace)
     statements = []
     for group, sequence in sorted(sequences.items()):
@@ -69,7 +80,7 @@ def with_agreement(trace: TraceCtx, context: Any) -> TraceCtx:
         described = [f"{kind}: {line}" for line in sequence]
         digest = hashlib.sha256("\n".join([kind, *described]).encode()).hexdigest()[:16]
         register_sequence(digest, described)
-        statements.append(agree.bind(group, digest, output=None))
+        statements.append(agree.bind(group, digest, inputs.program, output=None))
     new.bound_symbols = [*statements, *trace.bound_symbols]
     new.set_provenance(TraceProvenance("Agreement of processes"))
     return new

@@ -31,7 +31,7 @@ from torch.testing._internal.distributed import multi_threaded_pg as threaded
 
 from thunder.core.errors import InvalidArgument
 
-from .agreement import ProcessMissing
+from .disagreements import ProcessMissing
 from .gradient_synchronization import begin_rank
 
 __all__ = ["run_ranks"]

@@ -81,6 +81,7 @@ class TensorParallel(Distributing):
         self.device = process_device() if self.device is None else self.device
         earlier = self._earlier(model)
         self.check_groups(model)
+        self.check_weights(model)
         module = get_thunder_module(model)
         self._begin_equally(model, earlier)
         owners = {id(model.get_parameter(n)): (n, layout) for t in earlier for n, layout in t.layouts.items()}

@@ -1,10 +1,13 @@
 """Data, fully sharded data, tensor and pipeline parallelism, on process groups of `torch.distributed`."""
 
+from thunder_distributed.checkpoint_series import CheckpointNotSaved, Checkpoints
 from thunder_distributed.clipping import clip_grad_norm_
 from thunder_distributed.communication import Communication, communication
 from thunder_distributed.context_parallel import ContextParallelTransform, context_parallel
+from thunder_distributed.disagreements import ProcessMissing, ProgramsDiffer, WeightsDiffer
 from thunder_distributed.division.draws import DrawsDiffer
 from thunder_distributed.expert_parallel import ExpertParallelTransform, expert_parallel
+from thunder_distributed.file_digests import CheckpointCorrupted
 from thunder_distributed.full_sharding import FSDPTransform, fsdp
 from thunder_distributed.gradient_synchronization import skip_data_parallel_grad_sync
 from thunder_distributed.layouts import DistParallelType, FSDPBucketingStrategy, FSDPType, Layout
@@ -30,6 +33,9 @@ from thunder_distributed.tensor_parallel import (
 from thunder_distributed.training_state import load, save
 
 __all__ = [
+    "CheckpointCorrupted",
+    "CheckpointNotSaved",
+    "Checkpoints",
     "ColumnParallelTransform",
     "Communication",
     "ContextParallelTransform",
@@ -51,9 +57,12 @@ __all__ = [
     "Meshes",
     "Network",
     "Pipeline",
+    "ProcessMissing",
+    "ProgramsDiffer",
     "RowParallelTransform",
     "TensorLayout",
     "Training",
+    "WeightsDiffer",
     "clip_grad_norm_",
     "column_parallel",
     "communication",

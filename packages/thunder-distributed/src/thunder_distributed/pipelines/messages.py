@@ -28,9 +28,9 @@ from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx
 
-from ..agreement import ProcessMissing
 from ..collectives import ex
 from ..communication import Collective
+from ..disagreements import ProcessMissing
 from ..process_groups import group_named, group_size
 
 __all__ = ["MESSAGES", "arrived", "messages_of", "receive", "send", "sent"]

@@ -16,10 +16,11 @@ import thunder
 from thunder.core.errors import InvalidArgument, UnsupportedProgram
 from thunder.core.trace import TraceCtx
 
-from ..agreement import begin, register_sequence
+from ..agreement import begin
 from ..communication import Communication
 from ..distribution import Distributing
 from ..process_groups import Members, group_named, members_of
+from ..running import register_sequence
 from .cut import Cut
 from .draws import put_generators, states_of_draws
 from .messages import messages_of
