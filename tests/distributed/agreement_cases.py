@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -48,10 +50,71 @@ def branches(transform: Any) -> tuple[Any, Any]:
     return compiled, step
 
 
+class Some(nn.Module):
+    """Layers, of which the first ones are called."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers, self.count = nn.ModuleList(nn.Linear(4, 4) for _ in range(2)), count
+
+    def forward(self, x):
+        for layer in self.layers[: self.count]:
+            x = layer(x)
+        return x
+
+
 @case
 def programs_that_differ():
-    layers = [nn.Linear(4, 4) for _ in range(1 + dist.get_rank())]
-    return message(thunder.jit(nn.Sequential(*layers), transforms=[fsdp()]), torch.ones(2, 4))
+    return message(thunder.jit(Some(1 + dist.get_rank()), transforms=[fsdp()]), torch.ones(2, 4))
+
+
+class Activated(nn.Module):
+    """A layer with an activation, which is the code of a process."""
+
+    def __init__(self, activation, seed: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.layer, self.activation = nn.Linear(4, 4), activation
+
+    def forward(self, x):
+        return self.activation(self.layer(x)).sum()
+
+
+def activated(**options: Any) -> Any:
+    """Return the module with another activation in each process, compiled."""
+    model = Activated((torch.relu, torch.tanh)[dist.get_rank()])
+    return thunder.jit(model, transforms=[fsdp(process_group=impatient_group())], **options)
+
+
+@case
+def statements_that_differ():
+    """One process has other code; then it means to have it, and then batches differ, too."""
+    texts = [message(activated(), torch.ones(2, 4)), message(activated(same_program=False), torch.ones(2, 4))]
+    return [*texts, message(activated(), torch.ones(2 + dist.get_rank(), 4))]
+
+
+@case
+def weights_that_differ():
+    """The processes have other values, to transforms without a broadcast, and other shapes."""
+
+    def compiled(transform: Any, seed: int, features: int = 4) -> str:
+        model = Activated(torch.relu, seed)
+        model.layer = nn.Linear(4, features) if features != 4 else model.layer
+        group = impatient_group()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            text = message(lambda: thunder.jit(model, transforms=[transform(process_group=group)]))
+        return f"{text} {' '.join(str(w.message) for w in caught)}"
+
+    rank = dist.get_rank()
+    replicated = partial(ddp, broadcast_from=None)
+    return [
+        compiled(replicated, 0),
+        compiled(replicated, rank),
+        compiled(fsdp, rank),
+        compiled(ddp, 0, 4 + rank),
+    ]
 
 
 @case
@@ -108,10 +171,10 @@ def unsynchronised_in_one_process():
 
 @case
 def a_process_that_begins_nothing():
-    group = impatient_group()
+    compiled = thunder.jit(nn.Linear(4, 4), transforms=[ddp(process_group=impatient_group())])
     if dist.get_rank() == 1:
         return None
-    return message(thunder.jit(nn.Linear(4, 4), transforms=[fsdp(process_group=group)]), torch.ones(2, 4))
+    return message(lambda: compiled(torch.ones(2, 4)).sum().backward())
 
 
 @case

@@ -27,9 +27,9 @@ def _plugin() -> Iterator[None]:
 
 
 @contextmanager
-def _pretended(size: int) -> Iterator[Any]:
-    """Initialise a group of which this process is rank 0; its collectives have no values."""
-    dist.init_process_group("fake", rank=0, world_size=size, store=FakeStore())
+def pretended(size: int, rank: int = 0) -> Iterator[Any]:
+    """Initialise a group of which this process is a rank; its collectives have no values."""
+    dist.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())
     try:
         yield dist.group.WORLD
     finally:
@@ -39,14 +39,14 @@ def _pretended(size: int) -> Iterator[Any]:
 @pytest.fixture
 def fake_group() -> Iterator[Any]:
     """Initialise a group of two processes, of which there is this one."""
-    with _pretended(2) as group:
+    with pretended(2) as group:
         yield group
 
 
 @pytest.fixture
 def fake_four() -> Iterator[Any]:
     """Initialise a group of four processes, of which there is this one."""
-    with _pretended(4) as group:
+    with pretended(4) as group:
         yield group
 
 

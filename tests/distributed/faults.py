@@ -1,9 +1,9 @@
 """Run as a program: processes train, and something fails in one of them.
 
-    python faults.py FOLDER FAULT SIZE
+    python faults.py FOLDER FAULT SIZE RANK
 
-The fault is in rank 1, or in what all use. It prints what became of each process as JSON, by rank: its error,
-the seconds from the fault to it, and a note.
+The fault is in one rank, or in what all use. It prints what became of each process as JSON, by rank: its
+error, the seconds from the fault to it, and a note.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from thunder.distributed import Checkpoints, ddp, fsdp
 #: after how many seconds without an answer a process is missed, and the timeout of the group
 HANG, TIMEOUT = 1.0, 600.0
 STEPS = 4
+#: the rank with the fault
+VICTIM = 1
 
 
 class Network(nn.Module):
@@ -81,7 +83,7 @@ class Rank:
 def kill(rank: int, folder: Path) -> None:
     trained = Rank(rank, folder)
     trained.warm()
-    if rank == 1:
+    if rank == VICTIM:
         os.kill(os.getpid(), signal.SIGKILL)
     trained.step()
 
@@ -90,7 +92,7 @@ def stop(rank: int, folder: Path) -> None:
     """Be stopped, as by a debugger or a machine that hangs."""
     trained = Rank(rank, folder)
     trained.warm()
-    if rank == 1:
+    if rank == VICTIM:
         os.kill(os.getpid(), signal.SIGSTOP)
     trained.step()
 
@@ -99,7 +101,7 @@ def stop_before_it_compiles(rank: int, folder: Path) -> None:
     trained = Rank(rank, folder)
     dist.barrier()
     (folder / f"began{rank}").write_text(str(time.time()))
-    if rank == 1:
+    if rank == VICTIM:
         os.kill(os.getpid(), signal.SIGSTOP)
     trained.step()
 
@@ -107,10 +109,10 @@ def stop_before_it_compiles(rank: int, folder: Path) -> None:
 def slow(rank: int, folder: Path) -> None:
     """Be slower than the others wait for an answer: a process that answers is waited for."""
     trained = Rank(rank, folder)
-    if rank == 1:
+    if rank == VICTIM:
         time.sleep(2.5 * HANG)
     trained.warm()
-    if rank == 1:
+    if rank == VICTIM:
         time.sleep(2.5 * HANG)
     trained.step()
 
@@ -127,18 +129,18 @@ def store(rank: int, folder: Path) -> None:
 
 def code(rank: int, folder: Path) -> None:
     (folder / f"began{rank}").write_text(str(time.time()))
-    Rank(rank, folder, Edited() if rank == 1 else Network()).step()
+    Rank(rank, folder, Edited() if rank == VICTIM else Network()).step()
 
 
 def weights(rank: int, folder: Path) -> None:
     (folder / f"began{rank}").write_text(str(time.time()))
-    Rank(rank, folder, Network(seed=int(rank == 1)))
+    Rank(rank, folder, Network(seed=int(rank == VICTIM)), ddp(broadcast_from=None))
 
 
 def modules(rank: int, folder: Path) -> None:
     """Give one process another module, to a transform that would broadcast its parameters."""
     (folder / f"began{rank}").write_text(str(time.time()))
-    model = nn.Sequential(nn.Linear(4, 3 if rank == 1 else 4))
+    model = nn.Sequential(nn.Linear(4, 3 if rank == VICTIM else 4))
     Rank(rank, folder, model, ddp())
 
 
@@ -146,7 +148,7 @@ def programs(rank: int, folder: Path) -> None:
     """Compile another program late in one process."""
     trained = Rank(rank, folder)
     trained.warm()
-    trained.step(rank != 1)
+    trained.step(rank != VICTIM)
 
 
 def order(rank: int, folder: Path) -> None:
@@ -156,7 +158,7 @@ def order(rank: int, folder: Path) -> None:
         for goes_left in (True, False):
             trained.step(goes_left)
     trained.warm()
-    trained.step(rank != 1)
+    trained.step(rank != VICTIM)
 
 
 def disk(rank: int, folder: Path) -> None:
@@ -166,7 +168,7 @@ def disk(rank: int, folder: Path) -> None:
     checkpoints = Checkpoints(folder / "runs")
     checkpoints.save(trained.compiled, trained.optimizer, 1)
     checkpoints.wait()
-    if rank == 1:
+    if rank == VICTIM:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
     trained.step()
     checkpoints.save(trained.compiled, trained.optimizer, 2)
@@ -188,7 +190,7 @@ def corrupted(rank: int, folder: Path) -> None:
         checkpoints.save(trained.compiled, trained.optimizer, number)
     checkpoints.wait()
     dist.barrier()
-    if rank == 1:
+    if rank == VICTIM:
         (shard,) = (folder / "runs").glob("*2/__0_0.distcp")
         content = bytearray(shard.read_bytes())
         content[len(content) // 2] ^= 1
@@ -263,7 +265,7 @@ def main(folder: Path, fault: str, size: int) -> None:
     while children:
         child, _ = os.waitpid(-1, os.WNOHANG)
         children.pop(child, None)
-        if fault.startswith("stop") and list(children.values()) == [1]:
+        if fault.startswith("stop") and list(children.values()) == [VICTIM]:
             os.kill(next(iter(children)), signal.SIGKILL)  # the others have ended without it
         time.sleep(0 if child else 0.02)
     print(json.dumps([became(folder, rank) for rank in range(size)]))
@@ -277,4 +279,5 @@ def became(folder: Path, rank: int) -> list[object]:
 
 
 if __name__ == "__main__":
+    VICTIM = int(sys.argv[4])
     main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -27,6 +27,26 @@ def test_programs_with_other_collectives_are_an_error_in_each_process(outcomes):
         assert text.count("forward: all_gather f32[2, 4] (0) of t_") == 1 + 2
 
 
+def test_other_code_in_one_process_is_an_error_in_each_that_shows_the_first_statement(outcomes):
+    for first, meant, ragged in both(outcomes, "statements_that_differ"):
+        assert first.startswith("ProgramsDiffer: ranks 0 and 1 have begun programs with other statements")
+        assert "\n  rank 0:  t1 = relu(t0)\n  rank 1:  t1 = tanh(t0)\n" in first
+        assert meant == ragged == "no error"
+
+
+def test_other_weights_in_one_process_are_named_in_each(outcomes):
+    value = r" requires grad 0x[0-9a-f]{16}\n"
+    shown = rf"\n  rank 0:  layer.weight float32\[4, 4\]{value}  rank 1:  layer.weight float32\[4, 4\]{value}"
+    for equal, replicated, sharded, shapes in both(outcomes, "weights_that_differ"):
+        assert equal == "no error "
+        assert re.match("WeightsDiffer: ranks 0 and 1 begin with other weights" + shown, replicated)
+        assert re.match(
+            "no error fsdp joins parts of other weights: ranks 0 and 1 begin with .*" + shown, sharded
+        )
+        assert "\n  rank 0:  layer.weight float32[4, 4] requires grad\n" in shapes
+        assert "\n  rank 1:  layer.weight float32[5, 4] requires grad\n" in shapes
+
+
 def test_branches_with_parameters_of_equal_shapes_are_told_apart(outcomes):
     for sharded, replicated in both(outcomes, "first_calls_of_other_branches"):
         assert shows(sharded, "rank 0:  forward: all_gather f32[2, 4] (0) of t_left_weight")
@@ -100,7 +120,7 @@ def test_a_process_that_is_lost_in_a_collective_is_named(outcomes, name):
 
 def test_a_process_that_is_killed_before_it_compiles_is_named(outcomes):
     other, killed = outcomes["killed_before_it_compiles"]
-    assert other.get().startswith("ProcessMissing: rank 1 has not begun a program")
+    assert other.get().startswith("ProcessMissing: rank 1 has not begun to compile a module")
     assert killed.error == "killed"
 
 

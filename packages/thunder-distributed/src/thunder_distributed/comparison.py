@@ -72,9 +72,10 @@ def _compare(running: Running, event: str, sequence: Sequence[str], program: str
     store.set(running.alarm_key(str(running.count)), json.dumps(verdict))
     if "missing" in verdict:
         note_lost(dist.get_rank(), [verdict["missing"]])
+        begun = "to compile a module" if event.startswith(WEIGHTS) else "a program"
         raise ProcessMissing(
-            f"rank {verdict['missing']} has not begun a program that this process has begun",
-            found={**verdict["found"], "collectives": shown(sequence)},
+            f"rank {verdict['missing']} has not begun {begun} that this process has begun",
+            found={**verdict["found"], "this process": shown(sequence)},
             hint="Each process has to call the module equally often, and with gradients or without. Look at "
             "the output of that rank: it may have raised an error or have ended.",
         )
@@ -163,17 +164,20 @@ def _absence(running: Running, other: int, key: str, seconds: float) -> Absence 
     store = distributed_c10d._get_default_store()
     rank = dist.get_process_group_ranks(running.group)[other]
     answered = began = time.monotonic()
-    interval = INTERVAL / 16
+    interval = INTERVAL / 256
     while running.can_be_seen and time.monotonic() + interval < began + seconds:
-        if arrives(store, key, interval):
+        if store.check([key]):  # a wait would print a warning when its time is over
             return None
+        time.sleep(interval)
+        interval = min(1.5 * interval, INTERVAL)
+        if interval < INTERVAL / 4:
+            continue
         answer, now = ask(rank), time.monotonic()
         absence = _absence_of(running, answer, now - answered)
         if absence is not None:
             return None if store.check([key]) else absence
         if not answer.is_silent:
             answered = now
-        interval = min(2 * interval, INTERVAL)
     return None if arrives(store, key, max(began + seconds - time.monotonic(), 0.001)) else Absence()
 
 

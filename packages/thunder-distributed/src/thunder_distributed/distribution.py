@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 import weakref
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import Any, Final
@@ -21,6 +22,7 @@ from thunder.core.rewrite import module_tensors, replace_inputs
 from thunder.core.trace import TraceCtx
 
 from .agreement import agree_on_weights
+from .disagreements import WeightsDiffer
 from .layouts import IN_PARTS, DistParallelType
 from .lost_processes import finished, naming_missing
 from .optimizer_states import before_steps
@@ -160,8 +162,9 @@ class Distributing(thunder.Transform):
     def check_weights(self, model: Any) -> None:
         """Compare the parameters and buffers of the processes, and the values that no broadcast makes equal.
 
-        Raises WeightsDiffer with the first one that differs. Parts that an earlier transform has made are
-        left out. Values are compared by hashes, which are computed on their device.
+        Raises WeightsDiffer with the first one that differs. Where each process gives a part of its own
+        values (fsdp) other values are a warning. Parts that an earlier transform has made are left out.
+        Values are compared by hashes, which are computed on their device.
         """
         if running_in(self.members.group).is_alone:
             return
@@ -173,15 +176,22 @@ class Distributing(thunder.Transform):
             if layout.kind in IN_PARTS
         }
         parameters = {name: p for name, p in distributed_parameters(model) if name not in parts}
-        compared = {} if self.broadcast_from is not None else parameters
-        values = dict(zip(compared, hashes_of(compared.values()), strict=True))
         buffers = {name: b for name, b in model.named_buffers() if name not in parts}
         lines = [
             f"{name} {str(t.dtype).removeprefix('torch.')}{list(t.shape)}"
-            f"{' requires grad' if t.requires_grad else ''}{values.get(name, '')}"
+            f"{' requires grad' if t.requires_grad else ''}"
             for name, t in {**parameters, **buffers}.items()
         ]
         agree_on_weights(self.members.group, [self.made_by, *lines])
+        if self.broadcast_from is not None:
+            return
+        values = zip(lines, hashes_of(parameters.values()), strict=False)
+        try:
+            agree_on_weights(self.members.group, [f"{line} {value}" for line, value in values])
+        except WeightsDiffer as error:
+            if self.kind is not DistParallelType.FULLY_SHARDED:
+                raise
+            warnings.warn(f"{self.made_by} joins parts of other weights: {error}", stacklevel=2)
 
     def cache_state(self) -> Mapping[str, Hashable]:
         """Return nothing. Raise InvalidArgument for a call within another distribution of torch's.

@@ -18,7 +18,7 @@ def hashes_of(tensors: Iterable[torch.Tensor]) -> list[str]:
     hashed = [_hash(t.detach()) for t in tensors]
     known = [h for h in hashed if h is not None]
     numbers = iter(torch.stack([h.cpu() for h in known]).tolist() if known else ())
-    return ["" if h is None else f" 0x{next(numbers):016x}" for h in hashed]
+    return ["" if h is None else f"0x{next(numbers):016x}" for h in hashed]
 
 
 def _hash(t: torch.Tensor) -> torch.Tensor | None:

@@ -8,6 +8,7 @@ it is looked at whether it can still arrive: another process may have begun anot
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -39,7 +40,7 @@ _OPERATIONS: Final[dict[str, Any]] = {
     "min": dist.ReduceOp.MIN,
     "product": dist.ReduceOp.PRODUCT,
 }
-#: id of the result of a collective that is in flight → the result, its work, and the record of its group
+#: memory of the result of a collective in flight → the result, its work, and the record of its group
 _issued: dict[int, tuple[torch.Tensor, Any, Running]] = {}
 
 
@@ -102,12 +103,17 @@ def wait_tensor(result: torch.Tensor) -> torch.Tensor:
 
     Raises Alarm if it cannot arrive, and torch's error if it fails.
     """
-    issued = _issued.pop(id(result), None)
+    issued = _issued.pop(_memory(result), None)
     if issued is None:
         return _functional.wait_tensor(result)  # type: ignore[no-any-return]
     _, work, running = issued
     finish(work, running, running.position)
     return result
+
+
+def _memory(result: torch.Tensor) -> int:
+    """Return what a result and its views have in common, of which one may be waited for."""
+    return result.untyped_storage()._cdata
 
 
 def finish(work: Any, running: Running, position: str) -> None:
@@ -117,6 +123,7 @@ def finish(work: Any, running: Running, position: str) -> None:
         return
     watch = None
     while True:
+        began = time.monotonic()
         try:
             work.wait(INTERVAL)
             return
@@ -124,6 +131,8 @@ def finish(work: Any, running: Running, position: str) -> None:
             if work.is_completed():
                 work.wait()  # raises the error of the work, if it has one
                 return
+            if time.monotonic() < began + INTERVAL.total_seconds() / 2:
+                raise  # a work of several parts has failed, which is not complete then
         watch = watch or Watch(running, position)
         try:
             watch.look()
@@ -133,5 +142,5 @@ def finish(work: Any, running: Running, position: str) -> None:
 
 
 def _in_flight(result: torch.Tensor, work: Any, running: Running) -> torch.Tensor:
-    _issued[id(result)] = result, work, running
+    _issued[_memory(result)] = result, work, running
     return result

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from thunder.base.errors import InvalidArgument, PluginError
-from thunder.base.extension_origin import origin_of
+from thunder.base.extension_origin import module_of, origin_of
 from thunder.compiler.compiled_program import Compiled, compiled_program
 from thunder.compiler.context import Context
 from thunder.compiler.running_stages import run_inserted, run_step
@@ -229,7 +229,7 @@ def configured_pipeline(
     for transform in transforms:
         with calling_hook(transform, "configure_pipeline", passing=(InvalidArgument,)):
             transform.configure_pipeline(pipeline, options)
-        pipeline.attribute(f"transform {type(transform).__name__} ({origin_of(type(transform))})")
+        pipeline.attribute(f"transform {type(transform).__name__} ({module_of(type(transform))})")
     if pipeline.has_added:
         _check_stages(pipeline, transforms, executors)
     return pipeline
