@@ -22,11 +22,11 @@ LAYOUTS = {
         fsdp, sharding_strategy=FSDPType.ZERO3, bucketing_strategy=FSDPBucketingStrategy.BLOCK
     ),
 }
-#: what torch calls them → what the tables do, and whether the result is larger than the operand
+#: torch's operator → what the tables call it
 NAMES = {
-    "all_gather_into_tensor": "all_gather",
-    "all_reduce": "all_reduce",
-    "reduce_scatter_tensor": "reduce_scatter",
+    "c10d::_allgather_base_": "all_gather",
+    "c10d::allreduce_": "all_reduce",
+    "c10d::_reduce_scatter_base_": "reduce_scatter",
 }
 ITEMSIZE = 8  # of float64
 
@@ -43,14 +43,14 @@ def counted(name: str) -> dict[str, tuple[int, int]]:
     compiled(*arguments(rank, size)).backward()
     with torch.profiler.profile(record_shapes=True) as profile:
         compiled(*arguments(rank, size)).backward()
+    events = sorted(profile.events(), key=lambda event: event.time_range.start)
+    issued = [NAMES[event.name] for event in events if event.name in NAMES]
+    ran = [event.input_shapes[0] for event in events if event.name.startswith("gloo:")]
     rows = dict[str, tuple[int, int]]()
-    for event in profile.events():
-        space, _, operator = event.name.partition("::")
-        if space == "_c10d_functional" and operator in NAMES:
-            nbytes = math.prod(event.input_shapes[0]) * ITEMSIZE
-            nbytes *= size if operator == "all_gather_into_tensor" else 1
-            count, total = rows.get(NAMES[operator], (0, 0))
-            rows[NAMES[operator]] = count + 1, total + nbytes
+    for collective, operand in zip(issued, ran, strict=True):  # gloo runs one after the other
+        nbytes = math.prod(operand) * ITEMSIZE * (size if collective == "all_gather" else 1)
+        count, total = rows.get(collective, (0, 0))
+        rows[collective] = count + 1, total + nbytes
     return rows
 
 

@@ -11,10 +11,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
 
+import thunder
 from distributed import faults
 from distributed.launching import ROOT
 from new_processes import run_python
+from thunder.distributed import ProgramsDiffer, fsdp, run_ranks
 
 pytestmark = pytest.mark.multi_process
 
@@ -44,7 +49,8 @@ assert NAMED.keys() == faults.FAULTS.keys()
 
 
 def checked(fault: str, size: int, rank: int, folder: Path) -> None:
-    run = run_python(faults.__file__, str(folder), fault, str(size), str(rank))
+    variables = os.environ | {"THUNDER_DISABLE_PLUGINS": ""}
+    run = run_python(faults.__file__, str(folder), fault, str(size), str(rank), env=variables)
     assert run.returncode == 0, run.stderr
     became = json.loads(run.stdout.splitlines()[-1])
     for other, (error, seconds, note) in enumerate(became):
@@ -58,6 +64,31 @@ def checked(fault: str, size: int, rank: int, folder: Path) -> None:
 
 def test_a_process_that_is_stopped_is_named(tmp_path: Path):
     checked("stop", 2, 1, tmp_path)
+
+
+class Activated(nn.Module):
+    """A layer with an activation, which is the code of a rank."""
+
+    def __init__(self, activation) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.activation = nn.Linear(4, 4), activation
+
+    def forward(self, x):
+        return self.activation(self.layer(x)).sum()
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_the_rank_with_other_code_is_named_also_if_one_has_a_ragged_batch(rank: int):
+    def program() -> None:
+        own = dist.get_rank()
+        compiled = thunder.jit(Activated(torch.tanh if own == rank else torch.relu), transforms=[fsdp()])
+        compiled(torch.ones(3 if own == (rank + 1) % 4 else 2, 4))
+
+    usual = min({0, 1, 2, 3} - {rank, (rank + 1) % 4})
+    shown = rf"rank {usual}:  t1 = relu\(t0\)\n  rank {rank}:  t1 = tanh\(t0\)\n  like rank {usual}:  "
+    with pytest.raises(ProgramsDiffer, match=shown):
+        run_ranks(program, 4)
 
 
 @pytest.mark.sweep

@@ -114,7 +114,8 @@ def _difference(store: Any, running: Running) -> dict[str, Any]:
         if store.check([f"{running.key}/{index}"])
     }
     like = {i: [j for j in programs if _agree(tuple(programs[i][:3]), programs[j][:3])] for i in programs}
-    usual = max(programs, key=lambda index: len(like[index]))
+    # a program for other inputs agrees with two that do not agree with each other
+    usual = max((i for i in programs if len(like[i]) < len(programs)), key=lambda index: len(like[index]))
     other = next(index for index in programs if index not in like[usual])
     first, second = programs[usual], programs[other]
     verdict: dict[str, Any] = {

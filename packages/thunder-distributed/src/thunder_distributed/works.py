@@ -3,7 +3,8 @@
 torch's functional collectives are waited for until they arrive or their timeout is over: by default half an
 hour. A collective of gloo that was issued as a `Work` can be waited for a second at a time. In between
 it is looked at whether it can still arrive: another process may have begun another program, or be stopped
-(`watching`). Collectives of other backends, and of pretended processes, are torch's functional ones.
+(`watching`). Collectives of other backends, of pretended processes, and under a TorchDispatchMode, are torch's
+functional ones.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _issued: dict[int, tuple[torch.Tensor, Any, Running]] = {}
 def all_gather_into_tensor(a: torch.Tensor, size: int, group: str) -> torch.Tensor:
     """Issue an all-gather along the first dimension; return its result, which `wait_tensor` waits for."""
     running = running_in(group)
-    if not running.is_watched(a.device):
+    if not _is_left_early(a, running):
         return _functional.all_gather_into_tensor(a, size, group)  # type: ignore[no-any-return]
     result = a.new_empty((a.shape[0] * size, *a.shape[1:]))
     return _in_flight(result, running.group._allgather_base(result, a), running)
@@ -56,7 +57,7 @@ def all_gather_into_tensor(a: torch.Tensor, size: int, group: str) -> torch.Tens
 def all_reduce(a: torch.Tensor, op: str, group: str) -> torch.Tensor:
     """Issue a reduction; return its result, which `wait_tensor` waits for."""
     running = running_in(group)
-    if not running.is_watched(a.device):
+    if not _is_left_early(a, running):
         return _functional.all_reduce(a, op, group)  # type: ignore[no-any-return]
     result = a.clone()
     options = dist.AllreduceOptions()
@@ -67,7 +68,7 @@ def all_reduce(a: torch.Tensor, op: str, group: str) -> torch.Tensor:
 def broadcast(a: torch.Tensor, src: int, group: str) -> torch.Tensor:
     """Issue a broadcast from a rank of the group; return its result, which `wait_tensor` waits for."""
     running = running_in(group)
-    if not running.is_watched(a.device):
+    if not _is_left_early(a, running):
         return _functional.broadcast(a, src, group)  # type: ignore[no-any-return]
     result = a.clone()
     options = dist.BroadcastOptions()
@@ -78,7 +79,7 @@ def broadcast(a: torch.Tensor, src: int, group: str) -> torch.Tensor:
 def reduce_scatter_tensor(a: torch.Tensor, op: str, size: int, group: str) -> torch.Tensor:
     """Issue a reduce-scatter along the first dimension; return its result, which `wait_tensor` waits for."""
     running = running_in(group)
-    if not running.is_watched(a.device):
+    if not _is_left_early(a, running):
         return _functional.reduce_scatter_tensor(a, op, size, group)  # type: ignore[no-any-return]
     result = a.new_empty((a.shape[0] // size, *a.shape[1:]))
     options = dist.ReduceScatterOptions()
@@ -91,7 +92,7 @@ def all_to_all_single(
 ) -> torch.Tensor:
     """Issue an all-to-all of rows; return its result, which `wait_tensor` waits for."""
     running = running_in(group)
-    if not running.is_watched(a.device):
+    if not _is_left_early(a, running):
         return _functional.all_to_all_single(a, received, sent, group)  # type: ignore[no-any-return]
     result = a.new_empty((sum(received), *a.shape[1:]))
     work = running.group.alltoall_base(result, a, list(received), list(sent), dist.AllToAllOptions())
@@ -109,6 +110,11 @@ def wait_tensor(result: torch.Tensor) -> torch.Tensor:
     _, work, running = issued
     finish(work, running, running.position)
     return result
+
+
+def _is_left_early(a: torch.Tensor, running: Running) -> bool:
+    """Return whether a collective may be left; under a dispatch mode it is torch's, which the mode can see."""
+    return running.is_watched(a.device) and not torch._C._len_torch_dispatch_stack()
 
 
 def _memory(result: torch.Tensor) -> int:
