@@ -87,15 +87,17 @@ _Written = tuple[str, str, str]
 
 
 def _verdict(store: Any, running: Running, own: _Written, sequence: Sequence[str]) -> dict[str, Any]:
-    """Compare the programs of all processes with that of the first one."""
+    """Compare the programs of all processes: collectives, and statements where inputs are the same."""
     size = dist.get_world_size(running.group)
+    statements = {own[2]: own[1]}
     deadline = time.monotonic() + running.timeout
     for other in range(1, size):
         key = f"{running.key}/{other}"
         absence = _absence(running, other, key, max(deadline - time.monotonic(), 0.001))
         if absence is not None:
             return _absent(store, running, other, sequence, absence)
-        if not _agree(own, tuple(json.loads(store.get(key))[:3])):
+        event, program, inputs, _ = json.loads(store.get(key))
+        if event != own[0] or statements.setdefault(inputs, program) != program:
             return _difference(store, running)
     return {}
 

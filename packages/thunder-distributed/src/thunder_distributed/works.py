@@ -3,7 +3,7 @@
 torch's functional collectives are waited for until they arrive or their timeout is over: by default half an
 hour. A collective of gloo that was issued as a `Work` can be waited for a second at a time. In between
 it is looked at whether it can still arrive: another process may have begun another program, or be stopped
-(`watching`). Collectives of other backends, of pretended processes, and under a TorchDispatchMode, are torch's
+(`watching`). Those of other backends, of pretended processes, and under a TorchDispatchMode, are torch's
 functional ones.
 """
 
@@ -113,13 +113,13 @@ def wait_tensor(result: torch.Tensor) -> torch.Tensor:
 
 
 def _is_left_early(a: torch.Tensor, running: Running) -> bool:
-    """Return whether a collective may be left; under a dispatch mode it is torch's, which the mode can see."""
+    """Return whether a collective may be left. Under a dispatch mode it is torch's, which the mode sees."""
     return running.is_watched(a.device) and not torch._C._len_torch_dispatch_stack()
 
 
 def _memory(result: torch.Tensor) -> int:
     """Return what a result and its views have in common, of which one may be waited for."""
-    return result.untyped_storage()._cdata
+    return int(result.untyped_storage()._cdata)
 
 
 def finish(work: Any, running: Running, position: str) -> None:
