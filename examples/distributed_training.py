@@ -3,8 +3,8 @@
     torchrun --nproc-per-node=2 examples/distributed_training.py [--steps N] [--width N] …
 
 Every run begins with the weights of the same seed and sees the same batches. The losses have to be those of
-one process that trains on the joined batch. Steps of thunder and of torch's DistributedDataParallel or FSDP2
-are then timed in turns, and the table has what a step of each costs.
+one process that trains on the joined batch. Steps of thunder and of torch's DistributedDataParallel, FSDP2 or
+`parallelize_module` are then timed in turns, and the table has what a step of each costs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,20 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 import thunder
 from demo import Forward, batches, loss_of, text
-from llama import Llama, LlamaConfig
+from llama import Attention, Llama, LlamaConfig, rotate
 from step_costs import StepCosts, recorded_steps
 from thunder.distributed import (
     FSDPBucketingStrategy,
@@ -42,6 +50,11 @@ TOLERANCE: Final = 1e-4  # nats, of a mean loss; as in demo.py
 RECORDED: Final = 3  # steps, of which the last is recorded
 COLUMNS: Final = ["*.query", "*.key", "*.value", "*.gate", "*.up"]
 ROWS: Final = ["*.output", "*.down"]
+COLUMNS_OF_BLOCKS: Final = [
+    f"blocks.*.{name}"
+    for name in ("attention.query", "attention.key", "attention.value", "network.gate", "network.up")
+]
+ROWS_OF_BLOCKS: Final = ["blocks.*.attention.output", "blocks.*.network.down"]
 
 
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -84,6 +97,37 @@ def torchs_fsdp(model: Llama, reshard_after_forward: bool) -> nn.Module:
     return model
 
 
+class PartOfAttention(Attention):
+    """Attention with the heads that a process has: torch's layers return the part of it."""
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """The same as for all heads, but for the width of the result."""
+        batch, length, _ = x.shape
+        q, k, v = (
+            layer(x).view(batch, length, -1, self.head_width).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        result: Tensor = self.output(y.transpose(1, 2).reshape(batch, length, -1))
+        return result
+
+
+def torchs_tensor(model: Llama) -> nn.Module:
+    """torch's `parallelize_module`: the same layers in columns and rows."""
+    for block in model.blocks:
+        block.attention.__class__ = PartOfAttention
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    plan: dict[str, Any] = {name: ColwiseParallel() for name in COLUMNS_OF_BLOCKS}
+    plan |= {name: RowwiseParallel() for name in ROWS_OF_BLOCKS}
+    # one all-reduce for the gradients of all layers that read a value
+    for name, others in (("attention", (None, None)), ("network", ())):
+        whole = (Replicate(), *others)
+        plan[f"blocks.*.{name}"] = PrepareModuleInput(input_layouts=whole, desired_input_layouts=whole)
+    parallelize_module(model, mesh, plan)
+    return model
+
+
 @dataclass(frozen=True)
 class Strategy:
     """How training is distributed.
@@ -105,6 +149,7 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
     "zero3": Strategy(lambda: by_block(FSDPType.ZERO3), lambda model: torchs_fsdp(model, True)),
     "tensor": Strategy(
         lambda: [column_parallel(target_modules=COLUMNS), row_parallel(target_modules=ROWS)],
+        torchs_tensor,
         divides_batch=False,
     ),
     "context": Strategy(lambda: [context_parallel(divide={"tokens": 1})], divides_batch=False),
