@@ -1,5 +1,6 @@
 """Regions with symbolic sizes: one code serves many shapes, and its conditions are facts of the program."""
 
+import gc
 import math
 import random
 import warnings
@@ -7,6 +8,7 @@ import warnings
 import pytest
 import sympy
 import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn import functional as F
 from torch.utils._sympy import functions
 
@@ -295,3 +297,16 @@ def test_copies_beside_moved_elements_have_eagers_strides():
             for actual, expected in zip(compiled(x), program(x), strict=True):
                 assert actual.stride() == expected.stride()
                 assert torch.equal(actual, expected)
+
+
+def test_the_symbols_of_a_region_end_with_it() -> None:
+    def symbols() -> int:
+        gc.collect()
+        return sum(type(x) is ShapeEnv for x in gc.get_objects())
+
+    before = symbols()
+    compiled = thunder.jit(_softmax_of_sum, cache="symbolic values", executors=["inductor", "torch"])
+    for rows in (3, 5):
+        compiled(torch.randn(rows, 4), torch.randn(4))
+    del compiled
+    assert symbols() <= before

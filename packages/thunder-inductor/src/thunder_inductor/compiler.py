@@ -34,7 +34,7 @@ from .operators import Mode
 from .outer_loops import without_index  # noqa: F401  (TorchInductor uses it once it is imported)
 from .quiet_traces import QuietPatcher  # noqa: F401  (torch.fx uses it once it is imported)
 from .settings import Settings
-from .symbolic_graphs import SymbolicGraph, is_true, symbolic_graph_of
+from .symbolic_graphs import SymbolicGraph, forget_answers, is_true, symbolic_graph_of
 from .vector_rounding import cheap_rounding
 from .wrapper_code import Kernel, Wrapper, wrapper_of
 
@@ -192,9 +192,12 @@ def compile_symbolic(
     The code is kept in memory only.
     """
     find_instructions(cache)
-    with _configured(settings):
-        graph = symbolic_graph_of(region, sizes, inputs, outputs, rounds=settings.rounds)
-        run = _loaded(_compiled(graph))
+    try:
+        with _configured(settings):
+            graph = symbolic_graph_of(region, sizes, inputs, outputs, rounds=settings.rounds)
+            run = _loaded(_compiled(graph))
+    finally:
+        forget_answers()
     return _SymbolicCode(run, graph.symbols, graph.conditions)
 
 

@@ -29,7 +29,7 @@ from thunder.extend import Region, SymbolicInt, evaluate_region, stand_in_tensor
 from .graphs import recorded_graph
 from .symbolic_layouts import is_size
 
-__all__ = ["SymbolicGraph", "is_true", "symbolic_graph_of"]
+__all__ = ["SymbolicGraph", "forget_answers", "is_true", "symbolic_graph_of"]
 
 _RELATIONS: Mapping[type, Any] = {
     sympy.Eq: lambda a, b: a == b,
@@ -112,6 +112,16 @@ def symbolic_graph_of(
         output.meta["original_output_strides"] = [tuple(map(number, layout)) for layout in output_strides]
     # a symbol that was found to equal another one keeps its place, by the expression with which it was made
     return SymbolicGraph(module, inputs, mode, tuple(numbers[size.name].node._expr for size in sizes))
+
+
+def forget_answers() -> None:
+    """Empty torch's caches of answers about symbols, which hold the symbols of each graph for good.
+
+    They belong to the class (`ShapeEnv.get_implications`, `functools.lru_cache(None)` in torch 2.13).
+    """
+    for method in vars(ShapeEnv).values():
+        if hasattr(method, "cache_clear"):
+            method.cache_clear()
 
 
 def _refuse_hidden_ones(calls: Iterable[BoundSymbol]) -> None:
