@@ -5,9 +5,11 @@ Each difference has one name in this module, and no other module compares versio
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
+import torch.fx._symbolic_trace
 from torch._library.custom_ops import CustomOpDef
 from torch.autograd import Function
 from torch.torch_version import TorchVersion
@@ -62,6 +64,14 @@ def function_apply() -> Any:
     """
     apply = Function.__dict__["apply"]
     return apply.__func__ if isinstance(apply, classmethod) else apply
+
+
+def fx_is_tracing() -> bool:
+    """Return whether a tracer of ``torch.fx`` runs: in this thread since torch 2.14, before that in any."""
+    return _fx_flag() if _fx_flag is not None else torch.fx._symbolic_trace._is_fx_tracing_flag
+
+
+_fx_flag: Final[Callable[[], bool] | None] = getattr(torch.fx._symbolic_trace, "_get_is_fx_tracing", None)
 
 
 def has_dimension_names(tensor: torch.Tensor) -> bool:

@@ -8,9 +8,9 @@ import warnings
 from typing import Final
 
 import torch
-import torch.fx._symbolic_trace
 
 from thunder.base.errors import ThunderWarning, UnsupportedProgram
+from thunder.base.torch_versions import fx_is_tracing
 from thunder.wrappers.overrides import Overrides
 
 __all__ = ["FX", "is_symbolic_tracing", "scriptable", "symbolically_traced", "warn_of_source"]
@@ -43,9 +43,9 @@ def scriptable(model: torch.nn.Module, overrides: Overrides) -> torch.nn.Module:
 def is_symbolic_tracing() -> bool:
     """Return whether a tracer of `torch.fx` runs in this thread, which reads the function of a program.
 
-    Torch's flag is one for all threads: a compiler may trace in another one.
+    Torch's flag may be one for all threads: a compiler may trace in another one.
     """
-    return torch.fx._symbolic_trace._is_fx_tracing_flag and _runs_here()
+    return fx_is_tracing() and _runs_here()
 
 
 def _runs_here() -> bool:
