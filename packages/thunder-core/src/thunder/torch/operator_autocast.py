@@ -101,7 +101,7 @@ def has_no_rule(symbol: Any) -> bool:
         return False
     computes = symbol.is_prim or OpTags.IN_PLACE in symbol.tags
     sources = symbol.autocast_sources
-    own = all(isinstance(s, _TRACEABLE) and not is_of_core(s) for s in sources)
+    own = all(_is_traceable(s) and not is_of_core(s) for s in sources)
     return computes and own and is_of_package(symbol) and not _sources_of_torch(symbol)
 
 
@@ -118,8 +118,11 @@ def warn_without_rule(symbol: Symbol) -> None:
     )
 
 
-#: Python functions, and `apply` of an autograd.Function
-_TRACEABLE = (types.FunctionType, types.MethodType)
+def _is_traceable(source: Any) -> bool:
+    """Return whether a source is in Python, or `apply` of an autograd.Function, which torch 2.15 has in C."""
+    owner = getattr(source, "__self__", None)
+    is_apply = isinstance(owner, type) and issubclass(owner, torch.autograd.Function)
+    return is_apply or isinstance(source, types.FunctionType | types.MethodType)
 
 
 def replaced_function(symbol: Symbol) -> Fn:
