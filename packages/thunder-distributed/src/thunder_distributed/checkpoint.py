@@ -54,6 +54,7 @@ def get_model_state_dict(
 
     Parts of parameters are DTensors of the shape of the whole parameter. With `full_state_dict` it is the
     state dict of the original model. `rank` is that of this process; None for the default group's.
+    Raises InvalidArgument for a module that is not compiled, and for `rank0_only` without `full_state_dict`.
     """
     options = options or StateDictOptions()
     if options.rank0_only and not options.full_state_dict:

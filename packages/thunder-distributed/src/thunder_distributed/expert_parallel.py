@@ -152,7 +152,10 @@ class ExpertParallelTransform(DDPTransform):
         return any(fnmatchcase(name, pattern) for pattern in self.experts)
 
     def transform_module(self, model: Any) -> None:
-        """Lay out the parameters as `ddp`; put the experts of this process into use."""
+        """Lay out the parameters as `ddp`; put the experts of this process into use.
+
+        Raises UnsupportedProgram for a parameter of experts that is not contiguous.
+        """
         super().transform_module(model)
         lists = lists_of_experts(get_thunder_module(model), self._has_experts)
         for name in [name for name in self.layouts if self._has_experts(name)]:

@@ -121,7 +121,10 @@ class RecordedDefinition:
         is_cpu: bool = False,
         stride_order: Sequence[int] = (),
     ) -> Value:
-        """Define a tensor input; -1 is a size that is not stated."""
+        """Define a tensor input; -1 is a size that is not stated.
+
+        Raises TypeError for arguments that do not fit each other, as the library does.
+        """
         if len(contiguity) != len(shape) or (stride_order and len(stride_order) != len(shape)):
             raise TypeError(f"{shape}, {contiguity} and {stride_order} of an input differ in length")
         for size, flag in zip(shape, contiguity, strict=True):
@@ -151,7 +154,10 @@ class RecordedDefinition:
         self.calls.append(Call((), "add_output", (value,)))
 
     def record(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Append the call of an operation, and return its results, whose dtypes are the library's."""
+        """Append the call of an operation, and return its results with the library's dtypes.
+
+        Raises TypeError for an operation that the recorder does not compute.
+        """
         replayed = REPLAY.get(name)
         if replayed is None:
             raise TypeError(f"the recorder does not compute {name}")
@@ -165,7 +171,10 @@ class RecordedDefinition:
         return results if several else results[0]
 
     def execute(self, inputs: Sequence[Any], **options: Any) -> list[torch.Tensor]:
-        """Return the results for these tensors and numbers, computed by torch; options are not used."""
+        """Return the results for these tensors and numbers, computed by torch; options are not used.
+
+        Raises TypeError for another number of inputs.
+        """
         if len(inputs) != len(self.inputs):
             raise TypeError(f"the definition has {len(self.inputs)} inputs, and got {len(inputs)}")
         values: dict[str, Any] = {}

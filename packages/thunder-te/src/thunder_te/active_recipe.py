@@ -43,7 +43,8 @@ def autocast(enabled: bool = True, *, recipe: Any = None, amax_reduction_group: 
         recipe: of this package or of Transformer Engine; `Float8CurrentScaling()` if None.
         amax_reduction_group: the process group over which delayed scaling takes its maxima.
 
-    The context is around the call of a compiled program; a compiled program cannot open it.
+    The context is around the call of a compiled program. Raises UnsupportedProgram within a compiled
+    program.
     """
     if is_jitting():
         raise UnsupportedProgram(

@@ -315,7 +315,7 @@ class FusionExecutor(Executor):
         It serves all regions of equal structure (`structural_key`), and may not depend on names. A Refusal
         leaves the calls of these regions to other executors, and is in the ledger. With
         `compiles_in_threads` it is called in several threads at a time, each with the caller's context
-        variables, and `compile_option` works there.
+        variables, and `compile_option` works there. Raises PluginError if a subclass has no such method.
         """
         raise PluginError(
             f"fusion executor {self.name!r} has neither compile_region(self, region) nor "
@@ -466,7 +466,7 @@ class FusionExecutor(Executor):
     # -- fuel
 
     def set_fuel(self, value: int | FUEL_LEVEL) -> None:
-        """Set how many fusions may still be compiled, to find a wrong one by bisection."""
+        """Set how many fusions may still be compiled, to find a wrong one. Raises InvalidArgument."""
         if not isinstance(value, FUEL_LEVEL) and (type(value) is not int or value < 0):
             raise InvalidArgument(
                 f"set_fuel takes a number of fusions and got {value!r}", hint="Or FUEL_LEVEL.UNLIMITED."

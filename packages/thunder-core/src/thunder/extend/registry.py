@@ -52,7 +52,8 @@ class ExecutorRegistry:
 
         It enters the default list only with `default=True`. Registering an object again has no effect. An
         executor replaces one that the program registered under its name, as when a notebook cell runs twice.
-        Raises RegistrationError for a name that an installed plugin has, unless `replace=True`.
+        Raises InvalidArgument for what is not an executor, and RegistrationError for a name that an installed
+        plugin has, unless `replace=True`.
         """
         if not isinstance(ex, Executor):
             raise InvalidArgument(

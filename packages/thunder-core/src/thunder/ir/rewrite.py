@@ -44,7 +44,7 @@ def visitor_transform(
     """Return a trace in which `visit` has been called on every top-level bound symbol.
 
     Calls that `visit(bsym)` records are inserted before or after `bsym`, or replace it, as its result (a
-    VISIT_TYPE) states.
+    VISIT_TYPE) states. Raises InvalidArgument for any other result.
     """
     start = time.perf_counter_ns()
     new = from_trace(trace)

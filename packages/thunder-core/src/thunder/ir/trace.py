@@ -258,7 +258,7 @@ class TraceCtx:
         self.open_scopes.append(scope)
 
     def pop_scope(self) -> list[BoundSymbol]:
-        """End and return the innermost scope."""
+        """End and return the innermost scope. Raises TraceError for the base scope of the trace."""
         if len(self.open_scopes) == 1:
             raise TraceError("the base scope of a trace cannot be popped")
         return self.open_scopes.pop()
@@ -277,7 +277,7 @@ class TraceCtx:
         return self.scopes[-1]
 
     def record(self, bsym: BoundSymbol) -> None:
-        """Append to the innermost scope."""
+        """Append to the innermost scope. Raises TraceError if the trace is complete."""
         if self._complete:
             raise TraceError(f"{bsym.sym.name} was recorded into a trace that is complete")
         self.open_scopes[-1].append(bsym)

@@ -70,6 +70,7 @@ class Pattern:
         `previous` is the match so far, `context` the facts that earlier steps returned. A matcher with the
         keyword-only parameters `previously_matched` and `match_ctx` receives the calls of the match, and the
         facts, by these names. A negative `max_times` is no limit.
+        Raises InvalidArgument for other numbers that no match can have.
         """
         if max_times < 0:
             max_times = sys.maxsize

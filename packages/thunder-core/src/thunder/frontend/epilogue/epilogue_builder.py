@@ -279,7 +279,7 @@ class EpilogueBuilder:
                 self.count(child)
 
     def cell(self, cell: CellType) -> str:
-        """Return code for a closure cell of a function: the user's own, or one of the program, made once."""
+        """Return code for a closure cell: the user's own, or the program's. Raises UnsupportedProgram."""
         variables = self.session.variables
         tracked = variables.cell_paths.get(id(cell))
         if tracked is not None and tracked[1].parent is not None and not comes_with_arguments(tracked[1]):
