@@ -5,14 +5,14 @@
 
 Each model has a tiny configuration and random weights; nothing is downloaded. Three calls: in evaluation,
 with a padding mask, and a training step, of which all gradients are compared. Causal models return their
-caches, as by default. docs/models.md has the results.
+caches, as by default. docs/versions.md has the results.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -192,18 +192,22 @@ def answer_of(family: str, call: str) -> str:
     return f"right ({len(found)} tensors)"
 
 
-def main(names: list[str]) -> int:
-    """Print what became of each call; the exit code is the number of those that are not right."""
+def answers(names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Print and yield what became of each call of the families, all if there are no names."""
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    answers: list[str] = []
     for family in names or FAMILIES:
         for call in CALLS:
-            answers.append(answer_of(family, call))
-            print(f"{family:12} {call:11} {answers[-1]}", flush=True)
-    right = sum(a.startswith("right") for a in answers)
-    print(f"transformers {transformers.__version__}: {right} of {len(answers)} calls are right")
-    return len(answers) - right
+            answer = answer_of(family, call)
+            print(f"{family:12} {call:11} {answer}", flush=True)
+            yield family, call, answer
+
+
+def main(names: list[str]) -> int:
+    """Print what became of each call; the exit code is the number of those that are not right."""
+    right = [answer.startswith("right") for _, _, answer in answers(names)]
+    print(f"transformers {transformers.__version__}: {sum(right)} of {len(right)} calls are right")
+    return len(right) - sum(right)
 
 
 if __name__ == "__main__":
