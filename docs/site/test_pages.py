@@ -4,21 +4,41 @@ from __future__ import annotations
 
 import functools
 import http.server
+import importlib
+import os
+import sys
 import threading
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 from bs4 import BeautifulSoup
+from tools.public_names import RECORDS, public_modules
 
+from thunder.__about__ import __version__
 from thunder_transforms import TRANSFORMS
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / ".site" / "html"
+RECORD = RECORDS / f"{'.'.join(__version__.split('.')[:2])}.txt"
 TUTORIALS = sorted(path.stem for path in (ROOT / "docs" / "tutorials").glob("*.md"))
 #: pages of Sphinx's own, whose links are those of the other pages
 GENERATED = {"genindex.html", "py-modindex.html", "search.html"}
+
+
+#: the ratio of the luminances of a node's text and of its box
+CONTRAST = """node => {
+    const luminance = colour => {
+        const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map(Number).map(c => c / 255)
+            .map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const fill = part => luminance(getComputedStyle(node.querySelector(part)).fill);
+    const [dark, light] = [fill("text"), fill("polygon")].sort((a, b) => a - b);
+    return (light + 0.05) / (dark + 0.05);
+}"""
 
 
 @functools.cache
@@ -57,9 +77,72 @@ def test_a_broken_link_is_found(tmp_path):
     assert broken_links(path) == ["absent.html", "#no"]
 
 
+def public_names() -> list[str]:
+    """Return the public names that the record of this version has, without modules, which are pages."""
+    lines = RECORD.read_text(encoding="utf-8").splitlines()
+    names = [line.removeprefix("name ") for line in lines if line.startswith("name ")]
+    return [name for name in names if not isinstance(resolved(name), types.ModuleType)]
+
+
+def resolved(name: str) -> object:
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
+
+
+@pytest.fixture(scope="module")
+def described() -> dict[str, str]:
+    """The names that the reference describes, each with the text below it."""
+    entries = [
+        entry for path in (SITE / "docs/site").rglob("*.html") for entry in page(path).select("dt.sig[id]")
+    ]
+    return {entry["id"]: entry.find_next_sibling("dd").get_text(" ", strip=True) for entry in entries}
+
+
+def test_the_reference_has_every_public_name_with_its_docstring(described):
+    assert [name for name in public_names() if not described.get(name)] == []
+
+
+def test_the_reference_has_every_public_module():
+    modules = {path.stem for path in (SITE / "docs/site/generated").glob("*.html")}
+    assert set(public_modules()) == modules
+
+
 def test_the_reference_has_every_transform_of_a_package():
     documented = {anchor.rpartition(".")[2] for anchor in anchors(SITE / "docs/site/transforms_api.html")}
     assert TRANSFORMS.keys() <= documented
+
+
+#: what is in paths of the machine that builds the site; documents name /tmp and /home for their readers
+MACHINE = {str(ROOT), sys.prefix, sys.base_prefix, str(Path.home()) + os.sep, "site-packages/", "ipykernel_"}
+
+
+def test_no_output_has_a_path_of_the_machine_that_made_it():
+    files = [path for path in SITE.rglob("*") if path.suffix in (".html", ".svg", ".js", ".txt")]
+    found = {path: [root for root in MACHINE if root in path.read_text(encoding="utf-8")] for path in files}
+    assert len(files) > 100
+    assert {path: roots for path, roots in found.items() if roots} == {}
+
+
+def test_traces_have_the_colours_of_python():
+    """A block whose text is a trace has keywords in it."""
+    traces = [
+        block
+        for name in ("README.html", "docs/tutorials/first_steps.html")
+        for block in page(SITE / name).select("div.highlight")
+        if block.get_text().startswith("# Constructed by")
+    ]
+    assert len(traces) >= 4
+    assert all(block.select_one("span.k") for block in traces)
+
+
+def test_the_pictures_show_what_they_are_made_of():
+    picture = page(SITE / "docs/site/architecture.html")
+    packages, layers = (set(figure.stripped_strings) for figure in picture.select("figure.graph"))
+    assert {path.name for path in (ROOT / "packages").glob("thunder-*")} <= packages
+    assert {"interpreter", "ir", "frontend", "compiler"} <= layers
+    plots = page(SITE / "docs/site/plots.html").select("figure.plot svg[aria-label]")
+    assert len(plots) == 6
+    assert all("thunder, inductor" in plot.get_text() for plot in plots)
 
 
 @pytest.mark.parametrize("name", TUTORIALS)
@@ -114,6 +197,31 @@ def test_the_reference_is_reached_from_the_first_page(tab, address):
     tab.get_by_role("link", name="thunder", exact=True).last.click()
     heading = tab.locator("dt#thunder\\.jit")
     assert "executors" in heading.inner_text()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_pictures_can_be_read_in_each_theme(tab, address, theme):
+    """Text and ground of a picture differ enough (WCAG 2, 1.4.3 asks for a ratio of 4.5)."""
+    tab.goto(f"{address}/docs/site/architecture.html")
+    tab.evaluate("theme => { document.body.dataset.theme = theme }", theme)
+    contrast = tab.locator("figure.graph .node").first.evaluate(CONTRAST)
+    assert contrast > 4.5
+
+
+@pytest.mark.parametrize(
+    "name", ["docs/site/index", "docs/site/architecture", "docs/packages", "docs/versions"]
+)
+def test_a_page_fits_a_phone(tab, address, name):
+    tab.set_viewport_size({"width": 390, "height": 800})
+    tab.goto(f"{address}/{name}.html")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_search_finds_a_public_name(tab, address):
+    tab.goto(f"{address}/search.html?q=MaterializationTransform")
+    tab.locator("#search-results li a").first.wait_for(timeout=20_000)
+    found = tab.locator("#search-results li a").evaluate_all("links => links.map(link => link.href)")
+    assert any("MaterializationTransform" in link for link in found)
 
 
 def test_the_search_finds_a_word(tab, address):
