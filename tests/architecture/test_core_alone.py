@@ -19,7 +19,7 @@ MOST_LINES = {
     "__main__": 60,
     "authoring": 220,
     "autograd": 3_905,
-    "base": 5_680,
+    "base": 5_690,
     "batching": 400,
     "commands": 560,
     "compiler": 7_060,
