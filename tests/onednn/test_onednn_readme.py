@@ -7,9 +7,12 @@ import torch
 
 from documents.blocks import comparable, run
 from documents.test_documents import ROOT
+from onednn.quantised.reference import needs_vnni
 
 
-@pytest.mark.parametrize("page", ["packages/thunder-onednn/README.md", "docs/inference.md"])
+@pytest.mark.parametrize(
+    "page", ["packages/thunder-onednn/README.md", pytest.param("docs/inference.md", marks=needs_vnni)]
+)
 def test_the_examples_print_what_the_page_shows(page):
     with torch.enable_grad():
         for example, printed in run(ROOT / page):

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import thunder
+from edited_programs import counts, running_what_is_printed
 from store.text_edits import ILLEGAL, LEGAL, MAY_COMPUTE_THE_SAME
 from thunder_store import EditedProgramError
 
@@ -176,3 +177,21 @@ def test_legal_edits_are_accepted_and_illegal_ones_are_refused(
                 assert became == "accepted", f"{what}\n{edited}"
             elif what not in MAY_COMPUTE_THE_SAME:
                 assert became == "refused", f"{what}\n{edited}"
+
+
+def test_hooks_of_one_name_are_told_apart() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        for k in (2, 3, 5):
+            y.register_hook(lambda g, k=k: g * k + k)
+        return y * y
+
+    def gradient(fn: Any) -> torch.Tensor:
+        x = torch.arange(3.0, requires_grad=True)
+        return torch.autograd.grad(fn(x).sum(), x)[0]
+
+    for _ in range(2):  # what was acquired, and what runs
+        before = counts["acquired"], counts["runs"]
+        with running_what_is_printed():
+            assert torch.equal(gradient(thunder.jit(program, executors=["torch"])), gradient(program))
+        assert (counts["acquired"], counts["runs"]) != before

@@ -181,6 +181,7 @@ def why(compiled, *args) -> str:
 
 
 @needs_blocks
+@needs_vnni
 def test_why_a_kernel_does_not_take_a_product(monkeypatch):
     assert why(compiled_with(nn.Linear(64, 64), "int4"), torch.randn(2, 64)) == "dtype"
     assert why(compiled_with(nn.Linear(64, 64), "int8"), torch.randn(2, 64)) == "dtype"

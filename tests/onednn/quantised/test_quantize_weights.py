@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import thunder
-from onednn.quantised.reference import calls, compiled_with, every_scheme, needs_blocks, weight_of
+from onednn.quantised.reference import calls, compiled_with, every_scheme, needs_blocks, needs_vnni, weight_of
 from thunder.core.errors import InvalidArgument, RequirementNotMet
 from thunder_onednn.quantised import four_bits
 from thunder_onednn.quantised.quantize_weights import QuantizeWeights
@@ -207,6 +207,7 @@ def test_under_autocast_products_are_in_bfloat16(scheme):
     torch.testing.assert_close(y.float(), x @ weight.t() + bias, rtol=0.05, atol=0.05)
 
 
+@needs_vnni
 def test_layers_may_have_different_schemes():
     model, x = mlp(torch.bfloat16), torch.randn(3, 64).bfloat16()
     transforms = [QuantizeWeights("int8", skip="2", smallest=0), QuantizeWeights(skip="0", smallest=0)]
@@ -224,6 +225,7 @@ def test_arguments_that_are_none_of_them():
         thunder.jit(mlp(), transforms=[QuantizeWeights(skip="haed")])(torch.randn(1, 64))
 
 
+@needs_vnni
 def test_the_plugin_of_recipes():
     model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 8)).requires_grad_(False).eval()
     compiled, x = thunder.compile(model, "inference", plugins="quantize-int8"), torch.randn(4, 256)

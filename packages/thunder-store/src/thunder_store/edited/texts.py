@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from thunder.core.entries import CacheEntry, ThunderError, TraceCtx
+from thunder.core.entries import CacheEntry, ThunderError, TraceCtx, operator_name, with_parts
 from thunder.core.trace import dump, load
 from thunder_store.edited.refusals import EditedProgramError, of_text
 
@@ -106,8 +106,21 @@ def loaded(definition: Definition, entry: CacheEntry, path: str) -> TraceCtx:
     traces = entry.backward_traces if definition.is_backward else entry.computation_traces
     constants: dict[str, Any] = {}
     for trace in (traces[0], traces[-1]):
+        _check_names(trace)
         constants |= constants_of(trace)
     try:
         return load(definition.text, constants)
     except ThunderError as error:
         raise of_text(error, path) from error
+
+
+def _check_names(trace: TraceCtx) -> None:
+    """Raise EditedProgramError for a trace that prints two operators of its own by one name."""
+    symbols: dict[str, Any] = {}
+    for bsym in with_parts(trace.bound_symbols):
+        known = symbols.setdefault(bsym.sym.name, bsym.sym)
+        if known.id != bsym.sym.id and operator_name(bsym.sym) is None:
+            raise EditedProgramError(
+                f"the program cannot be edited: two of its operators are printed as {known.name}",
+                hint="docs/edited_programs.md has the list.",
+            )

@@ -60,6 +60,8 @@ class CustomRule:
         self.with_none, self.follows = with_none, follows
         self.results_alone = returning(forward, forward.output[0])
         rule = JointRule(self._whole_rule)
+        if "#" in id:  # the text of a program names its rules apart
+            name = f"{name}_{id.rpartition('#')[2]}"
         self.whole = Symbol(name, id, self._whole, is_prim=False, gradient=rule, tags=tags)
         self.augmented = Symbol(
             f"{name}_forward",
