@@ -168,6 +168,7 @@ def address() -> Iterator[str]:
 def tab(browser):
     """A new page of the browser, which fails the test if a script of the site fails."""
     tab = browser.new_page()
+    tab.set_default_timeout(120_000)  # milliseconds, on a busy machine
     errors: list[str] = []
     tab.on("pageerror", lambda error: errors.append(str(error)))
     yield tab
