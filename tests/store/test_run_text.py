@@ -59,6 +59,7 @@ HOSTILE = {
     "a formatted text": ("", "y = f'{x}'"),
     "an await": ("", "y = await x"),
     "a global": ("", "global note"),
+    "a name of another line": ("", "_0_.grad = x"),
     "a write to torch": ("", "torch.load = x"),
     "a deletion of an attribute": ("", "del x.grad"),
     "an assert": ("", "assert x"),

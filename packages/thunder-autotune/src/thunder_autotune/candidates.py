@@ -42,13 +42,14 @@ def candidates_of(
     """
     found: list[Candidate] = []
     refused: dict[str, str] = {}
+    tried = _tried_values()
 
     def add(way: Way, make: Make) -> set[str]:
         """Add a candidate; return the options that were read."""
         try:
             with compiling(data), changed_options(way.options), noted_reads() as reads:
                 run = make(way.options)
-                if unit.with_backward and _tried_values():
+                if unit.with_backward and tried:
                     _read_options(run, given)
         except ThunderError as error:
             refused[str(way)] = f"it was not compiled: {_first_line(error)}"
@@ -57,8 +58,8 @@ def candidates_of(
         return set(reads)
 
     for name, make in _makers(unit):
-        for option in sorted(_tried_values().keys() & add(Way(name), make)):
-            for value in _tried_values()[option]:
+        for option in sorted(tried.keys() & add(Way(name), make)):
+            for value in tried[option]:
                 add(Way(name, {option: value}), make)
     found.sort(key=lambda candidate: candidate.name != unit.default)
     return found, refused

@@ -57,6 +57,11 @@ class UnitMeasuring:
 
     def entry_of(self, unit: Unit) -> Entry | None:
         """Measure the candidates of a unit; return None where there is one, or no reference."""
+        measured = self._measured(unit)
+        return None if measured is None else measured[0]
+
+    def _measured(self, unit: Unit) -> tuple[Entry, list[Candidate]] | None:
+        """Return the entry of a unit, and its candidates."""
         subject = Subject(unit, unit.values if unit.values is not None else made_values(unit))
         candidates, refused = candidates_of(unit, self._data, subject.inputs)
         reference = reference_of(candidates, [executor.name for executor in get_always_executors()])
@@ -78,7 +83,7 @@ class UnitMeasuring:
                 if not fault:
                     unit.parts = parts.entries
                     figures = self._figures(subject, [*right, parts.candidate])
-        return Entry(
+        entry = Entry(
             kind=unit.kind,
             key=unit.key,
             executor=unit.default,
@@ -90,14 +95,14 @@ class UnitMeasuring:
             calls=unit.description if unit.kind == "region" else "",
             sizes=", ".join(f"{name} = {size}" for name, size in unit.sizes.items()),
         )
+        return entry, candidates
 
     def _part_entry(self, part: Unit) -> tuple[Entry, Candidate] | None:
         """Return the entry of a part of a region, and its fastest candidate."""
-        entry = self.entry_of(part)
-        if entry is None or not entry.figures:
+        measured = self._measured(part)
+        if measured is None or not measured[0].figures:
             return None
-        inputs = Subject(part, part.values or {}).inputs
-        candidates, _ = candidates_of(part, self._data, inputs)
+        entry, candidates = measured
         return entry, next(c for c in candidates if c.name == entry.fastest)
 
     def _figures(self, subject: Subject, candidates: Sequence[Candidate]) -> dict[str, Figure]:

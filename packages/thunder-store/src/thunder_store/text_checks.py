@@ -117,7 +117,7 @@ class _Checker:
     def check(self) -> None:
         """Check the lines in their order: imports, decorators, the head of the function, statements."""
         text: str = self.program["text"]
-        if _OTHER_ENDS.search(text) or any(map(_PLACEHOLDER.search, (*self.names, *self.paths))):
+        if _OTHER_ENDS.search(text) or any(map(_PLACEHOLDER.search, (text, *self.names, *self.paths))):
             raise NotUsed("a text has lines of another form")
         lines = text.replace("\\\n", " ").split("\n")
         lines = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]

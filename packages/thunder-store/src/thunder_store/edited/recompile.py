@@ -35,7 +35,7 @@ from thunder_store.edited.conforming import STRUCTURE, conformed, is_unchanged, 
 from thunder_store.edited.entry import EditedEntry
 from thunder_store.edited.forms import type_of
 from thunder_store.edited.numbers import CheckedOnce, refuse_effects
-from thunder_store.edited.refusals import EditedProgramError, OtherSignature
+from thunder_store.edited.refusals import EditedProgramError, OtherSignature, not_editable
 from thunder_store.edited.texts import Definition, loaded
 
 __all__ = ["Edits", "OtherProgram", "edited_entry", "edits_for"]
@@ -172,10 +172,7 @@ def _refuse(entry: CacheEntry) -> None:
     elif len(entry.prologue_traces) > 1:
         reason = "a transform has changed how it reads its inputs"
     if reason is not None:
-        raise EditedProgramError(
-            f"the program cannot be edited: {reason}",
-            hint="docs/edited_programs.md has the list; dynamic_sizes and cache= are options of thunder.jit.",
-        )
+        raise not_editable(reason)
 
 
 def edited_entry(entry: CacheEntry, edits: Edits, data: CompileData, *, check: bool) -> EditedEntry:

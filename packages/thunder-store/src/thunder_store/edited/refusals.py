@@ -8,7 +8,14 @@ from typing import Final
 from thunder.core.entries import BoundSymbol, ThunderError
 from thunder.core.errors import TraceTextError, UserError
 
-__all__ = ["EditedProgramError", "EditedProgramWarning", "OtherSignature", "of_text", "refusal"]
+__all__ = [
+    "EditedProgramError",
+    "EditedProgramWarning",
+    "OtherSignature",
+    "not_editable",
+    "of_text",
+    "refusal",
+]
 
 
 class EditedProgramError(UserError, ValueError):
@@ -27,6 +34,14 @@ def refusal(asked: str, text: str, statement: str | BoundSymbol, **found: object
     """Return the error for a statement of a text, with its line: a call, or how the line begins."""
     hint = "docs/edited_programs.md says what may be edited."
     return EditedProgramError(asked, found={"line": _place(text, statement), **found}, hint=hint)
+
+
+def not_editable(reason: str) -> EditedProgramError:
+    """Return the error for a program of which no text can be edited."""
+    return EditedProgramError(
+        f"the program cannot be edited: {reason}",
+        hint="docs/edited_programs.md has the list; dynamic_sizes and cache= are options of thunder.jit.",
+    )
 
 
 _NAME: Final = re.compile(r"[^\W\d]\w*")

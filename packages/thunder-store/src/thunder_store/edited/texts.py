@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from thunder.core.entries import CacheEntry, ThunderError, TraceCtx, operator_name, with_parts
 from thunder.core.trace import dump, load
-from thunder_store.edited.refusals import EditedProgramError, of_text
+from thunder_store.edited.refusals import EditedProgramError, not_editable, of_text
 
 __all__ = ["BACKWARD", "Definition", "constants_of", "definitions_of", "loaded", "read_text"]
 
@@ -120,7 +120,4 @@ def _check_names(trace: TraceCtx) -> None:
     for bsym in with_parts(trace.bound_symbols):
         known = symbols.setdefault(bsym.sym.name, bsym.sym)
         if known.id != bsym.sym.id and operator_name(bsym.sym) is None:
-            raise EditedProgramError(
-                f"the program cannot be edited: two of its operators are printed as {known.name}",
-                hint="docs/edited_programs.md has the list.",
-            )
+            raise not_editable(f"two of its operators are printed as {known.name}")
