@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from thunder.executor_base.executor import Executor
@@ -22,21 +22,21 @@ def region_preference(executor: Executor, region: Region) -> RegionPreference:
 
 
 def in_parts(
-    executor: Executor, regions: Iterable[Region], is_compiled: Callable[[Region], bool]
+    executor: Executor, regions: list[Region], is_compiled: Callable[[Region], bool]
 ) -> list[Region]:
     """Return regions with the parts of those that are cut in their place, in the order of the regions.
 
     Only regions that the executor would compile are cut.
     """
-    found: list[Region] = []
-    for region in regions:
-        cuts = (
-            region_preference(executor, region).cuts
-            if preferences() is not None and is_compiled(region)
-            else ()
+    if preferences() is None:
+        return regions
+    return [
+        part
+        for region in regions
+        for part in parts_of_region(
+            region, region_preference(executor, region).cuts if is_compiled(region) else ()
         )
-        found += parts_of_region(region, cuts)
-    return found
+    ]
 
 
 def cut_positions(region: Region) -> list[int]:

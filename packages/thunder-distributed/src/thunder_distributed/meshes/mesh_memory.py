@@ -12,6 +12,8 @@ gathered inputs of products are saved, too.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .decoders import Decoder
 from .mesh_layouts import ITEMSIZE, MeshLayout, Training
 from .stages_of_ranks import RankParts, block_parameters, parts_of_ranks
@@ -85,22 +87,17 @@ def memory_of_rank(
         gradients = gradients / sharers + ITEMSIZE[training.gradients] * max(block, head)
     memory["gradients"] = gradients
     of_stage = -(-parts.blocks // layout.stages)
-    saved = saved_by_block(decoder, layout, training) * of_stage
+    saved = saved_by_block(decoder, layout, training)
     memory["activations"] = min(
-        saved * microbatches_saved(layout, rank, microbatches),
-        saved_by_block(decoder, layout, training) * parts.blocks * microbatches,
+        saved * of_stage * microbatches_saved(layout, rank, microbatches),
+        saved * parts.blocks * microbatches,
     )
     if layout.checkpointing != "none":
-        whole = saved_by_block(decoder, _without_checkpointing(layout), training)
-        memory["activations"] += whole - saved_by_block(decoder, layout, training)
+        memory["activations"] += (
+            saved_by_block(decoder, replace(layout, checkpointing="none"), training) - saved
+        )
     memory["logits"] = tokens * decoder.vocabulary / tensor * (2 * item + 4) if parts.has_head else 0.0
     return memory
-
-
-def _without_checkpointing(layout: MeshLayout) -> MeshLayout:
-    return MeshLayout(
-        tensor=layout.tensor, context=layout.context, microbatch=layout.microbatch, checkpointing="none"
-    )
 
 
 def memory_of_layout(decoder: Decoder, layout: MeshLayout, training: Training) -> dict[str, float]:

@@ -269,7 +269,7 @@ def _fastest(
         (costs.least(layout, of_computing=True), i, layout, None) for i, layout in enumerate(layouts)
     ]
     heapq.heapify(waiting)
-    bounded = set[int]()
+    bounded = dict[int, dict[str, float]]()  # those that fit, with their memory
     best: dict[tuple[tuple[str, int], ...], MeshEstimate] = {}
     while waiting and len(best) < most:
         _, i, layout, estimate = heapq.heappop(waiting)
@@ -279,13 +279,13 @@ def _fastest(
         if estimate is not None:
             best[mesh] = estimate
         elif i in bounded:
-            needed = memory_of_layout(costs.decoder, layout, costs.training)
-            estimate = _estimated(costs, layout, needed)
+            estimate = _estimated(costs, layout, bounded[i])
             heapq.heappush(waiting, (estimate.seconds, i, layout, estimate))
         else:
-            peak = sum(memory_of_layout(costs.decoder, layout, costs.training).values())
+            needed = memory_of_layout(costs.decoder, layout, costs.training)
+            peak = sum(needed.values())
             least = min(least or peak, peak)
             if peak <= limit:
-                bounded.add(i)
+                bounded[i] = needed
                 heapq.heappush(waiting, (costs.least(layout), i, layout, None))
     return list(best.values()), least
