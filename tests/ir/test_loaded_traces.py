@@ -160,6 +160,24 @@ def test_results_of_any_structure_are_read() -> None:
     assert torch.return_types.topk in kinds[0]
 
 
+def test_a_result_that_nothing_reads_is_the_value_that_computes_it() -> None:
+    class Several(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return (x * x + 1) * 2, x.exp()  # values of the same type come before both
+
+        @staticmethod
+        def backward(ctx: object, g: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+            return g + h
+
+    compiled = thunder.jit(lambda x: Several.apply(x)[0])
+    compiled(torch.randn(3, requires_grad=True))
+    trace = thunder.last_traces(compiled)[0]
+    assert ", _) = Several(x)" in str(trace)
+    names = [p.name for p in load(str(trace), dump(trace).constants).bound_symbols[0].output]
+    assert names == [p.name for p in trace.bound_symbols[0].output]
+
+
 # -- programs ----------------------------------------------------------------------------------------------
 
 

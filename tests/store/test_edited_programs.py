@@ -179,13 +179,49 @@ def test_legal_edits_are_accepted_and_illegal_ones_are_refused(
                 assert became == "refused", f"{what}\n{edited}"
 
 
-def test_hooks_of_one_name_are_told_apart() -> None:
-    def program(x: torch.Tensor) -> torch.Tensor:
-        y = x * 2
-        for k in (2, 3, 5):
-            y.register_hook(lambda g, k=k: g * k + k)
-        return y * y
+def through_hooks(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    for k in (2, 3, 5):
+        y.register_hook(lambda g, k=k: g * k + k)
+    return y * y
 
+
+class Several(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, k: float) -> tuple[torch.Tensor, ...]:
+        ctx.save_for_backward(x)
+        ctx.k = k
+        return (x * x + 1) * k, x.exp()
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor, h: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return (2 * x * ctx.k * g) + h * x.exp(), None
+
+
+@torch.library.custom_op("edited_programs::cubed", mutates_args=())
+def cubed(x: torch.Tensor) -> torch.Tensor:
+    return x**3
+
+
+SCALE = {"k": 3.0}  # read when the backward runs, which is a call of the text then
+cubed.register_fake(torch.empty_like)
+cubed.register_autograd(
+    lambda ctx, g: g * ctx.x**2 * SCALE["k"],
+    setup_context=lambda ctx, inputs, output: setattr(ctx, "x", *inputs),
+)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        through_hooks,
+        lambda x: Several.apply(x, 2.0)[0] - Several.apply(x, 3.0)[1],
+        lambda x: cubed(x * 2) + cubed(x),
+    ],
+    ids=["hooks", "unread results", "a library's operator"],
+)
+def test_operators_of_a_program_are_told_apart(program: Any) -> None:
     def gradient(fn: Any) -> torch.Tensor:
         x = torch.arange(3.0, requires_grad=True)
         return torch.autograd.grad(fn(x).sum(), x)[0]

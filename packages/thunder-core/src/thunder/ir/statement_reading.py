@@ -286,23 +286,29 @@ class StatementReader:
             for n, p in pairs
             if p.name not in known
         }
-        values |= _computed_below(node, [p for n, p in aligned if n.id == "_" and is_proxy(p)], values)
+        unread = [p for n, p in aligned if n.id == "_" and is_proxy(p)]
+        values |= _computed_below(node, unread, values, bsym)
         bsym = substitute(bsym, values)
         node.recorded, node.symbol = bsym, bsym.sym
         node.args, node.kwargs, node.output = bsym.args, bsym.kwargs, bsym.output
         known.update({p.name: p for p in proxies_in(bsym.output)})
 
 
-def _computed_below(node: Node, unread: Sequence[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def _computed_below(
+    node: Node, unread: Sequence[Any], values: Mapping[str, Any], recorded: BoundSymbol
+) -> dict[str, Any]:
     """Return values of the decomposition for results that nothing reads, by the names of these.
 
-    Which of several values of a type it is, a text that shows ``_`` does not say.
+    It is the value where the recorded call computes the result, or else the first one of its type.
     """
     computed = [p for part in node.parts.nodes for p in proxies_in(part.output)]
+    places = [p.name for part in recorded.subsymbols for p in proxies_in(part.output)]
+    at_place = dict(zip(places, computed, strict=False))
     left = [p for p in computed if p.name not in {value.name for value in values.values()}]
     found = dict[str, Any]()
     for result in unread:
-        same = next((p for p in left if p.type_string() == result.type_string()), None)
+        candidates = sorted(left, key=lambda p: p is not at_place.get(result.name))
+        same = next((p for p in candidates if p.type_string() == result.type_string()), None)
         if same is not None:
             left = [p for p in left if p is not same]
             found[result.name] = same

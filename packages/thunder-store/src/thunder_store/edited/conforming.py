@@ -240,10 +240,10 @@ class _Conforming:
             raise self._refused("results that were one value are two, or the other way round", "return")
 
     def _check_outputs(self, returned: Mapping[str, Any]) -> None:
-        shown = [p.name for p in values_in(returned["output"])]
+        shown = [p.name for p in values_in(returned["output"]) if isinstance(p, TensorProxy)]
         flat = {p.name for p in values_in(returned["flat_output"])}
         if not set(shown) <= flat | {p.name for p in self.base.args}:
-            raise self._refused("'output' has values that 'flat_output' has not", "return")
+            raise self._refused("'output' has tensors that 'flat_output' has not", "return")
 
     def _check_unpacked(self, saved: Sequence[Any] | None) -> None:
         """Refuse a backward that unpacks other values than are saved, or other cotangents."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,9 +116,14 @@ def loaded(definition: Definition, entry: CacheEntry, path: str) -> TraceCtx:
 
 
 def _check_names(trace: TraceCtx) -> None:
-    """Raise EditedProgramError for a trace that prints two operators of its own by one name."""
-    symbols: dict[str, Any] = {}
+    """Raise EditedProgramError for a trace that prints an operator of its own by the name of another one."""
+    by_name: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     for bsym in with_parts(trace.bound_symbols):
-        known = symbols.setdefault(bsym.sym.name, bsym.sym)
-        if known.id != bsym.sym.id and operator_name(bsym.sym) is None:
-            raise not_editable(f"two of its operators are printed as {known.name}")
+        by_name[bsym.sym.name].setdefault(bsym.sym.id, bsym.sym)
+    for name, symbols in by_name.items():
+        if len(symbols) == 1:
+            continue
+        registered = [operator_name(symbol) for symbol in symbols.values()]
+        printed = [name if known is None else known.callee for known in registered]
+        if None in registered and printed.count(name) > 1:
+            raise not_editable(f"two of its operators are printed as {name}")

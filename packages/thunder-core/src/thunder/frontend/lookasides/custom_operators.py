@@ -301,7 +301,7 @@ class _OperatorCall:
         results = call_with_custom_gradient(
             self.session,
             CustomGradient(
-                name=self.name,
+                name=f"{self.name}_autograd",  # a text names the operator alone too
                 id=self.session.unique_id(f"custom_operator.{self.name}"),
                 key=self.key,
                 inputs=self.inputs,
