@@ -30,6 +30,11 @@ _compile = EntryCompiler._compile
 counts: Counter[str] = Counter()
 #: refusals that a text without a change may have
 _EXPECTED = ("the program cannot be edited", "has no type, and")
+#: what is shown of an entry, and does not run: some tests compare it
+_SHOWN = (
+    *("computation_traces", "backward_traces", "epilogue_traces"),
+    *("ledger", "backward_ledger", "notes"),
+)
 
 
 def edited(entry: CacheEntry, data: Any) -> CacheEntry:
@@ -51,6 +56,8 @@ def edited(entry: CacheEntry, data: Any) -> CacheEntry:
         counts[str(error).split("\n")[0][:150] + str(error).split("\n")[1][:60]] += 1
         return entry
     counts[what] += 1
+    for name in _SHOWN:
+        setattr(found, name, getattr(entry, name))
     return found
 
 

@@ -63,7 +63,9 @@ def test_flags_of_kernels_are_set_where_the_program_sets_them():
         assert torch.backends.cuda.flash_sdp_enabled()
     assert thunder.cache_misses(compiled) == 1
     text = str(thunder.last_traces(compiled)[-1])
-    places = [text.index(part) for part in ("use_flash(False)", "scaled_dot_product", "use_flash(True)")]
+    flag = "set_backend_flag('_set_sdp_use_flash', {})"
+    parts = flag.format(False), "scaled_dot_product", flag.format(True)
+    places = [text.index(part) for part in parts]
     assert places == sorted(places)
 
 

@@ -130,7 +130,7 @@ def _placed(
     """
     traces = entry.backward_traces if definition.is_backward else entry.computation_traces
     tag = TraceTag.BACKWARD if definition.is_backward else TraceTag.AUGMENTED_FORWARD
-    is_claimed = _is_claimed(trace)
+    is_claimed = _is_claimed(trace) or not _is_claimed(traces[-1])  # what runs may have no call
     base = traces[-1] if is_claimed else next((t for t in traces if tag in t.tags), traces[-1])
     edited = conformed(trace, base, definition.text, saved)
     return None if is_unchanged(edited, base, definition.text) else (edited, is_claimed)

@@ -72,7 +72,7 @@ def _meta(name: str, value: Any) -> None:
 
 def _print(bsym: BoundSymbol, names: Names) -> list[str]:
     name, value = bsym.args
-    return [f"{names.obj(name.removeprefix('_'), FLAGS[name][0])}({value!r})"]
+    return [f"{names.obj('set_backend_flag', _set)}({name!r}, {value!r})"]
 
 
 #: sets a flag by the name of its function in ``torch._C`` for the rest of the program

@@ -90,7 +90,7 @@ leave_inference_mode = primitive(
 
 
 def _print_default_dtype(bsym: BoundSymbol, names: Names) -> list[str]:
-    return [f"torch.set_default_dtype({bsym.args[0]})"]
+    return [f"{names.obj('set_default_dtype', torch.set_default_dtype)}({bsym.args[0]})"]
 
 
 #: sets the dtype of factories, a ``torch.dtype``, for the rest of the program
