@@ -212,14 +212,23 @@ cubed.register_autograd(
 )
 
 
+composites = torch.library.Library("edited_programs", "FRAGMENT")
+composites.define("halved(Tensor x) -> Tensor")
+composites.impl("halved", lambda x: x / 2, "CompositeImplicitAutograd")
+composites.define("squared(Tensor x) -> Tensor")
+composites.impl("squared", lambda x: x * x, "CompositeImplicitAutograd")
+HALVED, SQUARED = torch.ops.edited_programs.halved, torch.ops.edited_programs.squared
+
+
 @pytest.mark.parametrize(
     "program",
     [
         through_hooks,
+        lambda x: HALVED(x.detach()) - SQUARED(x.detach()) * x,
         lambda x: Several.apply(x, 2.0)[0] - Several.apply(x, 3.0)[1],
         lambda x: cubed(x * 2) + cubed(x),
     ],
-    ids=["hooks", "unread results", "a library's operator"],
+    ids=["hooks", "operators of one overload", "unread results", "a library's operator"],
 )
 def test_operators_of_a_program_are_told_apart(program: Any) -> None:
     def gradient(fn: Any) -> torch.Tensor:

@@ -111,8 +111,9 @@ class Operator:
 
     @property
     def name(self) -> str:
-        """The last part of the id."""
-        return self.id.rpartition(".")[2]
+        """The last part of the id; of a library's operator also the parts before it: ``acme_norm_out``."""
+        _, library, operator = self.id.rpartition("torch.ops.")
+        return operator.removesuffix(".default").replace(".", "_") if library else operator.rpartition(".")[2]
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
