@@ -212,12 +212,13 @@ cubed.register_autograd(
 )
 
 
-composites = torch.library.Library("edited_programs", "FRAGMENT")
+NAMESPACE = __name__.replace(".", "_")  # another test file imports this one
+composites = torch.library.Library(NAMESPACE, "FRAGMENT")
 composites.define("halved(Tensor x) -> Tensor")
 composites.impl("halved", lambda x: x / 2, "CompositeImplicitAutograd")
 composites.define("squared(Tensor x) -> Tensor")
 composites.impl("squared", lambda x: x * x, "CompositeImplicitAutograd")
-HALVED, SQUARED = torch.ops.edited_programs.halved, torch.ops.edited_programs.squared
+HALVED, SQUARED = (getattr(getattr(torch.ops, NAMESPACE), name) for name in ("halved", "squared"))
 
 
 @pytest.mark.parametrize(

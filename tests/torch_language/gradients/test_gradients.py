@@ -62,6 +62,7 @@ WITHOUT_RULE = {
     "prims.set_backend_flag": "takes no tensor",
     "prims.set_grad_enabled": "takes no tensor",
     "prims.set_default_dtype": "takes no tensor",
+    "prims.set_print_options": "takes no tensor",
     "prims.enter_inference_mode": "takes no tensor",
     "prims.leave_inference_mode": "takes no tensor",
     "prims.python_lines": "gives no tensor",

@@ -75,6 +75,7 @@ NOT_OPERATORS: Mapping[str, str] = {
             "prims.enter_inference_mode",
             "prims.leave_inference_mode",
             "prims.set_default_dtype",
+            "prims.set_print_options",
         ),
         MODE,
     ),

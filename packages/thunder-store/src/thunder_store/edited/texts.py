@@ -95,20 +95,31 @@ def _definition(lines: Sequence[str], start: int, end: int) -> Definition:
 
 
 def constants_of(trace: TraceCtx) -> dict[str, Any]:
-    """Return the objects that the texts of a trace name: what it prints, and what `dump` writes."""
-    return {**trace.python_ctx(), **dump(trace).constants}
+    """Return the objects that the printed text of a trace names."""
+    return next(_sources(trace))[1]
+
+
+def _sources(trace: TraceCtx) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the texts of a trace, what it prints and what `dump` writes, and the objects that each names."""
+    printed, written = trace.python_ctx(), dump(trace)
+    yield str(trace), {**written.constants, **printed}
+    yield written.text, {**printed, **written.constants}
 
 
 def loaded(definition: Definition, entry: CacheEntry, path: str) -> TraceCtx:
     """Return the trace of a function, with the objects that the traces of an entry name.
 
+    Two texts may name other objects alike: those of the text with most of the function's lines are meant.
+
     Raises EditedProgramError, with line, column and what was expected.
     """
     traces = entry.backward_traces if definition.is_backward else entry.computation_traces
-    constants: dict[str, Any] = {}
     for trace in (traces[0], traces[-1]):
         _check_names(trace)
-        constants |= constants_of(trace)
+    sources = [source for trace in (traces[0], traces[-1]) for source in _sources(trace)]
+    lines = set(definition.text.split("\n"))
+    sources.sort(key=lambda source: len(lines.intersection(source[0].split("\n"))))
+    constants = {name: value for _, named in sources for name, value in named.items()}
     try:
         return load(definition.text, constants)
     except ThunderError as error:

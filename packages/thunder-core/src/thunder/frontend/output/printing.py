@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 import types
-from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.frontend.epilogue.statements import python_lines
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.frontend.output import output_replay
@@ -163,6 +161,5 @@ def _set_printoptions(session: TracingSession, args: tuple[Any, ...], kwargs: di
             "torch.set_printoptions with a value that is not an integer, bool or str",
             hint="Set the options before the call.",
         )
-    texts = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
     # At once, and not deferred as output is: a deferred text is formatted already.
-    python_lines((f"torch.set_printoptions({', '.join(texts)})",), MappingProxyType({}))
+    prims.set_print_options(*args, **kwargs)

@@ -12,10 +12,13 @@ from thunder.ir.literals import Names
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops.prims.declaration import primitive
 
-__all__ = ["enter_inference_mode", "leave_inference_mode", "set_default_dtype", "set_grad_enabled"]
+__all__ = [
+    *("enter_inference_mode", "leave_inference_mode"),
+    *("set_default_dtype", "set_grad_enabled", "set_print_options"),
+]
 
 
-def _no_result(*mode: Any) -> None:
+def _no_result(*mode: Any, **options: Any) -> None:
     """The meta function of a statement without result."""
 
 
@@ -100,4 +103,9 @@ set_default_dtype = primitive(
     python_impl=torch.set_default_dtype,
     python_printer=_print_default_dtype,
     tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP, OpTags.SETS_MODE),
+)
+
+#: sets how tensors print, with the arguments of ``torch.set_printoptions``, for the rest of the program
+set_print_options = primitive(
+    "set_print_options", _no_result, python_impl=torch.set_printoptions, tags=(OpTags.DONT_DCE,)
 )
