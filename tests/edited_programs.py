@@ -35,6 +35,16 @@ _SHOWN = (
     *("computation_traces", "backward_traces", "epilogue_traces"),
     *("ledger", "backward_ledger", "notes"),
 )
+#: tests that count the stages of a compile, which run twice for an edited program
+_OF_STAGES = frozenset(
+    {
+        "test_formulas_of_a_package_run_for_each_call",
+        "test_formulas_that_look_at_the_program_run_for_each_call",
+        "test_hooks_are_called_forward_then_backward_transform_by_transform",
+        "test_without_gradients_there_is_one_trace_and_no_joint_one",
+        "test_a_transform_prints_proxies",
+    }
+)
 
 
 def edited(entry: CacheEntry, data: Any) -> CacheEntry:
@@ -80,6 +90,8 @@ def running_what_is_printed() -> Iterator[None]:
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Run a test with programs that are edited."""
     assert thunder.jit is not None
+    if item.name in _OF_STAGES:
+        pytest.skip("it counts stages, which run twice for an edited program")
     with running_what_is_printed():
         return (yield)
 

@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional as F
 
 import thunder
+from sweeping import in_turn
 from thunder_triton.kernel_executor import ex
 
 BOUNDS = {torch.float64: 1e-13, torch.float32: 1e-6, torch.bfloat16: 2**-8, torch.float16: 2**-11}
@@ -24,8 +25,7 @@ def claimed(compiled: Any) -> list[str]:
     return [row.symbol for row in thunder.explain(compiled).rows if row.claimed_by == "triton_kernels"]
 
 
-@pytest.mark.parametrize("dtype", BOUNDS, ids=str)
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize(("settings", "dtype"), in_turn(SETTINGS, [*BOUNDS]), ids=str)
 def test_losses_and_gradients_are_those_of_float64(dtype: torch.dtype, settings: dict[str, Any]):
     torch.manual_seed(0)
     logits = torch.randn(6, 5003, dtype=dtype, requires_grad=True)

@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional as F
 
 import thunder
+from sweeping import in_turn
 from thunder_triton.executor import ex
 from thunder_triton.fusions import reductions
 
@@ -72,8 +73,7 @@ def test_the_kernels_of_a_program_are_generated_ones():
     assert "return F.softmax(F.gelu(x * w)" in text  # the user's line, in the source of the kernel
 
 
-@pytest.mark.parametrize("dtype", BOUNDS, ids=str)
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "dtype"), in_turn(PROGRAMS, [*BOUNDS]))
 def test_values_and_gradients_are_eagers(name: str, dtype: torch.dtype):
     torch.manual_seed(0)
     x = torch.randn(5, 6, dtype=dtype, requires_grad=True)
@@ -98,8 +98,7 @@ def test_values_and_gradients_are_eagers(name: str, dtype: torch.dtype):
         torch.testing.assert_close(gradient.double(), reference, rtol=bound, atol=bound)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "layout"), in_turn(PROGRAMS, [*LAYOUTS]))
 def test_inputs_may_have_any_strides(name: str, layout: str):
     torch.manual_seed(0)
     compiled = thunder.jit(PROGRAMS[name], executors=[ex])
