@@ -3,8 +3,10 @@
     torchrun --nproc-per-node=2 examples/distributed_training.py [--steps N] [--width N] …
 
 Every run begins with the weights of the same seed and sees the same batches. The losses have to be those of
-one process that trains on the joined batch. Steps of thunder and of torch's DistributedDataParallel, FSDP2 or
-`parallelize_module` are then timed in turns, and the table has what a step of each costs.
+one process that trains on the joined batch. Steps of thunder and of torch's DistributedDataParallel, FSDP2,
+`parallelize_module`, `context_parallel` or pipelining (`distributed_by_torch.py`) are then timed in turns.
+The table has what a step costs: CPU time and time that passes as means over the processes, memory and
+bytes of the process that has the most.
 """
 
 from __future__ import annotations
@@ -12,8 +14,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Final
@@ -21,20 +22,12 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import Replicate
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    PrepareModuleInput,
-    RowwiseParallel,
-    parallelize_module,
-)
-from torch.nn.parallel import DistributedDataParallel
 
+import distributed_by_torch as by_torch
 import thunder
-from demo import Forward, batches, loss_of, text
-from llama import Attention, Llama, LlamaConfig, rotate
+from demo import batches, loss_of, text
+from distributed_by_torch import Training, of_forward
+from llama import Llama, LlamaConfig
 from step_costs import StepCosts, recorded_steps
 from thunder.distributed import (
     FSDPBucketingStrategy,
@@ -43,6 +36,7 @@ from thunder.distributed import (
     context_parallel,
     ddp,
     fsdp,
+    pipeline,
     row_parallel,
 )
 
@@ -50,11 +44,6 @@ TOLERANCE: Final = 1e-4  # nats, of a mean loss; as in demo.py
 RECORDED: Final = 3  # steps, of which the last is recorded
 COLUMNS: Final = ["*.query", "*.key", "*.value", "*.gate", "*.up"]
 ROWS: Final = ["*.output", "*.down"]
-COLUMNS_OF_BLOCKS: Final = [
-    f"blocks.*.{name}"
-    for name in ("attention.query", "attention.key", "attention.value", "network.gate", "network.up")
-]
-ROWS_OF_BLOCKS: Final = ["blocks.*.attention.output", "blocks.*.network.down"]
 
 
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -66,6 +55,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--steps", type=int, default=20, help="steps whose losses are compared (default: %(default)s)")
     add("--timed", type=int, default=40, help="steps that are timed (default: %(default)s)")
     add("--batch", type=int, default=8, help="rows of all processes (default: %(default)s)")
+    add("--microbatches", type=int, default=4, help="parts of a batch in pipelines (default: %(default)s)")
     add("--length", type=int, default=128, help="bytes of one row (default: %(default)s)")
     add("--layers", type=int, default=4, help="transformer blocks (default: %(default)s)")
     add("--width", type=int, default=192, help="of the vectors between blocks (default: %(default)s)")
@@ -78,54 +68,50 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 # -- strategies ----------------------------------------------------------------------------------------------
 
 
-def by_block(strategy: FSDPType) -> list[thunder.Transform]:
-    """Parameters in parts, of which those of a block are gathered together."""
-    return [fsdp(sharding_strategy=strategy, bucketing_strategy=FSDPBucketingStrategy.BLOCK, release=True)]
+def with_transforms(model: nn.Module, *transforms: thunder.Transform) -> Training:
+    """Return the training of a compiled module."""
+    return of_forward(thunder.jit(model, transforms=transforms))
 
 
-def torchs_ddp(model: Llama) -> nn.Module:
-    """torch's DistributedDataParallel, without copies of gradients and buffers."""
-    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # newer torch has another name
-        return DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
+def with_fsdp(model: Llama, strategy: FSDPType) -> Training:
+    """Train with parameters in parts, of which those of a block are gathered together."""
+    blocks = FSDPBucketingStrategy.BLOCK
+    return with_transforms(model, fsdp(sharding_strategy=strategy, bucketing_strategy=blocks, release=True))
 
 
-def torchs_fsdp(model: Llama, reshard_after_forward: bool) -> nn.Module:
-    """torch's FSDP2: the same blocks."""
-    for block in model.blocks:
-        fully_shard(block, reshard_after_forward=reshard_after_forward)
-    fully_shard(model, reshard_after_forward=reshard_after_forward)
-    return model
+class Loss(nn.Module):
+    """The loss of a model as a module: what `context_parallel` divides."""
+
+    def __init__(self, model: Llama) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """The mean cross entropy, in nats."""
+        return loss_of(self.model, tokens, targets)
 
 
-class PartOfAttention(Attention):
-    """Attention with the heads that a process has: torch's layers return the part of it."""
+def with_context(model: Llama) -> Training:
+    """Train with parts of sequences."""
+    compiled = thunder.jit(Loss(model), transforms=[context_parallel(divide={"tokens": 1, "targets": 1})])
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """The same as for all heads, but for the width of the result."""
-        batch, length, _ = x.shape
-        q, k, v = (
-            layer(x).view(batch, length, -1, self.head_width).transpose(1, 2)
-            for layer in (self.query, self.key, self.value)
-        )
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        result: Tensor = self.output(y.transpose(1, 2).reshape(batch, length, -1))
-        return result
+    def gradients(tokens: Tensor, targets: Tensor) -> Tensor:
+        loss: Tensor = compiled(tokens, targets)
+        loss.backward()
+        return loss.detach()
+
+    return Training(gradients, compiled.parameters())
 
 
-def torchs_tensor(model: Llama) -> nn.Module:
-    """torch's `parallelize_module`: the same layers in columns and rows."""
-    for block in model.blocks:
-        block.attention.__class__ = PartOfAttention
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    plan: dict[str, Any] = {name: ColwiseParallel() for name in COLUMNS_OF_BLOCKS}
-    plan |= {name: RowwiseParallel() for name in ROWS_OF_BLOCKS}
-    # one all-reduce for the gradients of all layers that read a value
-    for name, others in (("attention", (None, None)), ("network", ())):
-        whole = (Replicate(), *others)
-        plan[f"blocks.*.{name}"] = PrepareModuleInput(input_layouts=whole, desired_input_layouts=whole)
-    parallelize_module(model, mesh, plan)
-    return model
+def with_pipeline(model: Llama, schedule: str, microbatches: int) -> Training:
+    """Train with stages in processes: those of torch's."""
+    blocks = by_torch.first_blocks(len(model.blocks), dist.get_world_size())
+    stages = [f"blocks.{block}" for block in blocks[1:]]
+    step = pipeline(model, loss_of, microbatches=microbatches, stages=stages, schedule=schedule)
+    return Training(step, model.parameters())
+
+
+Maker = Callable[[Llama, argparse.Namespace], Training]
 
 
 @dataclass(frozen=True)
@@ -133,26 +119,54 @@ class Strategy:
     """How training is distributed.
 
     Attributes:
-        transforms: thunder's.
-        by_torch: what does the same in torch, to a model; None if it takes another program.
+        by_thunder: what prepares a model for it.
+        by_torch: what does the same in torch.
         divides_batch: whether each process gets its rows of the batch; all of them otherwise.
+        tied: whether the head has the weights of the embedding.
     """
 
-    transforms: Callable[[], list[thunder.Transform]]
-    by_torch: Callable[[Llama], nn.Module] | None = None
+    by_thunder: Maker
+    by_torch: Maker
     divides_batch: bool = True
+    tied: bool = True
+
+
+def of_pipeline(schedule: str) -> Strategy:
+    """Return a strategy of pipelines. Torch's have no weights that two stages share."""
+    return Strategy(
+        lambda model, chosen: with_pipeline(model, schedule, chosen.microbatches),
+        lambda model, chosen: by_torch.with_pipeline(model, schedule, chosen.microbatches),
+        divides_batch=False,
+        tied=False,
+    )
 
 
 STRATEGIES: Final[Mapping[str, Strategy]] = {
-    "ddp": Strategy(lambda: [ddp()], torchs_ddp),
-    "zero2": Strategy(lambda: by_block(FSDPType.ZERO2), lambda model: torchs_fsdp(model, False)),
-    "zero3": Strategy(lambda: by_block(FSDPType.ZERO3), lambda model: torchs_fsdp(model, True)),
+    "ddp": Strategy(
+        lambda model, _: with_transforms(model, ddp()), lambda model, _: by_torch.with_ddp(model)
+    ),
+    "zero2": Strategy(
+        lambda model, _: with_fsdp(model, FSDPType.ZERO2),
+        lambda model, _: by_torch.with_fsdp(model, reshard_after_forward=False),
+    ),
+    "zero3": Strategy(
+        lambda model, _: with_fsdp(model, FSDPType.ZERO3),
+        lambda model, _: by_torch.with_fsdp(model, reshard_after_forward=True),
+    ),
     "tensor": Strategy(
-        lambda: [column_parallel(target_modules=COLUMNS), row_parallel(target_modules=ROWS)],
-        torchs_tensor,
+        lambda model, _: with_transforms(
+            model, column_parallel(target_modules=COLUMNS), row_parallel(target_modules=ROWS)
+        ),
+        lambda model, _: by_torch.with_tensor(model),
         divides_batch=False,
     ),
-    "context": Strategy(lambda: [context_parallel(divide={"tokens": 1})], divides_batch=False),
+    "context": Strategy(
+        lambda model, _: with_context(model),
+        lambda model, _: by_torch.with_context(model),
+        divides_batch=False,
+    ),
+    "gpipe": of_pipeline("gpipe"),
+    "1f1b": of_pipeline("1f1b"),
 }
 
 
@@ -162,9 +176,9 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
 class Run:
     """A training of one program."""
 
-    def __init__(self, forward: Forward, parameters: Any, chosen: argparse.Namespace, divides: bool) -> None:
-        self.forward, self.divides = forward, divides
-        self.optimizer = torch.optim.AdamW(parameters, lr=chosen.rate)
+    def __init__(self, training: Training, chosen: argparse.Namespace, divides: bool) -> None:
+        self.gradients, self.divides = training.gradients, divides
+        self.optimizer = torch.optim.AdamW(training.parameters, lr=chosen.rate)
         self.data = batches(source(), chosen.batch, chosen.length, chosen.seed)
 
     def step(self) -> float:
@@ -173,8 +187,7 @@ class Run:
         if self.divides:
             rank, size = dist.get_rank(), dist.get_world_size()
             tokens, targets = tokens.chunk(size)[rank], targets.chunk(size)[rank]
-        loss = loss_of(self.forward, tokens, targets)
-        loss.backward()
+        loss = self.gradients(tokens, targets)
         self.optimizer.step()
         self.optimizer.zero_grad()
         return loss.item()
@@ -186,89 +199,88 @@ def source() -> Tensor:
     return text()[0]
 
 
-def build(chosen: argparse.Namespace) -> Llama:
+def build(chosen: argparse.Namespace, tied: bool) -> Llama:
     """A model with the weights of the seed."""
     torch.manual_seed(chosen.seed)
-    config = LlamaConfig(
-        layers=chosen.layers, context=chosen.length, width=chosen.width, hidden=chosen.width * 8 // 3 // 8 * 8
-    )
-    return Llama(config)
+    hidden = chosen.width * 8 // 3 // 8 * 8
+    sizes = {"layers": chosen.layers, "context": chosen.length, "width": chosen.width, "hidden": hidden}
+    return Llama(LlamaConfig(**sizes, tied_head=tied))
 
 
-def one_process(chosen: argparse.Namespace) -> Run:
-    """The training that all others have to equal."""
-    model = build(chosen)
-    return Run(model, model.parameters(), chosen, divides=False)
+def expected_losses(chosen: argparse.Namespace, tied: bool) -> Tensor:
+    """The losses of one process, which all trainings have to equal."""
+    run = Run(of_forward(build(chosen, tied)), chosen, divides=False)
+    return torch.tensor([run.step() for _ in range(chosen.steps)], dtype=torch.float64)
 
 
-def by_thunder(strategy: Strategy, chosen: argparse.Namespace) -> Run:
-    """A training by thunder's transforms."""
-    compiled = thunder.jit(build(chosen), transforms=strategy.transforms())
-    return Run(compiled, compiled.parameters(), chosen, strategy.divides_batch)
-
-
-def by_torch(strategy: Strategy, chosen: argparse.Namespace) -> Run:
-    """The same training by torch."""
-    assert strategy.by_torch is not None, "this strategy has a counterpart"
-    module = strategy.by_torch(build(chosen))
-    return Run(module, module.parameters(), chosen, strategy.divides_batch)
+def prepared(make: Maker, strategy: Strategy, chosen: argparse.Namespace) -> Run:
+    """A training in a strategy."""
+    return Run(make(build(chosen, strategy.tied), chosen), chosen, strategy.divides_batch)
 
 
 # -- comparison ----------------------------------------------------------------------------------------------
 
 
-def mean_over_processes(values: Sequence[float]) -> Tensor:
-    """The means of all processes' values."""
-    means = torch.tensor(values, dtype=torch.float64)
-    dist.all_reduce(means)
-    return means / dist.get_world_size()
+def over_processes(values: Iterable[float], op: Any = dist.ReduceOp.AVG) -> Tensor:
+    """The means, or the largest, of all processes' values."""
+    numbers = torch.tensor(list(values), dtype=torch.float64)
+    dist.all_reduce(numbers, dist.ReduceOp.SUM if op == dist.ReduceOp.AVG else op)
+    return numbers / dist.get_world_size() if op == dist.ReduceOp.AVG else numbers
 
 
-def median_seconds(runs: Sequence[Run], count: int) -> list[float]:
-    """The median time of a step of each run; they take turns, so that all meet the same machine."""
-    seconds: list[list[float]] = [[] for _ in runs]
-    for _ in range(count):
-        for run, own in zip(runs, seconds, strict=True):
+@dataclass(frozen=True)
+class Seconds:
+    """What a step took: the CPU time of a process with all its threads, and the time that passed."""
+
+    cpu: float
+    passed: float
+
+
+def median_seconds(runs: Sequence[Run], count: int) -> list[Seconds]:
+    """The median times of a step of each run; they take turns, so that all meet the same machine."""
+    cpu: list[list[float]] = [[] for _ in runs]
+    passed: list[list[float]] = [[] for _ in runs]
+    for number in range(count):
+        turns = list(zip(runs, cpu, passed, strict=True))
+        for run, own_cpu, own_passed in turns if number % 2 else reversed(turns):
             dist.barrier()
-            start = time.perf_counter()
+            start, cpu_start = time.perf_counter(), time.process_time()
             run.step()
-            own.append(time.perf_counter() - start)
-    return mean_over_processes([statistics.median(own) for own in seconds]).tolist()
+            own_cpu.append(time.process_time() - cpu_start)
+            own_passed.append(time.perf_counter() - start)
+    medians = over_processes(statistics.median(own) for own in (*cpu, *passed)).tolist()
+    return [Seconds(*pair) for pair in zip(medians[: len(runs)], medians[len(runs) :], strict=True)]
 
 
 def compare(name: str, chosen: argparse.Namespace, expected: Tensor) -> list[str]:
     """Train in a strategy, check the losses, and return the rows of the table."""
     strategy = STRATEGIES[name]
-    makers = {"thunder": by_thunder, "torch": by_torch}
-    if strategy.by_torch is None:
-        del makers["torch"]
+    makers = {"thunder": strategy.by_thunder, "torch": strategy.by_torch}
     runs, costs, differences = [], [], []
     for make in makers.values():
-        run, losses, cost = recorded_steps(partial(make, strategy, chosen), Run.step, RECORDED)
+        run, losses, cost = recorded_steps(partial(prepared, make, strategy, chosen), Run.step, RECORDED)
         losses += [run.step() for _ in range(chosen.steps - RECORDED)]
-        means = mean_over_processes(losses)
+        means = over_processes(losses)
         torch.testing.assert_close(means, expected, rtol=0, atol=TOLERANCE)
         differences.append((means - expected).abs().max().item())
         runs.append(run)
-        costs.append(cost)
+        largest = over_processes((cost.sent, cost.collectives, cost.peak), dist.ReduceOp.MAX)
+        costs.append(StepCosts(*map(int, largest.tolist())))
     seconds = median_seconds(runs, chosen.timed)
-    torchs_seconds = seconds[-1] if "torch" in makers else None
-    return [
-        row(name, *cells, torchs_seconds) for cells in zip(makers, seconds, costs, differences, strict=True)
-    ]
+    return [row(name, *cells, seconds[-1]) for cells in zip(makers, seconds, costs, differences, strict=True)]
 
 
-HEAD: Final = "strategy by            step  of torch       peak       sent  calls  difference"
+HEAD: Final = (
+    "strategy by           CPU  of torch     passed  of torch       peak         sent  calls  difference"
+)
 
 
-def row(
-    name: str, who: str, seconds: float, costs: StepCosts, difference: float, torchs_seconds: float | None
-) -> str:
+def row(name: str, who: str, own: Seconds, costs: StepCosts, difference: float, torchs: Seconds) -> str:
     """A row of the table."""
-    relative = f"{seconds / torchs_seconds:.2f}" if torchs_seconds is not None else "-"
     return (
-        f"{name:9}{who:8}{seconds * 1e3:7.1f} ms{relative:>10}{costs.peak / 2**20:7.2f} MiB"
-        f"{costs.sent / 2**20:7.2f} MiB{costs.collectives:7}{difference:12.1e}"
+        f"{name:9}{who:8}{own.cpu * 1e3:6.1f} ms{own.cpu / torchs.cpu:>10.2f}"
+        f"{own.passed * 1e3:8.1f} ms{own.passed / torchs.passed:>10.2f}{costs.peak / 2**20:7.2f} MiB"
+        f"{costs.sent / 2**20:9.4f} MiB{costs.collectives:7}{difference:12.1e}"
     )
 
 
@@ -279,15 +291,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     dist.init_process_group("gloo")
     if chosen.steps < RECORDED:
         raise SystemExit(f"--steps={chosen.steps}: at least {RECORDED} are needed")
-    reference = one_process(chosen)
-    expected = torch.tensor([reference.step() for _ in range(chosen.steps)], dtype=torch.float64)
+    tied = {STRATEGIES[name].tied for name in chosen.strategies}
+    expected = {is_tied: expected_losses(chosen, is_tied) for is_tied in sorted(tied)}
     is_first = dist.get_rank() == 0
     if is_first:
-        size = sum(parameter.numel() for parameter in build(chosen).parameters())
+        size = sum(parameter.numel() for parameter in build(chosen, tied=True).parameters())
         print(f"{size} parameters, {dist.get_world_size()} processes, gloo")
         print(HEAD)
     for name in chosen.strategies:
-        for line in compare(name, chosen, expected):
+        for line in compare(name, chosen, expected[STRATEGIES[name].tied]):
             if is_first:
                 print(line, flush=True)
     if is_first:

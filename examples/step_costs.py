@@ -1,7 +1,7 @@
 """What a step of training costs in a process of a gloo group: bytes that it sends, and its peak of memory.
 
-Both are read from one recording of torch's profiler, whoever runs the step: gloo reports each collective that
-it runs, and the allocator each allocation of the CPU.
+Both are read from one recording of torch's profiler, whoever runs the step: gloo reports each collective and
+message that it runs, and the allocator each allocation of the CPU.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ SENT: Final[Mapping[str, Callable[[int, int], int]]] = {
     "gloo:all_reduce": lambda nbytes, n: 2 * nbytes * (n - 1) // n,
     "gloo:all_gather": lambda nbytes, n: nbytes * (n - 1),
     "gloo:all_to_all": lambda nbytes, n: nbytes,  # of ring attention: all of it to the next process
+    # the root of a binomial tree, which sends the most; so much is counted for each process
+    "gloo:broadcast": lambda nbytes, n: nbytes * (n - 1).bit_length(),
+    "gloo:send": lambda nbytes, n: nbytes,
+    "gloo:recv": lambda nbytes, n: 0,
 }
 
 

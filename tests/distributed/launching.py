@@ -31,7 +31,10 @@ ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "packages" / "thunder-distributed" / "README.md"
 EXAMPLE = ROOT / "examples" / "distributed_training.py"
 #: the example's options for a model of a few thousand parameters
-TINY = ("--steps", "3", "--timed", "1", "--layers", "1", "--width", "24", "--length", "8", "--batch", "2")
+TINY = (
+    *("--steps", "3", "--timed", "1", "--layers", "2", "--width", "24", "--length", "8"),
+    *("--batch", "2", "--microbatches", "2"),
+)
 #: the functions by name
 CASES: dict[str, Callable[[], Any]] = {}
 #: the names of those that only a sweep runs
@@ -216,7 +219,7 @@ def _process(rank: int, size: int, folder: str, ports: list[int]) -> None:
         readme = Path(folder) / f"readme{rank}.py"
         readme.write_text(examples(README)[0].source, encoding="utf-8")
         outcomes["readme"] = _printed(readme, ports[0])
-        outcomes["example"] = _printed(EXAMPLE, ports[1], *TINY, "--strategies", "zero2")
+        outcomes["example"] = _printed(EXAMPLE, ports[1], *TINY, "--strategies", "zero2", "1f1b")
     torch.save(outcomes, Path(folder) / f"rank{rank}.pt")
 
 

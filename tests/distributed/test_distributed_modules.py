@@ -82,14 +82,14 @@ def test_the_readmes_program_prints_what_the_readme_shows(outcomes):
 
 
 def test_the_example_trains_as_one_process_and_communicates_what_torch_does(outcomes):
-    assert_table(both(outcomes, "example")[0], ["zero2"])
+    assert_table(both(outcomes, "example")[0], ["zero2", "1f1b"])
 
 
 @pytest.mark.sweep
 def test_the_example_trains_in_every_strategy():
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(EXAMPLE), *TINY]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    assert_table(run.stdout, ["ddp", "zero2", "zero3", "tensor", "context"])
+    assert_table(run.stdout, ["ddp", "zero2", "zero3", "tensor", "context", "gpipe", "1f1b"])
 
 
 def assert_table(printed: str, strategies: list[str]) -> None:
