@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 from thunder import TensorProxy
@@ -231,19 +231,27 @@ class _Cutter:
     # -- where stages begin
 
     def _begins(self) -> tuple[list[int], tuple[str, ...]]:
-        """Return the first statement of each stage but the first, and the parameters that it begins with."""
+        """Return the first statement of each stage but the first, and the parameters that it begins with.
+
+        What is computed just before the first use of a parameter, of values alone, goes to the later stage
+        where fewer bytes cross then: a norm sends its argument, and not its quotient, too.
+        """
         seen: set[str] = set()
         first_uses: list[tuple[int, list[str]]] = []
+        crossing, last_use = self._crossing(), -1
         for i, bsym in enumerate(self.body):
             if self.kinds[i] != "staged":
                 continue
             read = self._parameters_of(bsym)
             new = sorted(read - seen)
             if new:
-                first_uses.append((i, [label for n in new for label in self.inputs.parameters[n]]))
+                first = min(range(i, last_use, -1), key=crossing.__getitem__)
+                first_uses.append((first, [label for n in new for label in self.inputs.parameters[n]]))
                 seen |= read
+            if read:
+                last_use = i
         if self.starts is None:
-            return self._balanced(first_uses)
+            return self._balanced(first_uses, crossing)
         firsts: list[int] = []
         for start in self.starts:
             found = next((i for i, names in first_uses if any(_is_below(n, start) for n in names)), None)
@@ -262,7 +270,9 @@ class _Cutter:
             firsts.append(found)
         return firsts, tuple(self.starts)
 
-    def _balanced(self, first_uses: Sequence[tuple[int, Sequence[str]]]) -> tuple[list[int], tuple[str, ...]]:
+    def _balanced(
+        self, first_uses: Sequence[tuple[int, Sequence[str]]], crossing: Sequence[int]
+    ) -> tuple[list[int], tuple[str, ...]]:
         if len(first_uses) < self.stages:
             raise InvalidArgument(
                 f"the program cannot be cut into {self.stages} stages",
@@ -274,19 +284,24 @@ class _Cutter:
             sum(_cost(self.body[i]) for i in range(a, b) if self.kinds[i] == "staged")
             for a, b in pairwise(bounds)
         ]
-        chosen = balanced(costs, self.stages, [self._crossing(bound) for bound in bounds[:-1]])
+        chosen = balanced(costs, self.stages, [crossing[bound] for bound in bounds[:-1]])
         return [first_uses[c][0] for c in chosen], tuple(first_uses[c][1][0] for c in chosen)
 
-    def _crossing(self, first: int) -> int:
-        """Return the bytes of the staged values that are computed before a statement and read after it."""
-        crossing = {
-            p.name: p
-            for i in range(first, len(self.body))
+    def _crossing(self) -> list[int]:
+        """Return, for each statement, the bytes of staged values computed before it and read later."""
+        last_reads = {
+            p.name: (i, p)
+            for i, bsym in enumerate(self.body)
             if self.kinds[i] == "staged"
-            for p in self.body[i].flat_proxy_args
-            if self.producer.get(p.name, first) < first and self.kinds[self.producer[p.name]] == "staged"
+            for p in bsym.flat_proxy_args
+            if self.kinds[self.producer.get(p.name, i)] == "staged" and p.name in self.producer
         }
-        return nbytes_of(crossing.values())
+        changes = [0] * (len(self.body) + 1)
+        for i, p in last_reads.values():
+            nbytes = nbytes_of([p])
+            changes[self.producer[p.name] + 1] += nbytes
+            changes[i + 1] -= nbytes
+        return list(accumulate(changes))
 
     # -- values between stages
 
