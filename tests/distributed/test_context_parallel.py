@@ -13,6 +13,7 @@ from distributed.context_models import Mixing, language_model, sequences, texts
 from distributed.launching import Outcome
 from thunder.core.options import DebugOptions
 from thunder.distributed import communication, context_parallel, ddp
+from thunder_distributed.sequences import ring_attention
 
 TOLERANCE = 1e-10
 
@@ -90,6 +91,26 @@ def test_collectives_are_statements_with_the_users_line(fake_group):
     assert "context_models.py" in rotation.source
     # keys and values of half of the sequence: 2 batches, 2 heads, 8 positions, 2 numbers, 8 bytes
     assert rotation.sent == rotation.nbytes == 2 * (2 * 2 * 8 * 2) * 8
+
+
+@pytest.mark.parametrize(("heads", "groups"), [(4, 4), (6, 2), (6, 1)])
+@pytest.mark.parametrize(("is_causal", "rows", "columns"), [(True, 10, 10), (False, 5, 10), (False, 10, 5)])
+def test_torchs_kernel_computes_a_block_as_the_formula_does(
+    monkeypatch, heads: int, groups: int, is_causal: bool, rows: int, columns: int
+):
+    torch.manual_seed(0)
+    of_queries, of_keys = (rows, heads), (columns, groups)
+    q, k, v, g, out = (
+        torch.randn(2, length, count, 16, dtype=torch.float64).transpose(1, 2)
+        for length, count in (of_queries, of_keys, of_keys, of_queries, of_queries)
+    )
+    assert ring_attention._has_kernel(q, k, v, None)
+    block = q, k, v, None, is_causal, 0.3
+    whole_lse = torch.randn(2, heads, 2 * rows, dtype=torch.float64)[..., rows:] + 4  # that of more keys
+    by_kernel = *ring_attention._block(*block), *ring_attention._block_backward(g, out, whole_lse, *block)
+    monkeypatch.setattr(ring_attention, "_has_kernel", lambda *tensors: False)
+    by_formula = *ring_attention._block(*block), *ring_attention._block_backward(g, out, whole_lse, *block)
+    torch.testing.assert_close(by_kernel, by_formula, rtol=1e-12, atol=1e-12)
 
 
 def test_composites_stay_composites(fake_group):

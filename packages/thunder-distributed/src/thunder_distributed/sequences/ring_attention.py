@@ -39,6 +39,9 @@ from .parts import chunks_of
 __all__ = ["RINGS", "attention_block", "attention_block_backward", "merge_blocks", "ring_attention"]
 
 
+_aten: Any = torch.ops.aten
+
+
 # -- one block -----------------------------------------------------------------------------------------------
 
 
@@ -82,6 +85,21 @@ def _probabilities(scores: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
     return torch.exp(scores - lse.masked_fill(lse == -math.inf, 0.0).unsqueeze(-1))
 
 
+def _has_kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> bool:
+    """Return whether torch's kernel of the CPU computes a block.
+
+    It accumulates in its own dtype, so that it is not for narrower ones, and knows heads that share keys.
+    """
+    return (
+        mask is None
+        and q.device.type == "cpu"
+        and q.dtype in (torch.float32, torch.float64)
+        and q.ndim == 4
+        and q.shape[-1] == v.shape[-1]
+        and all(t.numel() and t.stride(-1) == 1 for t in (q, k, v))
+    )
+
+
 def _block(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -90,6 +108,9 @@ def _block(
     is_causal: bool,
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    if _has_kernel(q, k, v, mask):
+        out, lse = _aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, is_causal, scale=scale)
+        return out, lse.contiguous()
     scores = _scores(q, k, mask, is_causal, scale)
     lse = torch.logsumexp(scores, -1)
     out = _probabilities(scores, lse) @ _wide(v).unsqueeze(-3)
@@ -113,6 +134,12 @@ def _block_backward(
     is_causal: bool,
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    if _has_kernel(q, k, v, mask):
+        backward: Any = _aten._scaled_dot_product_flash_attention_for_cpu_backward
+        gradients: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = backward(
+            g if g.stride(-1) == 1 else g.contiguous(), q, k, v, out, lse, 0.0, is_causal, scale=scale
+        )
+        return gradients
     groups = k.shape[-3]
     g, out, lse = _grouped(_wide(g), groups), _grouped(_wide(out), groups), lse.unflatten(-2, (groups, -1))
     p = _probabilities(_scores(q, k, mask, is_causal, scale), lse)
