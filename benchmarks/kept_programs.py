@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--profile", default="")
     arguments = parser.parse_args()
-    rows = [HEAD]
+    rows: list[tuple[str, ...]] = [HEAD]
     for mode in MODES:
         with tempfile.TemporaryDirectory() as cache:
             eager = [run("eager", mode, cache, arguments.layers) for _ in range(arguments.runs)]

@@ -211,7 +211,8 @@ class StageOfLlama(nn.Module):
         self.embedding = model.embedding if stage == 0 else nn.Identity()
         self.blocks = model.blocks[begins[stage] : begins[stage + 1]]
         is_last = stage == stages - 1
-        self.norm, self.head = (model.norm, model.head) if is_last else (nn.Identity(), nn.Identity())
+        self.norm: nn.Module = model.norm if is_last else nn.Identity()
+        self.head: nn.Module = model.head if is_last else nn.Identity()
         self.register_buffer("cos", model.cos, persistent=False)
         self.register_buffer("sin", model.sin, persistent=False)
 

@@ -30,6 +30,12 @@ from thunder_store.settings import settings_of
 _compile = EntryCompiler._compile
 #: how many programs were kept, and how many were not for each reason
 counts: Counter[str] = Counter()
+#: tests of what no entry that was read can have → why
+_LEFT_OUT = {
+    "test_a_constant_of_code_is_one_object_in_all_calls": "a constant that was read is an equal one",
+    "test_a_check_that_raises_is_the_cause_of_the_internal_error_of_a_new_entry": "its checks never hold",
+    "test_a_check_that_raises_in_a_new_entry_too_is_an_internal_error": "its checks never hold",
+}
 
 
 class _Substituting:
@@ -84,6 +90,8 @@ def running_what_is_kept() -> Iterator[None]:
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Run a test with programs that are kept."""
     assert thunder.jit is not None
+    if item.name in _LEFT_OUT:
+        pytest.skip(_LEFT_OUT[item.name])
     with running_what_is_kept():
         return (yield)
 

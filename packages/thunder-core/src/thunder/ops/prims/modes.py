@@ -13,8 +13,11 @@ from thunder.ir.symbol import BoundSymbol
 from thunder.ops.prims.declaration import primitive
 
 __all__ = [
-    *("enter_inference_mode", "leave_inference_mode"),
-    *("set_default_dtype", "set_grad_enabled", "set_print_options"),
+    "enter_inference_mode",
+    "leave_inference_mode",
+    "set_default_dtype",
+    "set_grad_enabled",
+    "set_print_options",
 ]
 
 
