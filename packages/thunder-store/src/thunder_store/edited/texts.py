@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from thunder.core.entries import CacheEntry, ThunderError, TraceCtx, operator_name, with_parts
+from thunder.core.entries import CacheEntry, Symbol, ThunderError, TraceCtx, operator_name, with_parts
 from thunder.core.trace import dump, load
 from thunder_store.edited.refusals import EditedProgramError, not_editable, of_text
 
@@ -102,7 +102,8 @@ def constants_of(trace: TraceCtx) -> dict[str, Any]:
 def _sources(trace: TraceCtx) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the texts of a trace, what it prints and what `dump` writes, and the objects that each names."""
     printed, written = trace.python_ctx(), dump(trace)
-    yield str(trace), {**written.constants, **printed}
+    symbols = {name: value for name, value in written.constants.items() if isinstance(value, Symbol)}
+    yield str(trace), {**written.constants, **printed, **symbols}
     yield written.text, {**printed, **written.constants}
 
 
