@@ -8,8 +8,6 @@ from typing import Any
 import torch
 
 from thunder.base.tags import OpTags
-from thunder.ir.literals import Names
-from thunder.ir.symbol import BoundSymbol
 from thunder.ops.prims.declaration import primitive
 
 __all__ = ["set_backend_flag"]
@@ -70,16 +68,10 @@ def _meta(name: str, value: Any) -> None:
     """The meta function of a statement without result."""
 
 
-def _print(bsym: BoundSymbol, names: Names) -> list[str]:
-    name, value = bsym.args
-    return [f"{names.obj('set_backend_flag', _set)}({name!r}, {value!r})"]
-
-
 #: sets a flag by the name of its function in ``torch._C`` for the rest of the program
 set_backend_flag = primitive(
     "set_backend_flag",
     _meta,
     python_impl=_set,
-    python_printer=_print,
     tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP, OpTags.SETS_MODE),
 )

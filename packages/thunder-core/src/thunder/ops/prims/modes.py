@@ -8,8 +8,6 @@ from typing import Any
 import torch
 
 from thunder.base.tags import OpTags
-from thunder.ir.literals import Names
-from thunder.ir.symbol import BoundSymbol
 from thunder.ops.prims.declaration import primitive
 
 __all__ = [
@@ -25,16 +23,11 @@ def _no_result(*mode: Any, **options: Any) -> None:
     """The meta function of a statement without result."""
 
 
-def _print_mode(bsym: BoundSymbol, names: Names) -> list[str]:
-    return [f"{names.obj('set_grad_enabled', torch._C._set_grad_enabled)}({bsym.args[0]})"]
-
-
 #: the begin or the end of a region under ``torch.no_grad`` or ``torch.enable_grad``
 set_grad_enabled = primitive(
     "set_grad_enabled",
     _no_result,
     python_impl=torch._C._set_grad_enabled,
-    python_printer=_print_mode,
     tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP, OpTags.SETS_MODE, OpTags.NEVER_RAISES),
 )
 
@@ -70,33 +63,19 @@ def leave_inference_modes(depth: int) -> None:
         _leave_inference_mode()
 
 
-def _print_enter(bsym: BoundSymbol, names: Names) -> list[str]:
-    return [f"{names.obj('enter_inference_mode', _enter_inference_mode)}({bsym.args[0]})"]
-
-
-def _print_leave(bsym: BoundSymbol, names: Names) -> list[str]:
-    return [f"{names.obj('leave_inference_mode', _leave_inference_mode)}()"]
-
-
 #: the begin and the end of a region under ``torch.inference_mode``
 enter_inference_mode = primitive(
     "enter_inference_mode",
     _no_result,
     python_impl=_enter_inference_mode,
-    python_printer=_print_enter,
     tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP, OpTags.SETS_MODE),
 )
 leave_inference_mode = primitive(
     "leave_inference_mode",
     _no_result,
     python_impl=_leave_inference_mode,
-    python_printer=_print_leave,
     tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP, OpTags.SETS_MODE),
 )
-
-
-def _print_default_dtype(bsym: BoundSymbol, names: Names) -> list[str]:
-    return [f"{names.obj('set_default_dtype', torch.set_default_dtype)}({bsym.args[0]})"]
 
 
 #: sets the dtype of factories, a ``torch.dtype``, for the rest of the program
@@ -104,7 +83,6 @@ set_default_dtype = primitive(
     "set_default_dtype",
     _no_result,
     python_impl=torch.set_default_dtype,
-    python_printer=_print_default_dtype,
     tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP, OpTags.SETS_MODE),
 )
 
