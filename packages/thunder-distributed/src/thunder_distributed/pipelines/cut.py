@@ -294,7 +294,7 @@ class _Cutter:
             for i, bsym in enumerate(self.body)
             if self.kinds[i] == "staged"
             for p in bsym.flat_proxy_args
-            if self.kinds[self.producer.get(p.name, i)] == "staged" and p.name in self.producer
+            if p.name in self.producer and self.kinds[self.producer[p.name]] == "staged"
         }
         changes = [0] * (len(self.body) + 1)
         for i, p in last_reads.values():

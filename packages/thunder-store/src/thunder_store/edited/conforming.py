@@ -41,7 +41,7 @@ from thunder.core.trace import TraceProvenance, load
 from thunder_store.edited.forms import canonical, key_of, structure, type_of, values_in
 from thunder_store.edited.order import check_order
 from thunder_store.edited.refusals import OtherSignature, refusal
-from thunder_store.edited.texts import Definition, constants_of
+from thunder_store.edited.texts import Definition, sources_of
 
 __all__ = ["EDITED", "STRUCTURE", "conformed", "is_unchanged", "match_inputs", "unpacked"]
 
@@ -97,8 +97,7 @@ class _Conforming:
     @cached_property
     def forms(self) -> frozenset[Any]:
         """The forms of the program's calls, and of those that are read of what it prints."""
-        constants = constants_of(self.base)
-        printed = load(str(self.base), constants)
+        printed = load(*next(sources_of(self.base)))
         return frozenset(canonical(b) for trace in (self.base, printed) for b in trace.bound_symbols)
 
     def result(self, saved: Sequence[Any] | None) -> TraceCtx:

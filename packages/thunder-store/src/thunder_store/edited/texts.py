@@ -14,7 +14,7 @@ from thunder.core.entries import CacheEntry, Symbol, ThunderError, TraceCtx, ope
 from thunder.core.trace import dump, load
 from thunder_store.edited.refusals import EditedProgramError, not_editable, of_text
 
-__all__ = ["BACKWARD", "Definition", "constants_of", "definitions_of", "loaded", "read_text"]
+__all__ = ["BACKWARD", "Definition", "definitions_of", "loaded", "read_text", "sources_of"]
 
 #: the name of a backward in a text
 BACKWARD: Final = "backward_fn"
@@ -94,12 +94,7 @@ def _definition(lines: Sequence[str], start: int, end: int) -> Definition:
     )
 
 
-def constants_of(trace: TraceCtx) -> dict[str, Any]:
-    """Return the objects that the printed text of a trace names."""
-    return next(_sources(trace))[1]
-
-
-def _sources(trace: TraceCtx) -> Iterator[tuple[str, dict[str, Any]]]:
+def sources_of(trace: TraceCtx) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the texts of a trace, what it prints and what `dump` writes, and the objects that each names."""
     printed, written = trace.python_ctx(), dump(trace)
     symbols = {name: value for name, value in written.constants.items() if isinstance(value, Symbol)}
@@ -117,7 +112,7 @@ def loaded(definition: Definition, entry: CacheEntry, path: str) -> TraceCtx:
     traces = entry.backward_traces if definition.is_backward else entry.computation_traces
     for trace in (traces[0], traces[-1]):
         _check_names(trace)
-    sources = [source for trace in (traces[0], traces[-1]) for source in _sources(trace)]
+    sources = [source for trace in (traces[0], traces[-1]) for source in sources_of(trace)]
     lines = set(definition.text.split("\n"))
     sources.sort(key=lambda source: len(lines.intersection(source[0].split("\n"))))
     constants = {name: value for _, named in sources for name, value in named.items()}
