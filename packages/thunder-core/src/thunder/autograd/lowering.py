@@ -14,7 +14,7 @@ from thunder.autograd.rule_lookup import missing_gradient
 from thunder.autograd.second_derivatives import check_values_are_saved, differentiable_steps
 from thunder.autograd.segments import Segment, whole
 from thunder.autograd.tape import BackwardStep, Tape, recording
-from thunder.autograd.torch_node import Connected, Node
+from thunder.autograd.torch_node import Connected, Node, NodeResult
 from thunder.autograd.wiring import (
     Interface,
     Present,
@@ -25,6 +25,7 @@ from thunder.autograd.wiring import (
     watched_inputs,
     whole_wiring,
 )
+from thunder.base.devices import to_torch_device
 from thunder.base.errors import UnsupportedProgram
 from thunder.executor_base.executor import Executor
 from thunder.ir.evaluation import eval_trace
@@ -192,7 +193,8 @@ def _only_node(program: Differentiated, interface: Interface, backward_fn: Calla
         )
 
     returned = program.forward.trace.bound_symbols[-1].args[0]["flat_output"]
-    results = [returned[i] for i in interface.results]
+    proxies = [returned[i] for i in interface.results]
+    results = [NodeResult(p.dtype.torch_dtype, to_torch_device(p.device)) for p in proxies]
     watched = watched_inputs(program.forward, program.backward)
     wiring = whole_wiring(program.forward, interface, whole(program.tape, program.outputs), watched)
     return Node(wiring, refused, refused, backward_fn, results)

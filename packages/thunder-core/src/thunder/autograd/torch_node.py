@@ -14,18 +14,23 @@ the same steps, begun with the cotangents that are present.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from thunder.autograd.call_sizes import CallSizes, Variants, compiled_for
 from thunder.autograd.wiring import Present, Wiring
-from thunder.base.devices import to_torch_device
 from thunder.base.pytree import tree_map
 from thunder.base.runtime_errors import note_statement
-from thunder.ir.proxies import TensorProxy
 
-__all__ = ["Connected", "Node", "ThunderFunction"]
+__all__ = ["Connected", "Node", "NodeResult", "ThunderFunction"]
+
+
+class NodeResult(NamedTuple):
+    """What a cotangent of zeros needs of a result of a node."""
+
+    dtype: torch.dtype
+    device: torch.device
 
 
 class ThunderFunction(torch.autograd.Function):
@@ -59,8 +64,7 @@ class Node:
     ``variant(present)`` compiles the backward for the cotangents that are present. ``derivative(present)``
     compiles one that enters torch's graph: a function of the call's sizes, the saved tensors, the other saved
     values and the cotangents that are present. ``backward_fn`` is the backward for the usual cotangents, if
-    it is already compiled. With ``results``, proxies of the results, ``backward_fn`` is the only backward:
-    cotangents that are not present are zeros.
+    it is compiled; with ``results`` it is the only backward, and cotangents that are not present are zeros.
     """
 
     def __init__(
@@ -69,7 +73,7 @@ class Node:
         variant: Callable[[Present], Callable[..., Any]],
         derivative: Callable[[Present], Callable[..., Any]],
         backward_fn: Callable[..., Any] | None = None,
-        results: Sequence[TensorProxy] | None = None,
+        results: Sequence[NodeResult] | None = None,
     ) -> None:
         self.wiring = wiring
         self.variant, self.derivative, self.results = variant, derivative, results
@@ -192,12 +196,10 @@ def _addresses(saved: Sequence[Any], watched: tuple[int, ...]) -> list[int] | No
 
 
 def _filled(
-    cotangents: Sequence[torch.Tensor | None], results: Sequence[TensorProxy], shapes: Sequence[torch.Size]
+    cotangents: Sequence[torch.Tensor | None], results: Sequence[NodeResult], shapes: Sequence[torch.Size]
 ) -> list[torch.Tensor | None]:
     """Return the cotangents of the results, with zeros for missing ones; the shapes are those of the call."""
     return [
-        c
-        if c is not None
-        else torch.zeros(shape, dtype=r.dtype.torch_dtype, device=to_torch_device(r.device))
+        torch.zeros(shape, dtype=r.dtype, device=r.device) if c is None else c
         for c, r, shape in zip(cotangents, results, shapes, strict=False)
     ]

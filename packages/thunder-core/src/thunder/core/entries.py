@@ -7,13 +7,13 @@ that run, and what a failing call does; a package writes them, and makes an entr
 from functools import partial
 
 from thunder.autograd.call_sizes import sizes_reader
-from thunder.autograd.torch_node import Connected, Node
+from thunder.autograd.torch_node import Connected, Node, NodeResult
 from thunder.autograd.wiring import Wiring
 from thunder.base.artefact_cache import ArtefactCache
 from thunder.base.cache_queries import CACHED, CacheQuery
 from thunder.base.default_generators import default_generators_kept
 from thunder.base.equal_values import COMPARISONS, ThisObject, same_leaf
-from thunder.base.errors import InternalError, Location, ThunderError
+from thunder.base.errors import InternalError, InvalidArgument, Location, ThunderError
 from thunder.base.float_expressions import text_of
 from thunder.base.generated_source import compile_text
 from thunder.base.options import CACHE_OPTIONS
@@ -77,8 +77,10 @@ from thunder.passes.mutations import writes
 from thunder.passes.notes import Note
 from thunder.passes.placed_writes.raising_calls import ProgramEffects
 from thunder.passes.requires_grad_flow import propagate_requires_grad
+from thunder.passes.transform import Transform
 from thunder.passes.write_in_place import InputWrite
 from thunder.plugins.plugin_info import PluginInfo, PluginState
+from thunder.wrappers.overrides import Overrides
 from thunder.wrappers.thunder_module import dispatcher_of
 
 __all__ = [
@@ -117,12 +119,15 @@ __all__ = [
     "InputWrite",
     "Interface",
     "InternalError",
+    "InvalidArgument",
     "Location",
     "Member",
     "Modes",
     "Node",
+    "NodeResult",
     "Note",
     "OperatorName",
+    "Overrides",
     "Path",
     "Pipeline",
     "PluginInfo",
@@ -145,6 +150,7 @@ __all__ = [
     "TraceCtx",
     "TraceRequest",
     "TraceTag",
+    "Transform",
     "Wiring",
     "after_forward",
     "always_executors",

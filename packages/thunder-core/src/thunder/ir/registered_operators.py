@@ -28,7 +28,7 @@ class OperatorName:
     """How a text names an operator.
 
     ``callee`` is what a statement calls: ``ltorch.sin``, ``torch.sin``, ``rms_norm``. Where others have it,
-    ``id`` is the id of the operator, and ``by`` the name of the executor that runs the call.
+    ``id`` is the id of the operator, and ``by`` the name of the executor that runs the call, "" for none.
     """
 
     callee: str
@@ -37,7 +37,7 @@ class OperatorName:
 
     def is_of(self, symbol: Symbol) -> bool:
         """Return whether a statement that calls a symbol may have the name."""
-        by = getattr(symbol.executor, "name", None)
+        by = getattr(symbol.executor, "name", "")
         is_called = self.callee in (callee_of(symbol), symbol.name)
         return is_called and self.id in (None, symbol.id) and self.by in (None, by)
 
@@ -99,11 +99,16 @@ def callee_of(symbol: Symbol) -> str:
     return symbol.name
 
 
-def name_of(symbol: Symbol) -> OperatorName | None:
-    """Return the shortest name by which the operator, and no other one, is found; None if there is none."""
+def name_of(symbol: Symbol, *, whole: bool = False) -> OperatorName | None:
+    """Return the shortest name by which the operator, and no other one, is found; None if there is none.
+
+    With ``whole`` it is the longest: no other executor is imported to find it.
+    """
     callee, by = callee_of(symbol), getattr(symbol.executor, "name", None)
     names = [OperatorName(callee, symbol.id), OperatorName(callee, symbol.id, by)]
-    if "." in callee or callee in _declared:  # a bare name may have other owners in another process
+    if whole:
+        names = [OperatorName(callee, symbol.id, by or ""), *names]
+    elif "." in callee or callee in _declared:  # a bare name may have other owners in another process
         names = [OperatorName(callee), OperatorName(callee, by=by), *names]
     for name in names:
         found = name.symbol

@@ -37,11 +37,16 @@ class Transform:
     program reads the tensors of a module, by `replace_inputs` and `add_input`, or the calls, by operators
     that take any sizes; it keeps the checks of the arguments, and its stages compute with symbols as with
     numbers. Sizes of arguments then are symbols as they are without it.
+
+    A class that sets `identified_by`, names of attributes with literals, has programs that a plugin may keep
+    from one process to the next. Where these values and the forms of the tensors in use are equal, and guards
+    hold, a kept program runs, and the hooks on traces do not. A subclass says it for itself.
     """
 
     stateless: ClassVar[bool] = False
     observes: ClassVar[bool] = False
     keeps_sizes: bool = False
+    identified_by: ClassVar[Sequence[str] | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -149,6 +154,20 @@ class Transform:
         It is computed at each call and guarded by equality, so it has to be cheap.
         """
         return {}
+
+    # -- programs that are kept from one process to the next
+
+    def program_identity(self) -> Any:
+        """Return the values that `identified_by` names, or None: programs of the transform are not kept."""
+        names = vars(type(self)).get("identified_by")
+        return None if names is None else [getattr(self, name) for name in names]
+
+    def program_record(self, traces: Sequence[TraceCtx]) -> Any:
+        """Return literals of what this process has to know beside a program, from its final traces."""
+        return None
+
+    def note_program(self, record: Any) -> None:
+        """Note what `program_record` has returned where the program was compiled, which is kept."""
 
 
 HOOKS = frozenset(
