@@ -9,6 +9,7 @@ import torch
 
 import thunder_store
 from thunder.plugins import get_manager
+from thunder_store import outcomes
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -17,3 +18,9 @@ def _plugin() -> Iterator[None]:
     with get_manager().temporary(thunder_store, name="store-under-test"):
         torch.manual_seed(0)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_events() -> None:
+    """Forget the events of other tests: the oldest ones are dropped where there are many."""
+    outcomes._events.clear()

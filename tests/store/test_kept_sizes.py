@@ -68,8 +68,8 @@ def test_a_second_process_finds_the_program_of_all_sizes(tmp_path: Path) -> None
 def test_a_random_program_that_is_kept_computes_what_eager_computes(seed: int, steps: Any) -> None:
     before = counts.copy()
     with running_what_is_kept():
-        assert_as_eager_for_random_shapes(seed, steps, 8, parts=seed % 2 == 1)
-    assert counts != before, "each program is kept, or there is a reason"
+        successes = assert_as_eager_for_random_shapes(seed, steps, 8, parts=seed % 2 == 1)
+    assert counts != before or not successes, "each program is kept, or there is a reason"
 
 
 def sizes_of(seed: int) -> SizeFacts:

@@ -210,10 +210,12 @@ def test_processes_at_the_same_time_share_a_cache(tmp_path: Path) -> None:
     call(tmp_path)  # the first process that forks others
     for file in (tmp_path / "kept").rglob("*.artefact"):
         file.unlink()
-    with ThreadPoolExecutor(3) as pool:
-        runs = list(pool.map(call, [tmp_path] * 1))
+    with ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(call, [tmp_path] * 2))
     assert all(run.compiled == run.eager for run in runs)
     assert call(tmp_path).kinds.count("hit") == 2
+    kinds = [kind for run in runs for kind in run.kinds]
+    assert (kinds.count("kept"), kinds.count("hit")) == (2, 2), "one process compiles, and the other waits"
 
 
 def test_the_command_shows_checks_and_prunes(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:

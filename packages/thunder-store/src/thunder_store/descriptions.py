@@ -151,6 +151,8 @@ def name_of(x: Any) -> tuple[str, str]:
         return x.__name__, ""
     if isinstance(x, type) and x in _OF_TYPES:
         return _OF_TYPES[x]
+    if isinstance(x, enum.Enum):
+        return type(x).__module__, f"{type(x).__qualname__}.{x._name_}"
     module, name = own_name(x, "__module__"), own_name(x, "__qualname__")
     return (module, name) if module and name else ("", "")
 
@@ -161,7 +163,9 @@ def named(module: str, name: str) -> Any:
     if value is None or not isinstance(value, types.ModuleType):
         return None
     for part in name.split(".") if name else ():
-        if isinstance(value, types.ModuleType | type):
+        if isinstance(value, enum.EnumMeta) and part in value._member_map_:
+            value = value._member_map_[part]
+        elif isinstance(value, types.ModuleType | type):
             value = value.__dict__.get(part)
         else:
             return None

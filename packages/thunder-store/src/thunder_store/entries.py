@@ -22,6 +22,7 @@ from thunder.core.entries import (
     Interface,
     Modes,
     Node,
+    NodeResult,
     Path,
     Prologue,
     ReplacedFunction,
@@ -98,9 +99,15 @@ def write_entry(entry: CacheEntry, request: TraceRequest, data: CompileData) -> 
         "writes": [[w.target, list(w.lines), w.reason] for w in entry.input_writes],
         "below": None if entry.below_autograd is None else dataclasses.astuple(entry.below_autograd),
         "acquired": text_of_acquired(entry, writer),
+        "records": [write_value(t.program_record(_final(entry)), _no_object) for t in data.transforms],
         "hash": hash_probe() if writer.makes_sets or orders_sets(entry.origin.code) else None,
     }
     return {**document, "paths": writer.paths, "objects": writer.objects, "facts": writer.facts}
+
+
+def _final(entry: CacheEntry) -> list[TraceCtx]:
+    """Return the traces that run."""
+    return [traces[-1] for traces in (entry.computation_traces, entry.backward_traces) if traces]
 
 
 def _ambient_state(entry: CacheEntry) -> Any:
@@ -223,12 +230,11 @@ def _called_by(connected: TraceCtx) -> Any:
 
 
 def _written_connection(run: Connected) -> dict[str, Any]:
-    if any(node.results is not None for node in run.nodes):
-        raise NotKept("transforms", "the backward")
     nodes = [
         {f.name: list(getattr(node.wiring, f.name)) for f in dataclasses.fields(Wiring)} for node in run.nodes
     ]
-    return {"nodes": nodes, "bases": list(run.bases)}
+    results = [write_value(node.results and [*map(tuple, node.results)], _no_object) for node in run.nodes]
+    return {"nodes": nodes, "results": results, "bases": list(run.bases)}
 
 
 # -- reading -------------------------------------------------------------------------------------------------
@@ -260,7 +266,7 @@ def _read_entry(document: Mapping[str, Any], request: TraceRequest, data: Compil
         interface = Interface(facts, inputs, reached, sizes=reader.sizes)
         prologue = prologue_trace(interface, reader.roots, request.trusted)
     failures = _read_failures(document["failures"])
-    later = Later(document["acquired"], reader.refer, data, prologue, failures.modes, reader.sizes)
+    later = Later(document["acquired"], reader, data, prologue, failures.modes)
     regions = read_regions(document["regions"], data)
     run, backward, epilogue = _read_programs(
         document["programs"], reader, later, regions, [proxy for proxy, _ in inputs]
@@ -292,6 +298,8 @@ def _read_entry(document: Mapping[str, Any], request: TraceRequest, data: Compil
         fixed_sizes=frozenset(map(str, document["free"][1])),
         written=frozenset(document["written"]),
     )
+    for transform, record in zip(data.transforms, document["records"], strict=True):
+        transform.note_program(read_value(record, _no_reference))
     _documents[entry] = document
     return entry
 
@@ -412,6 +420,10 @@ class _Reader:
         return read_value(j, self.reader.refer)
 
 
+def _results(document: Mapping[str, Any]) -> list[Any]:
+    return [read_value(j, _no_reference) for j in document["results"]]
+
+
 def _read_connection(
     document: Mapping[str, Any], forward: Any, backward: Any, later: Later, inputs: Sequence[Any]
 ) -> Connected:
@@ -423,7 +435,8 @@ def _read_connection(
             partial(later.variant, i, wiring),
             partial(later.derivative, i, wiring),
             only,
+            None if results is None else [NodeResult(*result) for result in results],
         )
-        for i, wiring in enumerate(wirings)
+        for i, (wiring, results) in enumerate(zip(wirings, _results(document), strict=True))
     ]
     return Connected(forward, nodes, tuple(document["bases"]), sizes_reader(inputs))

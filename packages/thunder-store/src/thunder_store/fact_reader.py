@@ -126,6 +126,12 @@ class FactReader:
             return self.object(rest[0])
         if kind == "sizes":
             return self.own_sizes()
+        if kind == "root":
+            return self.path(rest[0]).root_object
+        if kind == "state" and self._rows[rest[0]][0] == "contributed":
+            return dict(self.path(rest[0]).root_object())
+        if kind == "original" and self.request.overrides is not None:
+            return self.request.overrides.originals[rest[0]]
         raise NotUsed(f"{kind!r} is not a kind of references")
 
     def _tensor_facts(

@@ -54,6 +54,11 @@ class FactWriter:
         #: id of a function in another object, such as a property → what it is there, and of which object
         self._parts: dict[int, list[Any]] = {}
         self.makes_sets = False
+        #: the state of plugins and transforms, with the path of the function that returns it
+        self._states: list[tuple[Any, int]] = []
+        #: id of a tensor of the module, in whose place another one is in use → its first name
+        originals = {} if overrides is None else overrides.originals
+        self._originals = {id(t): name for name, t in reversed(originals.items()) if t is not None}
 
     def written(self, facts: Sequence[Fact]) -> None:
         """Write facts, in their order."""
@@ -89,12 +94,13 @@ class FactWriter:
 
     def _sighted(self, x: Any, place: int, how: str) -> Any:
         """Return an object that is found at a path at the latest."""
-        if is_singleton(x):
+        if is_singleton(x) or id(x) in self._originals:
             return self.value(x)
         return ["o", self._object(x, [how, place])]
 
     def _state(self, place: int, expected: Any) -> Any:
         if self.paths[place][0] == "contributed":
+            self._states.append((expected, place))
             return {"text": [ord(c) for c in state_text(expected)]}
         return self.value(expected)
 
@@ -135,6 +141,8 @@ class FactWriter:
             return ["member", *x]
         if type(x) is CacheQuery:
             return self._cache_query(x)
+        if id(x) in self._originals:
+            return ["original", self._originals[id(x)]]
         return ["o", self._object(x, None)]
 
     def _tensor_facts(self, x: TensorFacts) -> list[Any]:
@@ -167,6 +175,15 @@ class FactWriter:
         return position
 
     # -- paths ---------------------------------------------------------------------------------------------
+
+    def constant(self, x: Any) -> Any:
+        """Return a constant of a trace as JSON: a root of paths, a state of facts, or another value."""
+        roots = (n for n, path in self._paths.values() if path.parent is None and path.root_object is x)
+        states = (place for state, place in self._states if type(x) is dict and state == x)
+        for kind, places in (("root", roots), ("state", states)):
+            if (place := next(places, None)) is not None:
+                return [kind, place]
+        return self.value(x)
 
     def path(self, path: Path) -> int:
         """Return the position of a path in the table, after that of the path it is a step from."""

@@ -19,11 +19,11 @@ from thunder.core.entries import (
     CompileData,
     Connected,
     InternalError,
+    InvalidArgument,
     Modes,
     Node,
     ProgramEffects,
     Prologue,
-    SizeFacts,
     TraceCtx,
     Wiring,
     compiling,
@@ -32,6 +32,7 @@ from thunder.core.entries import (
 )
 from thunder.core.trace import dump, load
 from thunder_store.fact_forms import module_with
+from thunder_store.fact_reader import FactReader
 from thunder_store.fact_writer import FactWriter
 from thunder_store.reasons import NotUsed
 from thunder_store.values import read_value
@@ -44,7 +45,9 @@ def text_of_acquired(entry: CacheEntry, writer: FactWriter) -> dict[str, Any]:
     origin = entry.origin
     assert origin is not None, "an entry that was compiled has its origin"
     epilogue = entry.epilogue_traces[-1] if entry.epilogue_fn is not None else None
+    prologue = entry.prologue_traces[0] if len(entry.prologue_traces) > 1 else None
     return {
+        "prologue": None if prologue is None else _written(prologue, writer),
         "computation": _written(entry.computation_traces[0], writer),
         "epilogue": None if epilogue is None else _written(epilogue, writer),
         "effects": list(dataclasses.astuple(origin.effects)),
@@ -61,7 +64,7 @@ def _written(trace: TraceCtx, writer: FactWriter) -> list[Any]:
 def _constant(x: Any, writer: FactWriter) -> Any:
     if type(x) is dict and (module := module_with(x)) is not None:
         return ["globals", module]
-    return writer.value(x)
+    return writer.constant(x)
 
 
 class Later:
@@ -70,17 +73,23 @@ class Later:
     def __init__(
         self,
         document: Mapping[str, Any],
-        refer: Callable[[Any], Any],
+        reader: FactReader,
         data: CompileData,
         prologue: Prologue,
         modes: Modes,
-        sizes: SizeFacts | None,
     ) -> None:
         self._effects = ProgramEffects(*map(bool, document["effects"]))
         self._grad_requests = frozenset(map(str, document["grad requests"]))
-        self._data, self._prologue, self._modes, self._sizes = data, prologue, modes, sizes
-        self._computation = _Text(document["computation"], refer)
-        self._epilogue = None if document["epilogue"] is None else _Text(document["epilogue"], refer)
+        self._data, self._final, self._modes, self._sizes = data, prologue, modes, reader.sizes
+        overrides = reader.request.overrides
+        self._forms_for = None if overrides is None else overrides.forms_for
+        self._contributed = reader.request.contributed
+        self._state = self._state_now()
+        self._computation = _Text(document["computation"], reader)
+        self._prologue, self._epilogue = (
+            None if document[name] is None else _Text(document[name], reader)
+            for name in ("prologue", "epilogue")
+        )
         self._compiled: Compiled | None = None
 
     def compiled(self) -> Compiled:
@@ -90,24 +99,36 @@ class Later:
         return self._compiled
 
     def _compile(self) -> Compiled:
+        if self._state_now() != self._state:
+            raise InvalidArgument(
+                "the traces of a kept program are made by its transforms, whose state is another one now",
+                hint="Look at them where the program is called, such as within no_sync().",
+            )
         data, now = self._data, Modes.now()
         again = nullcontext() if self._sizes is None else self._sizes.again()
         self._modes.restore()
         try:
             with again, compiling(data), default_generators_kept():
-                return configured_pipeline((), data.compile_options, data.executors_list).run(
+                return configured_pipeline(data.transforms, data.compile_options, data.executors_list).run(
                     self._computation.trace(),
                     data.executors_list,
-                    (),
+                    data.transforms,
                     data.compile_options,
                     check=data.debug_options.check_traces,
-                    prologue=self._prologue,
+                    prologue=self._final if self._prologue is None else self._prologue.trace(),
                     epilogue=None if self._epilogue is None else self._epilogue.trace(),
                     grad_requests=self._grad_requests,
+                    forms_for=self._forms_for,
                     effects=self._effects,
                 )
         finally:
             now.restore()
+
+    def _state_now(self) -> list[Any]:
+        """Return the state that the transforms have now, on which what they make depends."""
+        transforms = self._data.transforms
+        states = [dict(read()) for read in self._contributed.values()] if transforms else []
+        return [states, *(transform.program_identity() for transform in transforms)]
 
     # -- what an entry has ---------------------------------------------------------------------------------
 
@@ -137,23 +158,23 @@ class Later:
 class _Text:
     """The text of a trace, with the constants of this process, that is read when it is needed."""
 
-    def __init__(self, written: Sequence[Any], refer: Callable[[Any], Any]) -> None:
+    def __init__(self, written: Sequence[Any], reader: FactReader) -> None:
         text, constants = written
         self._text = str(text)
-        self._constants = {str(name): _read(j, refer) for name, j in constants.items()}
+        self._constants = {str(name): _read(j, reader) for name, j in constants.items()}
 
     def trace(self) -> TraceCtx:
         """Return the trace."""
         return load(unpacked(self._text), self._constants)
 
 
-def _read(j: Any, refer: Callable[[Any], Any]) -> Any:
+def _read(j: Any, reader: FactReader) -> Any:
     if type(j) is list and j[:1] == ["globals"]:
         module = sys.modules.get(j[1])
         if module is None:
             raise NotUsed(f"the module {j[1]} is not loaded")
         return vars(module)
-    return read_value(j, refer)
+    return read_value(j, reader.refer)
 
 
 def unpacked(text: str) -> str:

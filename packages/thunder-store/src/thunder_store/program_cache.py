@@ -2,7 +2,8 @@
 
 Each program is one file of thunder's cache of artefacts, which writes a file whole or not at all, and ignores
 one that was not written as it is. The key has the callable with the digest of its code, the settings and the
-environment; what else a program depends on is in its facts, which are checked before it is used.
+environment; what else a program depends on is in its facts, which are checked before it is used. Of several
+processes that need one program, as the ranks of a training, one compiles it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import zlib
 from pathlib import Path
 from typing import Any, Final
 
+import torch
+
 from thunder.core.entries import (
     ArtefactCache,
     CacheEntry,
@@ -20,12 +23,14 @@ from thunder.core.entries import (
     own_name,
 )
 from thunder_store.artefacts import Artefact
+from thunder_store.digests import digest_of
 from thunder_store.entries import read_entry, write_entry
 from thunder_store.environment import changed_file, environment, files_of_modules, refuse_newer_files
 from thunder_store.outcomes import note
 from thunder_store.program_store import directory_of
 from thunder_store.reasons import NotKept, NotUsed
 from thunder_store.settings import key_of
+from thunder_store.turns import Turns
 
 __all__ = ["PACKAGE", "ProgramCache", "cache_of"]
 
@@ -52,7 +57,18 @@ class ProgramCache:
             key = key_of(request, data)
         except NotKept:  # `keep` says why
             return None
-        cache = cache_of(directory)
+        cache, turns = cache_of(directory), Turns.of(directory)
+        entry = self._entry(cache, key, request, data)
+        if entry is None and cache.get(_not_kept(key)) is None and turns.wait(_turn(key, request), request):
+            entry = self._entry(cache, key, request, data)
+        if entry is not None:
+            turns.end(_turn(key, request))
+        return entry
+
+    def _entry(
+        self, cache: ArtefactCache, key: str, request: TraceRequest, data: CompileData
+    ) -> CacheEntry | None:
+        """Return the first program of a key whose facts hold, or None; what does not hold is noted."""
         for slot in range(_SLOTS):
             content = cache.get(f"{key} {slot}")
             if content is None:
@@ -76,13 +92,33 @@ class ProgramCache:
             return
         try:
             key = key_of(request, data)
-            content = closed(write_entry(entry, request, data))
         except NotKept as reason:
             note("not kept", _name(data), str(reason))
             return
         cache = cache_of(directory)
-        cache.put(_slot(cache, key), content)
-        note("kept", _name(data))
+        try:
+            content = closed(write_entry(entry, request, data))
+        except NotKept as reason:
+            cache.put(_not_kept(key), str(reason).encode())
+            note("not kept", _name(data), str(reason))
+        else:
+            cache.put(_slot(cache, key), content)
+            note("kept", _name(data))
+        finally:
+            Turns.of(directory).end(_turn(key, request))
+
+
+def _turn(key: str, request: TraceRequest) -> str:
+    """Return the key of a turn: calls with tensors of other shapes are most often of other programs."""
+    values = (*request.args, *request.kwargs.values())
+    with torch._C.DisableTorchFunction():
+        shapes = [(x.dtype, x.shape) for x in values if issubclass(type(x), torch.Tensor)]
+    return digest_of(f"{key} {shapes}")
+
+
+def _not_kept(key: str) -> str:
+    """Return the key of the note that a program of a key could not be kept: nobody waits for it."""
+    return f"{key} not kept"
 
 
 def _slot(cache: ArtefactCache, key: str) -> str:

@@ -9,8 +9,7 @@ __all__ = ["CODES", "NotKept", "NotUsed"]
 #: code → what it says, for the documentation and `python -m thunder cache`
 CODES: Final = {
     "options": "the compile has a setting that is an object of its process",
-    "transforms": "transforms change the program",
-    "overrides": "the module has overriding tensors",
+    "transforms": "a transform does not say what its programs depend on",
     "promises": "facts are promised and not guarded: frozen=True, cache='same input', a sharp edge",
     "decisions": "the program asks questions about data",
     "sizes": "sizes depend on data, are wished for, or numbers of floating point are symbols",

@@ -92,27 +92,21 @@ def _paths(calls: Iterable[BoundSymbol]) -> dict[str, list[Any]]:
     """Return the dotted path of each operator that is called by one, with how it is found."""
     found: dict[str, list[Any]] = {}
     for symbol in {id(b.sym): b.sym for b in calls if b.sym.call_path is not None}.values():
-        name = name_of(symbol)
+        name = name_of(symbol, whole=True)
         if name is None:
             if symbol.python_impl is None and symbol.python_printer is None:
                 raise NotKept("operator", symbol.name)
             continue
-        found[symbol.call_path] = _operator_form(name, symbol)
+        found[symbol.call_path] = [name.callee, name.id, name.by]
     return found
-
-
-def _operator_form(name: OperatorName, symbol: Symbol) -> list[Any]:
-    """Return how an operator is found; with the executor that runs it, so that no other one is imported."""
-    by = name.by or getattr(symbol.executor, "name", None)
-    return [name.callee, name.id, by]
 
 
 def _name_form(value: Any, operators: Mapping[int, Symbol], refer: Refer) -> list[Any]:
     symbol = operators.get(id(value))
     if symbol is not None:
-        name = name_of(symbol)
+        name = name_of(symbol, whole=True)
         if name is not None:
-            return ["operator", *_operator_form(name, symbol)]
+            return ["operator", name.callee, name.id, name.by]
     for context, manager in _CONTEXTS.items():
         if value is manager:
             return ["context", context]

@@ -19,6 +19,7 @@ from thunder.plugins import get_manager
 from thunder_store.descriptions import description
 from thunder_store.digests import class_digest, digest_of
 from thunder_store.reasons import NotKept
+from thunder_store.transformed import overrides_form, transform_form
 
 __all__ = ["given_settings", "key_of", "settings_of"]
 
@@ -41,6 +42,8 @@ def settings_of(request: TraceRequest, data: CompileData) -> dict[str, Any]:
         "callable": _callable_text(request.fn),
         "language": data.langctx.name,
         "executors": [_executor_text(executor) for executor in data.executors_list],
+        "transforms": [transform_form(transform) for transform in data.transforms],
+        "overrides": overrides_form(request.overrides),
         "cache": data.cache_option.name,
         "sharp edges": data.sharp_edges.name,
         "disables grad": request.disable_grad,
@@ -69,8 +72,6 @@ def given_settings(data: CompileData) -> dict[str, Any]:
 
 
 def _refuse(request: TraceRequest, data: CompileData) -> None:
-    if data.transforms:
-        raise NotKept("transforms", ", ".join(type(t).__name__ for t in data.transforms))
     _refuse_plugins()
     if runs_from_file():
         raise NotKept("replaced", "set_execution_callback_file")
@@ -78,8 +79,6 @@ def _refuse(request: TraceRequest, data: CompileData) -> None:
         raise NotKept("options", "lookasides=, require= or opaque=")
     if data.debug_options.record_interpreter_history:
         raise NotKept("options", "record_interpreter_history")
-    if request.overrides is not None and request.overrides.tensors:
-        raise NotKept("overrides", ", ".join(sorted(request.overrides.tensors)[:3]))
     if request.trusted != "nothing" or data.cache_option in (
         CACHE_OPTIONS.SAME_INPUT,
         CACHE_OPTIONS.NO_CACHING,
