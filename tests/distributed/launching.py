@@ -55,6 +55,7 @@ MODULES = (
     "distributed.checkpoint_cases",
     "distributed.plan_cases",
     "distributed.rank_cases",
+    "distributed.kept_cases",
     "distributed.bisect_cases",
     "distributed.pipeline_cases",
 )
@@ -168,7 +169,8 @@ def first_process(size: int, folder: str, modules: tuple[str, ...], whole: bool)
     for name in modules:
         import_module(name)
     manager = import_module("thunder.plugins").get_manager()
-    manager.register(import_module("thunder_distributed"), "distributed-under-test")
+    for package in ("distributed", "store"):
+        manager.register(import_module(f"thunder_{package}"), f"{package}-under-test")
     if not whole:
         for name in SWEPT:
             CASES.pop(name, None)

@@ -13,7 +13,7 @@ from torch import nn
 import thunder
 from thunder.core.errors import InvalidArgument
 
-from .distribution import Distributing, distributed_parameters, names_of
+from .distribution import Distributing, distributed_parameters, tied_names
 from .gradient_synchronization import GradientMode, SynchronizationSwitch
 from .layouts import DIVIDING, DistParallelType, Layout, memory_order
 from .synchronization import synchronize
@@ -64,7 +64,7 @@ class DataParallel(Distributing, ABC):
         self.check_groups(model)
         self.check_weights(model)
         parameters = self.distributed(model)
-        buckets = self.buckets(model, parameters)
+        buckets, tied = self.buckets(model, parameters), tied_names(model)
         for name, parameter in parameters.items():
             if parameter.numel() == 0:
                 continue
@@ -76,7 +76,7 @@ class DataParallel(Distributing, ABC):
                 order=memory_order(parameter),
                 bucket=buckets.get(name),
             )
-            self._names[name] = names_of(model, name, parameter)
+            self._names[name] = tied(name)
             self.distribute(model, layout, parameter)
         self._known = {name for name, _ in model.named_parameters(remove_duplicate=False)}
         self.connect(model)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -29,12 +30,13 @@ from .optimizer_states import before_steps
 from .part_gradients import mark_gradient
 from .parts_in_use import connect
 from .process_groups import Members, group_named, members_of
+from .program_sequences import register_record, sequences_record
 from .running import HANG_TIMEOUT, running_in
 from .sharded_tensors import accepted, presented
 from .stages import add_stages
 from .tensor_hashes import hashes_of
 
-__all__ = ["Distributing", "distributed_parameters", "names_of"]
+__all__ = ["Distributing", "distributed_parameters", "tied_names"]
 
 #: an earlier and a later transform in a list that may be over the same processes
 TOGETHER: Final = frozenset(
@@ -266,6 +268,23 @@ class Distributing(thunder.Transform):
                     "after the module got one.",
                 )
 
+    # -- programs that are kept
+
+    @property
+    def distribution(self) -> list[Any]:
+        """The processes and the layouts; which of the processes this one is, a program asks when it runs."""
+        group, ranks = self.members.group, self.members.ranks
+        layouts = [[*_values(layout), self._names[name]] for name, layout in self.layouts.items()]
+        return [group, ranks, str(dist.get_backend_config(group_named(group))), layouts]
+
+    def program_record(self, traces: Sequence[TraceCtx]) -> Any:
+        """Return the collectives and statements that processes compare, and name where they differ."""
+        return sequences_record(traces)
+
+    def note_program(self, record: Any) -> None:
+        """Register them."""
+        register_record(record)
+
     # -- state dicts
 
     def present_state_dict(self, model: Any, state_dict: dict[str, Any]) -> dict[str, Any]:
@@ -308,6 +327,11 @@ class Distributing(thunder.Transform):
                 yield key, layout
 
 
+def _values(layout: Any) -> list[Any]:
+    """Return the fields of a layout, without the processes."""
+    return [getattr(layout, f.name) for f in dataclasses.fields(layout) if f.name != "members"]
+
+
 def distributed_parameters(model: Any) -> Iterator[tuple[str, nn.Parameter]]:
     """Yield the parameters in use, each once, by the name under which it is in use."""
     seen: set[int] = set()
@@ -319,8 +343,16 @@ def distributed_parameters(model: Any) -> Iterator[tuple[str, nn.Parameter]]:
             yield name, parameter
 
 
-def names_of(model: Any, name: str, parameter: nn.Parameter) -> list[str]:
-    """Return a name of a parameter and the others of the same one: a program reads it under any of them."""
+def tied_names(model: Any) -> Callable[[str], list[str]]:
+    """Return what returns a name of a parameter with its others: a program reads it under any of them."""
     own = dict(get_thunder_module(model).named_parameters(remove_duplicate=False))
-    original = own.get(name, parameter)  # an earlier transform may have put another one into use
-    return [name, *(other for other, tied in own.items() if tied is original and other != name)]
+    names: dict[int, list[str]] = {}
+    for name, parameter in own.items():
+        names.setdefault(id(parameter), []).append(name)
+
+    def of(name: str) -> list[str]:
+        # an earlier transform may have put the parameter into use, under a name that the module does not have
+        tied = names[id(own[name])] if name in own else ()
+        return [name, *(other for other in tied if other != name)]
+
+    return of

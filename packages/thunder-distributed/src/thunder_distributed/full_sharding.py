@@ -43,6 +43,7 @@ class FSDPTransform(DataParallel):
     """
 
     made_by = "fsdp"
+    identified_by = ("distribution", "sharding_strategy")
     kind = DistParallelType.FULLY_SHARDED
 
     def __init__(

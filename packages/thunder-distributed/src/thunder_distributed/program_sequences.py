@@ -23,9 +23,9 @@ from .collectives import ex, pack, pack_for_fsdp
 from .communication import calls_of_collectives
 from .exchanges import EXCHANGES
 from .program_statements import program_of
-from .running import register_program, register_sequence
+from .running import known_program, known_sequence, register_program, register_sequence
 
-__all__ = ["agree", "sequences_of", "with_agreement"]
+__all__ = ["agree", "register_record", "sequences_of", "sequences_record", "with_agreement"]
 
 agree = ex.register_operator(
     "agree",
@@ -84,6 +84,26 @@ def with_agreement(trace: TraceCtx, context: Any) -> TraceCtx:
     new.bound_symbols = [*statements, *trace.bound_symbols]
     new.set_provenance(TraceProvenance("Agreement of processes"))
     return new
+
+
+def sequences_record(traces: Iterable[TraceCtx]) -> dict[str, Any]:
+    """Return what is registered of final traces: the collectives, and the statements, by their digests."""
+    calls = [b for trace in traces for b in trace.bound_symbols if b.sym.id == agree.id]
+    sequences = {digest: list(known_sequence(digest)) for _, digest, _ in (b.args for b in calls)}
+    programs = {program for *_, program in (b.args for b in calls) if program}
+    return {"sequences": sequences, "programs": {p: _listed(*known_program(p)) for p in sorted(programs)}}
+
+
+def _listed(inputs: str, statements: Iterable[str]) -> list[Any]:
+    return [inputs, list(statements)]
+
+
+def register_record(record: Mapping[str, Any]) -> None:
+    """Register what another process has registered of the same traces."""
+    for digest, sequence in record["sequences"].items():
+        register_sequence(str(digest), [str(line) for line in sequence])
+    for digest, (inputs, statements) in record["programs"].items():
+        register_program(str(digest), str(inputs), [str(line) for line in statements])
 
 
 def _common_names(context: Any) -> dict[str, str]:

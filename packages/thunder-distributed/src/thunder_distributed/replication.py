@@ -30,6 +30,7 @@ class DDPTransform(DataParallel):
     """
 
     made_by = "ddp"
+    identified_by = ("distribution",)
     kind = DistParallelType.REPLICATED
 
     def __init__(

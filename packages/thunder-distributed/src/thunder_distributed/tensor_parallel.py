@@ -13,7 +13,7 @@ from thunder.core.errors import InvalidArgument
 from thunder.core.module import get_thunder_module
 
 from .data_parallel import DataParallel
-from .distribution import Distributing, distributed_parameters, names_of
+from .distribution import Distributing, distributed_parameters, tied_names
 from .division.operators import assembled
 from .forms import forms_of
 from .layouts import DistParallelType
@@ -82,7 +82,7 @@ class TensorParallel(Distributing):
         earlier = self._earlier(model)
         self.check_groups(model)
         self.check_weights(model)
-        module = get_thunder_module(model)
+        module, tied = get_thunder_module(model), tied_names(model)
         self._begin_equally(model, earlier)
         owners = {id(model.get_parameter(n)): (n, layout) for t in earlier for n, layout in t.layouts.items()}
         for name, dim in chosen_parameters(module, self.target_modules, self.kind, self.made_by):
@@ -100,7 +100,7 @@ class TensorParallel(Distributing):
                 results=self.sequence_dim,
             )
             self.layouts[name] = layout
-            self._names[name] = names_of(model, name, parameter)
+            self._names[name] = tied(name)
             part = layout.shard(parameter)
             part = part if parameter.is_meta else part.to(self.device)
             in_use = nn.Parameter(part, requires_grad=parameter.requires_grad)
@@ -189,6 +189,7 @@ class ColumnParallelTransform(TensorParallel):
     """
 
     made_by = "column_parallel"
+    identified_by = ("distribution",)
     kind = DistParallelType.COLUMN_WISE
 
 
@@ -206,6 +207,7 @@ class RowParallelTransform(TensorParallel):
     """
 
     made_by = "row_parallel"
+    identified_by = ("distribution",)
     kind = DistParallelType.ROW_WISE
 
     def __init__(
