@@ -34,6 +34,7 @@ class BitsAndBytesLinearQuant8bit(BitsAndBytesStorage):
     """
 
     suffixes = ("absmax",)
+    identified_by = ("shapes", "threshold")
 
     def __init__(self, threshold: float = 6.0, *, skip: Sequence[str] = (), release: bool = False) -> None:
         super().__init__(skip, release)

@@ -36,6 +36,8 @@ class BitsAndBytesLinearQuant4bit(BitsAndBytesStorage):
         release: drop the memory of the original weights. The module itself can no longer be called.
     """
 
+    identified_by = ("shapes", "quant_type", "blocksize", "double_quantization")
+
     def __init__(
         self,
         quant_type: QuantType = "nf4",

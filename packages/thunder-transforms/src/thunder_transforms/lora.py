@@ -66,6 +66,7 @@ class LORATransform(thunder.Transform):
     """
 
     keeps_sizes = True
+    identified_by = ("scale", "dropout", "adapted")
 
     def __init__(
         self,
@@ -88,6 +89,11 @@ class LORATransform(thunder.Transform):
         #: the weights with adapters, by name
         self.adapters: dict[str, Adapter] = {}
         self._unchanged: dict[str, Refusal] = {}
+
+    @property
+    def adapted(self) -> list[tuple[str, str]]:
+        """The weights with adapters, each with its layer, by their names."""
+        return [(adapter.name, adapter.layer) for adapter in self.adapters.values()]
 
     def validate(self, fn: Any, options: Mapping[str, Any]) -> None:
         if not isinstance(fn, nn.Module):

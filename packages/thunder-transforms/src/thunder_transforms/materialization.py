@@ -54,6 +54,8 @@ class MaterializationTransform(Transform):
     fit.
     """
 
+    identified_by = ()
+
     def __init__(
         self, device: str | torch.device, *, init: Initialiser | _Source | object | None = _UNSET
     ) -> None:

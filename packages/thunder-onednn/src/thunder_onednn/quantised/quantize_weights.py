@@ -35,6 +35,7 @@ class QuantizeWeights(WeightStorage):
     """
 
     suffixes = ("scale",)
+    identified_by = ("shapes", "scheme_name")
 
     def __init__(
         self,
@@ -56,7 +57,8 @@ class QuantizeWeights(WeightStorage):
                 f"group_size={group_size!r} is not one of torch's kernels",
                 found={"group sizes": ", ".join(map(str, four_bits.GROUP_SIZES))},
             )
-        self.scheme, self.group_size, self.smallest = SCHEMES[scheme], group_size, smallest
+        self.scheme_name, self.scheme = scheme, SCHEMES[scheme]
+        self.group_size, self.smallest = group_size, smallest
 
     def refusal(self, weight: Tensor) -> Refusal | None:
         """Refuse small weights, those that are not on a CPU, and numbers that are not finite."""
