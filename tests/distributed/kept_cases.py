@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from distributed.training_cases import STRATEGIES
 from distributed.trainings import compared
 from thunder.distributed import column_parallel, communication, fsdp, row_parallel
 from thunder_distributed import running
+from thunder_store import program_cache
 
 
 def tensor_parallel() -> list[thunder.Transform]:
@@ -36,9 +39,14 @@ LAYOUTS: dict[str, Any] = {
 }
 
 
-def as_in_a_new_process() -> Any:
-    """Return the context in which nothing is known of programs that were compiled."""
-    return mock.patch.multiple(running, _sequences={}, _programs={})
+@contextmanager
+def as_in_a_new_process() -> Iterator[None]:
+    """Within the context, nothing is known of programs that were compiled, and no module was written since."""
+    with (
+        mock.patch.multiple(running, _sequences={}, _programs={}),
+        mock.patch.object(program_cache, "refuse_newer_files"),
+    ):
+        yield
 
 
 def trained_twice(make: Any) -> list[dict[str, Any]]:

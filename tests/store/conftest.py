@@ -9,7 +9,7 @@ import torch
 
 import thunder_store
 from thunder.plugins import get_manager
-from thunder_store import outcomes
+from thunder_store import outcomes, program_cache
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -24,3 +24,9 @@ def _plugin() -> Iterator[None]:
 def _no_events() -> None:
     """Forget the events of other tests: the oldest ones are dropped where there are many."""
     outcomes._events.clear()
+
+
+@pytest.fixture
+def _one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process keep programs although other tests of it have written modules that it has loaded."""
+    monkeypatch.setattr(program_cache, "refuse_newer_files", lambda files: None)

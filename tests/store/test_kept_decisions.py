@@ -18,7 +18,6 @@ import thunder_store
 from kept_programs import counts, running_what_is_kept
 from store.kept_worlds import call, write
 from sweeping import one_in
-from thunder_store import program_cache
 
 PROGRAM = """
 import json, os
@@ -63,9 +62,7 @@ def test_a_second_process_finds_the_programs_of_its_answers(tmp_path: Path) -> N
 
 
 @pytest.fixture
-def jit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    # other tests of this process have written modules that it has loaded
-    monkeypatch.setattr(program_cache, "refuse_newer_files", lambda files: None)
+def jit(tmp_path: Path, _one_process: None) -> Callable[..., Any]:
     return lambda fn, **options: thunder.jit(fn, executors=["torch"], program_cache=str(tmp_path), **options)
 
 

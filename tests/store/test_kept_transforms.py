@@ -179,7 +179,7 @@ def _onednn() -> Iterator[None]:
         yield
 
 
-@pytest.mark.usefixtures("_onednn")
+@pytest.mark.usefixtures("_onednn", "_one_process")
 @pytest.mark.parametrize("name", STACKS)
 def test_a_program_of_transforms_that_is_found_computes_what_a_compiled_one_does(
     name: str, tmp_path: Path
@@ -193,6 +193,7 @@ def test_a_program_of_transforms_that_is_found_computes_what_a_compiled_one_does
     assert [event.kind for event in kinds] == ["kept", "hit"], kinds
 
 
+@pytest.mark.usefixtures("_one_process")
 def test_a_tensor_that_was_replaced_under_an_override_is_an_error_of_a_kept_program_too(
     tmp_path: Path,
 ) -> None:
