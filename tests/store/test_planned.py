@@ -70,7 +70,10 @@ def test_a_plan_for_a_device_that_is_here_is_used_and_nothing_is_read_again(
     wrt = list(model.parameters())
     grads = torch.autograd.grad(result.square().sum(), wrt)
     torch.testing.assert_close(grads, torch.autograd.grad(model(x).square().sum(), wrt))
-    assert str(thunder.last_traces(compiled)[-1]) == str(plan.traces[-1])
+    found, expected = (
+        str(t).partition("\n")[2] for t in (thunder.last_traces(compiled)[-1], plan.traces[-1])
+    )
+    assert found == expected, "but for the first line, which has the time of the stage"
     rows = [(row.symbol, row.claimed_by) for row in thunder.explain(compiled).rows]
     assert rows == [(row.symbol, row.claimed_by) for row in plan.ledger.rows]
 

@@ -69,13 +69,14 @@ def test_a_compile_within_a_compile_does_not_wait(tmp_path: Path) -> None:
 
 
 def test_who_has_waited_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "_LONGEST", 30.0)
     own, compile = Turns.of(tmp_path), Compile()
     assert not own.wait(KEY, compile)
+    read, write = os.pipe()
     child = os.fork()
     if child == 0:
+        monkeypatch.setattr(time, "sleep", lambda seconds: os.write(write, b"1"))
         os._exit(int(Turns.of(tmp_path).wait(KEY, Compile())))
-    time.sleep(0.05)
+    assert os.read(read, 1) == b"1", "it waits"
     own.end(KEY)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
